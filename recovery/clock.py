@@ -1,0 +1,70 @@
+"""Time comes in by constructor, so that tests never sleep and clocks may step."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the program may know of time."""
+
+    def now(self) -> datetime:
+        """The wall clock, UTC. It may step in both directions."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back. They stand still while the machine sleeps."""
+
+    def boottime(self) -> float:
+        """Seconds that never go back and go on while the process is stopped or the machine sleeps."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ApiTime:
+    """The API server's time, which all agents share (ruling A9).
+
+    Learned from the ``Date`` header of each answer and carried on by the monotonic clock in between, so a
+    step of this machine's wall clock moves no timer. ``Date`` has a resolution of one second: of two
+    readings the one that puts the server's clock further on is nearer to the truth.
+    """
+
+    RESOLUTION = timedelta(seconds=1)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._anchor: tuple[datetime, float] | None = None
+
+    def learn(self, date: datetime, asked_at: float) -> None:
+        """Take the ``Date`` of an answer to a request sent at monotonic time ``asked_at``."""
+        mono = self._clock.monotonic()
+        if mono - asked_at > 2.0:  # a slow answer says little about now
+            return
+        if self._anchor is not None:
+            believed = self.now()
+            if date <= believed <= date + self.RESOLUTION:
+                return
+        self._anchor = (date, mono)
+
+    def now(self) -> datetime:
+        """The API server's time, or the machine's own until an answer has come."""
+        if self._anchor is None:
+            return self._clock.now()
+        date, mono = self._anchor
+        return date + timedelta(seconds=self._clock.monotonic() - mono)
+
+    def skew(self) -> timedelta:
+        """How far this machine's wall clock is from the server's (always positive)."""
+        return abs(self._clock.now() - self.now())

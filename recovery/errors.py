@@ -1,0 +1,91 @@
+"""Every error this program raises on purpose, in one tree.
+
+::
+
+    NodeRecoveryError
+    ├── SettingsError            wrong settings or policy: exit code 2, all mistakes at once
+    ├── Retry                    nothing was submitted: look again after a while
+    ├── Ambiguous                something may have been submitted: observe, never resubmit
+    ├── Refused                  it cannot be done: hand over, with the reason
+    └── ApiError                 the Kubernetes API server said no, or said nothing
+        ├── NotFound             404
+        ├── Conflict             409, or 422 on a precondition: somebody else wrote first
+        ├── TooManyRequests      429: an eviction refused by a budget, or priority and fairness
+        └── ApiUnavailable       no answer (a write may or may not have happened)
+
+Any other exception is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+
+class NodeRecoveryError(Exception):
+    """Base of all errors raised on purpose. Its text is a sentence for people."""
+
+
+class SettingsError(NodeRecoveryError):
+    """Settings or a policy that cannot be used; ``mistakes`` holds one sentence for each."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+class Retry(NodeRecoveryError):
+    """Nothing was submitted; it may work later.
+
+    ``after`` is how long to wait; ``not_before`` is the moment it could first succeed, where that is known.
+    """
+
+    def __init__(
+        self, reason: str, after: timedelta = timedelta(seconds=15), not_before: datetime | None = None
+    ) -> None:
+        self.reason = reason
+        self.after = after
+        self.not_before = not_before
+        super().__init__(reason)
+
+
+class Ambiguous(NodeRecoveryError):
+    """The answer was lost after the request may have been accepted. Wait for evidence."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Refused(NodeRecoveryError):
+    """The provider, or the machine's owner, will not do this. A person has to."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class ApiError(NodeRecoveryError):
+    """The Kubernetes API server refused a request. ``status`` is the HTTP code, 0 for no answer."""
+
+    def __init__(self, reason: str, status: int = 0, retry_after: float | None = None) -> None:
+        self.reason = reason
+        self.status = status
+        self.retry_after = retry_after
+        super().__init__(reason)
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+class Conflict(ApiError):
+    """Somebody else wrote first: read again, decide again."""
+
+
+class TooManyRequests(ApiError):
+    """429. ``retry_after`` is the server's own wish in seconds, where it gave one."""
+
+
+class ApiUnavailable(ApiError):
+    """No usable answer: refused, timed out, cut off, or a 5xx. A write may have happened."""

@@ -1,0 +1,79 @@
+"""What a provider is, and how one is found.
+
+A provider knows its own machines and nothing else: it submits and reports. It never waits, never retries a
+call that changes something, logs no policy and knows no Kubernetes. Built-in and foreign providers are found
+the same way, by the entry point group ``node_recovery.providers``; only the chosen one is imported.
+
+Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
+*preflight* reads; *start* submits once and returns at once; *poll* reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from recovery.clock import Clock
+from recovery.errors import SettingsError
+from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+
+ENTRY_POINTS = "node_recovery.providers"
+
+
+class Provider(Protocol):
+    """One cloud, or bare metal.
+
+    Errors of all methods: ``Retry`` (nothing was submitted), ``Ambiguous`` (only from ``start``: something may
+    have been), ``Refused`` (a person has to). Anything else is a bug of the provider's.
+    """
+
+    name: str
+    actions: frozenset[Step]
+    """The steps it can do. A policy that asks for another is an error at start."""
+    permissions: Mapping[str, frozenset[str]]
+    """For each of preflight, poll and every action: the permissions it needs, in the cloud's own words."""
+    default_remedy: tuple[Rung, ...]
+    """What to do about a fault for which neither rule nor catalogue names a remedy."""
+    call_timeout: float
+    """Seconds after which a mutating call has surely ended, connecting included."""
+
+    def identify(self, node: NodeView) -> Machine:
+        """The machine behind a Node, from its providerID. Pure and strict: raises ``Refused``."""
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        """Whether ``action`` could be done now, and how it would be found again. Changes nothing."""
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
+        """Submit once and return at once. A ``ClusterDelete`` is the caller's to carry out."""
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        """How the action behind ``reference`` stands. Changes nothing."""
+
+
+@dataclass(frozen=True)
+class ProviderContext:
+    """What a provider's factory is given. Its own SDK reads its own environment variables."""
+
+    clock: Clock
+    environ: Mapping[str, str]
+
+
+Factory = Callable[[ProviderContext], Provider]
+
+
+def provider_names() -> tuple[str, ...]:
+    """Names of all installed providers; nothing is imported."""
+    return tuple(sorted({e.name for e in entry_points(group=ENTRY_POINTS)}))
+
+
+def load_provider(name: str, context: ProviderContext) -> Provider:
+    """Import and make the provider ``name``. Raises ``SettingsError`` that says what to install."""
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == name:
+            factory: Factory = entry.load()
+            return factory(context)
+    raise SettingsError(
+        [f"PROVIDER={name}: there is no such provider; installed are {', '.join(provider_names())}"]
+    )
