@@ -407,6 +407,7 @@ class Record:
     history: tuple[Outcome, ...] = ()
     starts: tuple[Start, ...] = ()
     acknowledged: tuple[Fault, ...] = ()
+    scopes: tuple[str, ...] = ()  # the budget scopes its slot counts in
 
     @property
     def step(self) -> Rung | None:
@@ -460,6 +461,14 @@ class GroupStart:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """``machine`` took the place of ``instead_of``. Nobody else may count it."""
+
+    machine: str
+    instead_of: str
+
+
+@dataclass(frozen=True, slots=True)
 class Census:
     """Who is sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population)."""
 
@@ -482,7 +491,7 @@ class Gate:
     last_start: datetime | None = None
     starts: tuple[GroupStart, ...] = ()
     census: Census | None = None
-    claimed: tuple[str, ...] = ()  # machines already claimed as somebody's replacement
+    claimed: tuple[Claim, ...] = ()  # each new machine is somebody's replacement once
 
     def slot_of(self, node: str, record_uid: str) -> Slot | None:
         return next((s for s in self.slots if s.node == node and s.record_uid == record_uid), None)

@@ -1,0 +1,244 @@
+"""EC2 instances behind Auto Scaling groups, standing alone, or made by Karpenter.
+
+*replace* marks the instance unhealthy, and its group terminates it and launches another: the custom health
+check of the Auto Scaling user guide ("Set up a custom health check"). The instance that Karpenter made is
+replaced by deleting its NodeClaim. *reboot* asks EC2, which shuts the system down and resets it hard after a
+few minutes. AWS takes no idempotency token for either call, so ``token`` goes nowhere: a repetition is
+prevented by the intent on the record, and seen by asking the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from providers.aws import lookup
+from providers.aws.group import Group, Member
+from providers.aws.identity import identify
+from providers.aws.outcome import reboot_outcome, replace_outcome
+from providers.aws.session import AwsSession
+from recovery.clock import Clock
+from recovery.errors import Refused
+from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Running, Step
+
+NAME = "aws"
+KARPENTER = "nodeclaim"
+INSTANCE = "instance"
+
+PERMISSIONS: Mapping[str, frozenset[str]] = {
+    "preflight": frozenset(
+        {"autoscaling:DescribeAutoScalingInstances", "autoscaling:DescribeAutoScalingGroups"}
+    ),
+    "poll": frozenset(
+        {
+            "autoscaling:DescribeAutoScalingInstances",
+            "autoscaling:DescribeAutoScalingGroups",
+            "autoscaling:DescribeScalingActivities",
+            "ec2:DescribeInstances",
+        }
+    ),
+    Step.REPLACE: frozenset({"autoscaling:SetInstanceHealth"}),
+    Step.REBOOT: frozenset({"ec2:RebootInstances"}),
+    "monitor": frozenset({"cloudwatch:PutMetricData"}),
+}
+
+
+class AwsProvider:
+    """The provider ``aws``. Nothing is imported or connected to before the first preflight."""
+
+    name = NAME
+    actions = frozenset({Step.REBOOT, Step.REPLACE})
+    permissions = PERMISSIONS
+    default_remedy: tuple[Rung, ...] = (
+        Rung(Step.DRAIN, timedelta(minutes=15)),
+        Rung(Step.REPLACE, timedelta(minutes=30)),
+    )
+
+    def __init__(self, session: AwsSession, clock: Clock, environ: Mapping[str, str]) -> None:
+        self._session = session
+        self._clock = clock
+        self._environ = environ
+        self.call_timeout = session.longest
+
+    def identify(self, node: NodeView) -> Machine:
+        """The EC2 instance behind ``node``. Raises ``Refused`` for any other, and for nodes with an owner."""
+        return identify(node, self._environ)
+
+    # ------------------------------------------------------------ preflight
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        """Ask the instance's group. No call at all for a machine of Karpenter's."""
+        self._able(action)
+        if action is Step.REBOOT:
+            return self._preflight_reboot(machine)
+        if "nodepool" in machine.route:
+            return _preflight_karpenter(machine)
+        return self._preflight_replace(machine)
+
+    def _preflight_reboot(self, machine: Machine) -> Preflight:
+        found = lookup.instance(self._session, machine)
+        reference = _reference(machine, Step.REBOOT)
+        if found is None:
+            return Preflight(reference, machine.group)
+        group, member = found
+        if member.leaving or member.lifecycle.startswith("Terminated"):
+            raise Refused(f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot")
+        note = f"group {group} may replace {machine} if its health checks fail during the reboot"
+        return Preflight(reference, group, notes=(note,))
+
+    def _preflight_replace(self, machine: Machine) -> Preflight:
+        found = lookup.instance(self._session, machine)
+        if found is None:
+            raise Refused(f"{machine} is in no Auto Scaling group: nothing would take its place")
+        name, member = found
+        group = lookup.group(self._session, machine, name)
+        if group is None:
+            raise Refused(f"group {name} of {machine} no longer exists: nothing would take its place")
+        adopt = _under_way(member, group)
+        not_yet = "" if adopt else _standing(member, group)
+        if not adopt and (obstacle := group.obstacle()):
+            raise Refused(f"{machine} cannot be replaced: {obstacle}")
+        return Preflight(
+            _reference(machine, Step.REPLACE, group, self._clock.now()),
+            group.name,
+            short_by=group.short_by,
+            adopt=adopt,
+            not_before=None if adopt else self._end_of_grace(machine, group),
+            not_yet=not_yet,
+            notes=_notes(member, group),
+        )
+
+    def _end_of_grace(self, machine: Machine, group: Group) -> datetime | None:
+        """Node creation plus grace period (ruling D31), if that is still to come."""
+        created = machine.route.get("node_created", "")
+        if not created or not group.grace:
+            return None
+        end = datetime.fromisoformat(created) + timedelta(seconds=group.grace)
+        return end if end > self._clock.now() else None
+
+    # ------------------------------------------------------------ start
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
+        """Submit once: SetInstanceHealth, RebootInstances, or for Karpenter's a deletion for the caller.
+
+        Raises ``Retry`` (nothing was submitted), ``Ambiguous`` (it may have been) or ``Refused``.
+        """
+        self._able(action)
+        self._same(machine, reference, action)
+        if reference.data.get("kind") == KARPENTER:
+            return ClusterDelete(
+                "karpenter.sh/v1", "nodeclaims", str(reference.data["name"]), str(reference.data["uid"])
+            )
+        if action is Step.REBOOT:
+            self._reboot(machine, reference)
+        else:
+            self._mark_unhealthy(machine, reference)
+        return None
+
+    def _mark_unhealthy(self, machine: Machine, reference: Reference) -> None:
+        self._session.submit(
+            "autoscaling",
+            "SetInstanceHealth",
+            lookup.region(machine, reference),
+            f"autoscaling:SetInstanceHealth on group {reference.data.get('group', '?')} for {machine}",
+            InstanceId=machine.id,
+            HealthStatus="Unhealthy",
+            ShouldRespectGracePeriod=True,
+        )
+
+    def _reboot(self, machine: Machine, reference: Reference) -> None:
+        self._session.submit(
+            "ec2",
+            "RebootInstances",
+            lookup.region(machine, reference),
+            f"ec2:RebootInstances for {machine}",
+            InstanceIds=[machine.id],
+        )
+
+    # ------------------------------------------------------------ poll
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        """How the action stands. Raises ``Retry`` or ``Refused`` where AWS does not say."""
+        self._same(machine, reference, reference.action)
+        if reference.data.get("kind") == KARPENTER:
+            return Running(f"Karpenter is deleting NodeClaim {reference.data['name']} of {machine}")
+        if reference.action == Step.REBOOT:
+            return reboot_outcome(self._session, machine, reference)
+        return replace_outcome(self._session, machine, reference)
+
+    # ------------------------------------------------------------ guards
+
+    def _able(self, action: Step) -> None:
+        if action not in self.actions:
+            raise Refused(f"the provider {NAME} cannot {action}; it can {', '.join(sorted(self.actions))}")
+
+    def _same(self, machine: Machine, reference: Reference, action: str) -> None:
+        """A reference to another machine or action is a mix-up that must not reach AWS."""
+        if (reference.provider, reference.action) != (NAME, action):
+            raise Refused(f"the reference of {reference.provider} {reference.action} is not one of {action}")
+        if reference.data.get("instance") != machine.id:
+            raise Refused(f"the reference is one of {reference.data.get('instance')}, not of {machine}")
+
+
+def _reference(
+    machine: Machine, action: Step, group: Group | None = None, at: datetime | None = None
+) -> Reference:
+    """How the action is found again: plain values, also after the instance itself is gone."""
+    data: dict[str, object] = {
+        "kind": INSTANCE,
+        "instance": machine.id,
+        "region": machine.route.get("region", ""),
+    }
+    if group is not None and at is not None:
+        data |= {
+            "group": group.name,
+            "known": group.ids,
+            "desired": group.desired,
+            "grace_seconds": group.grace,
+            "at": at.isoformat(),
+        }
+    return Reference(NAME, action, data)
+
+
+def _preflight_karpenter(machine: Machine) -> Preflight:
+    pool, name = machine.route["nodepool"], machine.route.get("nodeclaim", "")
+    if not name:
+        raise Refused(f"{machine} is in Karpenter's nodepool {pool}, but no NodeClaim owns its Node")
+    data = {
+        "kind": KARPENTER,
+        "instance": machine.id,
+        "name": name,
+        "uid": machine.route["nodeclaim_uid"],
+        "nodepool": pool,
+    }
+    return Preflight(Reference(NAME, Step.REPLACE, data), machine.group)
+
+
+def _under_way(member: Member, group: Group) -> str:
+    """A sentence if the instance is being replaced already."""
+    if member.leaving or member.lifecycle == "Terminated":
+        return f"{member.id} is already {member.lifecycle} in group {group.name}"
+    if member.lifecycle == "InService" and not member.healthy and not group.obstacle():
+        return f"{member.id} is already marked unhealthy in group {group.name}"
+    return ""
+
+
+def _standing(member: Member, group: Group) -> str:
+    """Why not yet, by the instance's place in its life. Raises ``Refused`` where waiting does not help."""
+    state = member.lifecycle
+    if state == "InService":
+        return ""
+    if state.startswith(("Pending", "ReplacingRootVolume", "RootVolumeReplaced")):
+        return f"{member.id} is still {state} in group {group.name}"
+    raise Refused(f"{member.id} is {state} in group {group.name}: somebody has taken it out of service")
+
+
+def _notes(member: Member, group: Group) -> tuple[str, ...]:
+    notes = []
+    if member.protected:
+        notes.append(f"{member.id} is protected from scale-in, which does not stop a replacement")
+    if group.launches_first:
+        notes.append(f"group {group.name} launches the replacement first, and waits if there is no capacity")
+    if not group.countable:
+        notes.append(f"group {group.name} counts in vCPU or memory: whether it is short cannot be said")
+    return tuple(notes)

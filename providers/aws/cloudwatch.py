@@ -1,0 +1,112 @@
+"""Metrics for CloudWatch.
+
+Sources: the CloudWatch API reference, ``PutMetricData`` and ``MetricDatum``: at most 1,000 metrics of 30
+dimensions each per request, no NaN or infinity, values within 2**360, timestamps from two weeks ago until
+two hours ahead, names and values of at most 255 and 1,024 characters, a namespace of at most 255 that does
+not begin with "AWS/".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from providers.aws.session import AwsSession
+from recovery.clock import Clock
+from recovery.errors import Ambiguous, Refused, Retry, SettingsError
+from recovery.publish import Metric
+
+DEFAULT_NAMESPACE = "NodeRecovery"
+BATCH = 1000
+DIMENSIONS = 30
+OLDEST = timedelta(days=14)
+FURTHEST = timedelta(hours=2)
+_SLACK = timedelta(minutes=1)  # for the way there, and for a clock that is a little off
+_LARGEST = 2.0**360
+_NAMESPACE = re.compile(r"[A-Za-z0-9._\-/#: ]{1,255}")
+
+
+def namespace_of(environ: Mapping[str, str]) -> str:
+    """CLOUDWATCH_NAMESPACE, or ``NodeRecovery``. Raises ``SettingsError``."""
+    name = environ.get("CLOUDWATCH_NAMESPACE") or DEFAULT_NAMESPACE
+    if name.startswith("AWS/"):
+        raise SettingsError([f"CLOUDWATCH_NAMESPACE={name}: namespaces beginning with AWS/ are AWS's own"])
+    if not _NAMESPACE.fullmatch(name) or name.startswith(":") or not name.strip():
+        raise SettingsError(
+            [f"CLOUDWATCH_NAMESPACE={name!r}: at most 255 of letters, digits, blank and . - _ / # :"]
+        )
+    return name
+
+
+class CloudWatchMonitor:
+    """Publishes with one attempt and at most a few seconds per request: telling never blocks doing."""
+
+    name = "cloudwatch"
+
+    def __init__(self, session: AwsSession, clock: Clock, namespace: str, region: str = "") -> None:
+        self._session = session
+        self._clock = clock
+        self._namespace = namespace
+        self.region = region
+
+    def publish(self, metrics: Sequence[Metric]) -> None:
+        """Send all, in requests of at most 1,000. Raises ``Retry`` or ``Refused`` at the first that fails.
+
+        A request whose answer was lost may have been stored: ``Retry``, for a data point told twice does no
+        harm to a maximum or an alarm.
+        """
+        data = [self._datum(metric) for metric in metrics]
+        if data and not self.region:
+            raise Refused("CloudWatch needs a region: set AWS_REGION")
+        for batch in _batches(data):
+            self._send(batch)
+
+    def _send(self, batch: list[dict[str, Any]]) -> None:
+        what = f"cloudwatch:PutMetricData in namespace {self._namespace}"
+        try:
+            self._session.submit(
+                "cloudwatch",
+                "PutMetricData",
+                self.region,
+                what,
+                Namespace=self._namespace,
+                MetricData=batch,
+            )
+        except Ambiguous as lost:
+            raise Retry(lost.reason) from lost
+
+    def _datum(self, metric: Metric) -> dict[str, Any]:
+        if not math.isfinite(metric.value) or abs(metric.value) > _LARGEST:
+            raise Refused(
+                f"metric {metric.name} has the value {metric.value}, which CloudWatch does not take"
+            )
+        if not 1 <= len(metric.name) <= 255:
+            raise Refused(
+                f"metric {metric.name[:40]!r} has a name of {len(metric.name)} characters, not 1-255"
+            )
+        if len(metric.dimensions) > DIMENSIONS:
+            raise Refused(f"metric {metric.name} has {len(metric.dimensions)} dimensions, not at most 30")
+        return {
+            "MetricName": metric.name,
+            "Value": float(metric.value),
+            "Timestamp": self._within(metric.at),
+            "StorageResolution": 60,
+            "Dimensions": [
+                # CloudWatch refuses an empty value
+                {"Name": name[:255], "Value": (value or "none")[:1024]}
+                for name, value in sorted(metric.dimensions.items())
+            ],
+        }
+
+    def _within(self, at: datetime) -> datetime:
+        """``at``, moved into what CloudWatch accepts."""
+        now = self._clock.now()
+        return min(max(at, now - OLDEST + _SLACK), now + FURTHEST - _SLACK)
+
+
+def _batches(data: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    for start in range(0, len(data), BATCH):
+        yield data[start : start + BATCH]

@@ -1,0 +1,177 @@
+"""What the Auto Scaling API says of a group and its instances, and what follows from it. Pure.
+
+Sources: the API reference of Auto Scaling (2011-01-01), ``AutoScalingGroup``, ``Instance``, ``Activity``; the
+user guide, "Suspend and resume processes", "Instance lifecycle", "Instance maintenance policies".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from providers.aws.errors import brief
+
+RETAINED = "Terminating:Retained"
+_DECISIVE = {
+    "ReplaceUnhealthy": "an instance marked unhealthy would stay in service",
+    "Terminate": "an instance marked unhealthy would not be terminated",
+    "Launch": "an instance marked unhealthy would be terminated and nothing launched in its place",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An instance as its group sees it. ``units`` is what it counts for."""
+
+    id: str
+    lifecycle: str
+    health: str
+    units: int = 1
+    protected: bool = False
+
+    @property
+    def serving(self) -> bool:
+        return self.lifecycle == "InService" and self.healthy
+
+    @property
+    def healthy(self) -> bool:
+        return self.health.lower() == "healthy"
+
+    @property
+    def leaving(self) -> bool:
+        """Being terminated. A retained instance is not gone and does not go by itself."""
+        return self.lifecycle.startswith("Terminating")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An Auto Scaling group. ``desired`` and the units of its members are of one kind, or ``countable`` is
+    false: with attribute-based selection by vCPU or memory the API does not say what a member counts for.
+    """
+
+    name: str
+    desired: int
+    members: tuple[Member, ...]
+    suspended: Mapping[str, str]
+    grace: int
+    operator: str
+    status: str
+    launches_first: bool
+    countable: bool
+
+    @property
+    def ids(self) -> list[str]:
+        return sorted(m.id for m in self.members)
+
+    @property
+    def serving(self) -> int:
+        """Units in service and healthy."""
+        return sum(m.units for m in self.members if m.serving)
+
+    @property
+    def short_by(self) -> int:
+        return max(0, self.desired - self.serving) if self.countable else 0
+
+    def obstacle(self) -> str:
+        """Why this group would not replace an instance that is marked unhealthy, or an empty string."""
+        if self.status:
+            return f"group {self.name} is being deleted ({self.status})"
+        if self.operator:
+            return f"group {self.name} is managed by {self.operator}, and only that may change it"
+        return self.blocked_by(_DECISIVE)
+
+    def blocked_by(self, processes: Iterable[str]) -> str:
+        """The first of ``processes`` that is suspended, with what that means, or an empty string."""
+        for process in processes:
+            if process in self.suspended:
+                why = self.suspended[process]
+                because = f" ({brief(why)})" if why else ""
+                return f"group {self.name} has {process} suspended{because}: {_DECISIVE[process]}"
+        return ""
+
+    def newcomers(self, known: Iterable[str]) -> tuple[str, ...]:
+        """Members in service and healthy that are not among ``known``."""
+        old = frozenset(known)
+        return tuple(sorted(m.id for m in self.members if m.serving and m.id not in old))
+
+
+def member_of(data: Mapping[str, Any]) -> Member:
+    """From ``Instance`` or ``AutoScalingInstanceDetails`` (the latter writes HEALTHY in capitals)."""
+    weight = str(data.get("WeightedCapacity") or "1")
+    return Member(
+        id=str(data.get("InstanceId", "")),
+        lifecycle=str(data.get("LifecycleState", "")),
+        health=str(data.get("HealthStatus", "")),
+        units=int(weight) if weight.isdecimal() else 1,
+        protected=bool(data.get("ProtectedFromScaleIn", False)),
+    )
+
+
+def group_of(data: Mapping[str, Any]) -> Group:
+    """From ``AutoScalingGroup``."""
+    suspended = data.get("SuspendedProcesses") or ()
+    policy = data.get("InstanceMaintenancePolicy") or {}
+    instances = data.get("Instances") or ()
+    return Group(
+        name=str(data.get("AutoScalingGroupName", "")),
+        desired=int(data.get("DesiredCapacity") or 0),
+        members=tuple(member_of(i) for i in instances),
+        suspended={str(p.get("ProcessName")): str(p.get("SuspensionReason") or "") for p in suspended},
+        grace=int(data.get("HealthCheckGracePeriod") or 0),
+        operator=str((data.get("Operator") or {}).get("Principal") or ""),
+        status=str(data.get("Status") or ""),
+        launches_first=int(policy.get("MinHealthyPercentage") or 0) >= 100,
+        countable=_countable(str(data.get("DesiredCapacityType") or "units"), instances),
+    )
+
+
+def _countable(unit: str, instances: Iterable[Mapping[str, Any]]) -> bool:
+    return unit == "units" or all(i.get("WeightedCapacity") for i in instances)
+
+
+# ---------------------------------------------------------------- activities
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One entry of a group's activity history."""
+
+    description: str
+    cause: str
+    status: str
+    message: str
+    start: datetime
+
+    @property
+    def failed(self) -> bool:
+        return self.status in ("Failed", "Cancelled")
+
+
+def activity_of(data: Mapping[str, Any]) -> Activity:
+    """From ``Activity``."""
+    return Activity(
+        description=str(data.get("Description") or ""),
+        cause=str(data.get("Cause") or ""),
+        status=str(data.get("StatusCode") or ""),
+        message=str(data.get("StatusMessage") or ""),
+        start=data.get("StartTime") or datetime(1970, 1, 1, tzinfo=UTC),
+    )
+
+
+def termination_of(instance: str, activities: Sequence[Activity]) -> Activity | None:
+    """The newest termination of ``instance``; ``activities`` are newest first, as the API gives them."""
+    begin = f"Terminating EC2 instance: {instance}"
+    return next((a for a in activities if a.description.startswith(begin) and not a.failed), None)
+
+
+def launch_trouble(activities: Sequence[Activity], since: datetime) -> str:
+    """Why the group's newest launch begun after ``since`` failed, in the group's own words, or nothing."""
+    newest = next(
+        (a for a in activities if a.description.startswith("Launching") and a.start >= since),
+        None,
+    )
+    if newest is None or not newest.failed:
+        return ""
+    return brief(newest.message or newest.description)

@@ -1,0 +1,90 @@
+"""Questions to AWS that change nothing, each one request with a small answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from providers.aws.group import Activity, Group, Member, activity_of, group_of, member_of
+from providers.aws.session import AwsSession
+from recovery.errors import Refused
+from recovery.model import Machine, Reference
+
+_UNKNOWN = ("InvalidInstanceID",)
+
+
+def region(machine: Machine, reference: Reference) -> str:
+    """Where the action was begun, else where the machine is."""
+    return str(reference.data.get("region") or machine.route.get("region", ""))
+
+
+def instance(session: AwsSession, machine: Machine, where: str = "") -> tuple[str, Member] | None:
+    """The group's name and the instance as Auto Scaling knows it; None if it is in no group.
+
+    Ids that Auto Scaling does not know are ignored by it without an error.
+    """
+    answer = session.read(
+        "autoscaling",
+        "DescribeAutoScalingInstances",
+        where or machine.route.get("region", ""),
+        f"autoscaling:DescribeAutoScalingInstances for {machine}",
+        InstanceIds=[machine.id],
+    )
+    data = _first(answer, "AutoScalingInstances", "InstanceId", machine.id)
+    return None if data is None else (str(data.get("AutoScalingGroupName", "")), member_of(data))
+
+
+def group(session: AwsSession, machine: Machine, name: str, where: str = "") -> Group | None:
+    """The group ``name``; None if there is none."""
+    answer = session.read(
+        "autoscaling",
+        "DescribeAutoScalingGroups",
+        where or machine.route.get("region", ""),
+        f"autoscaling:DescribeAutoScalingGroups for group {name}",
+        AutoScalingGroupNames=[name],
+    )
+    data = _first(answer, "AutoScalingGroups", "AutoScalingGroupName", name)
+    return None if data is None else group_of(data)
+
+
+def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ...]:
+    """The newest 50 scaling activities of the group ``name``, newest first."""
+    answer = session.read(
+        "autoscaling",
+        "DescribeScalingActivities",
+        where,
+        f"autoscaling:DescribeScalingActivities for group {name}",
+        AutoScalingGroupName=name,
+        MaxRecords=50,
+    )
+    return tuple(activity_of(a) for a in answer.get("Activities") or ())
+
+
+def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:
+    """The state EC2 gives: pending, running, shutting-down, terminated, stopping, stopped; "" if unknown.
+
+    The rare confirmation: the service model of EC2 alone takes 15 MiB.
+    """
+    try:
+        answer = session.read(
+            "ec2",
+            "DescribeInstances",
+            where,
+            f"ec2:DescribeInstances for {machine}",
+            InstanceIds=[machine.id],
+        )
+    except Refused as refused:
+        if any(code in refused.reason for code in _UNKNOWN):
+            return ""
+        raise
+    for reservation in answer.get("Reservations") or ():
+        data = _first(reservation, "Instances", "InstanceId", machine.id)
+        if data is not None:
+            return str((data.get("State") or {}).get("Name") or "")
+    return ""
+
+
+def _first(answer: Mapping[str, Any], part: str, key: str, wanted: str) -> Mapping[str, Any] | None:
+    """The entry that was asked for. An answer about another thing is no answer."""
+    entries: list[Mapping[str, Any]] = answer.get(part) or []
+    return next((entry for entry in entries if entry.get(key) == wanted), None)

@@ -1,0 +1,109 @@
+"""How an action stands, from what AWS says now. Absence is never taken for an end without a witness."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from providers.aws import lookup
+from providers.aws.group import RETAINED, Activity, Group, Member, launch_trouble, termination_of
+from providers.aws.session import AwsSession
+from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
+
+_ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (any more)"
+
+
+def reboot_outcome(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
+    """Still running, or gone. That it booted is the Node's boot ID to say."""
+    state = lookup.ec2_state(session, machine, lookup.region(machine, reference))
+    if state in _ENDING:
+        return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")
+    if state in ("stopping", "stopped"):
+        return Failed(f"{machine} is {state}: somebody has stopped it")
+    return Running(f"asked EC2 to reboot {machine}, which is {state}")
+
+
+def replace_outcome(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
+    """Healthy and in service: not applied. Marked or leaving: running. Gone: what came in its place."""
+    found = lookup.instance(session, machine, lookup.region(machine, reference))
+    if found is None or found[1].lifecycle == "Terminated":
+        return _absent(session, machine, reference)
+    name, member = found
+    if member.leaving:
+        return _leaving(name, member)
+    if member.lifecycle in ("EnteringStandby", "Standby", "Detached"):
+        return Failed(
+            f"{machine} is {member.lifecycle} in group {name}: somebody has kept it from being replaced"
+        )
+    if member.healthy and member.lifecycle == "InService":
+        return NotApplied(f"{machine} is healthy and in service in group {name}")
+    if member.lifecycle == "InService":
+        return _marked(session, machine, reference, name)
+    return Running(f"{machine} is {member.lifecycle} and {member.health.lower()} in group {name}")
+
+
+def _leaving(name: str, member: Member) -> Running:
+    if member.lifecycle == RETAINED:
+        return Running(
+            f"group {name} keeps {member.id} ({RETAINED}): its lifecycle hook was abandoned, "
+            "and a person has to terminate it"
+        )
+    return Running(f"group {name} is terminating {member.id} ({member.lifecycle})")
+
+
+def _marked(session: AwsSession, machine: Machine, reference: Reference, name: str) -> Running:
+    """Unhealthy and not yet terminated: say so, and what keeps the group from it, if anything does."""
+    group = lookup.group(session, machine, name, lookup.region(machine, reference))
+    obstacle = group.obstacle() if group is not None else ""
+    because = f", but {obstacle}" if obstacle else ""
+    return Running(f"{machine} is marked unhealthy in group {name}{because}")
+
+
+def _absent(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
+    """Auto Scaling does not list the instance any more: terminated, or detached by somebody?"""
+    where, name = lookup.region(machine, reference), str(reference.data.get("group", ""))
+    group = lookup.group(session, machine, name, where)
+    if group is None:
+        return Failed(f"group {name} no longer exists: nothing will take the place of {machine}")
+    history = lookup.activities(session, name, where)
+    ended = termination_of(machine.id, history)
+    if ended is None or ended.status != "Successful":
+        state = lookup.ec2_state(session, machine, where)
+        if state not in _ENDING:
+            return _outside(machine, name, state, ended)
+    return _in_its_place(machine, reference, group, history, ended)
+
+
+def _outside(machine: Machine, name: str, state: str, ended: Activity | None) -> Poll:
+    if ended is not None:
+        return Running(f"group {name} is terminating {machine}, which is {state}")
+    return Failed(f"{machine} was detached from group {name} and is still {state}")
+
+
+def _in_its_place(
+    machine: Machine,
+    reference: Reference,
+    group: Group,
+    history: tuple[Activity, ...],
+    ended: Activity | None,
+) -> Poll:
+    newcomers = group.newcomers([*reference.data.get("known", ()), machine.id])
+    wanted = int(reference.data.get("desired", group.desired))
+    if newcomers:
+        return Done(
+            f"{machine} is gone from group {group.name}, which has {', '.join(newcomers)} in service since",
+            newcomers,
+            complete=not group.countable or group.serving >= wanted,
+        )
+    gone = f"{machine} is gone"
+    if group.desired < wanted:
+        return Running(f"{gone}, and group {group.name} wants {group.desired} now instead of {wanted}")
+    if obstacle := group.obstacle():
+        return Running(f"{gone}, but {obstacle}")
+    if trouble := launch_trouble(history, ended.start if ended else _begun(reference)):
+        return Running(f"{gone}, but group {group.name} has not launched a replacement: {trouble}")
+    return Running(f"{gone}, and group {group.name} has no new instance in service yet")
+
+
+def _begun(reference: Reference) -> datetime:
+    at = str(reference.data.get("at", ""))
+    return datetime.fromisoformat(at) if at else datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,219 @@
+"""The safety questions, in the order a careful person asks them. PURE.
+
+Each takes the situation and returns None, or the reason why not. The first reason given wins and is the
+sentence people read (ruling B10). Pause, exclusion and brake stop every destructive step that is not yet
+submitted; they never stop observing, proving, uncordoning or cleaning up (law 8).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from fnmatch import fnmatchcase
+
+from recovery.gate import in_use, lineage, scopes_of, starts_within
+from recovery.model import EXCLUDE, GroupStart, Share
+from recovery.situation import Situation, hour, span
+
+Question = Callable[[Situation], str | None]
+
+MOST_SLOTS = 50
+"""More slots than this and sidecars spend their time on conflicts (measured: ruling A8)."""
+MOST_SKEW = timedelta(seconds=30)
+CENSUS_AGE = timedelta(seconds=5)
+
+
+def off(s: Situation) -> str | None:
+    """The one place that decides what ENABLE_RECOVERY=false means (law 7)."""
+    return None if s.on else "recovery is off (ENABLE_RECOVERY=false)"
+
+
+def excluded(s: Situation) -> str | None:
+    labels = s.node.labels if s.node else {}
+    if labels.get(EXCLUDE) == "true":
+        return f"the node is excluded by its label {EXCLUDE}=true"
+    for wanted in s.policy.exclude:
+        if all(k in labels and fnmatchcase(labels[k], v) for k, v in wanted.items()):
+            told = ",".join(f"{k}={v}" for k, v in wanted.items())
+            return f"the policy excludes nodes with {told}"
+    return None
+
+
+def foreign_claim(s: Situation) -> str | None:
+    return s.forbidden or None
+
+
+def paused(s: Situation) -> str | None:
+    if s.gate_problem:
+        return f"the gate cannot be used: {s.gate_problem}"
+    pause = s.gate.pause if s.gate else None
+    if pause is None or not pause.in_force(s.now):
+        return None
+    end = f"until {pause.until:%Y-%m-%d %H:%M:%SZ}" if pause.until else "without an end"
+    return f"{pause.owner} paused all recoveries {end}: {pause.reason}"
+
+
+def skewed(s: Situation) -> str | None:
+    if s.skew <= MOST_SKEW:
+        return None
+    most = span(MOST_SKEW)
+    return f"this machine's clock is {span(s.skew)} off the API server's; more than {most} starts nothing"
+
+
+def attempts_used(s: Situation) -> str | None:
+    """Not a reason to wait: the reason to hand over."""
+    limit = s.policy.limits.attempts
+    starts = _attempts(s)
+    if len(starts) < limit.max:
+        return None
+    machines = sorted({x.machine for x in starts})
+    told = "it" if len(machines) == 1 else f"it and its predecessors ({', '.join(machines)})"
+    return f"{len(starts)} recoveries of {told} within {span(limit.within)} have not helped"
+
+
+def _attempts(s: Situation) -> list[GroupStart]:
+    """Starts on this machine, and on those it replaced for the same reasons (ruling B16)."""
+    if s.record is None or s.gate is None:
+        return []
+    machine = s.record.machine.id
+    reasons = {f.reason for f in s.record.faults}
+    before = set(lineage(s.gate, machine)[1:])
+    recent = starts_within(s.gate, s.now, s.policy.limits.attempts.within)
+    return [x for x in recent if x.machine == machine or (x.machine in before and x.reason in reasons)]
+
+
+def group_worn(s: Situation) -> str | None:
+    limit = s.policy.limits.per_group
+    group = s.preflight.group if s.preflight else (s.record.machine.group if s.record else "")
+    if not group or s.gate is None:
+        return None
+    starts = [x for x in starts_within(s.gate, s.now, limit.within) if x.group == group]
+    if len(starts) < limit.max:
+        return None
+    again = hour(min(x.at for x in starts) + limit.within)
+    window = span(limit.within)
+    return f"{len(starts)} recoveries were started in group {group} within {window}; next after {again}"
+
+
+def budget(s: Situation) -> str | None:
+    if s.gate is None:
+        return "the gate has not been read"
+    labels = s.node.labels if s.node else {}
+    for scope in scopes_of(labels, s.policy.limits.budget_per):
+        share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
+        allowed = budget_allows(share, _population(s, scope))
+        if allowed is None:
+            return None if s.census is None else f"nothing is known of the size of {scope}"
+        taken = in_use(s.gate, scope)
+        if taken >= allowed:
+            where = "the fleet" if scope == "fleet" else scope
+            out = ", ".join(x.node for x in s.gate.slots if scope in x.scopes) or "none"
+            return f"the budget of {where} is used up: {taken} of {allowed} may be out ({out})"
+    return None
+
+
+def budget_allows(share: Share, population: int | None) -> int | None:
+    """How many nodes may be out: percentages round down, at least 1; an explicit 0 means none."""
+    if share.count is not None:
+        return min(share.count, MOST_SLOTS)
+    percent = share.percent or 0.0
+    if percent == 0:
+        return 0
+    if population is None:
+        return None
+    return min(max(1, math.floor(percent * population / 100)), MOST_SLOTS)
+
+
+def _population(s: Situation, scope: str) -> int | None:
+    if s.census is None:
+        return None
+    return s.census.population if scope == "fleet" else s.census.by_label.get(scope, (0, 0))[1]
+
+
+def _key(scope: str) -> str:
+    return scope.split("=", 1)[0]
+
+
+def cooldown(s: Situation) -> str | None:
+    if s.gate is None or s.gate.last_start is None:
+        return None
+    began = min(s.gate.last_start, s.now)
+    left = began + s.policy.limits.cooldown - s.now
+    if left <= timedelta(0):
+        return None
+    return f"the last recovery started at {hour(began)}; the next may start in {span(left)} (cooldown)"
+
+
+def brake(s: Situation) -> str | None:
+    """More sick than allowed, in the fleet or among the nodes like this one (law 10)."""
+    if s.census is None:
+        return "nothing is known yet of how many nodes are sick"
+    for scope, share, sick, population in _brake_scopes(s):
+        allowed = brake_allows(share, population)
+        if sick > allowed:
+            where = "in the fleet" if scope == "fleet" else f"with {scope}"
+            return (
+                f"the brake is on: {sick} of {population} nodes {where} are sick or unknown, "
+                f"more than {share} ({allowed})"
+            )
+    return None
+
+
+def _brake_scopes(s: Situation) -> Iterable[tuple[str, Share, int, int]]:
+    assert s.census is not None
+    limits = s.policy.limits
+    yield "fleet", limits.brake, len(s.census.sick), s.census.population
+    labels = s.node.labels if s.node else {}
+    for key, share in sorted(limits.brake_per.items()):
+        if key in labels:
+            scope = f"{key}={labels[key]}"
+            sick, population = s.census.by_label.get(scope, (0, 0))
+            yield scope, share, sick, population
+
+
+def brake_allows(share: Share, population: int) -> int:
+    """How many may be sick: percentages round up, at least 1 (ruling B12)."""
+    if share.count is not None:
+        return share.count
+    return max(1, math.ceil((share.percent or 0.0) * population / 100))
+
+
+def group_short(s: Situation) -> str | None:
+    if s.preflight is None or s.preflight.short_by <= 0 or s.preflight.adopt:
+        return None
+    return f"group {s.preflight.group} is short by {s.preflight.short_by}"
+
+
+CHEAP: tuple[tuple[str, Question], ...] = (
+    ("off", off),
+    ("excluded", excluded),
+    ("claimed", foreign_claim),
+    ("paused", paused),
+    ("skewed", skewed),
+    ("group-worn", group_worn),
+    ("budget", budget),
+    ("cooldown", cooldown),
+)
+"""Asked before a start, and answered without counting the fleet."""
+
+STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), ("group-short", group_short))
+"""All questions before a start. (``attempts_used`` is asked apart: it hands over.)"""
+
+GOING_ON: tuple[tuple[str, Question], ...] = (
+    ("off", off),
+    ("excluded", excluded),
+    ("claimed", foreign_claim),
+    ("paused", paused),
+    ("brake", brake),
+)
+"""Asked before every destructive step of a recovery that is under way."""
+
+
+def first_reason(questions: Iterable[tuple[str, Question]], s: Situation) -> tuple[str, str] | None:
+    """The first (key, reason) given, or None."""
+    for key, question in questions:
+        reason = question(s)
+        if reason is not None:
+            return key, reason
+    return None

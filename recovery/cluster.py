@@ -1,0 +1,382 @@
+"""The Kubernetes API, as this program uses it. The only module that imports the Kubernetes client.
+
+It speaks plain JSON over the client's transport: the generated model classes cost 17 MiB and strip what they
+do not know. Every read is bounded in size and time; nothing is retried here, and nothing is rate-limited on
+this side (the server's priority and fairness is: 429 and Retry-After).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from recovery.clock import ApiTime, Clock
+from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound, SettingsError, TooManyRequests
+from recovery.model import GROUP, VERSION, ClusterDelete, NodeView, PodView
+from recovery.wire import parse_moment
+
+CONNECT_TIMEOUT = 3.0
+READ_TIMEOUT = 10.0
+MAX_BODY = 32 * 1024 * 1024
+PAGE = 100
+MERGE_PATCH = "application/merge-patch+json"
+_OURS = f"/apis/{GROUP}/{VERSION}"
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer: HTTP status, headers (any case), parsed JSON body."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+
+
+class Transport(Protocol):
+    """One request, one answer. Raises ``ApiUnavailable`` when there is none."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str | None = None,
+    ) -> Any: ...
+
+
+class KubernetesTransport:
+    """The official client's connection, credentials and proxies, without its models."""
+
+    def __init__(self, clock: Clock) -> None:
+        from kubernetes.client import ApiClient, Configuration
+
+        configuration = Configuration()
+        self.namespace = _load_credentials(configuration)
+        configuration.retries = False
+        self._client = ApiClient(configuration)
+        self._client.user_agent = "node-recovery"
+        self._clock = clock
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str | None = None,
+    ) -> Response:
+        from urllib3.exceptions import HTTPError
+
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type or "application/json"
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params=headers,
+            auth_settings=["BearerToken"],
+        )
+        payload = None if body is None else json.dumps(body).encode()
+        try:
+            answer = self._client.rest_client.pool_manager.request(
+                method,
+                request[1],
+                body=payload,
+                headers=request[2],
+                timeout=_timeout(),
+                preload_content=False,
+                redirect=False,
+            )
+            try:
+                raw = _read_bounded(answer, self._clock)
+            finally:
+                answer.release_conn()
+        except (HTTPError, OSError) as error:
+            raise ApiUnavailable(f"the API server did not answer: {_short(error)}") from None
+        return Response(answer.status, answer.headers, _parse(raw))
+
+
+def _timeout() -> Any:
+    from urllib3 import Timeout
+
+    return Timeout(connect=CONNECT_TIMEOUT, read=READ_TIMEOUT)
+
+
+def _load_credentials(configuration: Any) -> str:
+    """Fill in address and credentials; returns the namespace they belong to."""
+    from kubernetes import config
+    from kubernetes.config.config_exception import ConfigException
+
+    if os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" not in os.environ:
+        try:
+            config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            _, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+        except (ConfigException, OSError) as error:
+            raise SettingsError([f"KUBECONFIG: {_short(error)}"]) from None
+        return str((active or {}).get("context", {}).get("namespace") or "default")
+    try:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as file:
+            return file.read().strip() or "default"
+    except (ConfigException, OSError) as error:
+        raise SettingsError([f"in-cluster credentials: {_short(error)}"]) from None
+
+
+def _read_bounded(answer: Any, clock: Clock) -> bytes:
+    """The body, at most ``MAX_BODY`` bytes within ``READ_TIMEOUT`` seconds in all."""
+    end = clock.monotonic() + READ_TIMEOUT
+    chunks, size = [], 0
+    for chunk in answer.stream(65536):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise ApiUnavailable(f"the API server's answer is longer than {MAX_BODY} bytes")
+        if clock.monotonic() > end:
+            raise ApiUnavailable(f"the API server's answer took longer than {READ_TIMEOUT:g} s")
+    return b"".join(chunks)
+
+
+def _parse(raw: bytes) -> Any:
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return {"message": raw[:200].decode("utf-8", "replace")}
+
+
+def _short(error: object) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+class Cluster:
+    """What this program reads and writes through the Kubernetes API, each a verb that RBAC must grant."""
+
+    def __init__(self, transport: Transport, clock: Clock, namespace: str) -> None:
+        self._transport = transport
+        self._clock = clock
+        self.namespace = namespace
+        self.time = ApiTime(clock)
+
+    # ------------------------------------------------------------ one request
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str | None = None,
+    ) -> Any:
+        asked = self._clock.monotonic()
+        answer = self._transport.request(method, path, query=query, body=body, content_type=content_type)
+        self._learn_time(answer.headers, asked)
+        if 200 <= answer.status < 300:
+            return answer.body
+        raise _error(answer.status, answer.body, answer.headers, f"{method} {path}")
+
+    def _learn_time(self, headers: Mapping[str, str], asked: float) -> None:
+        date = headers.get("Date") or headers.get("date")
+        if date:
+            try:
+                self.time.learn(parsedate_to_datetime(date), asked)
+            except ValueError:
+                return
+
+    # ------------------------------------------------------------ nodes and pods
+
+    def get_node(self, name: str) -> NodeView:
+        return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"))
+
+    def list_nodes(self) -> Iterator[NodeView]:
+        for item in self._pages("/api/v1/nodes", {}):
+            yield node_view(item)
+
+    def patch_node(self, name: str, patch: dict[str, Any]) -> NodeView:
+        """A merge patch. Put ``metadata.resourceVersion`` into it: merge patch replaces whole lists."""
+        return node_view(
+            self._call("PATCH", f"/api/v1/nodes/{quote(name)}", body=patch, content_type=MERGE_PATCH)
+        )
+
+    def list_pods(self, node: str) -> tuple[PodView, ...]:
+        items = self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
+        return tuple(pod_view(item) for item in items)
+
+    def evict(self, pod: PodView) -> None:
+        """Ask for the eviction of ``pod``. ``TooManyRequests``: a disruption budget says not now."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        path = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}/eviction"
+        self._call("POST", path, body=body)
+
+    def _pages(self, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+        """All items, a page at a time. Never with resourceVersion=0, which makes ``limit`` void."""
+        token = ""
+        while True:
+            page = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
+            body = self._call("GET", path, query=page) or {}
+            yield from body.get("items") or []
+            token = (body.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return
+
+    # ------------------------------------------------------------ our own objects
+
+    def get_record(self, node: str) -> dict[str, Any]:
+        return dict(self._call("GET", f"{_OURS}/noderecoveries/{quote(node)}"))
+
+    def list_records(self) -> list[dict[str, Any]]:
+        return list(self._pages(f"{_OURS}/noderecoveries", {}))
+
+    def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("POST", f"{_OURS}/noderecoveries", body=body))
+
+    def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        name = body["metadata"]["name"]
+        return dict(self._call("PUT", f"{_OURS}/noderecoveries/{quote(name)}", body=body))
+
+    def get_gate(self) -> dict[str, Any]:
+        return dict(self._call("GET", f"{_OURS}/recoverygates/fleet"))
+
+    def create_gate(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("POST", f"{_OURS}/recoverygates", body=body))
+
+    def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("PUT", f"{_OURS}/recoverygates/fleet", body=body))
+
+    # ------------------------------------------------------------ leases, events, node claims
+
+    def _leases(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{quote(self.namespace)}/leases"
+
+    def get_lease(self, name: str) -> dict[str, Any]:
+        return dict(self._call("GET", f"{self._leases()}/{quote(name)}"))
+
+    def create_lease(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("POST", self._leases(), body=body))
+
+    def replace_lease(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("PUT", f"{self._leases()}/{quote(body['metadata']['name'])}", body=body))
+
+    def create_event(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("POST", "/api/v1/namespaces/default/events", body=body))
+
+    def patch_event(self, name: str, patch: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/default/events/{quote(name)}"
+        self._call("PATCH", path, body=patch, content_type=MERGE_PATCH)
+
+    def exists(self, item: ClusterDelete) -> bool:
+        """Whether the very object (by uid) is still there."""
+        try:
+            found = self._call("GET", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}")
+        except NotFound:
+            return False
+        return bool(found["metadata"].get("uid") == item.uid)
+
+    def delete(self, item: ClusterDelete) -> None:
+        """Delete the very object; ``Conflict`` if another has taken its name."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": item.uid}}
+        self._call("DELETE", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}", body=options)
+
+
+# ---------------------------------------------------------------- answers
+
+
+def _error(status: int, body: Any, headers: Mapping[str, str], what: str) -> ApiError:
+    """The error for a refused request. A 422 on a uid precondition is a conflict (ruling D30)."""
+    message = str((body or {}).get("message") or "") if isinstance(body, dict) else ""
+    reason = f"{what}: {status} {_short(message)}".strip()
+    if status == 404:
+        return NotFound(reason, status)
+    if status == 409 or (status == 422 and "uid" in message.lower() and "precondition" in message.lower()):
+        return Conflict(reason, status)
+    if status == 422 and "metadata.uid" in message:
+        return Conflict(reason, status)
+    if status == 429:
+        return TooManyRequests(_refusal(body) or reason, status, _retry_after(headers))
+    if status >= 500:
+        return ApiUnavailable(reason, status)
+    return ApiError(reason, status)
+
+
+def _refusal(body: Any) -> str:
+    """The disruption budget's own words, where a 429 is its refusal."""
+    causes = ((body or {}).get("details") or {}).get("causes") or []
+    return next((str(c.get("message")) for c in causes if c.get("reason") == "DisruptionBudget"), "")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        return float(headers.get("Retry-After") or headers.get("retry-after") or "")
+    except ValueError:
+        return None
+
+
+# ---------------------------------------------------------------- views
+
+
+def _moment(text: Any) -> datetime | None:
+    return parse_moment(text) if text else None
+
+
+def node_view(obj: Mapping[str, Any]) -> NodeView:
+    """A Node object as the core sees it."""
+    meta, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    return NodeView(
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        resource_version=meta.get("resourceVersion", ""),
+        provider_id=spec.get("providerID") or "",
+        boot_id=info.get("bootID") or "",
+        system_uuid=info.get("systemUUID") or "",
+        unschedulable=bool(spec.get("unschedulable")),
+        labels=meta.get("labels") or {},
+        annotations=meta.get("annotations") or {},
+        taints=tuple(
+            (t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in spec.get("taints") or []
+        ),
+        conditions={
+            c["type"]: (c.get("status", "Unknown"), c.get("reason") or "")
+            for c in status.get("conditions") or []
+        },
+        addresses=tuple(a.get("address", "") for a in status.get("addresses") or []),
+        owners=tuple(
+            (o.get("kind", ""), o.get("name", ""), o.get("uid", ""))
+            for o in meta.get("ownerReferences") or []
+        ),
+        created=_moment(meta.get("creationTimestamp")),
+        deleting=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def pod_view(obj: Mapping[str, Any]) -> PodView:
+    """A Pod object as the drain sees it."""
+    meta, status = obj.get("metadata") or {}, obj.get("status") or {}
+    controller: Mapping[str, Any] = next(
+        (o for o in meta.get("ownerReferences") or [] if o.get("controller")), {}
+    )
+    return PodView(
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        phase=status.get("phase") or "",
+        owner_kind=controller.get("kind") or "",
+        mirror="kubernetes.io/config.mirror" in (meta.get("annotations") or {}),
+        deletion_timestamp=_moment(meta.get("deletionTimestamp")),
+    )

@@ -1,0 +1,299 @@
+"""The gate: one RecoveryGate named ``fleet``, shared by all agents through the API server.
+
+It holds who waits (``open``), who is out (``slots``), when recoveries were started, how many are sick, and
+whether somebody has paused it all. Every change here is a pure function from gate to gate; the store swaps
+it by compare-and-swap, so budgets hold over any number of agents. A slot is freed by evidence only: its
+record was swapped to a terminal phase first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from recovery.errors import Conflict, NotFound
+from recovery.model import (
+    GROUP,
+    VERSION,
+    Census,
+    Claim,
+    Gate,
+    GroupStart,
+    Line,
+    Pause,
+    Phase,
+    Record,
+    Slot,
+)
+from recovery.wire import Reader, Undecodable, moment, parse_moment
+
+CODEC = 1
+NAME = "fleet"
+STARTS = 500
+CLAIMS = 500
+
+
+# ---------------------------------------------------------------- encode
+
+
+def encode(gate: Gate, spec: dict[str, Any]) -> dict[str, Any]:
+    """The whole object. ``spec`` is a person's (the pause) and is passed through as it was read."""
+    metadata: dict[str, Any] = {"name": NAME}
+    if gate.resource_version:
+        metadata |= {"resourceVersion": gate.resource_version, "uid": gate.uid}
+    status: dict[str, Any] = {
+        "version": CODEC,
+        "stamp": gate.stamp,
+        "open": [{"node": x.node, "recordUID": x.record_uid, "since": moment(x.since)} for x in gate.open],
+        "slots": [
+            {
+                "node": s.node,
+                "recordUID": s.record_uid,
+                "attempt": s.attempt,
+                "scopes": list(s.scopes),
+                "since": moment(s.since),
+            }
+            for s in gate.slots
+        ],
+        "starts": [
+            {"at": moment(s.at), "node": s.node, "group": s.group, "machine": s.machine, "reason": s.reason}
+            for s in gate.starts[-STARTS:]
+        ],
+        "replacementsClaimed": [
+            {"machine": c.machine, "insteadOf": c.instead_of} for c in gate.claimed[-CLAIMS:]
+        ],
+    }
+    if gate.last_start:
+        status["lastStart"] = moment(gate.last_start)
+    if gate.census:
+        status["census"] = {
+            "at": moment(gate.census.at),
+            "population": gate.census.population,
+            "sick": list(gate.census.sick),
+            "byLabel": {k: {"sick": s, "population": n} for k, (s, n) in gate.census.by_label.items()},
+        }
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "RecoveryGate",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
+
+
+# ---------------------------------------------------------------- decode
+
+
+def read_pause(spec: Any) -> Pause | None:
+    """The pause in a gate's spec. What cannot be understood is a pause without end (ruling B14)."""
+    raw = spec.get("pause") if isinstance(spec, dict) else None
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        return Pause("somebody", f"spec.pause cannot be read ({raw!r}), which counts as paused", None)
+    owner, reason = str(raw.get("owner") or "somebody"), str(raw.get("reason") or "no reason given")
+    until = raw.get("until")
+    if until in (None, ""):
+        return Pause(owner, reason, None)
+    try:
+        return Pause(owner, reason, parse_moment(str(until)))
+    except ValueError:
+        return Pause(owner, f"{reason}; its end {until!r} cannot be read, which counts as paused", None)
+
+
+def _read_census(r: Reader | None) -> Census | None:
+    if r is None:
+        return None
+    by_label = {}
+    for key, value in r.mapping("byLabel").items():
+        pair = Reader(value, f"status.census.byLabel[{key}]")
+        by_label[key] = (pair.integer("sick"), pair.integer("population"))
+    return Census(r.at("at"), r.integer("population"), r.strings("sick"), by_label)
+
+
+def decode(obj: Any) -> Gate:
+    """The gate in ``obj``. Raises ``Undecodable``."""
+    meta = Reader(obj.get("metadata"), "metadata")
+    pause = read_pause(obj.get("spec") or {})
+    uid, version = meta.text("uid"), meta.text("resourceVersion")
+    s = Reader(obj, "RecoveryGate").child("status")
+    if s is None:
+        return Gate(uid=uid, resource_version=version, stamp="", pause=pause)
+    codec = s.integer("version", CODEC)
+    if codec != CODEC:
+        raise Undecodable(
+            f"RecoveryGate {NAME} was written in version {codec}; this program understands version {CODEC}"
+        )
+    return Gate(
+        uid=uid,
+        resource_version=version,
+        stamp=s.text("stamp"),
+        pause=pause,
+        open=tuple(
+            Line(x.text("node", ...), x.text("recordUID", ...), x.at("since")) for x in s.children("open")
+        ),
+        slots=tuple(
+            Slot(
+                x.text("node", ...),
+                x.text("recordUID", ...),
+                x.integer("attempt"),
+                x.strings("scopes"),
+                x.at("since"),
+            )
+            for x in s.children("slots")
+        ),
+        last_start=s.maybe_at("lastStart"),
+        starts=tuple(
+            GroupStart(x.at("at"), x.text("node"), x.text("group"), x.text("machine"), x.text("reason"))
+            for x in s.children("starts")
+        ),
+        census=_read_census(s.child("census")),
+        claimed=tuple(
+            Claim(c.text("machine", ...), c.text("insteadOf")) for c in s.children("replacementsClaimed")
+        ),
+    )
+
+
+# ---------------------------------------------------------------- changes, pure
+
+
+def join(gate: Gate, node: str, record_uid: str, now: datetime) -> Gate:
+    """Put an open record in the queue; a line of an earlier record of the same node gives way."""
+    if any(x.node == node and x.record_uid == record_uid for x in gate.open):
+        return gate
+    others = tuple(x for x in gate.open if x.node != node)
+    return replace(gate, open=(*others, Line(node, record_uid, now)))
+
+
+def grant(gate: Gate, slot: Slot, start: GroupStart, census: Census | None) -> Gate:
+    """Give ``slot``. The caller asked every question on this very gate; the swap makes it true for all."""
+    if gate.slot_of(slot.node, slot.record_uid):
+        return gate
+    return replace(
+        gate,
+        slots=(*gate.slots, slot),
+        last_start=start.at,
+        starts=(*gate.starts, start)[-STARTS:],
+        census=census or gate.census,
+    )
+
+
+def restore(gate: Gate, slot: Slot) -> Gate:
+    """Put back the slot of a node that is out already; no start is counted."""
+    return gate if gate.slot_of(slot.node, slot.record_uid) else replace(gate, slots=(*gate.slots, slot))
+
+
+def free(gate: Gate, node: str, record_uid: str) -> Gate:
+    """Take a closed record's slot and line off."""
+    return replace(
+        gate,
+        slots=tuple(s for s in gate.slots if (s.node, s.record_uid) != (node, record_uid)),
+        open=tuple(x for x in gate.open if (x.node, x.record_uid) != (node, record_uid)),
+    )
+
+
+def claim(gate: Gate, machine: str, instead_of: str) -> Gate:
+    """Claim ``machine`` as the replacement of ``instead_of``. The caller saw that nobody has."""
+    return replace(gate, claimed=(*gate.claimed, Claim(machine, instead_of))[-CLAIMS:])
+
+
+def replacement_of(gate: Gate, machine: str) -> str:
+    """The machine claimed as the replacement of ``machine``, or an empty string."""
+    return next((c.machine for c in gate.claimed if c.instead_of == machine), "")
+
+
+def lineage(gate: Gate, machine: str) -> tuple[str, ...]:
+    """``machine`` and those it took the place of, newest first."""
+    chain = [machine]
+    while older := next((c.instead_of for c in gate.claimed if c.machine == chain[-1]), ""):
+        if older in chain:
+            break
+        chain.append(older)
+    return tuple(chain)
+
+
+def scopes_of(labels: dict[str, str] | Any, budget_per: Iterable[str]) -> tuple[str, ...]:
+    """The budget scopes a node is in: the fleet, and one per label it carries."""
+    return ("fleet", *(f"{key}={labels[key]}" for key in sorted(budget_per) if key in labels))
+
+
+def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
+    """A gate for an object that is new or was emptied: lines and slots of all open records."""
+    open_lines, slots, starts = [], [], list(gate.starts)
+    for r in records:
+        if not r.phase.open or r.phase is Phase.SUSPECT:
+            continue
+        open_lines.append(Line(r.node, r.uid, r.phase_since))
+        if r.phase is Phase.RECOVERING or r.marks or r.intent:
+            slots.append(Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), r.phase_since))
+    for r in records:
+        starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason) for s in r.starts]
+    starts.sort(key=lambda s: s.at)
+    return replace(
+        gate,
+        stamp=gate.uid,
+        open=tuple(sorted(open_lines, key=lambda x: x.since)),
+        slots=tuple(slots),
+        starts=tuple(starts[-STARTS:]),
+        last_start=max((s.at for s in starts), default=None),
+    )
+
+
+# ---------------------------------------------------------------- store
+
+
+class Objects(Protocol):
+    """What of the cluster a gate store needs."""
+
+    def get_gate(self) -> dict[str, Any]: ...
+    def create_gate(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class Gates:
+    """Reads and swaps the gate."""
+
+    def __init__(self, cluster: Objects, records: Callable[[], list[Record]]) -> None:
+        self._cluster = cluster
+        self._records = records
+        self._spec: dict[str, Any] = {}
+
+    def read(self) -> Gate | None:
+        """The gate, or None where there is none yet. Raises ``Undecodable``. Changes nothing."""
+        try:
+            return self._take(self._cluster.get_gate())
+        except NotFound:
+            return None
+
+    def _take(self, obj: dict[str, Any]) -> Gate:
+        spec = obj.get("spec")
+        self._spec = dict(spec) if isinstance(spec, dict) else {}
+        return decode(obj)
+
+    def write(self, gate: Gate) -> Gate:
+        """Swap. Raises ``Conflict`` when somebody else wrote first."""
+        return self._take(self._cluster.replace_gate(encode(gate, self._spec)))
+
+    def ready(self, gate: Gate | None, now: datetime) -> Gate:
+        """A gate that may be granted from: created if missing, rebuilt if somebody emptied it (ruling A2)."""
+        if gate is None:
+            empty = Gate(uid="", resource_version="", stamp="")
+            try:
+                gate = self._take(self._cluster.create_gate(encode(empty, {})))
+            except Conflict:
+                gate = self._take(self._cluster.get_gate())
+        if gate.stamp != gate.uid:
+            gate = self.write(rebuild(gate, self._records(), now))
+        return gate
+
+
+def in_use(gate: Gate, scope: str) -> int:
+    """How many nodes are out in ``scope``."""
+    return sum(1 for s in gate.slots if scope in s.scopes)
+
+
+def starts_within(gate: Gate, now: datetime, window: timedelta) -> list[GroupStart]:
+    """The starts of the last ``window``. A start in the future counts as now (ruling A9)."""
+    return [s for s in gate.starts if now - s.at <= window]

@@ -1,0 +1,360 @@
+"""The shape of a policy file: strict models, and one sentence for each way to get a field wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from recovery.marked_yaml import Document, Mistake, Path, dotted
+from recovery.model import GROUP, VERSION, Share, Step, Then
+from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
+
+WITHIN: Mapping[Step, str] = {
+    Step.NOTIFY: "15m",
+    Step.CORDON: "15m",
+    Step.TAINT: "15m",
+    Step.DRAIN: "15m",
+    Step.REBOOT: "10m",
+    Step.REIMAGE: "30m",
+    Step.REDEPLOY: "30m",
+    Step.REPLACE: "30m",
+}
+
+KIND = "RecoveryPolicy"
+A_DURATION = "a duration such as 10s or 5m"
+A_STEP = "at least one step; leave remedy out for the default one"
+A_SHARE = 'a count such as 1 or a percentage such as "30%"'
+
+
+# ---------------------------------------------------------------- leaves
+
+
+def _expected(what: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "{what}", {"what": what})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    scalar = isinstance(value, bool | int | float)
+    raise PydanticCustomError("quote", "") if scalar else _expected("text")
+
+
+def _given(value: Any) -> Any:
+    """``remedy:`` with nothing behind it is half a sentence, and must not mean that it was left out."""
+    if value is None:
+        raise _expected("a value; leave the field out for its default")
+    return value
+
+
+def _duration(positive: bool) -> Callable[[Any], timedelta]:
+    def check(value: Any) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            duration = parse_duration(value if isinstance(value, str) else "")
+        except ValueError:
+            raise _expected(A_DURATION + _in_hours(value)) from None
+        if positive and not duration:
+            raise _expected("a duration of more than 0s")
+        return duration
+
+    return check
+
+
+def _in_hours(value: Any) -> str:
+    days = re.fullmatch(r"([0-9]{1,3})d", value) if isinstance(value, str) else None
+    return f'; did you mean "{int(days[1]) * 24}h"?' if days else ""
+
+
+def _share(value: Any) -> Share:
+    if isinstance(value, Share):
+        return value
+    try:
+        return parse_share(value)
+    except ValueError:
+        fraction = isinstance(value, float) and 0 < value < 1
+        hint = f'; did you mean "{value * 100:g}%"?' if fraction else ""
+        raise _expected(A_SHARE + hint) from None
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise _expected("a whole number of at least 1")
+
+
+def _choice(*choices: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise PydanticCustomError("choice", "", {"choices": list(choices)})
+
+    return check
+
+
+def _at_least_one(what: str) -> AfterValidator:
+    def check(value: Any) -> Any:
+        if not value:
+            raise _expected(what)
+        return value
+
+    return AfterValidator(check)
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+_DURATION_SCHEMA = WithJsonSchema({"type": "string", "minLength": 2, "pattern": DURATION_PATTERN})
+Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
+Duration = Annotated[timedelta, BeforeValidator(_duration(positive=False)), _DURATION_SCHEMA]
+Deadline = Annotated[timedelta, BeforeValidator(_duration(positive=True)), _DURATION_SCHEMA]
+Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "integer", "minimum": 1})]
+Portion = Annotated[
+    Share,
+    BeforeValidator(_share),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SHARE_PATTERN}]}
+    ),
+]
+Patterns = Annotated[
+    list[Text],
+    BeforeValidator(_listed),
+    _at_least_one("at least one pattern"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            ]
+        }
+    ),
+]
+
+
+Action = Annotated[str, BeforeValidator(_choice(*Step)), WithJsonSchema({"enum": [*Step]})]
+Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
+Version = Annotated[
+    str, BeforeValidator(_choice(f"{GROUP}/{VERSION}")), WithJsonSchema({"const": f"{GROUP}/{VERSION}"})
+]
+KindName = Annotated[str, BeforeValidator(_choice(KIND)), WithJsonSchema({"const": KIND})]
+Given = BeforeValidator(_given)
+Labels = dict[str, Text]
+SomeLabels = Annotated[
+    Labels, _at_least_one("at least one label"), Field(json_schema_extra={"minProperties": 1})
+]
+
+
+# ---------------------------------------------------------------- the file
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        validate_default=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+class RateModel(_Strict):
+    """At most this many within a sliding window."""
+
+    max: Count
+    within: Deadline
+
+
+class TimesModel(_Strict):
+    """Only when it happened this often within a sliding window."""
+
+    count: Count
+    within: Deadline
+
+
+class LimitsModel(_Strict):
+    """What holds a recovery back."""
+
+    budget: Portion = Field(default=1, description="nodes out of service at once, whole fleet")
+    budget_per: dict[str, Portion] = Field(
+        default={"topology.kubernetes.io/zone": 1}, description="the same per value of a node label"
+    )
+    brake: Portion = Field(default="30%", description="above this share sick or unknown nothing is started")
+    brake_per: Annotated[dict[str, Portion] | None, Given] = Field(
+        default=None,
+        validate_default=False,
+        description="the same per value of a node label; left out: instance type, at brake's share",
+    )
+    cooldown: Duration = Field(default="2m", description="between two starts")
+    attempts: RateModel = Field(
+        default={"max": 3, "within": "24h"}, description="per machine and its replacements; then a person"
+    )
+    per_group: RateModel = Field(
+        default={"max": 3, "within": "6h"}, description="starts per Auto Scaling group, scale set or pool"
+    )
+
+
+class ExcludeModel(_Strict):
+    """Nodes that are left alone: those that have all of these labels."""
+
+    labels: SomeLabels
+
+
+class MatchModel(_Strict):
+    """Which faults a rule is about; what is left out matches anything. Patterns are shell patterns."""
+
+    type: Text = Field(default="*", description="condition type")
+    reason: Patterns = Field(default=["*"], description="one pattern, or a list of which one must match")
+    node_labels: Labels = Field(default={}, description="labels the node must have")
+    times: Annotated[TimesModel | None, Given] = Field(
+        default=None, validate_default=False, description="for temporary rules, which only have counters"
+    )
+
+
+class RungModel(_Strict):
+    """One step of a remedy."""
+
+    do: Action
+    within: Annotated[Deadline | None, Given] = Field(
+        default=None, validate_default=False, description="deadline, from the step's first effect"
+    )
+    then: Afterwards = Field(
+        default=Then.HAND_OVER.value, description="drain only: when pods remain after within"
+    )
+
+
+class RuleModel(_Strict):
+    """What to do about some faults. The first rule that matches a fault wins."""
+
+    name: Text
+    match: MatchModel
+    after: Duration = Field(default="0s", description="how long the fault is tolerated")
+    remedy: Annotated[Annotated[list[RungModel], _at_least_one(A_STEP)] | None, Given] = Field(
+        default=None,
+        validate_default=False,
+        description="steps, tried in order; left out: the catalogue's, then the provider's",
+        json_schema_extra={"minItems": 1},
+    )
+    probation: Duration = Field(
+        default="2m", description="healthy this long before the node is trusted again"
+    )
+
+
+class PolicyModel(_Strict):
+    """A RecoveryPolicy."""
+
+    api_version: Version
+    kind: KindName
+    limits: LimitsModel = Field(default_factory=LimitsModel)
+    exclude: list[ExcludeModel] = Field(default=[])
+    rules: list[RuleModel]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of the file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"https://{GROUP}/{VERSION}/recoverypolicy.json",
+        **_without_null(PolicyModel.model_json_schema()),
+    }
+
+
+def _without_null(part: Any) -> Any:
+    """A field may be left out; it may not be null, whatever its model says. Generated titles say nothing."""
+    if isinstance(part, list):
+        return [_without_null(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    noise = (("default", None), ("title", part.get("title")))
+    clean = {key: _without_null(value) for key, value in part.items() if (key, value) not in noise}
+    options = [each for each in clean.get("anyOf", ()) if each != {"type": "null"}]
+    if len(options) == 1:
+        del clean["anyOf"]
+        clean = {**options[0], **clean}
+    return clean
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def sentence(document: Document, error: ErrorDetails) -> Mistake:
+    """What pydantic found, as one sentence about a field, with its line."""
+    path: Path = error["loc"]
+    if error["type"] == "extra_forbidden":
+        known = [to_camel(name) for name in _model_at(path[:-1]).model_fields]
+        text = f"unknown, expected one of {', '.join(known)}{did_you_mean(str(path[-1]), known)}"
+    elif error["type"] == "missing":
+        text = "missing"
+    else:
+        path = document.nearest(path)
+        text = f"found {_found(document, path, error)}"
+    return Mistake(document.line(path), f"field {dotted(path) or '(the whole file)'}: {text}")
+
+
+def did_you_mean(found: str, choices: list[str]) -> str:
+    """``; did you mean "drain"?``, or nothing where no choice is near."""
+    lower = {choice.lower(): choice for choice in choices}
+    near = get_close_matches(found.lower(), lower, n=1, cutoff=0.6)
+    return f'; did you mean "{lower[near[0]]}"?' if near else ""
+
+
+_MODELS: Mapping[str, type[_Strict]] = {
+    "": PolicyModel,
+    "limits": LimitsModel,
+    "attempts": RateModel,
+    "perGroup": RateModel,
+    "exclude": ExcludeModel,
+    "rules": RuleModel,
+    "match": MatchModel,
+    "times": TimesModel,
+    "remedy": RungModel,
+}
+_SHAPES = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list"}
+
+
+def _model_at(path: Path) -> type[_Strict]:
+    return _MODELS[next((part for part in reversed(path) if isinstance(part, str)), "")]
+
+
+def _found(document: Document, path: Path, error: ErrorDetails) -> str:
+    value, written = _value_at(document.data, path), document.written.get(path, "")
+    kind, context = error["type"], error.get("ctx", {})
+    shown = _shown(value, written)
+    if kind == "quote":
+        what = f"the number {written}" if not isinstance(value, bool) else shown
+        return f"{what}; quote it: {json.dumps(written)}"
+    if kind == "choice":
+        choices: list[str] = context["choices"]
+        wanted = f"one of {', '.join(choices)}" if len(choices) > 1 else json.dumps(choices[0])
+        hint = did_you_mean(value, choices) if isinstance(value, str) and len(choices) > 1 else ""
+        return f"{shown}, expected {wanted}{hint}"
+    what = context["what"] if kind == "expected" else _SHAPES.get(kind)
+    return f"{shown}, expected {what}" if what else f"{shown}: {error['msg']}"
+
+
+def _value_at(data: Any, path: Path) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _shown(value: Any, written: str) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= 60 else value[:60] + "…", ensure_ascii=False)
+    if isinstance(value, list | dict):
+        name = "list" if isinstance(value, list) else "mapping"
+        return f"a {name}" if value else f"an empty {name}"
+    return written

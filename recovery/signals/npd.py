@@ -1,0 +1,97 @@
+"""node-problem-detector's page as a source of signals: read, parsed when it changed, followed over time."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from recovery.clock import Clock
+from recovery.model import Reading
+from recovery.signals.page import Page, parse
+from recovery.signals.scrape import PageReader, Unreadable, check_url
+from recovery.signals.tracker import SOURCE, State, missed, observe
+
+__all__ = ["NpdSource", "PageReader", "Unreadable", "check_url", "stale_after"]
+
+log = logging.getLogger(__name__)
+
+SHORTEST_STALENESS = timedelta(seconds=10)
+
+
+def stale_after(poll_interval: timedelta) -> timedelta:
+    """How old a page may be: three polls, at least 10 s (ruling C22)."""
+    return max(3 * poll_interval, SHORTEST_STALENESS)
+
+
+class NpdSource:
+    """This node's detector.
+
+    ``read`` gives the page's bytes or raises; whatever it raises makes the source unknown, never healthy.
+    ``clock`` measures a page's age, also while the process is stopped; ``now`` is the API server's time, in
+    which moments are told. Not for use by several threads.
+    """
+
+    name = SOURCE
+
+    def __init__(
+        self, read: Callable[[], bytes], clock: Clock, now: Callable[[], datetime], poll_interval: timedelta
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._now = now
+        self._fresh_for = stale_after(poll_interval)
+        self._state = State()
+        self._digest = b""
+        self._page = Page()
+        self._page_at: float | None = None
+        self._complaints: frozenset[str] = frozenset()
+
+    def poll(self, boot_id: str) -> Reading:
+        """Read the page and say what is known now. ``boot_id`` is the node's, "" where not known.
+
+        Raises nothing that ``read`` raises. Complaints are logged when they change.
+        """
+        began, at = self._clock.boottime(), self._now()
+        page, why = self._fetch()
+        if page is not None and self._age(began) > self._fresh_for:
+            page, why = None, "it was out of date before it could be looked at"
+        if page is None:
+            age = None if self._page_at is None else self._age(self._page_at)
+            self._state, reading = missed(self._state, why, at, age, boot_id, self._fresh_for)
+        else:
+            self._page_at = began
+            self._state, reading = observe(self._state, page, at, boot_id, self._fresh_for)
+        self._tell(reading, why)
+        return reading
+
+    def _fetch(self) -> tuple[Page | None, str]:
+        """The page, or None and why not."""
+        try:
+            body = self._read()
+        except Unreadable as error:
+            return None, error.reason
+        except Exception as error:  # a reader's bug must not stop the other sources
+            why = f"{type(error).__name__}: {error}"
+            if why not in self._complaints:
+                log.exception("the reader of node-problem-detector's page failed")
+            return None, why
+        digest = hashlib.sha256(body).digest()
+        if digest != self._digest:
+            self._page = parse(body.decode("utf-8", errors="replace"))
+            self._digest = digest
+        return self._page, ""
+
+    def _age(self, since: float) -> timedelta:
+        return timedelta(seconds=self._clock.boottime() - since)
+
+    def _tell(self, reading: Reading, why: str) -> None:
+        for sentence in self._state.said:
+            log.warning("%s", sentence)
+        complaints = frozenset({*reading.unknown.values(), *([why] if why else [])})
+        for sentence in sorted(complaints - self._complaints):
+            log.warning("%s", sentence)
+        if self._complaints and not complaints:
+            log.info("node-problem-detector's page is readable again")
+        self._complaints = complaints

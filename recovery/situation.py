@@ -1,0 +1,250 @@
+"""What the pure core is given, and what it answers. PURE.
+
+The agent reads the world and the clock once per cycle into a ``Situation``. The same situation always gives
+the same ``Decision``, so a bug report is a situation and a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from recovery.model import (
+    Census,
+    Gate,
+    GroupStart,
+    Machine,
+    Marks,
+    NodeView,
+    PodView,
+    Policy,
+    Poll,
+    Preflight,
+    Reading,
+    Record,
+    Rung,
+    Slot,
+    Step,
+)
+
+SOON = timedelta(0)
+POLLED = timedelta(seconds=2)
+REPEAT = timedelta(seconds=60)
+
+
+class Role(StrEnum):
+    """An *owner* recovers its own node. A *concluder* ends what an agent that is gone left open."""
+
+    OWNER = "owner"
+    CONCLUDER = "concluder"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who works on a record. ``stale``: unchanged for its whole length on *this* agent's clock."""
+
+    holder: str = ""
+    mine: bool = False
+    stale: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """What a provider declares."""
+
+    name: str
+    actions: frozenset[Step] = frozenset()
+    default_remedy: tuple[Rung, ...] = ()
+    call_timeout: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that one decision may depend on. What was not read, because nothing asks for it, is None."""
+
+    now: datetime
+    node_name: str
+    policy: Policy
+    on: bool = True
+    role: Role = Role.OWNER
+    skew: timedelta = timedelta(0)
+    readings: tuple[Reading, ...] = ()
+    node: NodeView | None = None
+    machine: Machine | None = None
+    machine_problem: str = ""  # why the machine behind the node cannot be named, or is not ours to treat
+    machine_wait: str = ""  # the node is not initialised yet
+    provider: ProviderFacts | None = None
+    record: Record | None = None
+    record_problem: str = ""
+    vanished: bool = False  # this agent had an open record, and somebody deleted it
+    gate: Gate | None = None
+    gate_problem: str = ""
+    census: Census | None = None
+    preflight: Preflight | None = None
+    preflight_refused: str = ""
+    preflight_retry: str = ""
+    pods: tuple[PodView, ...] | None = None
+    refusals: Mapping[str, str] = field(default_factory=dict)  # pod -> what its disruption budget said last
+    poll: Poll | None = None
+    replacement: NodeView | None = None
+    replacement_is_me: bool = False
+    replacement_problem: str = ""
+    lease: Lease = Lease()
+    turn_waited: timedelta = timedelta(0)  # how long a slot has been free for others ahead of this node
+    intent_seen_for: timedelta = timedelta(
+        0
+    )  # how long this agent has seen this very intent, on its own clock
+    settle: timedelta = timedelta(seconds=0.5)
+    forbidden: str = ""  # a claim by another remediator
+
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """Swap the record for this one."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Put the record in the gate's queue."""
+
+    record_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSlot:
+    """Take a slot of the budget, on the very gate that was weighed."""
+
+    slot: Slot
+    start: GroupStart
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSlot:
+    """Put back the slot of a node that is out already."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class FreeSlot:
+    """Take a closed record off the gate."""
+
+    record_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReplacement:
+    """Claim a new machine on the gate as the one that took this machine's place."""
+
+    machine: str
+    instead_of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Put our marks on the node in one patch: the taint, and the cordon where ``marks`` says so."""
+
+    marks: Marks
+
+
+@dataclass(frozen=True, slots=True)
+class Unmark:
+    """Take off our marks, and only ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask once for the eviction of these pods."""
+
+    pods: tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """The one destructive effect: preflight, tell, read again, write the intent, call once."""
+
+    action: Step
+
+
+Effect = (
+    WriteRecord | Join | TakeSlot | RestoreSlot | FreeSlot | ClaimReplacement | Mark | Unmark | Evict | Submit
+)
+
+
+class Verb(StrEnum):
+    """What kind of decision it is."""
+
+    LEAVE = "leave"
+    WAIT = "wait"
+    HOLD = "hold"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """What to tell people once the effect is done: an Event's reason, and an outcome for the metrics."""
+
+    event: str
+    warning: bool = False
+    outcome: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now, why (a sentence for people), and when to look again.
+
+    ``key`` names the kind of reason without its figures, so that a sentence is told once and not every cycle.
+    """
+
+    verb: Verb
+    reason: str
+    look_again: timedelta = POLLED
+    effect: Effect | None = None
+    tell: Tell | None = None
+    key: str = ""
+
+
+def leave(reason: str, look_again: timedelta = POLLED, key: str = "leave") -> Decision:
+    return Decision(Verb.LEAVE, reason, look_again, key=key)
+
+
+def wait(reason: str, look_again: timedelta = POLLED, key: str = "wait") -> Decision:
+    return Decision(Verb.WAIT, reason, look_again, key=key)
+
+
+def hold(reason: str, look_again: timedelta = POLLED, key: str = "hold") -> Decision:
+    return Decision(Verb.HOLD, reason, look_again, key=key)
+
+
+def act(effect: Effect, reason: str, tell: Tell | None = None) -> Decision:
+    return Decision(Verb.ACT, reason, SOON, effect, tell, key=type(effect).__name__)
+
+
+def until(moment: datetime, now: datetime, most: timedelta = timedelta(seconds=30)) -> timedelta:
+    """How long to wait for ``moment``: never less than 50 ms, never more than ``most``."""
+    return min(max(moment - now, timedelta(milliseconds=50)), most)
+
+
+def span(value: timedelta) -> str:
+    """A duration as people read it: ``0.5 s``, ``45 s``, ``12 min``, ``3.5 h``."""
+    seconds = max(value.total_seconds(), 0.0)
+    if seconds < 10:
+        return f"{seconds:.1f}".rstrip("0").rstrip(".") + " s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f}".rstrip("0").rstrip(".") + " h"
+
+
+def hour(at: datetime) -> str:
+    """A moment as people read it in a sentence: ``10:15:03Z``."""
+    return at.strftime("%H:%M:%SZ")

@@ -1,0 +1,50 @@
+"""How people write durations and shares in settings and policies, and how they are written back."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from recovery.model import Share
+
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?h)?([0-9]+(\.[0-9]+)?m)?([0-9]+(\.[0-9]+)?s)?([0-9]+(\.[0-9]+)?ms)?$"
+SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)?%$"
+LONGEST = timedelta(days=366)
+
+_DURATION = re.compile(DURATION_PATTERN, re.ASCII)
+_PART = re.compile(r"([0-9.]+)(ms|h|m|s)", re.ASCII)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_SHARE = re.compile(SHARE_PATTERN, re.ASCII)
+
+
+def parse_duration(text: str) -> timedelta:
+    """``0s``, ``500ms``, ``90s``, ``10m``, ``1h30m``: units from large to small, each at most once.
+
+    Raises ``ValueError`` for anything else, a number without a unit and more than 366 days included.
+    """
+    if not text or not _DURATION.match(text):
+        raise ValueError(text)
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    if seconds > LONGEST.total_seconds():
+        raise ValueError(text)
+    return timedelta(seconds=seconds)
+
+
+def format_duration(duration: timedelta) -> str:
+    """The shortest exact way to write it down to the millisecond: ``1h30m``, ``90s`` as ``1m30s``, ``0s``."""
+    left = round(duration.total_seconds() * 1000)
+    parts = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def parse_share(value: object) -> Share:
+    """A count (``1``) or a percentage (``"30%"``, 0 to 100). Raises ``ValueError`` for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Share(count=value)
+    if isinstance(value, str) and _SHARE.match(value) and float(value[:-1]) <= 100:
+        return Share(percent=float(value[:-1]))
+    raise ValueError(value)

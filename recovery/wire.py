@@ -1,0 +1,111 @@
+"""How moments and durations are written in our objects, and a strict reader for them. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from recovery.errors import NodeRecoveryError
+
+
+class Undecodable(NodeRecoveryError):
+    """An object of ours that cannot be understood: hold, say so, touch nothing."""
+
+
+def moment(at: datetime) -> str:
+    """RFC 3339, UTC, microseconds: ``2026-11-21T10:15:00.250000Z``."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_moment(text: str) -> datetime:
+    """RFC 3339 with an offset. Raises ``ValueError``."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return at.astimezone(UTC)
+
+
+def duration(value: timedelta) -> str:
+    """Seconds with a unit: ``600s``."""
+    return f"{value.total_seconds():g}s"
+
+
+class Reader:
+    """Reads fields of one JSON object and says which one is wrong: ``status.intent.attempt: ...``."""
+
+    def __init__(self, data: Any, path: str) -> None:
+        if not isinstance(data, Mapping):
+            raise Undecodable(f"{path}: found {type(data).__name__}, expected an object")
+        self._data = data
+        self._path = path
+
+    def _get(self, key: str, kinds: tuple[type, ...], default: Any) -> Any:
+        value = self._data.get(key)
+        if value is None:
+            if default is ...:
+                raise Undecodable(f"{self._path}.{key}: is missing")
+            return default
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise Undecodable(f"{self._path}.{key}: found {value!r}, expected {kinds[0].__name__}")
+        return value
+
+    def text(self, key: str, default: Any = "") -> str:
+        return str(self._get(key, (str,), default))
+
+    def integer(self, key: str, default: Any = 0) -> int:
+        return int(self._get(key, (int,), default))
+
+    def number(self, key: str) -> float | None:
+        value = self._get(key, (float, int), None)
+        return None if value is None else float(value)
+
+    def flag(self, key: str) -> bool:
+        return bool(self._get(key, (bool,), False))
+
+    def at(self, key: str) -> datetime:
+        found = self.maybe_at(key)
+        if found is None:
+            raise Undecodable(f"{self._path}.{key}: is missing")
+        return found
+
+    def maybe_at(self, key: str) -> datetime | None:
+        text = self._get(key, (str,), "")
+        if not text:
+            return None
+        try:
+            return parse_moment(text)
+        except ValueError as error:
+            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected a moment ({error})") from None
+
+    def span(self, key: str) -> timedelta:
+        text = self._get(key, (str,), "0s")
+        try:
+            if not text.endswith("s"):
+                raise ValueError
+            return timedelta(seconds=float(text[:-1]))
+        except (ValueError, OverflowError):
+            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected seconds such as 600s") from None
+
+    def member(self, key: str, kind: type[StrEnum]) -> Any:
+        text = self.text(key, ...)
+        try:
+            return kind(text)
+        except ValueError:
+            known = ", ".join(str(x.value) for x in kind)
+            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected one of {known}") from None
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        return tuple(str(x) for x in self._get(key, (list,), []))
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        return dict(self._get(key, (dict,), {}))
+
+    def child(self, key: str) -> Reader | None:
+        value = self._data.get(key)
+        return None if value is None else Reader(value, f"{self._path}.{key}")
+
+    def children(self, key: str) -> Sequence[Reader]:
+        items = self._get(key, (list,), [])
+        return [Reader(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(items)]

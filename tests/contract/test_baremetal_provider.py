@@ -1,0 +1,70 @@
+"""Bare metal passes the kit of all providers, and does nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from recovery.clock import SystemClock
+from recovery.errors import Refused
+from recovery.model import NodeView, Reference, Step
+from recovery.provider import Provider, ProviderContext, load_provider
+from recovery.testing.provider_kit import ProviderKit
+
+UUID = "4C4C4544-0047-4A10-8051-B7C04F484433"
+NODE = NodeView("metal-1", "node-uid", "1", system_uuid=UUID)
+
+
+class NoWorld:
+    """There is no far end."""
+
+    def calls(self) -> int:
+        return 0
+
+    mutating_calls = calls
+
+    def lose_answer(self) -> None: ...
+    def delay(self) -> None: ...
+    def refuse(self, kind: str) -> None: ...
+    def remove_machine(self) -> None: ...
+    def finish_action(self, action: Step) -> Sequence[str]:
+        return ()
+
+
+class TestBareMetal(ProviderKit):
+    rubbish = (
+        "aws:///us-west-2a/i-0123456789abcdef0",
+        "azure:///subscriptions/x",
+        replace(NODE, system_uuid=""),
+        replace(NODE, system_uuid="  "),
+        replace(NODE, system_uuid="00000000-0000-0000-0000-000000000000"),
+    )
+
+    @pytest.fixture
+    def world(self) -> NoWorld:
+        return NoWorld()
+
+    @pytest.fixture
+    def provider(self) -> Provider:
+        return load_provider("baremetal", ProviderContext(SystemClock(), os.environ))
+
+    @pytest.fixture
+    def node(self) -> NodeView:
+        return NODE
+
+    def test_the_machine_is_its_system_uuid_however_it_is_written(self, provider: Provider) -> None:
+        assert provider.identify(NODE).id == UUID.lower()
+        assert provider.identify(replace(NODE, system_uuid=UUID.lower())) == provider.identify(NODE)
+
+    def test_a_person_is_asked_for_whatever_is_to_be_done(self, provider: Provider) -> None:
+        machine = provider.identify(NODE)
+        with pytest.raises(Refused, match="is bare metal: a person has to reboot it"):
+            provider.preflight(machine, Step.REBOOT)
+        with pytest.raises(Refused, match="a person has to replace it"):
+            provider.poll(machine, Reference("baremetal", Step.REPLACE))
+
+    def test_it_cordons_and_hands_over(self, provider: Provider) -> None:
+        assert [rung.do for rung in provider.default_remedy] == [Step.CORDON]
