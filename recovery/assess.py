@@ -19,6 +19,7 @@ UNKNOWN_TOO_LONG = timedelta(minutes=10)
 SIGNAL_UNKNOWN = "SignalUnknown"
 NOTIFY = (Rung(Step.NOTIFY, timedelta(minutes=15)),)
 WILD = frozenset("*?[")
+BUILT_IN = "built-in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,13 @@ def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
     if row is not None and not row.this_node and not named:
         return Diagnosis(fault, rule, rank, NOTIFY, f"it is not this node's own fault: {row.why}")
     ladder = rule.remedy or (row.remedy if row else None) or default_remedy(s)
+    if s.policy.name == BUILT_IN and not _possible(ladder, s):
+        ladder = default_remedy(s)  # the built-in policy speaks of Neuron on AWS; elsewhere, what there is
     return Diagnosis(fault, rule, rank, ladder)
+
+
+def _possible(ladder: tuple[Rung, ...], s: Situation) -> bool:
+    return s.provider is None or all(r.do in s.provider.actions for r in ladder if r.do.provider_action)
 
 
 def default_remedy(s: Situation) -> tuple[Rung, ...]:

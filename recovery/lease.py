@@ -56,7 +56,7 @@ class Identity:
 
 
 class Place:
-    """The socket that only one living process per pod and node can hold. Linux only; elsewhere, no shortcut."""
+    """The socket that only one living process per pod and node can hold. Linux only."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None

@@ -62,6 +62,11 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
+def field_named(path: Path) -> str:
+    """How a sentence about a path begins."""
+    return f"field {dotted(path)}" if path else "the whole file"
+
+
 def read(content: bytes) -> Document:
     """Parse one document of at most 1 MiB. Never raises: what is wrong is in ``mistakes``."""
     document = Document()
@@ -95,6 +100,7 @@ def read(content: bytes) -> Document:
 
 def _failed(document: Document, line: int, text: str) -> Document:
     document.mistakes.append(Mistake(line, text))
+    document.lines.clear()  # what was read so far is not worth a look
     return document
 
 
@@ -180,4 +186,4 @@ class _Reader:
         return text
 
     def _tell(self, node: yaml.Node, path: Path, text: str) -> None:
-        self._document.mistakes.append(Mistake(node.start_mark.line + 1, f"field {dotted(path)}: {text}"))
+        self._document.mistakes.append(Mistake(node.start_mark.line + 1, f"{field_named(path)}: {text}"))

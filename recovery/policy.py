@@ -63,6 +63,10 @@ def decide(s: Situation) -> Decision:
         return go_on(s, s.record)
     if s.record is not None and (tidy := tidy_up(s, s.record)):
         return tidy
+    if s.record is not None and s.record.phase is Phase.LOST and same_boot(s, s.record):
+        return hold(
+            f"{s.record.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost"
+        )
     if s.record is not None and s.record.phase is Phase.HANDED_OVER:
         return in_a_persons_hands(s, s.record)
     return begin(s)
@@ -277,8 +281,8 @@ def suspect(s: Situation, r: Record) -> Decision:
     if s.now < d.due:
         told = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{told}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
-    if not d.fault.latched and (why := unreadable(s, d.fault)):
-        return wait(f"{name(d.fault)}: {why}", key="unreadable")
+    if not d.fault.latched and (blind := unreadable(s, d.fault)):
+        return wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
         return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
     if s.machine_problem:
@@ -322,8 +326,8 @@ def waiting(s: Situation, r: Record) -> Decision:
         return act(Join(r.uid), f"{what} for a slot of the budget", Tell("Waiting"))
     if s.preflight_refused:
         return hand_over(s, r, s.preflight_refused, outcome="refused")
-    if reason := brakes.attempts_used(s):
-        return hand_over(s, r, reason)
+    if used := brakes.attempts_used(s):
+        return hand_over(s, r, used)
     if s.preflight_retry:
         return wait(f"{what}: {s.preflight_retry}", key="preflight")
     if found := brakes.first_reason(brakes.CHEAP, s):
@@ -387,6 +391,12 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
     if r.uid in lines:
         return act(FreeSlot(r.uid), f"{r.sentence}; its place in the budget is free again")
     return None
+
+
+def same_boot(s: Situation, r: Record) -> bool:
+    """Whether the node is still the machine, in the boot, that ``r`` is about."""
+    same_machine = s.machine is None or s.machine.id == r.machine.id
+    return same_machine and (s.node is None or s.node.boot_id == r.boot_id)
 
 
 def in_a_persons_hands(s: Situation, r: Record) -> Decision:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from recovery import marked_yaml, policy_schema
+from recovery import marked_yaml, policy_schema, policy_sentence
 from recovery.errors import SettingsError
 from recovery.marked_yaml import Document, Mistake, dotted
-from recovery.model import Limits, Match, Policy, Rate, Rule, Rung, Share, Step, Then
+from recovery.model import Limits, Match, Policy, Rate, Rule, Rung, Step, Then
 from recovery.policy_lint import warnings_about
 from recovery.units import parse_duration
 
@@ -34,14 +34,14 @@ class PolicyFile:
     path: str
     policy: Policy
     warnings: tuple[str, ...]
-    lines: Mapping[str, int]
+    lines: Mapping[str, int] = field(repr=False)
 
-    def mistake(self, field: str, text: str) -> str:
+    def mistake(self, where: str, text: str) -> str:
         """One sentence about a field, with its line or that of the nearest thing around it."""
-        around = field
+        around = where
         while around and around not in self.lines:
             around = around[: max(around.rfind("."), around.rfind("["), 0)]
-        return Mistake(self.lines.get(around, 1), f"field {field}: {text}").at(self.path)
+        return Mistake(self.lines.get(around, 1), f"field {where}: {text}").at(self.path)
 
 
 def load_policy(path: str | os.PathLike[str]) -> PolicyFile:
@@ -83,7 +83,7 @@ def schema() -> dict[str, Any]:
 
 
 def check_for(file: PolicyFile, actions: frozenset[Step], provider: str, mode: str) -> list[str]:
-    """What this policy asks for that ``provider``, or ``mode`` (``sidecar``, ...), cannot do: a sentence each."""
+    """What this policy asks for that ``provider`` or ``mode`` cannot do: one sentence each."""
     mistakes = []
     able = ", ".join(step for step in Step if step in actions and step.provider_action) or "none"
     for r, rule in enumerate(file.policy.rules):
@@ -102,7 +102,7 @@ def _validated(document: Document) -> tuple[policy_schema.PolicyModel | None, li
     try:
         return policy_schema.PolicyModel.model_validate(document.data), []
     except ValidationError as error:
-        return None, [policy_schema.sentence(document, one) for one in error.errors(include_url=False)]
+        return None, [policy_sentence.sentence(document, one) for one in error.errors(include_url=False)]
 
 
 def _contradictions(document: Document) -> Iterator[Mistake]:
@@ -128,7 +128,7 @@ def _contradictions(document: Document) -> Iterator[Mistake]:
             yield tell((*where, "match", "times"), "given without reason; say which edges to count")
         for s, rung in enumerate(_list(_dict(rule).get("remedy"))):
             step = _dict(rung).get("do")
-            if "then" in _dict(rung) and step in set(Step) - {Step.DRAIN}:
+            if "then" in _dict(rung) and step in [other for other in Step if other is not Step.DRAIN]:
                 yield tell((*where, "remedy", s, "then"), f"given on {step}; only drain has a then")
 
 
@@ -157,19 +157,14 @@ def _limits(model: policy_schema.LimitsModel) -> Limits:
     if brake_per is None:  # ruling B13: many healthy CPU nodes must not hide a sick GPU pool
         brake_per = {"node.kubernetes.io/instance-type": model.brake}
     return Limits(
-        budget=_explicit_zero(model.budget),
-        budget_per={label: _explicit_zero(share) for label, share in model.budget_per.items()},
+        budget=model.budget,
+        budget_per=dict(model.budget_per),
         brake=model.brake,
         brake_per=dict(brake_per),
         cooldown=model.cooldown,
         attempts=Rate(model.attempts.max, model.attempts.within),
         per_group=Rate(model.per_group.max, model.per_group.within),
     )
-
-
-def _explicit_zero(budget: Share) -> Share:
-    """A budget of 0% means none. As a percentage it would be rounded up to one node (ruling B12)."""
-    return Share(count=0) if budget.percent == 0 else budget
 
 
 def _rule(model: policy_schema.RuleModel) -> Rule:

@@ -32,8 +32,8 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
 def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
     if not policy.rules:
         yield "rules", "there are none, so every fault is only told"
-    if policy.limits.budget.count == 0:
-        yield "limits.budget", "0, so nothing is ever started"
+    if not (policy.limits.budget.count or policy.limits.budget.percent):
+        yield "limits.budget", f"{policy.limits.budget}, so nothing is ever started"
     if policy.limits.brake.count == 0:
         yield "limits.brake", "0, so nothing is ever started: a sick node is more than that by itself"
 
@@ -48,16 +48,23 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     for reason in rule.match.reasons:
         if reason in types and reason not in home:
             yield ".match.reason", f"{reason} is a type, not a reason"
+        if rule.match.times is None and reason in _edges_only():
+            yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
     if _acts(rule):
         yield from _only_told(rule)
+
+
+def _edges_only() -> set[str]:
+    rows = catalog.faults()
+    return {row.reason for row in rows if not row.type} - {row.reason for row in rows if row.type}
 
 
 def _only_told(rule: Rule) -> Iterator[tuple[str, str]]:
     """Ruling C19: a wildcard does not reach a reason that says nothing against this node."""
     for row in catalog.faults():
         by = [p for p in rule.match.reasons if p != "*" and fnmatchcase(row.reason, p)]
-        of_type = fnmatchcase(row.type, rule.match.type)
-        if not row.this_node and of_type and by and row.reason not in by:
+        seen = fnmatchcase(row.type, rule.match.type) and (rule.match.times is None) is bool(row.type)
+        if not row.this_node and seen and by and row.reason not in by:
             text = f'"{by[0]}" also matches {row.reason}, which is not this node\'s fault: it is only told'
             yield ".match.reason", f"{text} unless a rule names it"
 
@@ -72,7 +79,7 @@ def _covers(early: Match, late: Match) -> bool:
         early.times == late.times
         and _wider(early.type, late.type)
         and all(any(_wider(wide, narrow) for wide in early.reasons) for narrow in late.reasons)
-        and early.node_labels.items() <= late.node_labels.items()
+        and all(_wider(want, late.node_labels.get(key, "*")) for key, want in early.node_labels.items())
     )
 
 

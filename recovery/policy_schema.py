@@ -1,19 +1,16 @@
-"""The shape of a policy file: strict models, and one sentence for each way to get a field wrong."""
+"""The shape of a policy file: strict models that say of each wrong value what they expected instead."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
-from recovery.marked_yaml import Document, Mistake, Path, dotted
 from recovery.model import GROUP, VERSION, Share, Step, Then
 from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
 
@@ -42,7 +39,7 @@ def _expected(what: str) -> PydanticCustomError:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str) and value.strip():
+    if isinstance(value, str) and value.strip() and value.isprintable():
         return value
     scalar = isinstance(value, bool | int | float)
     raise PydanticCustomError("quote", "") if scalar else _expected("text")
@@ -157,7 +154,17 @@ SomeLabels = Annotated[
 # ---------------------------------------------------------------- the file
 
 
-class _Strict(BaseModel):
+def _default(value: Any, description: str) -> Any:
+    """A default is written, and checked, as it would be in the file."""
+    return Field(default=value, description=description)
+
+
+def _optional(description: str, **schema: Any) -> Any:
+    """None when it is left out; it may not be given as null."""
+    return Field(default=None, validate_default=False, description=description, json_schema_extra=schema)
+
+
+class Strict(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
@@ -167,95 +174,82 @@ class _Strict(BaseModel):
     )
 
 
-class RateModel(_Strict):
+class RateModel(Strict):
     """At most this many within a sliding window."""
 
     max: Count
     within: Deadline
 
 
-class TimesModel(_Strict):
+class TimesModel(Strict):
     """Only when it happened this often within a sliding window."""
 
     count: Count
     within: Deadline
 
 
-class LimitsModel(_Strict):
+class LimitsModel(Strict):
     """What holds a recovery back."""
 
-    budget: Portion = Field(default=1, description="nodes out of service at once, whole fleet")
-    budget_per: dict[str, Portion] = Field(
-        default={"topology.kubernetes.io/zone": 1}, description="the same per value of a node label"
+    budget: Portion = _default(1, "nodes out of service at once, whole fleet")
+    budget_per: dict[str, Portion] = _default(
+        {"topology.kubernetes.io/zone": 1}, "the same per value of a node label"
     )
-    brake: Portion = Field(default="30%", description="above this share sick or unknown nothing is started")
-    brake_per: Annotated[dict[str, Portion] | None, Given] = Field(
-        default=None,
-        validate_default=False,
-        description="the same per value of a node label; left out: instance type, at brake's share",
+    brake: Portion = _default("30%", "above this share sick or unknown nothing is started")
+    brake_per: Annotated[dict[str, Portion] | None, Given] = _optional(
+        "the same per value of a node label; left out: instance type, at brake's share"
     )
-    cooldown: Duration = Field(default="2m", description="between two starts")
-    attempts: RateModel = Field(
-        default={"max": 3, "within": "24h"}, description="per machine and its replacements; then a person"
+    cooldown: Duration = _default("2m", "between two starts")
+    attempts: RateModel = _default(
+        {"max": 3, "within": "24h"}, "per machine and its replacements; then a person"
     )
-    per_group: RateModel = Field(
-        default={"max": 3, "within": "6h"}, description="starts per Auto Scaling group, scale set or pool"
+    per_group: RateModel = _default(
+        {"max": 3, "within": "6h"}, "starts per Auto Scaling group, scale set or pool"
     )
 
 
-class ExcludeModel(_Strict):
-    """Nodes that are left alone: those that have all of these labels."""
+class ExcludeModel(Strict):
+    """Nodes that are left alone: those that have all of these labels. Values are patterns."""
 
     labels: SomeLabels
 
 
-class MatchModel(_Strict):
+class MatchModel(Strict):
     """Which faults a rule is about; what is left out matches anything. Patterns are shell patterns."""
 
-    type: Text = Field(default="*", description="condition type")
-    reason: Patterns = Field(default=["*"], description="one pattern, or a list of which one must match")
-    node_labels: Labels = Field(default={}, description="labels the node must have")
-    times: Annotated[TimesModel | None, Given] = Field(
-        default=None, validate_default=False, description="for temporary rules, which only have counters"
-    )
+    type: Text = _default("*", "condition type")
+    reason: Patterns = _default(["*"], "one pattern, or a list of which one must match")
+    node_labels: Labels = _default({}, "labels the node must have; values are patterns")
+    times: Annotated[TimesModel | None, Given] = _optional("for temporary rules, which only have counters")
 
 
-class RungModel(_Strict):
+class RungModel(Strict):
     """One step of a remedy."""
 
     do: Action
-    within: Annotated[Deadline | None, Given] = Field(
-        default=None, validate_default=False, description="deadline, from the step's first effect"
-    )
-    then: Afterwards = Field(
-        default=Then.HAND_OVER.value, description="drain only: when pods remain after within"
-    )
+    within: Annotated[Deadline | None, Given] = _optional("deadline, from the step's first effect")
+    then: Afterwards = _default(Then.HAND_OVER.value, "drain only: when pods remain after within")
 
 
-class RuleModel(_Strict):
+class RuleModel(Strict):
     """What to do about some faults. The first rule that matches a fault wins."""
 
     name: Text
     match: MatchModel
-    after: Duration = Field(default="0s", description="how long the fault is tolerated")
-    remedy: Annotated[Annotated[list[RungModel], _at_least_one(A_STEP)] | None, Given] = Field(
-        default=None,
-        validate_default=False,
-        description="steps, tried in order; left out: the catalogue's, then the provider's",
-        json_schema_extra={"minItems": 1},
+    after: Duration = _default("0s", "how long the fault is tolerated")
+    remedy: Annotated[Annotated[list[RungModel], _at_least_one(A_STEP)] | None, Given] = _optional(
+        "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1
     )
-    probation: Duration = Field(
-        default="2m", description="healthy this long before the node is trusted again"
-    )
+    probation: Duration = _default("2m", "healthy this long before the node is trusted again")
 
 
-class PolicyModel(_Strict):
+class PolicyModel(Strict):
     """A RecoveryPolicy."""
 
     api_version: Version
     kind: KindName
     limits: LimitsModel = Field(default_factory=LimitsModel)
-    exclude: list[ExcludeModel] = Field(default=[])
+    exclude: list[ExcludeModel] = _default([], "nodes that are left alone, whatever they have")
     rules: list[RuleModel]
 
 
@@ -281,80 +275,3 @@ def _without_null(part: Any) -> Any:
         del clean["anyOf"]
         clean = {**options[0], **clean}
     return clean
-
-
-# ---------------------------------------------------------------- sentences
-
-
-def sentence(document: Document, error: ErrorDetails) -> Mistake:
-    """What pydantic found, as one sentence about a field, with its line."""
-    path: Path = error["loc"]
-    if error["type"] == "extra_forbidden":
-        known = [to_camel(name) for name in _model_at(path[:-1]).model_fields]
-        text = f"unknown, expected one of {', '.join(known)}{did_you_mean(str(path[-1]), known)}"
-    elif error["type"] == "missing":
-        text = "missing"
-    else:
-        path = document.nearest(path)
-        text = f"found {_found(document, path, error)}"
-    return Mistake(document.line(path), f"field {dotted(path) or '(the whole file)'}: {text}")
-
-
-def did_you_mean(found: str, choices: list[str]) -> str:
-    """``; did you mean "drain"?``, or nothing where no choice is near."""
-    lower = {choice.lower(): choice for choice in choices}
-    near = get_close_matches(found.lower(), lower, n=1, cutoff=0.6)
-    return f'; did you mean "{lower[near[0]]}"?' if near else ""
-
-
-_MODELS: Mapping[str, type[_Strict]] = {
-    "": PolicyModel,
-    "limits": LimitsModel,
-    "attempts": RateModel,
-    "perGroup": RateModel,
-    "exclude": ExcludeModel,
-    "rules": RuleModel,
-    "match": MatchModel,
-    "times": TimesModel,
-    "remedy": RungModel,
-}
-_SHAPES = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list"}
-
-
-def _model_at(path: Path) -> type[_Strict]:
-    return _MODELS[next((part for part in reversed(path) if isinstance(part, str)), "")]
-
-
-def _found(document: Document, path: Path, error: ErrorDetails) -> str:
-    value, written = _value_at(document.data, path), document.written.get(path, "")
-    kind, context = error["type"], error.get("ctx", {})
-    shown = _shown(value, written)
-    if kind == "quote":
-        what = f"the number {written}" if not isinstance(value, bool) else shown
-        return f"{what}; quote it: {json.dumps(written)}"
-    if kind == "choice":
-        choices: list[str] = context["choices"]
-        wanted = f"one of {', '.join(choices)}" if len(choices) > 1 else json.dumps(choices[0])
-        hint = did_you_mean(value, choices) if isinstance(value, str) and len(choices) > 1 else ""
-        return f"{shown}, expected {wanted}{hint}"
-    what = context["what"] if kind == "expected" else _SHAPES.get(kind)
-    return f"{shown}, expected {what}" if what else f"{shown}: {error['msg']}"
-
-
-def _value_at(data: Any, path: Path) -> Any:
-    for part in path:
-        data = data[part]
-    return data
-
-
-def _shown(value: Any, written: str) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return f"the boolean {str(value).lower()}"
-    if isinstance(value, str):
-        return json.dumps(value if len(value) <= 60 else value[:60] + "…", ensure_ascii=False)
-    if isinstance(value, list | dict):
-        name = "list" if isinstance(value, list) else "mapping"
-        return f"a {name}" if value else f"an empty {name}"
-    return written

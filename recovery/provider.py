@@ -18,8 +18,10 @@ from typing import Protocol
 from recovery.clock import Clock
 from recovery.errors import SettingsError
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.publish import Monitor
 
 ENTRY_POINTS = "node_recovery.providers"
+MONITORS = "node_recovery.monitors"
 
 
 class Provider(Protocol):
@@ -61,6 +63,7 @@ class ProviderContext:
 
 
 Factory = Callable[[ProviderContext], Provider]
+MonitorFactory = Callable[[ProviderContext], Monitor]
 
 
 def provider_names() -> tuple[str, ...]:
@@ -77,3 +80,12 @@ def load_provider(name: str, context: ProviderContext) -> Provider:
     raise SettingsError(
         [f"PROVIDER={name}: there is no such provider; installed are {', '.join(provider_names())}"]
     )
+
+
+def load_monitor(name: str, context: ProviderContext) -> Monitor | None:
+    """The monitor of the provider ``name``, or None where it has none (bare metal)."""
+    for entry in entry_points(group=MONITORS):
+        if entry.name == name:
+            factory: MonitorFactory = entry.load()
+            return factory(context)
+    return None

@@ -3,8 +3,9 @@
 Facts of the page, from kubernetes/node-problem-detector (``pkg/problemmetrics/problem_metrics.go``,
 ``pkg/systemlogmonitor/log_monitor.go``, ``pkg/custompluginmonitor/custom_plugin_monitor.go``):
 
-- ``problem_counter{reason}`` and ``problem_gauge{reason,type}``, written as whole numbers, never removed while
-  the detector lives, no label that names the node. An OpenTelemetry build may write ``problem_counter_total``.
+- ``problem_counter{reason}`` and ``problem_gauge{reason,type}``, written as whole numbers, never removed
+  while the detector lives, no label that names the node. An OpenTelemetry build may write
+  ``problem_counter_total``.
 - At its start the detector lists every rule's counter, and every permanent rule's gauge, at 0.
 - The healthy reason of a custom plugin has a gauge and never a counter.
 """

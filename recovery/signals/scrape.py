@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import io
 import ipaddress
+import select
 import socket
 import ssl
 import time
@@ -165,12 +166,38 @@ class _Socket:
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
         return io.BufferedReader(_Wire(self._sock, self.budget))
 
+    def renew(self, budget: _Budget) -> bool:
+        """Take the next read's budget; False where the connection is closed or holds bytes nobody asked for.
+
+        Those would be taken for the next page, and each page from then on for the one after it.
+        """
+        self.budget = budget
+        waiting, _, _ = select.select([self._sock], [], [], 0)
+        return not waiting
+
     def sendall(self, data: bytes) -> None:
         self._sock.settimeout(self.budget.left())
         self._sock.sendall(data)
 
     def close(self) -> None:
         self._sock.close()
+
+
+def _dial(host: str, port: int, budget: _Budget) -> socket.socket:
+    """Connect to the first of the host's addresses that answers, all within the one budget."""
+    failure = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        timeout = budget.left()
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(timeout)
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            return sock
+    raise failure
 
 
 # ---------------------------------------------------------------- the reader
@@ -229,12 +256,12 @@ class PageReader:
         A kept connection that the server has closed meanwhile says nothing about the page: once more on a
         new one, within the same budget.
         """
-        if self._connection is not None and self._connection.sock is not None:
-            cast("_Socket", self._connection.sock).budget = budget
+        kept = self._connection
+        if kept is not None and kept.sock is not None and cast("_Socket", kept.sock).renew(budget):
             try:
-                return self._exchange(self._connection)
+                return self._exchange(kept)
             except (ConnectionError, http.client.BadStatusLine):
-                self.close()
+                pass
         self.close()
         self._connection = self._connect(budget)
         return self._exchange(self._connection)
@@ -246,7 +273,7 @@ class PageReader:
     def _connect(self, budget: _Budget) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         https = self._parts.scheme == "https"
-        sock = socket.create_connection((host, port or (443 if https else 80)), timeout=budget.left())
+        sock = _dial(host, port or (443 if https else 80), budget)
         try:
             peer = str(sock.getpeername()[0])
             if self._own is not None and not _own(peer, self._own):

@@ -1,11 +1,12 @@
 """What pages of node-problem-detector mean one after the other. Pure: frozen state in, (state, Reading) out.
 
-The rules are rulings C21 to C25. What the detector does (kubernetes/node-problem-detector, ``pkg/problemmetrics/
-problem_metrics.go``, ``pkg/systemlogmonitor/log_monitor.go``, ``pkg/custompluginmonitor/custom_plugin_monitor.go``):
+The rules are rulings C21 to C25. What the detector does (kubernetes/node-problem-detector, in ``pkg/``:
+``problemmetrics/problem_metrics.go``, ``systemlogmonitor/log_monitor.go``,
+``custompluginmonitor/custom_plugin_monitor.go``):
 
-- It counts first and sets the gauge then, and it writes 0 before it writes 1, also for a fault that goes on: a
-  single page may show either half-way.
-- A log rule's gauge falls only when another reason of its type takes its place, or when the detector restarts.
+- It counts first and sets the gauge then, and it writes 0 before it writes 1, also for a fault that goes on:
+  a single page may show either half-way.
+- A log rule's gauge falls only when another reason of its type takes its place, or at a restart.
 - A plugin that fails to run ("Unknown") falls to 0 exactly as one that found nothing; where a temporary rule
   stands beside it, its counter rises all the same.
 - A plugin's healthy reason is listed from its configuration's first result other than a fault. Until then its
@@ -14,11 +15,10 @@ problem_metrics.go``, ``pkg/systemlogmonitor/log_monitor.go``, ``pkg/customplugi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from types import MappingProxyType
-from typing import Any
 
 from recovery.model import Kind, Problem, Reading
 from recovery.signals.page import EDGES, WHOLE, Page, Pair
@@ -27,11 +27,9 @@ SOURCE = "npd"
 ZEROS = 3
 """So many successive fresh zeros clear a plugin's fault (ruling C21)."""
 SETTLE = timedelta(seconds=30)
-"""After a detector's restart its zeros say nothing for so long: its plugins may not have run yet (ruling C22)."""
+"""A detector's zeros say nothing for so long after its restart: its plugins may not have run (C22)."""
 EDGE_MEMORY = timedelta(hours=24)
 EDGE_LIMIT = 100
-
-_EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +38,23 @@ class State:
 
     ``pairs`` and ``counters`` are what was on the page so far; ``uncounted`` the pairs whose reason has no
     counter, which makes their types plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
-    ``gap``: a read failed since the last whole page, so the detector may be another one. ``said``: sentences
-    of the last step for the log.
+    ``gap``: a read failed since the last undamaged page, so the detector may be another one. ``said``:
+    sentences of the last step for the log.
     """
 
     boot_id: str = ""
     reading: Reading | None = None
     pairs: frozenset[Pair] = frozenset()
-    counters: Mapping[str, float] = _EMPTY
+    counters: Mapping[str, float] = field(default_factory=dict)
     uncounted: frozenset[Pair] = frozenset()
-    held: Mapping[Pair, Problem] = _EMPTY
-    zeros: Mapping[Pair, int] = _EMPTY
-    edges: Mapping[str, Problem] = _EMPTY
-    unknown_since: Mapping[str, datetime] = _EMPTY
+    held: Mapping[Pair, Problem] = field(default_factory=dict)
+    zeros: Mapping[Pair, int] = field(default_factory=dict)
+    edges: Mapping[str, Problem] = field(default_factory=dict)
+    unknown_since: Mapping[str, datetime] = field(default_factory=dict)
     missing_since: datetime | None = None
     restarted_at: datetime | None = None
     gap: bool = False
-    said: tuple[str, ...] = field(default=())
+    said: tuple[str, ...] = ()
 
 
 def observe(
@@ -116,10 +114,6 @@ def _listed(state: State) -> frozenset[Pair]:
     return state.pairs | {(EDGES, reason) for reason in state.counters if reason not in gauged}
 
 
-def _type_name(type_: str) -> str:
-    return type_ or "temporary rules"
-
-
 class _Look:
     """One page beside what is remembered: the questions that the next state is made of."""
 
@@ -130,7 +124,7 @@ class _Look:
         self.fresh_until = fresh_until
         self.whole = WHOLE not in page.unknown
         self.restarted = self.whole and any(page.counters.get(r, v) < v for r, v in state.counters.items())
-        self.rebased = self.restarted or (self.whole and state.gap)
+        self.rebased = self.restarted or (state.gap and not page.unknown)
         self.pairs = page.pairs if self.rebased else state.pairs | page.pairs
         self.active = frozenset(pair for pair, value in page.gauges.items() if value != 0)
         self.busy = frozenset(type_ for type_, _ in self.active)
@@ -143,7 +137,7 @@ class _Look:
     def following(self) -> State:
         """The state after this page, but for its reading."""
         zeros = self._zeros()
-        state = replace(
+        return replace(
             self.state,
             pairs=self.pairs,
             counters=self._counters(),
@@ -154,10 +148,9 @@ class _Look:
             unknown_since={key: self._unknown_since(key) for key in self.unknown},
             missing_since=None,
             restarted_at=self.at if self.restarted else self.state.restarted_at,
-            gap=self.state.gap and not self.whole,
+            gap=self.state.gap and bool(self.page.unknown),
             said=self._said(),
         )
-        return state
 
     def reading(self, state: State) -> Reading:
         return Reading(
@@ -185,9 +178,8 @@ class _Look:
             return {}
         gone = {pair for pair in {*self.pairs, *self.state.held} if pair not in self.page.pairs}
         unknown = {type_: f"{reason} ({type_}) is no longer on the page" for type_, reason in sorted(gone)}
-        for reason in sorted(
-            self.state.counters.keys() - self.page.counters.keys() if not self.rebased else ()
-        ):
+        lost = set() if self.rebased else self.state.counters.keys() - self.page.counters.keys()
+        for reason in sorted(lost):
             for type_ in {t for t, r in self.pairs if r == reason} or {EDGES}:
                 unknown.setdefault(type_, f"the counter of {reason} is no longer on the page")
         return unknown
@@ -219,8 +211,8 @@ class _Look:
     def _uncounted(self) -> frozenset[Pair]:
         """Pairs whose reason has no counter, by this page and those before it.
 
-        A damaged page may lack a counter that is really there, so it teaches nothing; neither does one without
-        any counter at all. Remembered, because after its restart a detector lists no healthy reason at first.
+        A damaged page may lack a counter that is really there, so it teaches nothing; neither does one
+        without any counter. Remembered, because a restarted detector lists no healthy reason at first.
         """
         before = frozenset(p for p in self.state.uncounted if p[1] not in self.page.counters)
         if not self.whole or not self.page.counters:
@@ -232,8 +224,8 @@ class _Look:
     def _zeros(self) -> dict[Pair, int]:
         """How many successive fresh zeros each plugin's reason has shown.
 
-        A zero beside another active reason of the type is hidden, not clear. A zero counts only on a page that
-        lists the type's healthy reason: proof that the plugin's configuration has had a result.
+        A zero beside another active reason of the type is hidden, not clear. A zero counts only on a page
+        that lists the type's healthy reason: proof that the plugin's configuration has had a result.
         """
         settled = self.state.restarted_at is None or self.at - self.state.restarted_at >= SETTLE
         if not self.whole or self.restarted or not settled:
@@ -261,14 +253,14 @@ class _Look:
         A reason that several types share has one counter for all, which cannot say whose it is.
         """
         types = [t for t in self.busy if self._known(t) and t not in self.plugins]
-        shared = [reason for _, reason in self.pairs]
+        sharing = Counter(reason for _, reason in self.pairs)
         return frozenset(
             (type_, reason)
             for type_, reason in self.page.gauges
             if type_ in types
             and (type_, reason) not in self.active
             and self.page.counters.get(reason, 0) > 0
-            and shared.count(reason) == 1
+            and sharing[reason] == 1
         )
 
     def _problem(self, pair: Pair) -> Problem:
@@ -307,14 +299,10 @@ class _Look:
         if not self.whole:
             return dict(self.state.counters)
         if self.rebased:
-            kept = {
-                r: v for r, v in self.state.counters.items() if not self.restarted and r in self.page.counters
-            }
-        else:
-            kept = dict(self.state.counters)
+            return dict(self.page.counters)
         gauged = {reason for _, reason in self.pairs}
-        waiting = kept.keys() - gauged if EDGES in self.unknown and not self.restarted else frozenset()
-        return {**kept, **{r: v for r, v in self.page.counters.items() if r not in waiting}}
+        waiting = self.state.counters.keys() - gauged if EDGES in self.unknown else frozenset()
+        return {**self.state.counters, **{r: v for r, v in self.page.counters.items() if r not in waiting}}
 
     def _edges(self) -> dict[str, Problem]:
         gauged = {reason for _, reason in self.pairs}
@@ -345,12 +333,8 @@ class _Look:
     def _said(self) -> tuple[str, ...]:
         if not self.restarted:
             return ()
-        lost = sorted(
-            f"{reason} ({_type_name(type_)})"
-            for type_, reason in self.state.held
-            if (type_, reason) not in self.active
-        )
-        tail = f"; still held: {', '.join(lost)}" if lost else ""
+        held = [f"{reason} ({type_})" for type_, reason in sorted(self.state.held.keys() - self.active)]
+        tail = f"; still held: {', '.join(held)}" if held else ""
         return (f"node-problem-detector was restarted: its counters begin again{tail}",)
 
 

@@ -1,7 +1,9 @@
-"""The controllers and kubelets beside the API, as if they were quick: each acts right after the write it reacts to.
+"""The controllers and kubelets beside the API, as if they were quick: each acts right after the write it
+reacts to.
 
-The disruption controller (PodDisruptionBudget status), the namespace controller (a deleted namespace is emptied), the
-CRD controllers (a definition is served, and its objects go with it), the kubelet's part in deleting a pod.
+The disruption controller (PodDisruptionBudget status), the namespace controller (a deleted namespace is
+emptied), the CRD controllers (a definition is served, and its objects go with it), the kubelet's part in
+deleting a pod.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _BUDGET_MATTERS = {PODS, PDBS, *_OWNERS.values()}
 
 
 class Controllers:
-    """Reacts to every write on a shelf, and to the passing of time in `advance()`. Callers hold the shelf's lock."""
+    """Reacts to every write on a shelf, and to the passing of time in `advance()`. Callers hold the
+    shelf's lock."""
 
     def __init__(self, shelf: Shelf) -> None:
         self.dead_kubelets: set[str] = set()
@@ -31,8 +34,8 @@ class Controllers:
         shelf.listener = self._changed
 
     def advance(self) -> None:
-        """What is due at the shelf's `now()`: terminating pods past their grace period go, evictions that nobody
-        confirmed no longer count as disruptions."""
+        """What is due at the shelf's `now()`: terminating pods past their grace period go, evictions that
+        nobody confirmed no longer count as disruptions."""
         due = self._shelf.now()
         for key in [key for key, deadline in self._going.items() if deadline <= due]:
             self._end(key)

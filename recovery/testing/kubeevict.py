@@ -1,8 +1,10 @@
-"""PodDisruptionBudget arithmetic and the decision on an eviction, as kube-apiserver and its disruption controller do it.
+"""PodDisruptionBudget arithmetic and the decision on an eviction, as kube-apiserver and its disruption
+controller do it.
 
-Pure. Sources: `pkg/controller/disruption/disruption.go` and `pkg/registry/core/pod/storage/eviction.go`, and what a
-v1.36.3 control plane answered: a percentage or `maxUnavailable` counts what the pods' controllers want, so over pods
-without a controller it allows nothing, and over pods whose controller is missing the budget fails to sync.
+Pure. Sources: `pkg/controller/disruption/disruption.go` and `pkg/registry/core/pod/storage/eviction.go`, and
+what a v1.36.3 control plane answered: a percentage or `maxUnavailable` counts what the pods' controllers
+want, so over pods without a controller it allows nothing, and over pods whose controller is missing the
+budget fails to sync.
 """
 
 from __future__ import annotations
@@ -29,14 +31,16 @@ def ready(pod: Mapping[str, Any]) -> bool:
 
 
 def covers(pdb: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """True when the budget is about this pod: same namespace, selector matches, and the pod has labels at all."""
+    """True when the budget is about this pod: same namespace, selector matches, and the pod has labels at
+    all."""
     labels = pod["metadata"].get("labels") or {}
     same = pdb["metadata"]["namespace"] == pod["metadata"]["namespace"]
     return same and object_selector((pdb.get("spec") or {}).get("selector"))(labels)
 
 
 def budget_status(pdb: Json, pods: Iterable[Json], find: FindOwner, now: datetime) -> Json:
-    """The `.status` that the disruption controller would write now. `find(kind, namespace, name)` gets an owner."""
+    """The `.status` that the disruption controller would write now. `find(kind, namespace, name)` gets an
+    owner."""
     matching = [pod for pod in pods if covers(pdb, pod)]
     old = pdb.get("status") or {}
     disrupted = _unconfirmed(old.get("disruptedPods") or {}, matching, now)
@@ -74,8 +78,8 @@ def ignores_budgets(pod: Mapping[str, Any]) -> bool:
 
 
 def weigh(pod: Json, budgets: list[Json]) -> Json | None:
-    """The budget that this eviction is charged to, or None when it is free. Raises `ApiError` 429 or 500 (more than one
-    budget). The budgets' statuses must be current."""
+    """The budget that this eviction is charged to, or None when it is free. Raises `ApiError` 429 or 500
+    (more than one budget). The budgets' statuses must be current."""
     if ignores_budgets(pod) or not budgets:
         return None
     if len(budgets) > 1:

@@ -47,7 +47,8 @@ def lost_answer(asked: Asked, go: Callable[[], Response]) -> Response:
 
 
 def refused(status: int, reason: str = "", message: str = "", *, retry_after: int = 0) -> Effect:
-    """Effect: this answer instead, nothing applied. `retry_after` in seconds goes into the header and the Status."""
+    """Effect: this answer instead, nothing applied. `retry_after` in seconds goes into the header and the
+    Status."""
 
     def effect(asked: Asked, go: Callable[[], Response]) -> Response:
         error = ApiError(status, reason, message or f"injected {status}", retry_after=retry_after)
@@ -108,7 +109,8 @@ class FaultyApi:
         content_type: str | None = None,
         user_agent: str = "",
     ) -> Response:
-        """As `KubernetesStore.request`, unless a fault strikes. Raises `NoAnswerError` when the answer is lost."""
+        """As `KubernetesStore.request`, unless a fault strikes. Raises `NoAnswerError` when the answer is
+        lost."""
 
         def go() -> Response:
             return self.api.request(
@@ -120,7 +122,8 @@ class FaultyApi:
         return effect(asked, go) if effect else go()
 
     def watch(self, path: str, query: Query | None = None, *, user_agent: str = "") -> Watch:
-        """As `KubernetesStore.watch`; an effect that answers becomes the `ApiError` of a watch that does not open."""
+        """As `KubernetesStore.watch`; an effect that answers becomes the `ApiError` of a watch that does
+        not open."""
         asked = Asked("WATCH", path, query or {}, user_agent=user_agent)
         effect = self._struck(asked)
         if effect:

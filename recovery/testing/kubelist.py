@@ -13,8 +13,8 @@ from recovery.testing.kubestatus import ApiError, Cause, Json, bad_request, expi
 
 _KEPT_SNAPSHOTS = 64
 _GONE = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter."
 )
 
 Objects = Mapping[tuple[str, str], Json]
@@ -37,7 +37,8 @@ def matcher(target: Target, query: Mapping[str, str]) -> Callable[[Json], bool]:
 
 
 class Lister:
-    """Answers lists. A page remembers the state it was cut from, so that the next one continues the same list."""
+    """Answers lists. A page remembers the state it was cut from, so that the next one continues the same
+    list."""
 
     def __init__(self) -> None:
         self._snapshots: dict[tuple[int, tuple[str, str]], list[Json]] = {}
@@ -47,7 +48,8 @@ class Lister:
         self._snapshots.clear()
 
     def page(self, target: Target, query: Mapping[str, str], held: Objects, newest: int) -> Json:
-        """A list body. Raises `ApiError` 400, 410 (token too old) or 504 (a version that is not there yet)."""
+        """A list body. Raises `ApiError` 400, 410 (token too old) or 504 (a version that is not there
+        yet)."""
         matches, limit, token = matcher(target, query), number(query, "limit"), query.get("continue", "")
         _check_version(query, newest)
         if token:
@@ -60,7 +62,8 @@ class Lister:
             everything = [obj for _, obj in sorted(held.items())]
         items = [obj for obj in everything if _key(obj) > start and matches(obj)]
         metadata: Json = {"resourceVersion": str(version)}
-        # A list "at any version" is answered from the watch cache, which does not page: a real server's habit.
+        # A list "at any version" is answered from the watch cache, which does not page: a real server's
+        # habit.
         if 0 < limit < len(items) and (token or query.get("resourceVersion") != "0"):
             self._keep(version, target, everything)
             metadata["continue"] = _encode(version, _key(items[limit - 1]))
@@ -81,7 +84,7 @@ class Lister:
 def _check_version(query: Mapping[str, str], newest: int) -> None:
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
-        why = f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}"'
+        why = f'invalid resource version: resourceVersion: Invalid value: "{text}": invalid syntax'
         raise bad_request(why)
     if query.get("continue") and int(text):
         raise bad_request("specifying resource version is not allowed when using continue")

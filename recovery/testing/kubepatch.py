@@ -12,8 +12,9 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
-# Lists that a strategic merge patch merges, by the key that tells their items apart. Taken from the `patchMergeKey` tags
-# of k8s.io/api; a list that is not here is replaced. The taints of a Node are atomic in the API, so they are not here.
+# Lists that a strategic merge patch merges, by the key that tells their items apart. Taken from the
+# `patchMergeKey` tags of k8s.io/api; a list that is not here is replaced. The taints of a Node are atomic in
+# the API, so they are not here.
 MERGE_KEYS = {
     "conditions": "type",
     "addresses": "type",
@@ -29,7 +30,8 @@ MERGED_VALUES = {"finalizers"}
 
 
 class PatchError(Exception):
-    """The patch cannot be applied. `status` is the HTTP code a server answers: 400 malformed, 422 does not apply."""
+    """The patch cannot be applied. `status` is the HTTP code a server answers: 400 malformed, 422 does not
+    apply."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -134,7 +136,7 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
         source = _pointer(str(operation.get("from", "")))
         value = copy_json(_read(document, source))
         return _put(_remove(document, source) if op == "move" else document, path, value, insert=True)
-    raise PatchError(400, f"Unexpected kind: {op}")
+    raise PatchError(422, f"Unexpected kind: {op}")
 
 
 def _pointer(text: str) -> list[str]:

@@ -28,7 +28,8 @@ class Target:
 
 
 def parse(path: str, resources: Iterable[Resource]) -> Target:
-    """The target of a path like `/api/v1/namespaces/ns/pods/name/eviction`. Raises `ApiError` 404 for one not served."""
+    """The target of a path like `/api/v1/namespaces/ns/pods/name/eviction`. Raises `ApiError` 404 for one
+    not served."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     if parts[:2] == ["api", "v1"]:
         group, version, rest = "", "v1", parts[2:]

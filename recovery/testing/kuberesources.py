@@ -17,9 +17,10 @@ _NAMES = {"metadata.name": "", "metadata.namespace": ""}
 class Resource:
     """One resource type of one API version, with those of its habits that clients feel.
 
-    `status`: has a status subresource, so the main path leaves `.status` alone. `unconditional`: a PUT without a
-    resourceVersion is taken. `upsert`: a PUT of a missing object creates it. `generation`: counts changes of the spec.
-    `selectable`: fields for field selectors, with what an absent one reads as. `schema`: a custom kind's openAPIV3Schema.
+    `status`: has a status subresource, so the main path leaves `.status` alone. `unconditional`: a PUT
+    without a resourceVersion is taken. `upsert`: a PUT of a missing object creates it. `generation`: counts
+    changes of the spec. `selectable`: fields for field selectors, with what an absent one reads as. `schema`:
+    a custom kind's openAPIV3Schema.
     """
 
     group: str
@@ -96,7 +97,8 @@ def _apps(plural: str, kind: str, short: str) -> Resource:
 
 BUILTIN: tuple[Resource, ...] = (
     Resource(
-        "", "v1", "nodes", "Node", False, status=True, short_names=("no",), selectable=_also(spec__unschedulable="false")
+        "", "v1", "nodes", "Node", False, status=True, short_names=("no",),
+        selectable=_also(spec__unschedulable="false"),
     ),
     Resource(
         "", "v1", "pods", "Pod", status=True, generation=True, short_names=("po",), categories=("all",),
@@ -104,7 +106,8 @@ BUILTIN: tuple[Resource, ...] = (
     ),
     Resource("", "v1", "events", "Event", upsert=True, short_names=("ev",), selectable=_EVENT_FIELDS),
     Resource(
-        "", "v1", "namespaces", "Namespace", False, status=True, short_names=("ns",), selectable=_also(status__phase="")
+        "", "v1", "namespaces", "Namespace", False, status=True, short_names=("ns",),
+        selectable=_also(status__phase=""),
     ),
     Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional=False, upsert=True),
@@ -119,7 +122,8 @@ BUILTIN: tuple[Resource, ...] = (
     Resource("batch", "v1", "jobs", "Job", status=True, generation=True, categories=("all",)),
     Resource(
         CRD_GROUP, "v1", "customresourcedefinitions", "CustomResourceDefinition", False,
-        status=True, unconditional=False, generation=True, short_names=("crd", "crds"), categories=("api-extensions",),
+        status=True, unconditional=False, generation=True, short_names=("crd", "crds"),
+        categories=("api-extensions",),
     ),
 )  # fmt: skip
 
@@ -153,8 +157,8 @@ def from_crd(crd: Mapping[str, Any]) -> list[Resource]:
 
 
 def node_claim_crd() -> Json:
-    """A CustomResourceDefinition for Karpenter's NodeClaim (karpenter.sh/v1): cluster scoped, with a status subresource,
-    and a schema that keeps every field (the real one is long and no business of ours)."""
+    """A CustomResourceDefinition for Karpenter's NodeClaim (karpenter.sh/v1): cluster scoped, with a
+    status subresource, and a schema that keeps every field (the real one is long and no business of ours)."""
     keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1",
@@ -178,7 +182,8 @@ def node_claim_crd() -> Json:
 
 
 def discovery(path: str, resources: Iterable[Resource]) -> Json | None:
-    """The discovery document at `path`, or None when there is none. Sources: what kubectl asks a v1.36 server."""
+    """The discovery document at `path`, or None when there is none. Sources: what kubectl asks a v1.36
+    server."""
     served = list(resources)
     parts = [part for part in path.split("/") if part]
     if parts == ["version"]:

@@ -1,4 +1,5 @@
-"""A Kubernetes API for tests and the demo, in memory or over HTTP. `python -m recovery.testing.kubernetes` serves one.
+"""A Kubernetes API for tests and the demo, in memory or over HTTP. `python -m recovery.testing.kubernetes`
+serves one.
 
     store = KubernetesStore(now=clock.now)
     store.load({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
@@ -30,8 +31,9 @@ from recovery.testing.kubefaults import (
 )
 from recovery.testing.kuberesources import node_claim_crd
 from recovery.testing.kubeserver import KubernetesServer
+from recovery.testing.kubeshelf import Write
 from recovery.testing.kubestatus import ApiError, Response
-from recovery.testing.kubestore import Client, KubernetesApi, KubernetesStore, Write
+from recovery.testing.kubestore import Client, KubernetesApi, KubernetesStore
 from recovery.testing.kubewatch import Watch
 
 __all__ = [

@@ -1,8 +1,8 @@
 """Structural schemas of custom resources: what a server prunes, fills in and refuses. Pure.
 
 Covers types, required, enum, bounds, patterns, formats `date-time`, defaults, nullable, additionalProperties,
-`x-kubernetes-preserve-unknown-fields` and `x-kubernetes-int-or-string`. CEL rules (`x-kubernetes-validations`) are not
-weighed. Words and causes are those seen from a kube-apiserver v1.36.
+`x-kubernetes-preserve-unknown-fields` and `x-kubernetes-int-or-string`. CEL rules
+(`x-kubernetes-validations`) are not weighed. Words and causes are those seen from a kube-apiserver v1.36.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\
 
 
 def settle(schema: Schema, document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The document as a server would keep it: unknown fields pruned, defaults filled in, nulls that may not be dropped.
-    Also the paths of the pruned fields (a server names them in `Warning` headers)."""
+    """The document as a server would keep it: unknown fields pruned, defaults filled in, nulls that may
+    not be dropped. Also the paths of the pruned fields (a server names them in `Warning` headers)."""
     pruned: list[str] = []
     known = {**(schema.get("properties") or {}), **dict.fromkeys(_ROOT_FIELDS, _KEEP)}
     return _settle({**schema, "properties": known}, document, "", pruned), pruned

@@ -1,4 +1,5 @@
-"""Label and field selectors, as the API server reads them. Pure; what it cannot read raises `SelectorError`."""
+"""Label and field selectors, as the API server reads them. Pure; what it cannot read raises
+`SelectorError`."""
 
 from __future__ import annotations
 
@@ -18,14 +19,15 @@ class SelectorError(ValueError):
 
 
 def label_selector(text: str) -> Match:
-    """`a=b,c!=d,e in (x,y),f notin (z),g,!h` as a predicate on a label map. As in Kubernetes, `!=` and `notin`
-    also match when the label is absent."""
+    """`a=b,c!=d,e in (x,y),f notin (z),g,!h` as a predicate on a label map. As in Kubernetes, `!=` and
+    `notin` also match when the label is absent."""
     terms = [_label_term(part) for part in _split(text)]
     return lambda labels: all(term(labels) for term in terms)
 
 
 def object_selector(selector: Mapping[str, Any] | None) -> Match:
-    """A `LabelSelector` object (matchLabels, matchExpressions). None matches nothing, an empty one everything."""
+    """A `LabelSelector` object (matchLabels, matchExpressions). None matches nothing, an empty one
+    everything."""
     if selector is None:
         return lambda labels: False
     terms = [_is_in(key, {value}) for key, value in (selector.get("matchLabels") or {}).items()]
@@ -38,8 +40,8 @@ def field_selector(
 ) -> Callable[[Any], bool]:
     """`metadata.name=a,status.phase!=Failed` as a predicate on an object.
 
-    `supported` maps each field this kind may be selected by to what an absent one reads as; `read(obj, field)` gives
-    the object's value as text. Another field raises `SelectorError`, as the server refuses it.
+    `supported` maps each field this kind may be selected by to what an absent one reads as; `read(obj,
+    field)` gives the object's value as text. Another field raises `SelectorError`, as the server refuses it.
     """
     terms = []
     for part in filter(None, (each.strip() for each in text.split(","))):

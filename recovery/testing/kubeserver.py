@@ -1,6 +1,8 @@
-"""HTTP in front of a Kubernetes API in memory: for real clients (kubectl, the Python client) and for the demo.
+"""HTTP in front of a Kubernetes API in memory: for real clients (kubectl, the Python client) and for the
+demo.
 
-HTTP/1.1 with kept connections, loopback by default, no TLS and no authentication. Watches stream as chunked JSON lines.
+HTTP/1.1 with kept connections, loopback by default, no TLS and no authentication. Watches stream as chunked
+JSON lines.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ import json
 import select
 import socket
 import threading
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,8 +30,9 @@ _PROBES = ("/healthz", "/livez", "/readyz")
 
 
 class KubernetesServer:
-    """Serves an API on a port. `store` names resources and the time for Table answers; `api` answers the requests, by
-    default the store itself, or a `FaultyApi` around it. A context manager: started inside, stopped after."""
+    """Serves an API on a port. `store` names resources and the time for Table answers; `api` answers the
+    requests, by default the store itself, or a `FaultyApi` around it. A context manager: started inside,
+    stopped after."""
 
     def __init__(
         self,
@@ -141,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(server, _Http)
         return server.front
 
-    def do_GET(self) -> None:  # noqa: N802 - the name http.server asks for
+    def do_GET(self) -> None:
         try:
             self._serve()
         except NoAnswerError:
@@ -149,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ApiError as error:
             self._send(Response(error.status, error.headers, error.body))
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the names that http.server looks for
 
     def _serve(self) -> None:
         url = urlsplit(self.path)
@@ -195,10 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
             resource and answer.ok and answer.body.get("kind") in (resource.kind, f"{resource.kind}List")
         ):
             return answer
-        return Response(answer.status, answer.headers, table(resource, answer.body, self._now(answer)))
-
-    def _now(self, answer: Response) -> datetime:
-        return datetime.strptime(answer.headers["Date"], "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
+        return Response(answer.status, answer.headers, table(resource, answer.body, self._front.store.now()))
 
     def _table_resource(self, path: str) -> Resource | None:
         wanted = self.command == "GET" and "as=Table" in self.headers.get("Accept", "")
@@ -207,9 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, path: str, query: dict[str, str]) -> None:
         watch = self._front.api.watch(path, query, user_agent=self.headers.get("User-Agent", ""))
         resource = self._table_resource(path)
-        self.send_response(200)
-        date = self._front.store.request("GET", "/version").headers
-        for name, value in {**date, "Transfer-Encoding": "chunked"}.items():
+        self.send_response_only(200)
+        for name, value in {**self._front.store.headers(), "Transfer-Encoding": "chunked"}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.flush()
@@ -233,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _event_line(self, event: Json, resource: Resource | None) -> bytes:
         obj = event["object"]
         if resource and obj.get("kind") == resource.kind and event["type"] != "BOOKMARK":
-            now = self._now(self._front.store.request("GET", "/version"))
+            now = self._front.store.now()
             event = {**event, "object": table(resource, obj, now)}
         return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 

@@ -22,8 +22,9 @@ NAMESPACES = ("", "namespaces")
 
 @dataclass(frozen=True)
 class Write:
-    """One accepted write, for checkers: who wrote what, when, and the object afterwards (of a deletion: its last
-    state). `verb` is create, update, patch, delete or evict; what controllers do carries their name as the actor."""
+    """One accepted write, for checkers: who wrote what, when, and the object afterwards (of a deletion:
+    its last state). `verb` is create, update, patch, delete or evict; what controllers do carries their
+    name as the actor."""
 
     resource_version: int
     time: datetime
@@ -49,8 +50,8 @@ Listener = Callable[[Resource, Json, bool], None]
 class Shelf:
     """The objects by resource, then by (namespace, name). Stored objects are never changed in place.
 
-    `listener(resource, object, gone)` is called after every write that is kept: that is where controllers live. Callers
-    hold `journal.changed`, the one lock of everything.
+    `listener(resource, object, gone)` is called after every write that is kept: that is where controllers
+    live. Callers hold `journal.changed`, the one lock of everything.
     """
 
     def __init__(self, now: Callable[[], datetime], window: int) -> None:
@@ -77,8 +78,9 @@ class Shelf:
         return next(each for each in self.resources if each.key == key)
 
     def put(self, resource: Resource, before: Json | None, after: Json, origin: Origin) -> Json:
-        """Gives the object its version and keeps it. An object that was only waiting for its last finalizer, or for the
-        end of its grace period, goes instead. Returns the object as stored (of a dry run: as it would be)."""
+        """Gives the object its version and keeps it. An object that was only waiting for its last
+        finalizer, or for the end of its grace period, goes instead. Returns the object as stored (of a dry
+        run: as it would be)."""
         if origin.dry_run:
             return after
         if released(after):

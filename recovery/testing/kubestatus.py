@@ -1,6 +1,7 @@
 """Answers of a Kubernetes API: the `Response` and the refusals (`Status` objects) with their usual words.
 
-The wording and the codes are those of `k8s.io/apimachinery/pkg/api/errors`, as a kube-apiserver v1.36 sends them.
+The wording and the codes are those of `k8s.io/apimachinery/pkg/api/errors`, as a kube-apiserver v1.36 sends
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Response:
 
 @dataclass(frozen=True)
 class Cause:
-    """One `details.causes` entry of a Status: a machine-readable reason, a sentence and the field it is about."""
+    """One `details.causes` entry of a Status: a machine-readable reason, a sentence and the field it is
+    about."""
 
     reason: str
     message: str
@@ -45,7 +47,8 @@ class Cause:
 
 
 class ApiError(Exception):
-    """A refusal. `status` is the HTTP code, `body` the Status object, `headers` what goes with it (Retry-After)."""
+    """A refusal. `status` is the HTTP code, `body` the Status object, `headers` what goes with it
+    (Retry-After)."""
 
     def __init__(
         self,
@@ -118,11 +121,11 @@ def not_found(qualified: str, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{qualified} "{name}" not found', details=_named(qualified, name))
 
 
-def already_exists(qualified: str, name: str) -> ApiError:
-    """409: a create met an object of this name."""
-    return ApiError(
-        409, "AlreadyExists", f'{qualified} "{name}" already exists', details=_named(qualified, name)
-    )
+def already_exists(qualified: str, held: Json) -> ApiError:
+    """409: a create met an object of this name; `held` is that object's metadata."""
+    prefix = "object is being deleted: " if held.get("deletionTimestamp") else ""
+    message = f'{prefix}{qualified} "{held["name"]}" already exists'
+    return ApiError(409, "AlreadyExists", message, details=_named(qualified, held["name"]))
 
 
 def conflict(qualified: str, name: str, why: str = OPTIMISTIC_LOCK) -> ApiError:
@@ -138,7 +141,8 @@ def method_not_allowed() -> ApiError:
 
 
 def invalid(qualified_kind: str, name: str, causes: Iterable[Cause]) -> ApiError:
-    """422: one or more fields are wrong; each cause names its field. `qualified_kind` is `Kind` or `Kind.group`."""
+    """422: one or more fields are wrong; each cause names its field. `qualified_kind` is `Kind` or
+    `Kind.group`."""
     listed = list(causes)
     each = [f"{cause.field}: {cause.message}" for cause in listed]
     words = each[0] if len(each) == 1 else f"[{', '.join(each)}]"

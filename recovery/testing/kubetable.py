@@ -1,4 +1,5 @@
-"""`kubectl get` columns: an object or a list as a `meta.k8s.io/v1 Table`. Pure, but for the age, which needs a clock."""
+"""`kubectl get` columns: an object or a list as a `meta.k8s.io/v1 Table`. Pure, but for the age, which
+needs a clock."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def table(resource: Resource, body: Json, now: datetime) -> Json:
-    """The Table of a list or of one object. Cells are those of a real server for nodes and pods and, for a custom kind,
-    its additionalPrinterColumns; other kinds have a name and an age."""
+    """The Table of a list or of one object. Cells are those of a real server for nodes and pods and, for a
+    custom kind, its additionalPrinterColumns; other kinds have a name and an age."""
     objects = body["items"] if body.get("kind") == f"{resource.kind}List" else [body]
     columns = _columns(resource, now)
     rows = [

@@ -1,7 +1,9 @@
-"""The part of the API server's validation that an agent of ours can run into. Pure; every rule was seen on v1.36.
+"""The part of the API server's validation that an agent of ours can run into. Pure; every rule was seen on
+v1.36.
 
-Names, labels, annotations, finalizers, taints, providerID, Lease times and the namespace of an Event. Other fields of
-built-in kinds are taken as they come: a real server would also prune unknown ones and fill in many defaults.
+Names, labels, annotations, finalizers, taints, providerID, Lease times and the namespace of an Event. Other
+fields of built-in kinds are taken as they come: a real server would also prune unknown ones and fill in many
+defaults.
 """
 
 from __future__ import annotations
@@ -19,6 +21,25 @@ _QUALIFIED = re.compile(rf"({_SUBDOMAIN}/)?{_WORD}")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MAX_ANNOTATIONS = 256 * 1024
+# The specs an agent of ours writes; another field in them is a mistake, which a real server prunes with a
+# warning.
+_SPECS = {
+    "Node": {"podCIDR", "podCIDRs", "providerID", "unschedulable", "taints", "configSource", "externalID"},
+    "Lease": {
+        "holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions", "strategy",
+        "preferredHolder",
+    },
+}  # fmt: skip
+
+
+def pruned_spec(resource: Resource, obj: Json) -> tuple[Json, list[str]]:
+    """The object without unknown fields in its spec, for the kinds of which all are known; and their
+    paths."""
+    known, spec = _SPECS.get(resource.kind), obj.get("spec")
+    if resource.custom or known is None or not isinstance(spec, dict):
+        return obj, []
+    kept = {key: value for key, value in spec.items() if key in known}
+    return {**obj, "spec": kept}, [f"spec.{key}" for key in spec if key not in known]
 
 
 def check_form(resource: Resource, obj: Json) -> None:
@@ -54,7 +75,7 @@ def _invalid(field: str, value: Any, why: str) -> Cause:
 def _metadata(meta: Json, old: Json | None) -> Iterator[Cause]:
     name = meta.get("name") or ""
     if old is None and not (len(name) <= 253 and re.fullmatch(_SUBDOMAIN, name)):
-        why = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.' ({_SUBDOMAIN})"
+        why = f"a lowercase RFC 1123 subdomain must fit {_SUBDOMAIN}"
         yield _invalid("metadata.name", name, why)
     for field in ("uid", "deletionTimestamp"):
         if old is not None and meta.get(field) and meta[field] != old.get(field):
@@ -75,7 +96,7 @@ def _pairs(meta: Json) -> Iterator[Cause]:
                 "metadata.labels", key, "name part must consist of alphanumeric characters, '-', '_' or '.'"
             )
         if not isinstance(value, str) or len(value) > 63 or not re.fullmatch(f"({_WORD})?", value):
-            why = "a valid label must be an empty string or consist of at most 63 alphanumeric characters, '-', '_' or '.'"
+            why = "a valid label must be empty or at most 63 alphanumeric characters, '-', '_' or '.'"
             yield _invalid("metadata.labels", value, why)
     annotations = meta.get("annotations") or {}
     for key, value in annotations.items():

@@ -16,8 +16,9 @@ Matches = Callable[[Json], bool]
 
 @dataclass(frozen=True)
 class Change:
-    """One accepted write: the version it got, the resource's key, the object before and after (None: not there) and the
-    object that watchers are sent (of a deletion: its last state, with the deletion's version)."""
+    """One accepted write: the version it got, the resource's key, the object before and after (None: not
+    there) and the object that watchers are sent (of a deletion: its last state, with the deletion's
+    version)."""
 
     version: int
     key: tuple[str, str]
@@ -76,8 +77,8 @@ class Journal:
 class Watch:
     """One open watch. `poll()` never blocks; `next()` and iteration wait for events in real time.
 
-    An expired start, `break_watches()` and a lagging watch past the window give one `ERROR` event with a 410 Status and
-    then the end, as a kube-apiserver does it.
+    An expired start, `break_watches()` and a lagging watch past the window give one `ERROR` event with a 410
+    Status and then the end, as a kube-apiserver does it.
     """
 
     def __init__(
@@ -102,7 +103,8 @@ class Watch:
         self._deadline = None if not timeout else time.monotonic() + timeout
 
     def poll(self) -> list[Json]:
-        """The events since the last call, `{"type": ..., "object": ...}`, without waiting. Empty after the end."""
+        """The events since the last call, `{"type": ..., "object": ...}`, without waiting. Empty after the
+        end."""
         with self._journal.changed:
             if not self.ended:
                 self._collect()
@@ -110,7 +112,8 @@ class Watch:
             return [copy_json(event) for event in events]
 
     def next(self, timeout: float) -> Json | None:
-        """The next event, waiting at most `timeout` seconds of real time; None when there was none, or at the end."""
+        """The next event, waiting at most `timeout` seconds of real time; None when there was none, or at
+        the end."""
         until = time.monotonic() + timeout
         with self._journal.changed:
             while not self.ended:

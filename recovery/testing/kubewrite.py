@@ -1,4 +1,5 @@
-"""What an object becomes on its way into the store: identity checks, server-set metadata, generation. Pure."""
+"""What an object becomes on its way into the store: identity checks, server-set metadata, generation.
+Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ from recovery.testing.kubestatus import (
 _SERVER_SET = ("creationTimestamp", "generation", "resourceVersion", "deletionGracePeriodSeconds")
 _DROPPED = ("selfLink", "managedFields")
 _METADATA = (
-    "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
-    "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers",
+    "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "labels", "annotations",
+    "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers",
 )  # fmt: skip
 _CLEARED_ON_CREATE = ("PodDisruptionBudget", "DaemonSet", "ReplicaSet", "Deployment", "StatefulSet", "Job")
 
@@ -43,8 +44,8 @@ def timestamp(moment: datetime) -> str:
 
 
 def check_identity(target: Target, body: Any) -> Json:
-    """The body as an object of the target's kind, with a metadata map. Raises `ApiError` 400 or 422 if it is none, or is
-    about another namespace or (where the path names one) another name."""
+    """The body as an object of the target's kind, with a metadata map. Raises `ApiError` 400 or 422 if it
+    is none, or is about another namespace or (where the path names one) another name."""
     if not isinstance(body, dict):
         raise bad_request("couldn't get version/kind; json parse error: the body must be a JSON object")
     resource = target.resource
@@ -70,7 +71,8 @@ def _check_kind(resource: Resource, body: Json) -> None:
         why = f"the object provided is unrecognized (must be of type {resource.kind}): "
         raise bad_request(f"{why}Object '{missing}' is missing in '{shown}'")
     if version and version != resource.api_version:
-        why = f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
+        expected = f"does not match the expected API version ({resource.api_version})"
+        why = f"the API version in the data ({version}) {expected}"
         raise bad_request(why)
     if kind and kind != resource.kind:
         if resource.custom:
@@ -99,8 +101,8 @@ def patched(target: Target, current: Json, patch: Any, content_type: str) -> Jso
 
 
 def check_version(resource: Resource, current: Json, proposed: Json, *, put: bool) -> None:
-    """Raises `ApiError` when the write is about another state or another object than the stored one: 409, or 422 for a
-    PUT that must name a version and does not."""
+    """Raises `ApiError` when the write is about another state or another object than the stored one: 409,
+    or 422 for a PUT that must name a version and does not."""
     name, meta, wanted = current["metadata"]["name"], current["metadata"], proposed["metadata"]
     if put and wanted.get("uid") and wanted["uid"] != meta["uid"]:
         why = f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {meta['uid']}"
@@ -117,7 +119,8 @@ def check_version(resource: Resource, current: Json, proposed: Json, *, put: boo
 
 
 def read_version(text: Any) -> int:
-    """A resourceVersion in a body; absent or empty is 0. Rubbish raises `ApiError` 500, as a real server answers."""
+    """A resourceVersion in a body; absent or empty is 0. Rubbish raises `ApiError` 500, as a real server
+    answers."""
     if not text:
         return 0
     if not str(text).isdecimal():
@@ -128,7 +131,8 @@ def read_version(text: Any) -> int:
 def created(
     target: Target, proposed: Json, *, uid: str, suffix: str, now: datetime
 ) -> tuple[Json, list[str]]:
-    """A new object with its server-set fields, and the paths that pruning took away. Raises `ApiError` 422 or 500."""
+    """A new object with its server-set fields, and the paths that pruning took away. Raises `ApiError` 422
+    or 500."""
     resource, meta = target.resource, proposed["metadata"]
     if read_version(meta.get("resourceVersion")):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -155,8 +159,8 @@ def created(
 
 
 def updated(target: Target, current: Json, proposed: Json) -> tuple[Json, list[str]]:
-    """The object that a write makes of the current one, and what pruning took away. Equal to `current`: nothing to do.
-    The resourceVersion is still the old one. Raises `ApiError` 422."""
+    """The object that a write makes of the current one, and what pruning took away. Equal to `current`:
+    nothing to do. The resourceVersion is still the old one. Raises `ApiError` 422."""
     resource = target.resource
     obj, pruned = _cleaned(
         resource, {**proposed, "metadata": _kept_metadata(current["metadata"], proposed["metadata"])}
@@ -194,7 +198,8 @@ def _kept_metadata(old: Json, new: Json) -> Json:
 
 
 def _cleaned(resource: Resource, obj: Json) -> tuple[Json, list[str]]:
-    """Without what the server does not keep: unknown fields of custom kinds, nulls and empty metadata maps."""
+    """Without what the server does not keep: unknown fields of custom kinds, nulls and empty metadata
+    maps."""
     meta = {
         key: value
         for key, value in obj["metadata"].items()
@@ -205,7 +210,8 @@ def _cleaned(resource: Resource, obj: Json) -> tuple[Json, list[str]]:
     if resource.custom:
         settled, more = kubeschema.settle(resource.schema or {}, obj)
         return settled, pruned + more
-    obj = _without_nulls(obj)
+    obj, more = kubevalidate.pruned_spec(resource, _without_nulls(obj))
+    pruned += more
     if resource.kind == "Node":
         spec = obj.get("spec") or {}
         obj["spec"] = {

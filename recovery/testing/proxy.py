@@ -127,9 +127,11 @@ class CountingProxy:
         """Answer an error in the query protocol's shape, without forwarding."""
         self._add(_Rule(action, times, answer=(status, "text/xml", _error_xml(status, code, message))))
 
-    def answer(self, action: str, body: bytes, content_type: str = "text/xml", times: int = 1) -> None:
-        """Answer 200 with ``body``, without forwarding."""
-        self._add(_Rule(action, times, answer=(200, content_type, body)))
+    def answer(
+        self, action: str, body: bytes, content_type: str = "text/xml", times: int = 1, status: int = 200
+    ) -> None:
+        """Answer ``body`` without forwarding."""
+        self._add(_Rule(action, times, answer=(status, content_type, body)))
 
     def edit(self, action: str, old: str, new: str, times: int = 1) -> None:
         """Forward, and replace text in the answer: for what the server behind cannot say."""
@@ -178,6 +180,8 @@ def _handler(state: _State) -> type[BaseHTTPRequestHandler]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else every answer waits 40 ms for an acknowledgement
+    wbufsize = -1
     proxy_state: _State
 
     def do_POST(self) -> None:
@@ -237,6 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+            self.wfile.flush()
         except OSError:  # the client has given up waiting
             self.close_connection = True
 

@@ -1,0 +1,96 @@
+# Every target sets up what it needs, on a machine with Python >= 3.11 (and its venv module), make and git.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The Python to make .venv with; empty: the newest one found of those that requirements.lock holds for
+# (3.15 is not among them yet: cfn-lint, which moto's server needs, does not accept it).
+PYTHON ?=
+PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
+SUITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+# The oldest Python that is supported makes the lock, so that no older one lacks a package.
+LOCK_PYTHON ?= python3.11
+
+# A mirror, a proxy or a certificate in pip's own configuration is respected. What would install to another
+# place, from source only, other versions, or refuse `-e .` for its missing hash, is not.
+unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIREMENT PIP_EDITABLE PIP_DRY_RUN
+export PIP_USER := 0
+export PIP_REQUIRE_VIRTUALENV := 0
+export PIP_REQUIRE_HASHES := 0
+export PIP_NO_BINARY := :none:
+export PIP_ONLY_BINARY := :none:
+export PIP_CONSTRAINT := /dev/null
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## Say what can be made
+	@echo "make TARGET, where TARGET is one of:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|azure|baremetal)
+	@$(BIN)/node-recovery demo \
+		$(if $(filter 1,$(FAST)),--fast) $(if $(filter 1,$(KEEP)),--keep) $(if $(CLOUD),--cloud $(CLOUD))
+
+test: $(STAMP) ## Run all tests, in random order (ARGS="-k name" for some of them)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP) ## Run the linter, the format check, the type check and the layer check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports --no-cache
+
+bench: $(STAMP) ## Run the benchmarks
+	@set -eu; found=; \
+	for file in bench/bench_*.py; do \
+		[ -e "$$file" ] || continue; found=1; echo "== $$file"; $(BIN)/python "$$file"; \
+	done; \
+	[ -n "$$found" ] || { echo "There is no benchmark in bench/ (bench_*.py)." >&2; exit 1; }
+
+lock: ## Write requirements.lock again after a change of pyproject.toml (UPGRADE=1 takes newer versions)
+	@command -v $(LOCK_PYTHON) >/dev/null && $(LOCK_PYTHON) -c '' || \
+		{ echo "The lock is made with Python 3.11; name one: make lock LOCK_PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@rm -rf build/lock && mkdir -p build/lock && $(LOCK_PYTHON) -m venv build/lock/venv
+	@build/lock/venv/bin/python -m pip install --quiet --upgrade pip pip-tools
+	@$(LOCK_PYTHON) .ci/lock_input.py > build/lock/requirements.in
+	@if [ -s requirements.lock ]; then cp requirements.lock build/lock/; fi
+# Local wheels are left aside, so that the hashes of all files that the registry has are written.
+	PIP_FIND_LINKS= CUSTOM_COMPILE_COMMAND="make lock" build/lock/venv/bin/pip-compile --quiet --no-config \
+		--generate-hashes --strip-extras --allow-unsafe --newline lf $(if $(filter 1,$(UPGRADE)),--upgrade) \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+		--output-file build/lock/requirements.lock - < build/lock/requirements.in
+	@sed 's/\(# via\|#  \) -r -$$/\1 pyproject.toml/' build/lock/requirements.lock > requirements.lock
+	@rm -rf build/lock
+	@echo "requirements.lock is written."
+
+clean: ## Remove everything that was made here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made once, and again when the lock or pyproject.toml changes. A half-made one has no stamp and is completed.
+$(STAMP): requirements.lock pyproject.toml
+	@set -eu; \
+	if ! $(BIN)/python -c 'import pip; $(SUITS)' 2>/dev/null; then \
+		chosen=; bare=; \
+		for python in $(or $(PYTHON),$(PYTHONS)); do \
+			"$$python" -c '$(SUITS)' 2>/dev/null || continue; \
+			if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then chosen="$$python"; break; fi; \
+			[ -n "$$bare" ] || bare="$$python"; \
+		done; \
+		if [ -z "$$chosen" ] && [ -n "$$bare" ]; then \
+			echo "$$bare has no venv module. Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; \
+		elif [ -z "$$chosen" ] && [ -n "$(PYTHON)" ]; then \
+			echo "PYTHON=$(PYTHON) is not a Python 3.11, 3.12, 3.13 or 3.14 that runs." >&2; exit 1; \
+		elif [ -z "$$chosen" ]; then \
+			echo "No Python 3.11, 3.12, 3.13 or 3.14 was found. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; \
+		fi; \
+		echo "Making $(VENV) with $$("$$chosen" --version) ..."; \
+		"$$chosen" -m venv --clear $(VENV); \
+	fi; \
+	echo "Installing what requirements.lock names into $(VENV) (once; about a minute) ..."; \
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock; \
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .; \
+	touch $@

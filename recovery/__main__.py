@@ -1,0 +1,5 @@
+"""``python -m recovery`` is ``node-recovery``."""
+
+from recovery.cli import main
+
+raise SystemExit(main())

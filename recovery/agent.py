@@ -1,0 +1,271 @@
+"""One cycle of a node's own agent: observe, decide, record, act, record, publish -> a sentence.
+
+The page is read every poll; the API server is only asked when something has changed, or when the last
+decision said to look again. Level-triggered: what matters is in the record, the gate and the world, so a
+restart forgets nothing but a few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+
+from recovery.assess import UNKNOWN_TOO_LONG, diagnose
+from recovery.errors import ApiError, NodeRecoveryError
+from recovery.executor import Executor
+from recovery.metrics import Metrics
+from recovery.model import Kind, Reading, Record
+from recovery.observe import Observer, World
+from recovery.policy import decide
+from recovery.publish import Notice, Publisher
+from recovery.situation import REPEAT, Decision, Role, Situation, Verb, leave, wait
+
+log = logging.getLogger(__name__)
+
+API_RETRY = timedelta(seconds=2)
+WORST_BACK_OFF = timedelta(minutes=5)
+BUGS_TO_DIE = 10
+REPEATED = frozenset({"handedOver", "abandoned", "vanished", "lost"})
+QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
+
+
+class Source(Protocol):
+    """Where problems come from. Never raises: what cannot be read is unknown."""
+
+    name: str
+
+    def poll(self, boot_id: str) -> Reading: ...
+
+
+class Agent:
+    """Looks after one node: the one it runs on."""
+
+    def __init__(
+        self,
+        world: World,
+        observer: Observer,
+        executor: Executor,
+        publisher: Publisher,
+        metrics: Metrics,
+        sources: Sequence[Source],
+        node: str,
+    ) -> None:
+        self.node = node
+        self._w = world
+        self._observer = observer
+        self._executor = executor
+        self._publisher = publisher
+        self._metrics = metrics
+        self._sources = sources
+        self._boot_id = ""
+        self._node_uid = ""
+        self._record: Record | None = None
+        self._looked = False
+        self._due = 0.0
+        self._last = leave("nothing has been read yet")
+        self._keys: object = None
+        self._told_at: dict[str, float] = {}
+        self._said = ""
+        self.bugs = 0
+        self.waiting = False
+        """Whether a slot is waited for, so that peers' dead records are worth a look sooner."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the world has been looked at at least once."""
+        return self._looked
+
+    @property
+    def last(self) -> Decision:
+        return self._last
+
+    # ------------------------------------------------------------ the cycle
+
+    def cycle(self) -> Decision:
+        """Read the sources; look at the world if there is a reason to; do one thing. Never raises."""
+        self._metrics.cycles.inc()
+        readings = tuple(source.poll(self._boot_id) for source in self._sources)
+        keys = _keys(readings)
+        if keys == self._keys and self._w.clock.monotonic() < self._due:
+            return self._last
+        self._keys = keys
+        try:
+            d = self._look(readings)
+            self.bugs = 0
+        except ApiError as error:
+            d = wait(f"the API server: {error}", API_RETRY, "api")
+            self._metrics.errors.labels("api").inc()
+        except NodeRecoveryError as error:
+            d = wait(str(error), API_RETRY, "error")
+            self._metrics.errors.labels(type(error).__name__).inc()
+        except Exception:
+            self.bugs += 1
+            self._metrics.errors.labels("bug").inc()
+            log.exception("%s: a bug; trying again, ever more slowly", self.node)
+            d = wait(
+                "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
+            )
+        self._due = self._w.clock.monotonic() + d.look_again.total_seconds()
+        self._last = d
+        self.waiting = d.verb in (Verb.HOLD, Verb.WAIT) and d.key in ("budget", "turn", "cooldown")
+        return d
+
+    def _look(self, readings: tuple[Reading, ...]) -> Decision:
+        if self._quiet(readings):
+            s = Situation(
+                self._w.cluster.time.now(), self.node, self._w.policy, self._w.on, readings=readings
+            )
+            d = decide(s)
+        else:
+            s = self._observe(readings, fresh=False)
+            d = decide(s)
+            d = self._act(s, d)
+        self._tell(s, d)
+        return d
+
+    def _quiet(self, readings: tuple[Reading, ...]) -> bool:
+        """Healthy, and no record of ours is open: nothing to ask the API server about."""
+        if not self._looked or (self._record is not None):
+            return False
+        now = self._w.cluster.time.now()
+        return not any(
+            r.problems or any(now - at >= UNKNOWN_TOO_LONG for at in r.unknown_since.values())
+            for r in readings
+        )
+
+    def _observe(self, readings: tuple[Reading, ...], fresh: bool) -> Situation:
+        s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
+        if s.node is not None:
+            self._node_uid = s.node.uid
+            if s.node.boot_id:
+                self._boot_id = s.node.boot_id
+        return self._notice_deletion(s)
+
+    def _notice_deletion(self, s: Situation) -> Situation:
+        """An agent whose open record vanished stops and does not make it again (ruling A2)."""
+        known = self._record
+        if known is not None and s.record is None and not s.record_problem:
+            self._w.leases.release(self.node)
+            self._looked = True
+            return replace(s, vanished=True)
+        keep = s.record is not None and (s.record.phase.sick or _on_gate(s))
+        self._record = s.record if keep else None
+        self._looked = True
+        return s
+
+    def _act(self, s: Situation, d: Decision) -> Decision:
+        memory = self._observer.memory(self.node)
+        if d.effect is not None:
+            memory.turn_since = None
+            return self._executor.perform(s, d, self._again)
+        if d.key == "turn":
+            memory.turn_since = memory.turn_since or self._w.clock.monotonic()
+        else:
+            memory.turn_since = None
+        if d.key == "brake":
+            self._executor.share_census(s)
+        if s.on and s.record is not None and s.record.phase.open and s.lease.mine:
+            self._w.leases.hold(self.node, Role.OWNER)
+        return d
+
+    def _again(self) -> Situation:
+        """The world read once more, right before a destructive call."""
+        readings = tuple(source.poll(self._boot_id) for source in self._sources)
+        return self._observe(readings, fresh=True)
+
+    def stop(self) -> None:
+        """Let go of what others would otherwise have to wait for."""
+        self._w.leases.release_all()
+
+    # ------------------------------------------------------------ telling
+
+    def _tell(self, s: Situation, d: Decision) -> None:
+        self._gauges(s, d)
+        self._tell_faults(s)
+        self._say(d)
+        if d.effect is not None or d.verb is Verb.LEAVE:
+            return
+        if d.verb is Verb.WAIT and d.key in QUIET_WAITS:
+            return
+        event = {"handedOver": "HandedOver", "abandoned": "AbandonedBySwitchOff"}.get(d.key)
+        if event is None:
+            event = "Held" if d.verb is Verb.HOLD else "Waiting"
+            if not s.on and d.key.startswith("would"):
+                event = "WouldRecover"
+        if not self._due_to_tell(f"{event} {d.key}", repeat=d.key in REPEATED):
+            return
+        if event == "WouldRecover":
+            self._count_would(s)
+        warning = d.verb is Verb.HOLD
+        self._publisher.event(Notice(self.node, self._node_uid, event, d.reason, warning, s.now))
+
+    def _due_to_tell(self, key: str, repeat: bool = False) -> bool:
+        """Once per kind of sentence; hand-overs and the like again every minute."""
+        now = self._w.clock.monotonic()
+        last = self._told_at.get(key)
+        if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
+            return False
+        if not repeat:
+            self._told_at = {k: v for k, v in self._told_at.items() if k.startswith("fault ")}
+        self._told_at[key] = now
+        return True
+
+    def _count_would(self, s: Situation) -> None:
+        found = diagnose(s)
+        if found:
+            action = found[0].ladder[-1].do.value
+            self._metrics.would_act.labels(found[0].rule_name, action).inc()
+
+    def _tell_faults(self, s: Situation) -> None:
+        """Faults are published while they last, in observe mode too: alarms need data points (ruling E32)."""
+        self._metrics.faults.clear()
+        now = self._w.clock.monotonic()
+        for reading in s.readings:
+            for p in reading.problems:
+                self._metrics.faults.labels(p.type, p.reason).set(1)
+                key = f"fault {p.source} {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
+                last = self._told_at.get(key)
+                if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
+                    self._told_at[key] = now
+                    self._publisher.fault(p.reason, s.now)
+
+    def _gauges(self, s: Situation, d: Decision) -> None:
+        m = self._metrics
+        for r in s.readings:
+            m.signal_unknown.labels(r.source).set(0 if r.readable else 1)
+        record = s.record
+        m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "")
+        m.one_of(m.held, d.key if d.verb is Verb.HOLD else "")
+        m.open_handovers.set(1 if d.key == "handedOver" else 0)
+        m.abandoned.set(1 if d.key == "abandoned" else 0)
+
+    def _say(self, d: Decision) -> None:
+        """The sentence of the cycle, in the log once and not every cycle."""
+        line = d.reason if d.effect is not None else f"{d.verb} {d.key}"
+        if line != self._said:
+            self._said = line
+            log.info("%s: %s", self.node, d.reason)
+
+
+def _on_gate(s: Situation) -> bool:
+    if s.gate is None or s.record is None:
+        return False
+    return any(x.record_uid == s.record.uid for x in s.gate.open) or any(
+        x.record_uid == s.record.uid for x in s.gate.slots
+    )
+
+
+def _keys(readings: tuple[Reading, ...]) -> object:
+    """What of the readings would change a decision. A fresh re-read of the same is no news."""
+    return tuple(
+        (
+            r.source,
+            frozenset((p.type, p.reason, p.counter, p.masked, len(p.times)) for p in r.problems),
+            tuple(sorted(r.unknown.items())),
+            r.cleared,
+        )
+        for r in readings
+    )

@@ -1,0 +1,350 @@
+"""Performs the one effect of a decision, and writes down what came of it.
+
+Order is everything here (rulings A2, A5): what is about to be done is on the record before it is done, and
+the intent is the last write before the call, so that few crashes are ambiguous.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recovery import gate as gates
+from recovery.climb import may_submit
+from recovery.errors import (
+    Ambiguous,
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    NotFound,
+    Refused,
+    Retry,
+    TooManyRequests,
+)
+from recovery.model import (
+    CORDONED_BY,
+    TAINT,
+    Intent,
+    IntentState,
+    Marks,
+    Preflight,
+    Record,
+    Step,
+)
+from recovery.observe import Observer, World
+from recovery.publish import Notice, Publisher
+from recovery.record import note
+from recovery.situation import (
+    ClaimReplacement,
+    Decision,
+    Evict,
+    FreeSlot,
+    Join,
+    Lease,
+    Mark,
+    RestoreSlot,
+    Situation,
+    Submit,
+    TakeSlot,
+    Tell,
+    Unmark,
+    WriteRecord,
+    hold,
+    wait,
+)
+
+log = logging.getLogger(__name__)
+
+SUBMIT_WITHIN = 10.0
+OWNER_OF_MARKS = "node-recovery"
+
+
+@dataclass(frozen=True)
+class Done:
+    """An effect carried out: what to tell, and the sentence if it differs from the decision's."""
+
+    sentence: str = ""
+    tell: Tell | None = None
+
+
+class Executor:
+    """Does what was decided. One method per effect."""
+
+    def __init__(self, world: World, observer: Observer, publisher: Publisher) -> None:
+        self._w = world
+        self._observer = observer
+        self._publisher = publisher
+
+    def perform(self, s: Situation, d: Decision, again: Callable[[], Situation]) -> Decision:
+        """Carry out ``d``. Returns it, or a wait that says why not. ``again`` re-reads the world."""
+        lease = self._lease_for(s, d)
+        if lease is not None and not lease.mine:
+            return wait(f"another agent works on this node ({lease.holder})", key="lease")
+        try:
+            done = self._do(s, d, again)
+        except Conflict:
+            return wait("somebody else wrote first: looking again", key="conflict")
+        if isinstance(done, Decision):
+            return done
+        tell = done.tell or d.tell
+        if tell is not None:
+            self._tell(s, done.sentence or d.reason, tell)
+        return replace(d, reason=done.sentence or d.reason, tell=tell)
+
+    def _lease_for(self, s: Situation, d: Decision) -> Lease | None:
+        """Whatever is written under a record is written under its Lease; the gate guards itself."""
+        if isinstance(d.effect, FreeSlot):
+            return None
+        return self._w.leases.hold(s.node_name, s.role)
+
+    def _tell(self, s: Situation, sentence: str, tell: Tell) -> None:
+        uid = s.node.uid if s.node else (s.record.node_uid if s.record else "")
+        now = self._w.cluster.time.now()
+        self._publisher.event(Notice(s.node_name, uid, tell.event, sentence, tell.warning, now))
+        if tell.outcome:
+            provider = s.provider.name if s.provider else (s.record.machine.provider if s.record else "")
+            self._publisher.outcome(provider, tell.action, tell.outcome, now)
+
+    def _do(self, s: Situation, d: Decision, again: Callable[[], Situation]) -> Done | Decision:
+        effect = d.effect
+        match effect:
+            case WriteRecord(record):
+                written = self._w.records.write(record)
+                if not written.phase.open:
+                    self._w.leases.release(s.node_name)
+                    self._observer.forget(s.node_name)
+            case Join() | TakeSlot() | RestoreSlot() | FreeSlot() | ClaimReplacement():
+                return self._swap_gate(s, effect)
+            case Mark(marks):
+                self._mark(s, marks)
+            case Unmark():
+                self._unmark(s)
+            case Evict(pods):
+                return self._evict(s, pods)
+            case Submit(action):
+                return Submission(self._w, self._publisher, s, action, again).run()
+        return Done()
+
+    # ------------------------------------------------------------ the gate
+
+    def _swap_gate(self, s: Situation, effect: Any) -> Done | Decision:
+        now = self._w.cluster.time.now()
+        gate = s.gate
+        if isinstance(effect, FreeSlot):
+            gate = self._w.gates.read()
+        if gate is None:
+            gate = self._w.gates.ready(gate, now)
+        if isinstance(effect, Join):
+            changed = gates.join(gate, s.node_name, effect.record_uid, now)
+        elif isinstance(effect, TakeSlot):
+            changed = gates.grant(gate, effect.slot, effect.start, s.census)
+        elif isinstance(effect, RestoreSlot):
+            changed = gates.restore(gate, effect.slot)
+        elif isinstance(effect, FreeSlot):
+            changed = gates.free(gate, s.node_name, effect.record_uid)
+        else:
+            changed = gates.claim(gate, effect.machine, effect.instead_of)
+        if changed is not gate:
+            self._w.gates.write(changed)
+        return Done()
+
+    def share_census(self, s: Situation) -> None:
+        """Leave a count on the gate, so that the others who wait need not count (ruling B13)."""
+        if s.gate is None or s.census is None:
+            return
+        if s.gate.census is not None and s.census.at - s.gate.census.at < s.settle:
+            return
+        with contextlib.suppress(ApiError):
+            self._w.gates.write(replace(s.gate, census=s.census))
+
+    # ------------------------------------------------------------ marks
+
+    def _mark(self, s: Situation, marks: Marks) -> None:
+        """One patch under the resourceVersion that was weighed; then the record says so."""
+        assert s.node is not None
+        assert s.record is not None
+        patch: dict[str, Any] = {"metadata": {"resourceVersion": s.node.resource_version}, "spec": {}}
+        if not s.node.has_taint(TAINT):
+            ours = {"key": TAINT, "effect": "NoSchedule"}
+            patch["spec"]["taints"] = [*_taints(s), ours]
+        if marks.cordoned and not s.node.unschedulable:
+            patch["spec"]["unschedulable"] = True
+            patch["metadata"]["annotations"] = {CORDONED_BY: OWNER_OF_MARKS}
+        if len(patch["spec"]) > 0:
+            self._w.cluster.patch_node(s.node_name, patch)
+        now = self._w.cluster.time.now()
+        r = s.record
+        self._w.records.write(replace(r, marks=marks, rung_since=r.rung_since or now))
+
+    def _unmark(self, s: Situation) -> None:
+        """Only what is ours: the taint with our key, and the cordon that bears our annotation (law 5)."""
+        assert s.node is not None
+        assert s.record is not None
+        patch: dict[str, Any] = {"metadata": {"resourceVersion": s.node.resource_version}, "spec": {}}
+        if s.node.has_taint(TAINT):
+            patch["spec"]["taints"] = [t for t in _taints(s) if t["key"] != TAINT] or None
+        if s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS:
+            patch["metadata"]["annotations"] = {CORDONED_BY: None}
+            if s.record.marks.cordoned:
+                patch["spec"]["unschedulable"] = None
+        if patch["spec"] or "annotations" in patch["metadata"]:
+            self._w.cluster.patch_node(s.node_name, patch)
+        self._w.records.write(replace(s.record, marks=Marks()))
+
+    # ------------------------------------------------------------ drain
+
+    def _evict(self, s: Situation, pods: Any) -> Done:
+        """One pass. A refusal is remembered, so that the next pass asks for others first."""
+        memory = self._observer.memory(s.node_name)
+        refused = 0
+        for pod in pods:
+            try:
+                self._w.cluster.evict(pod)
+            except TooManyRequests as error:
+                refused += 1
+                memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
+            except (NotFound, Conflict):
+                continue  # it is gone, or another pod has its name
+            except ApiError as error:
+                refused += 1
+                memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
+        asked = f"asked for the eviction of {len(pods)} pod{'s' if len(pods) != 1 else ''}"
+        return Done(f"{asked}, {refused} may not go yet" if refused else asked)
+
+
+def _taints(s: Situation) -> list[dict[str, str]]:
+    assert s.node is not None
+    return [
+        {"key": key, "effect": effect} | ({"value": value} if value else {})
+        for key, value, effect in s.node.taints
+    ]
+
+
+class Submission:
+    """The one destructive effect, in its order: preflight, tell, read again, intent, call, outcome."""
+
+    def __init__(
+        self, world: World, publisher: Publisher, s: Situation, action: Step, again: Callable[[], Situation]
+    ) -> None:
+        assert s.record is not None
+        assert s.machine is not None
+        self._w = world
+        self._publisher = publisher
+        self._s = s
+        self._r: Record = s.record
+        self._action = action
+        self._again = again
+        self._provider = world.providers.get(s.machine.provider)
+
+    def run(self) -> Done | Decision:
+        preflight = self._s.preflight
+        assert preflight is not None  # decided on it
+        if preflight.adopt:
+            return self._adopt(preflight)
+        self._announce()
+        fresh = self._again()
+        if why := may_submit(fresh):
+            return hold(f"{self._action.value} is not asked for: {why}", key="volatile")
+        assert fresh.record is not None
+        assert fresh.preflight is not None or fresh.preflight_refused or fresh.preflight_retry
+        if fresh.preflight is None:
+            return wait(fresh.preflight_refused or fresh.preflight_retry, key="preflight")
+        self._r = fresh.record
+        began = self._w.clock.boottime()
+        self._intend(fresh.preflight)
+        if self._w.clock.boottime() - began > SUBMIT_WITHIN:
+            return self._settle(
+                IntentState.ABANDONED,
+                "abandoned",
+                f"{self._action.value} was not asked for: too late after its intent",
+            )
+        return self._call()
+
+    def _announce(self) -> None:
+        """Publish before what removes this very node is done, for at most five seconds (law 9)."""
+        verb = {Step.REPLACE: "Replacing", Step.REBOOT: "Rebooting"}.get(
+            self._action, self._action.value.title()
+        )
+        faults = ", ".join(f.reason for f in self._r.faults)
+        sentence = (
+            f"{self._action.value} of {self._r.machine.id} is asked of {self._provider.name} now: {faults}"
+        )
+        now = self._w.cluster.time.now()
+        uid = self._s.node.uid if self._s.node else ""
+        self._publisher.event(Notice(self._r.node, uid, verb, sentence, True, now))
+        for fault in self._r.faults:
+            self._publisher.fault(fault.reason, now)
+        self._publisher.outcome(self._provider.name, self._action.value, "started", now)
+        if not self._publisher.flush():
+            log.warning("%s: telling takes long; going on without waiting", self._r.node)
+
+    def _intend(self, preflight: Preflight) -> None:
+        now = self._w.cluster.time.now()
+        attempt = self._r.attempt + 1
+        intent = Intent(
+            action=self._action.value,
+            attempt=attempt,
+            token=uuid.uuid4().hex[:12],
+            at=now,
+            machine=self._r.machine.id,
+            boot_id=self._r.boot_id,
+            reference=preflight.reference,
+            submit_within=SUBMIT_WITHIN,
+            call_timeout=self._provider.call_timeout,
+        )
+        changed = replace(self._r, attempt=attempt, intent=intent, rung_since=self._r.rung_since or now)
+        sentence = f"about to ask {self._provider.name} to {self._action.value} {self._r.machine.id}"
+        self._r = self._w.records.write(note(changed, now, "intent", sentence))
+
+    def _call(self) -> Done:
+        assert self._s.machine is not None
+        assert self._r.intent is not None
+        what = f"{self._action.value} of {self._r.machine.id}"
+        try:
+            route = self._provider.start(
+                self._s.machine, self._action, self._r.intent.token, self._r.intent.reference
+            )
+            if route is not None:
+                self._delete(route)
+        except Ambiguous as error:
+            return self._settle(
+                IntentState.AMBIGUOUS, "ambiguous", f"{what}: the answer was lost, observing: {error.reason}"
+            )
+        except Retry as error:
+            return self._settle(IntentState.ABANDONED, "notYet", f"{what}: not yet: {error.reason}")
+        except Refused as error:
+            return self._settle(IntentState.REFUSED, "refused", error.reason)
+        done = self._settle(
+            IntentState.SUBMITTED, "submitted", f"{what} was accepted by {self._provider.name}"
+        )
+        return replace(done, tell=Tell("Submitted", warning=True))
+
+    def _delete(self, route: Any) -> None:
+        """A delete through the API server, with the same three answers as a provider's call."""
+        try:
+            self._w.cluster.delete(route)
+        except NotFound:
+            return
+        except Conflict:
+            raise Refused(f"{route.name} is another object now: nothing was deleted") from None
+        except ApiUnavailable as error:
+            raise Ambiguous(error.reason) from None
+        except ApiError as error:
+            raise Refused(error.reason) from None
+
+    def _adopt(self, preflight: Preflight) -> Done:
+        """Somebody else's call is under way: follow it as if it were ours, and call nothing."""
+        self._intend(preflight)
+        return self._settle(IntentState.SUBMITTED, "adopted", f"{preflight.adopt}; nothing more is asked for")
+
+    def _settle(self, state: IntentState, event: str, sentence: str) -> Done:
+        """Write the outcome. If that fails, the intent stays as written, and is observed from then on."""
+        assert self._r.intent is not None
+        now = self._w.cluster.time.now()
+        changed = replace(note(self._r, now, event, sentence), intent=replace(self._r.intent, state=state))
+        self._w.records.write(changed)
+        return Done(sentence, Tell(event[0].upper() + event[1:], warning=state is not IntentState.SUBMITTED))

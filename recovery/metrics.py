@@ -1,0 +1,60 @@
+"""What this program counts about itself, in Prometheus terms. Prefix ``node_recovery_``, base units."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class Metrics:
+    """All metric families, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        r = self.registry
+        self.enabled = Gauge("node_recovery_enabled", "1 if ENABLE_RECOVERY is true.", registry=r)
+        self.faults = Gauge(
+            "node_recovery_faults", "Faults seen on this node now, 1 each.", ["type", "reason"], registry=r
+        )
+        self.signal_unknown = Gauge(
+            "node_recovery_signal_unknown", "1 while nothing is known from a source.", ["source"], registry=r
+        )
+        self.phase = Gauge(
+            "node_recovery_phase", "1 for the phase of this node's record.", ["phase"], registry=r
+        )
+        self.held = Gauge(
+            "node_recovery_held", "1 while a recovery is held, by reason.", ["reason"], registry=r
+        )
+        self.open_handovers = Gauge(
+            "node_recovery_open_handovers",
+            "Nodes that this agent knows to be in a person's hands.",
+            registry=r,
+        )
+        self.abandoned = Gauge(
+            "node_recovery_abandoned", "1 if a recovery begun here was abandoned by switch-off.", registry=r
+        )
+        self.actions = Counter(
+            "node_recovery_actions", "What became of actions.", ["action", "outcome"], registry=r
+        )
+        self.would_act = Counter(
+            "node_recovery_would_act",
+            "Decisions that would have acted, had recovery been on.",
+            ["rule", "action"],
+            registry=r,
+        )
+        self.cycles = Counter("node_recovery_cycles", "Cycles of the agent.", registry=r)
+        self.errors = Counter("node_recovery_errors", "Errors, by kind.", ["kind"], registry=r)
+        self.untold = Counter(
+            "node_recovery_untold",
+            "What could not be told to a monitor or as an Event.",
+            ["sink"],
+            registry=r,
+        )
+        self.last_cycle = Gauge(
+            "node_recovery_last_cycle_timestamp_seconds", "When the last cycle ended.", registry=r
+        )
+
+    def one_of(self, gauge: Gauge, label: str) -> None:
+        """Make ``label`` the only series of ``gauge`` that is there."""
+        gauge.clear()
+        if label:
+            gauge.labels(label).set(1)

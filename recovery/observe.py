@@ -1,0 +1,316 @@
+"""Reading the world, once per cycle, into a frozen ``Situation``.
+
+Only what the record's phase asks for is read: a healthy node without a record costs the API server nothing.
+An error while reading is never a kind of healthy: it ends the cycle, or becomes a reason in the situation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from recovery import brakes
+from recovery.catalog import foreign_claim, lookup, types
+from recovery.census import count
+from recovery.climb import UNSETTLED
+from recovery.clock import Clock
+from recovery.cluster import Cluster
+from recovery.errors import ApiError, NotFound, Refused, Retry
+from recovery.fleet import Identified, Providers
+from recovery.gate import Gates
+from recovery.lease import Leases
+from recovery.model import (
+    Census,
+    ClusterDelete,
+    Done,
+    Gate,
+    IntentState,
+    NodeView,
+    Phase,
+    Policy,
+    Poll,
+    Preflight,
+    Reading,
+    Record,
+    Running,
+    Step,
+)
+from recovery.record import Records, decode
+from recovery.situation import Role, Situation
+from recovery.wire import Undecodable
+
+CENSUS_AGE = timedelta(seconds=10)
+"""How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
+REFUSED_FOR = 3.0
+"""Seconds after which a pod that a disruption budget kept is asked for again."""
+
+
+@dataclass
+class World:
+    """Everything outside that the shell reads and writes; put together in one place, ``run``."""
+
+    clock: Clock
+    cluster: Cluster
+    records: Records
+    gates: Gates
+    leases: Leases
+    providers: Providers
+    policy: Policy
+    on: bool
+    settle: timedelta = timedelta(seconds=0.5)
+
+
+@dataclass
+class Memory:
+    """What an observer remembers of one node between cycles. Losing it costs time, never safety."""
+
+    refused: dict[str, tuple[str, float]] = field(default_factory=dict)
+    intents: dict[str, float] = field(default_factory=dict)
+    turn_since: float | None = None
+    census: Census | None = None
+
+
+class Observer:
+    """Builds situations."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._memory: dict[str, Memory] = {}
+
+    def memory(self, node: str) -> Memory:
+        return self._memory.setdefault(node, Memory())
+
+    def forget(self, node: str) -> None:
+        self._memory.pop(node, None)
+
+    # ------------------------------------------------------------ the whole
+
+    def situation(
+        self,
+        node_name: str,
+        role: Role,
+        readings: tuple[Reading, ...] = (),
+        *,
+        me: str = "",
+        fresh: bool = False,
+    ) -> Situation:
+        """All that a decision about ``node_name`` may depend on, read now. ``fresh``: count the sick anew.
+
+        ``me`` is this agent's own node. Raises ``ApiError`` where the node, record or gate cannot be read.
+        """
+        w = self.world
+        node = self._node(node_name)
+        s = Situation(
+            now=w.cluster.time.now(),
+            node_name=node_name,
+            policy=w.policy,
+            on=w.on,
+            role=role,
+            readings=readings,
+            node=node,
+            settle=w.settle,
+        )
+        identified = w.providers.identify(node) if node else Identified()
+        s = replace(
+            s,
+            machine=identified.machine,
+            machine_wait=identified.wait,
+            machine_problem=identified.problem,
+            provider=identified.facts,
+            forbidden=(foreign_claim(node) or "") if node else "",
+        )
+        s = self._ours(s)
+        if s.record is not None and s.record.phase.open and w.on:
+            s = self._for_phase(s, s.record, me, fresh)
+        return replace(s, now=w.cluster.time.now(), skew=w.cluster.time.skew())
+
+    def _node(self, name: str) -> NodeView | None:
+        try:
+            return self.world.cluster.get_node(name)
+        except NotFound:
+            return None
+
+    def _ours(self, s: Situation) -> Situation:
+        """Record, gate and Lease."""
+        w = self.world
+        try:
+            s = replace(s, record=w.records.read(s.node_name))
+        except Undecodable as error:
+            return replace(s, record_problem=str(error))
+        if not w.on:
+            return s
+        try:
+            s = replace(s, gate=w.gates.read())
+        except Undecodable as error:
+            s = replace(s, gate_problem=str(error))
+        return replace(s, lease=w.leases.look(s.node_name))
+
+    # ------------------------------------------------------------ what a phase asks for
+
+    def _for_phase(self, s: Situation, r: Record, me: str, fresh: bool) -> Situation:
+        memory = self.memory(r.node)
+        s = replace(s, refusals=self._refusals(memory), intent_seen_for=self._intent_age(memory, r))
+        needs_gate = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
+        if needs_gate or (s.gate is not None and s.gate.stamp != s.gate.uid):
+            s = replace(s, gate=self._made_ready(s))
+        unsettled = r.intent is not None and r.intent.state in UNSETTLED
+        if unsettled and r.phase is Phase.RECOVERING:
+            return replace(s, poll=self._poll(s, r))
+        if r.phase is Phase.PROVING:
+            return self._replacement(s, r, me) if r.replacement_machine else s
+        if s.role is Role.CONCLUDER:
+            return s
+        if r.phase is Phase.WAITING:
+            return self._before_start(s, r, memory, fresh)
+        if r.phase is Phase.RECOVERING:
+            return self._on_the_rung(s, r, memory, fresh)
+        return s
+
+    def _made_ready(self, s: Situation) -> Gate | None:
+        try:
+            return self.world.gates.ready(s.gate, s.now)
+        except ApiError:
+            return None
+
+    def _refusals(self, memory: Memory) -> Mapping[str, str]:
+        now = self.world.clock.monotonic()
+        return {pod: why for pod, (why, at) in memory.refused.items() if now - at < REFUSED_FOR}
+
+    def _intent_age(self, memory: Memory, r: Record) -> timedelta:
+        """How long *we* have seen this very intent, on the clock that a stopped process cannot fool."""
+        if r.intent is None or r.intent.state is not IntentState.WRITTEN:
+            return timedelta(0)
+        first = memory.intents.setdefault(f"{r.intent.token}/{r.intent.attempt}", self.world.clock.boottime())
+        return timedelta(seconds=self.world.clock.boottime() - first)
+
+    def _before_start(self, s: Situation, r: Record, memory: Memory, fresh: bool) -> Situation:
+        line = next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
+        if line is None:
+            return s
+        if memory.turn_since is not None:
+            s = replace(s, turn_waited=timedelta(seconds=self.world.clock.monotonic() - memory.turn_since))
+        s = self._preflight(s, r)
+        if brakes.first_reason(brakes.CHEAP, s) or s.now - line.since < s.settle:
+            return s
+        return replace(s, census=self._census(s, memory, not_before=line.since + s.settle, fresh=fresh))
+
+    def _on_the_rung(self, s: Situation, r: Record, memory: Memory, fresh: bool) -> Situation:
+        rung = r.step
+        if rung is None or rung.do is Step.NOTIFY:
+            return s
+        if rung.do is Step.DRAIN and r.rung_since is not None:
+            s = replace(s, pods=self.world.cluster.list_pods(r.node))
+        s = replace(s, census=self._census(s, memory, fresh=fresh, age=CENSUS_AGE))
+        return self._preflight(s, r) if rung.do.provider_action else s
+
+    # ------------------------------------------------------------ single readings
+
+    def _preflight(self, s: Situation, r: Record) -> Situation:
+        """Ask the provider about the ladder's next destructive step, before anything is done to the node."""
+        action = next((x.do for x in r.ladder[r.rung :] if x.do.provider_action), None)
+        if action is None or s.provider is None or s.machine is None:
+            return s
+        provider = self.world.providers.get(s.provider.name)
+        if action not in provider.actions:
+            return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} a machine")
+        try:
+            found: Preflight = provider.preflight(s.machine, action)
+        except Refused as error:
+            return replace(s, preflight_refused=error.reason)
+        except Retry as error:
+            return replace(s, preflight_retry=error.reason)
+        return replace(s, preflight=found)
+
+    def _census(
+        self,
+        s: Situation,
+        memory: Memory,
+        *,
+        not_before: datetime | None = None,
+        fresh: bool = False,
+        age: timedelta | None = None,
+    ) -> Census:
+        """The sick, counted now; or as somebody counted them a moment ago (ruling B13)."""
+        for known in () if fresh else (memory.census, s.gate.census if s.gate else None):
+            if known is None or (not_before is not None and known.at < not_before):
+                continue
+            if timedelta(0) <= s.now - known.at <= (age or s.settle):
+                return known
+        w = self.world
+        labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
+        records = []
+        for obj in w.cluster.list_records():
+            try:
+                records.append(decode(obj))
+            except Undecodable:
+                continue
+        memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, w.cluster.time.now())
+        return memory.census
+
+    def _poll(self, s: Situation, r: Record) -> Poll | None:
+        assert r.intent is not None
+        if r.machine.route.get("nodeclaim") and r.intent.action == Step.REPLACE.value:
+            return self._node_claim(s, r)
+        try:
+            return self.world.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
+        except (Retry, Refused) as error:
+            return Running(f"{r.intent.action}: {error.reason}") if isinstance(error, Retry) else None
+
+    def _node_claim(self, s: Situation, r: Record) -> Poll:
+        """Karpenter's way is seen through the Kubernetes API: Node and NodeClaim gone (ruling D28)."""
+        if self.world.cluster.exists(node_claim(r)):
+            return Running(f"NodeClaim {r.machine.route['nodeclaim']} is being deleted by Karpenter")
+        if s.node is not None and (s.machine is None or s.machine.id == r.machine.id):
+            return Running(f"NodeClaim {r.machine.route['nodeclaim']} is gone, and Node {r.node} is not yet")
+        return Done(f"Node {r.node} and NodeClaim {r.machine.route['nodeclaim']} are gone")
+
+    def _replacement(self, s: Situation, r: Record, me: str) -> Situation:
+        """The node that the new machine has become."""
+        found = None
+        if r.replacement:
+            found = self._node(r.replacement)
+        if found is None or not is_machine(found, r.replacement_machine):
+            nodes = self.world.cluster.list_nodes()
+            found = next((n for n in nodes if is_machine(n, r.replacement_machine)), None)
+        if found is None:
+            return s
+        return replace(
+            s,
+            replacement=found,
+            replacement_is_me=found.name == me,
+            replacement_problem=self._trouble(found, s.policy),
+        )
+
+    def _trouble(self, node: NodeView, policy: Policy) -> str:
+        """Why a node is not trusted: a condition that counts, or a record of its own."""
+        for kind, (status, reason) in node.conditions.items():
+            if status == "True" and own_fault(kind, reason):
+                return f"its condition {kind} is True ({reason})"
+        try:
+            record = self.world.records.read(node.name)
+        except Undecodable as error:
+            return str(error)
+        if record is not None and record.phase.sick and is_machine(node, record.machine.id):
+            return f"it has a record of its own: {record.sentence}"
+        return ""
+
+
+def node_claim(r: Record) -> ClusterDelete:
+    """The object whose deletion replaces a Karpenter node."""
+    route = r.machine.route
+    return ClusterDelete("karpenter.sh/v1", "nodeclaims", route["nodeclaim"], route["nodeclaim_uid"])
+
+
+def is_machine(node: NodeView, machine: str) -> bool:
+    """Whether ``node`` runs on the machine with this ID."""
+    return bool(machine) and (
+        node.provider_id.rsplit("/", 1)[-1].lower() == machine.lower()
+        or node.system_uuid.lower() == machine.lower()
+    )
+
+
+def own_fault(kind: str, reason: str) -> bool:
+    """Whether a condition or fault is catalogued as the node's own, or at least its type is."""
+    row = lookup(kind, reason)
+    return row.this_node if row is not None else kind in types()

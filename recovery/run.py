@@ -1,0 +1,239 @@
+"""``node-recovery run``: the composition root. Puts the parts together and runs the loop until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+
+from recovery import web
+from recovery.agent import BUGS_TO_DIE, Agent, Source
+from recovery.clock import Clock, SystemClock
+from recovery.cluster import Cluster, KubernetesTransport
+from recovery.errors import ApiError, SettingsError
+from recovery.executor import Executor
+from recovery.fleet import AUTO, Providers
+from recovery.gate import Gates
+from recovery.lease import Identity, Leases, Place, this_place
+from recovery.metrics import Metrics
+from recovery.model import NodeView, Record
+from recovery.observe import Observer, World
+from recovery.policy_file import check_for
+from recovery.provider import ProviderContext, load_monitor, load_provider
+from recovery.publish import Monitor, Publisher
+from recovery.record import Records, decode
+from recovery.settings import Mode, Settings, load_settings
+from recovery.signals.npd import NpdSource
+from recovery.signals.scrape import PageReader, check_url
+from recovery.sweep import Sweeper
+from recovery.wire import Undecodable
+
+log = logging.getLogger("recovery")
+
+STUCK = timedelta(seconds=90)
+"""A loop that has not come round for this long is stuck: liveness fails."""
+
+
+class Program:
+    """One running agent: its parts, and the loop around them."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str], clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._stop = threading.Event()
+        self._context = ProviderContext(clock, environ)
+        self._place = Place()
+        self._monitors: dict[str, Monitor | None] = {}
+        self.metrics = Metrics()
+        self.metrics.enabled.set(1 if settings.enable_recovery else 0)
+        transport = KubernetesTransport(clock)
+        self.cluster = Cluster(transport, clock, settings.pod_namespace or transport.namespace)
+        self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
+        me = settings.node_name or socket.gethostname()
+        identity = Identity(me, this_place())
+        identity.sole = self._place.take(f"{settings.mode.value}/{me}")
+        self._leases = Leases(self.cluster, clock, identity, settings.lease_duration)
+        self.world = World(
+            clock=clock,
+            cluster=self.cluster,
+            records=Records(self.cluster),
+            gates=Gates(self.cluster, self._all_records),
+            leases=self._leases,
+            providers=self._providers,
+            policy=settings.policy,
+            on=settings.enable_recovery,
+        )
+        observer = Observer(self.world)
+        self.publisher = Publisher(
+            self.cluster, self._monitor, self.metrics, clock, cluster_name=settings.cluster_name
+        )
+        executor = Executor(self.world, observer, self.publisher)
+        self.agent: Agent | None = None
+        if settings.mode is Mode.SIDECAR:
+            self.agent = Agent(
+                self.world,
+                observer,
+                executor,
+                self.publisher,
+                self.metrics,
+                self._sources(),
+                settings.node_name,
+            )
+        self.sweeper = Sweeper(
+            self.world, observer, executor, self.publisher, self.metrics, settings.node_name
+        )
+        self._beat = clock.monotonic()
+
+    # ------------------------------------------------------------ parts
+
+    def _sources(self) -> list[Source]:
+        s = self._settings
+        reader = PageReader(s.npd_metrics_url)
+        return [NpdSource(reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
+
+    def _all_records(self) -> list[Record]:
+        records = []
+        for obj in self.cluster.list_records():
+            try:
+                records.append(decode(obj))
+            except Undecodable as error:
+                log.warning("%s", error)
+        return records
+
+    def _monitor(self) -> Monitor | None:
+        """The monitor of the provider in use; imported when there is something to tell it."""
+        name = self._providers.in_use()
+        if not name:
+            return None
+        if name not in self._monitors:
+            self._monitors[name] = load_monitor(name, self._context)
+        return self._monitors[name]
+
+    # ------------------------------------------------------------ checks at start
+
+    def check(self) -> None:
+        """What can only be checked against the world. Raises ``SettingsError``; waits for the API server."""
+        if self._settings.mode is not Mode.SIDECAR:
+            return
+        node = self._own_node()
+        if node is None:
+            return
+        mistakes = []
+        if reason := check_url(self._settings.npd_metrics_url, node.addresses):
+            mistakes.append(reason)
+        identified = self._providers.identify(node)
+        if identified.provider is not None and self._settings.policy_file.path != "built-in":
+            p = identified.provider
+            mistakes += check_for(self._settings.policy_file, p.actions, p.name, self._settings.mode.value)
+        if mistakes:
+            raise SettingsError(mistakes)
+
+    def _own_node(self) -> NodeView | None:
+        said = False
+        while not self._stop.is_set():
+            try:
+                return self.cluster.get_node(self._settings.node_name)
+            except ApiError as error:
+                if not said:
+                    log.warning("waiting for Node %s: %s", self._settings.node_name, error)
+                    said = True
+                self._beat = self._clock.monotonic()
+                self._stop.wait(1.0)
+        return None
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Until stopped: one cycle of our own node, one look at others', a pause."""
+        try:
+            self.check()
+            while not self._stop.is_set():
+                self._stop.wait(self.step())
+        finally:
+            if self.agent is not None:
+                self.agent.stop()
+            self._leases.release_all()
+            self.publisher.flush(2.0)
+            self._place.close()
+
+    def step(self) -> float:
+        """One round. Returns seconds to wait."""
+        pause = self._settings.poll_interval.total_seconds()
+        waiting = False
+        if self.agent is not None:
+            d = self.agent.cycle()
+            pause = min(pause, d.look_again.total_seconds())
+            waiting = self.agent.waiting
+        left = self.sweeper.sweep(waiting)
+        self._beat = self._clock.monotonic()
+        self.metrics.last_cycle.set(self._clock.now().timestamp())
+        return min(pause, left) if self.agent is not None else min(left, 5.0)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    # ------------------------------------------------------------ health
+
+    def healthy(self) -> str | None:
+        age = self._clock.monotonic() - self._beat
+        if age > STUCK.total_seconds():
+            return f"the loop has not come round for {age:.0f} s"
+        if self.agent is not None and self.agent.bugs >= BUGS_TO_DIE:
+            return f"{self.agent.bugs} cycles in a row have failed on a bug"
+        return None
+
+    def ready(self) -> str | None:
+        if self.agent is not None and not self.agent.ready:
+            return f"not yet: {self.agent.last.reason}"
+        return None
+
+
+def run(environ: Mapping[str, str]) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code; wrong settings raise ``SettingsError``."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = load_settings(environ)
+    for warning in settings.warnings:
+        log.warning("%s", warning)
+    _introduce(settings)
+    program = Program(settings, environ, SystemClock())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: program.stop())
+    server = _serve(settings, program)
+    try:
+        program.run()
+    finally:
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+    return 0
+
+
+def _introduce(settings: Settings) -> None:
+    """What we run with, in one line: the first thing anyone asks of a log."""
+    who = settings.node_name or "nobody's own node (concluder)"
+    state = "on" if settings.enable_recovery else "off: only observing"
+    provider = "found by providerID" if settings.provider == AUTO else settings.provider
+    log.info(
+        "node-recovery for %s: recovery is %s; policy %s; provider %s; page %s every %s",
+        who,
+        state,
+        settings.policy_file.path,
+        provider,
+        settings.npd_metrics_url,
+        settings.poll_interval,
+    )
+
+
+def _serve(settings: Settings, program: Program) -> web.Server | None:
+    if settings.metrics_address is None:
+        return None
+    try:
+        server = web.serve(settings.metrics_address, program.metrics.registry, program.healthy, program.ready)
+    except OSError as error:
+        host, port = settings.metrics_address
+        raise SettingsError([f"METRICS_ADDRESS: cannot listen on {host}:{port}: {error.strerror}"]) from None
+    log.info("serving /metrics, /healthz and /readyz on port %s", server.server_address[1])
+    return server

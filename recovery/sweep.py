@@ -1,0 +1,178 @@
+"""Peers: ending what agents that are gone left open.
+
+Each agent looks over the gate's queue about once a minute, and every two seconds while it waits for a slot
+itself. Lease and Node are read only for records that are open (ruling A4). ``RECOVERY_MODE=concluder`` is
+this sweep without a node of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+
+from recovery.conclude import conclude
+from recovery.errors import ApiError, NodeRecoveryError
+from recovery.executor import Executor
+from recovery.metrics import Metrics
+from recovery.model import Gate, Machine, Phase, Record
+from recovery.observe import Observer, World
+from recovery.publish import Notice, Publisher
+from recovery.record import decode, note
+from recovery.situation import REPEAT, Decision, FreeSlot, Role, Situation, WriteRecord, act
+from recovery.wire import Undecodable
+
+log = logging.getLogger(__name__)
+
+IDLE = 60.0
+BUSY = 2.0
+
+
+@dataclass
+class _HandOver:
+    sentence: str
+    node_uid: str
+    told_at: float
+
+
+class Sweeper:
+    """Sweeps. ``me`` is the node this agent looks after itself, or empty for a concluder."""
+
+    def __init__(
+        self,
+        world: World,
+        observer: Observer,
+        executor: Executor,
+        publisher: Publisher,
+        metrics: Metrics,
+        me: str,
+        *,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._w = world
+        self._observer = observer
+        self._executor = executor
+        self._publisher = publisher
+        self._metrics = metrics
+        self._me = me
+        self._chance = chance or random.Random()  # noqa: S311 - jitter
+        self._due = 0.0
+        self._said: dict[str, str] = {}
+        self._handed: dict[str, _HandOver] = {}
+        self._listed_at: float | None = None
+
+    def sweep(self, waiting: bool = False) -> float:
+        """Look at others' open records if it is time to; seconds until the next look. Never raises."""
+        now = self._w.clock.monotonic()
+        if not self._w.on:
+            return IDLE
+        if now < self._due and not (waiting and self._due - now > BUSY):
+            return self._due - now
+        pause = IDLE * self._chance.uniform(0.8, 1.2)
+        try:
+            gate = self._w.gates.read()
+            if gate is not None and self._open(gate):
+                pause = BUSY
+            self._repeat_hand_overs()
+        except (ApiError, Undecodable) as error:
+            log.debug("sweep: %s", error)
+            pause = BUSY * 2
+        except Exception:
+            self._metrics.errors.labels("bug").inc()
+            log.exception("sweep: a bug; trying again later")
+        self._due = self._w.clock.monotonic() + (BUSY if waiting else pause)
+        return self._due - self._w.clock.monotonic()
+
+    def _open(self, gate: Gate) -> bool:
+        """Look at every open record that is not ours. True if any is being concluded."""
+        others = {x.node: x.record_uid for x in gate.slots} | {x.node: x.record_uid for x in gate.open}
+        others.pop(self._me, None)
+        busy = [node for node, uid in sorted(others.items()) if self._one(node, uid)]
+        return bool(busy)
+
+    def _one(self, node: str, uid: str) -> bool:
+        lease = self._w.leases.look(node)
+        if not lease.mine and not lease.stale:
+            self._said.pop(node, None)
+            return False
+        try:
+            s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
+            d = self._decide(s, uid)
+            if d.effect is not None:
+                d = self._executor.perform(s, d, lambda: s)
+                self._after(s, d)
+            elif lease.mine:
+                self._w.leases.hold(node, Role.CONCLUDER)
+        except NodeRecoveryError as error:
+            log.info("%s: not concluded yet: %s", node, error)
+            return True
+        if self._said.get(node) != d.key or d.effect is not None:
+            self._said[node] = d.key
+            log.info("%s (its agent is gone): %s", node, d.reason)
+        return d.key != "patience"
+
+    def _decide(self, s: Situation, uid: str) -> Decision:
+        if s.record is None and not s.record_problem:
+            return self._lost(s)
+        if s.record is not None and s.record.uid != uid:
+            return act(FreeSlot(uid), f"{s.node_name}: the record this place belonged to is gone")
+        return conclude(s)
+
+    def _lost(self, s: Situation) -> Decision:
+        """A deleted record is made again as closed, so that its place is freed by evidence (ruling A2)."""
+        machine = s.machine or Machine(provider="", id="unknown")
+        lost = Record(
+            node=s.node_name,
+            phase=Phase.LOST,
+            machine=machine,
+            node_uid=s.node.uid if s.node else "",
+            boot_id=s.node.boot_id if s.node else "",
+            faults=(),
+            phase_since=s.now,
+        )
+        why = "lost: somebody deleted the record of a recovery that was open"
+        return act(WriteRecord(note(lost, s.now, "lost", why)), why)
+
+    # ------------------------------------------------------------ hand-overs
+
+    def _after(self, s: Situation, d: Decision) -> None:
+        if d.tell is not None and d.tell.event == "HandedOver":
+            uid = s.node.uid if s.node else ""
+            self._handed[s.node_name] = _HandOver(d.reason, uid, self._w.clock.monotonic())
+
+    def _repeat_hand_overs(self) -> None:
+        """Hand-overs of nodes whose agent is gone are said again every minute, until taken (ruling E33)."""
+        if not self._me:
+            self._find_hand_overs()
+        now = self._w.clock.monotonic()
+        for node, told in list(self._handed.items()):
+            if now - told.told_at < REPEAT.total_seconds():
+                continue
+            record = self._w.records.read(node)
+            if record is None or record.phase is not Phase.HANDED_OVER:
+                del self._handed[node]
+                continue
+            told.told_at = now
+            at = self._w.cluster.time.now()
+            self._publisher.event(Notice(node, told.node_uid, "HandedOver", record.sentence, True, at))
+        if not self._me:
+            self._metrics.open_handovers.set(len(self._handed))
+
+    def _find_hand_overs(self) -> None:
+        """A concluder knows all records; one look a minute."""
+        now = self._w.clock.monotonic()
+        if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
+            return
+        self._listed_at = now
+        for obj in self._w.cluster.list_records():
+            try:
+                r = decode(obj)
+            except Undecodable as error:
+                log.warning("%s", error)
+                continue
+            if (
+                r.phase is Phase.HANDED_OVER
+                and r.node not in self._handed
+                and self._w.leases.look(r.node).stale
+            ):
+                self._handed[r.node] = _HandOver(r.sentence, r.node_uid, 0.0)

@@ -1,0 +1,216 @@
+"""The environment variables: what each may be, and what is said of one that is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from recovery.provider import provider_names
+from recovery.units import parse_duration
+
+
+class Mode(StrEnum):
+    """How the agent runs (design, 5)."""
+
+    SIDECAR = "sidecar"
+    CONCLUDER = "concluder"
+
+
+# ---------------------------------------------------------------- one check per kind of value
+
+
+def _expected(what: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "expected {what}", {"what": what})
+
+
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise _expected('"true" or "false"')
+    return text == "true"
+
+
+def _mode(text: str) -> str:
+    if text == "fleet":
+        raise PydanticCustomError(
+            "mode", 'fleet mode is not in this version, expected "sidecar" or "concluder"'
+        )
+    if text not in set(Mode):
+        raise _expected('"sidecar" or "concluder"' + _did_you_mean(text, list(Mode)))
+    return text
+
+
+def _provider(text: str) -> str:
+    names = ["auto", *provider_names()]
+    if text not in names:
+        raise _expected(f"one of {', '.join(names)}{_did_you_mean(text, names)}")
+    return text
+
+
+def _did_you_mean(text: str, choices: list[str]) -> str:
+    near = get_close_matches(text.lower(), choices, n=1, cutoff=0.6)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def _node(text: str | None) -> str:
+    if text is None:
+        return ""
+    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+        raise _expected("the name of a Node (from spec.nodeName)")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if text and (len(text) > 63 or not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", text)):
+        raise _expected("the name of a namespace (from metadata.namespace)")
+    return text
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        sound = (
+            parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        sound = False
+    if not sound or re.search(r"\s", text):
+        raise _expected("an http:// or https:// URL")
+    return text
+
+
+def _optional_url(text: str) -> str | None:
+    return _url(text) if text else None
+
+
+def _within(low: str, high: str, plain_seconds: bool) -> BeforeValidator:
+    example = "a duration such as 0.5s or 2s" if plain_seconds else "a duration such as 60s or 2m"
+
+    def check(text: str) -> timedelta:
+        number = plain_seconds and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII)
+        try:
+            duration = parse_duration(f"{text}s" if number else text)
+        except ValueError:
+            raise _expected(example) from None
+        if not parse_duration(low) <= duration <= parse_duration(high):
+            raise _expected(f"{low} to {high}")
+        return duration
+
+    return BeforeValidator(check)
+
+
+def _cluster(text: str) -> str:
+    if len(text) > 255 or not re.fullmatch(r"(?!:)[\x20-\x7e]*", text) or (text and not text.strip()):
+        raise _expected("at most 255 printable ASCII characters, not beginning with a colon")
+    return text or "default"
+
+
+def _cloudwatch(text: str) -> str:
+    if text.startswith("AWS/"):
+        raise _expected("a namespace of your own; AWS/ belongs to AWS")
+    if not re.fullmatch(r"(?!:)[0-9A-Za-z._/#:-]{1,255}", text):
+        raise _expected("1 to 255 letters, digits and ._-/#: not beginning with a colon")
+    return text
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]*):([0-9]{1,5})", text, re.ASCII)
+    if not match or int(match[2]) > 65535:
+        raise _expected("host:port such as :9108, or nothing for off")
+    return match[1].strip("[]"), int(match[2])
+
+
+# ---------------------------------------------------------------- the environment
+
+
+class _Given(EnvSettingsSource):
+    """Reads the mapping it is given instead of ``os.environ``."""
+
+    def __init__(self, settings: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        super().__init__(settings)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return self._environ
+
+
+def _variable(default: str | None, description: str) -> Any:
+    """A default is written, and checked, as it would be in the environment."""
+    return Field(default=default, description=description)
+
+
+class Variables(BaseSettings):
+    """The variables, by their own names."""
+
+    model_config = SettingsConfigDict(case_sensitive=True, enable_decoding=False, extra="ignore", frozen=True)
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Variables:
+        """Raises pydantic's ``ValidationError``."""
+        return cls(environ=environ)  # type: ignore[call-arg]  # for the source below
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(init_settings, InitSettingsSource)
+        return (_Given(settings_cls, init_settings.init_kwargs["environ"]),)
+
+    ENABLE_RECOVERY: Annotated[bool, BeforeValidator(_switch)] = _variable(
+        "false", "act (`true`), or only watch and tell (`false`)"
+    )
+    RECOVERY_MODE: Annotated[str, BeforeValidator(_mode)] = _variable(
+        "sidecar", "`sidecar`: this node; `concluder`: only finish what dead agents began"
+    )
+    NODE_NAME: Annotated[str, BeforeValidator(_node)] = _variable(
+        None, "this Node's name, from `spec.nodeName`; required in sidecar mode"
+    )
+    NPD_METRICS_URL: Annotated[str, BeforeValidator(_url)] = _variable(
+        "http://127.0.0.1:20257/metrics", "node-problem-detector's metrics page on this node"
+    )
+    PROMETHEUS_URL: Annotated[str | None, BeforeValidator(_optional_url)] = _variable(
+        "", "a Prometheus server, for fleet mode"
+    )
+    PROVIDER: Annotated[str, BeforeValidator(_provider)] = _variable(
+        "auto", "`auto` (from the Node's providerID) or the name of an installed provider"
+    )
+    POLICY_FILE: str = _variable("", "a RecoveryPolicy that replaces the built-in one whole")
+    CLUSTER_NAME: Annotated[str, BeforeValidator(_cluster)] = _variable(
+        "default", "the dimension ClusterName of the metrics sent to the cloud"
+    )
+    POLL_INTERVAL: Annotated[timedelta, _within("100ms", "5m", plain_seconds=True)] = _variable(
+        "0.5s", "between two looks, `100ms` to `5m`; a plain number is seconds"
+    )
+    CLOUDWATCH_NAMESPACE: Annotated[str, BeforeValidator(_cloudwatch)] = _variable(
+        "NodeRecovery", "the namespace of the metrics sent to CloudWatch"
+    )
+    METRICS_ADDRESS: Annotated[tuple[str, int] | None, BeforeValidator(_address)] = _variable(
+        ":9108", "where `/metrics` and `/healthz` are served; port 0 is any free one, empty is off"
+    )
+    POD_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
+        "", "the namespace of this pod, from `metadata.namespace`, where its Leases live"
+    )
+    LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(
+        "60s", "an agent that is silent this long is taken for dead, `5s` to `10m`"
+    )

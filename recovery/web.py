@@ -1,0 +1,50 @@
+"""The agent's own small HTTP server: ``/metrics``, ``/healthz``, ``/readyz``. Read-only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+Check = Callable[[], str | None]
+"""None is fine; otherwise the reason why not."""
+
+
+class Server(ThreadingHTTPServer):
+    """Threads that end with the process; a short queue."""
+
+    daemon_threads = True
+    request_queue_size = 16
+
+
+def serve(address: tuple[str, int], registry: CollectorRegistry, healthy: Check, ready: Check) -> Server:
+    """Serve on ``address`` in a thread of its own; port 0 is any free one. Raises ``OSError``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 5  # seconds a client may take
+
+        def do_GET(self) -> None:
+            path = self.path.split("?", 1)[0]
+            if path == "/metrics":
+                self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+            elif path in ("/healthz", "/readyz"):
+                reason = (healthy if path == "/healthz" else ready)()
+                self._answer(503 if reason else 200, (reason or "ok").encode() + b"\n", "text/plain")
+            else:
+                self._answer(404, b"not found\n", "text/plain")
+
+        def _answer(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    server = Server(address, Handler)
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return server

@@ -1,0 +1,773 @@
+"""The AWS provider over the real SDK, through a proxy that loses and refuses, against moto."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from providers.aws.asg import AwsProvider
+from providers.aws.session import AwsSession, Limits
+from recovery.clock import SystemClock
+from recovery.errors import Ambiguous, Refused, Retry
+from recovery.model import ClusterDelete, Done, Failed, Gone, Machine, NodeView, NotApplied, Running, Step
+from recovery.testing.aws import LocalAws, environment, shared_aws
+from recovery.testing.provider_kit import ActionKit
+from recovery.testing.proxy import CountingProxy
+
+MUTATING = ("SetInstanceHealth", "RebootInstances")
+QUICK = Limits(connect=1.0, read=0.5, attempts=1)
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+INSTANCES, GROUPS = "DescribeAutoScalingInstances", "DescribeAutoScalingGroups"
+HISTORY = "DescribeScalingActivities"
+
+
+class StillClock(SystemClock):
+    def now(self) -> datetime:
+        return NOW
+
+
+class AwsWorld:
+    """A group of two and a proxy on the way to it."""
+
+    def __init__(self, aws: LocalAws, proxy: CountingProxy) -> None:
+        self.aws, self.proxy = aws, proxy
+        self.group = aws.create_group(2)
+        self.instance, self.sibling = aws.instances(self.group)
+        self.node = NodeView("worker-1", "node-uid", "1", aws.provider_id(self.instance))
+
+    def provider(self) -> AwsProvider:
+        """One that shares its clients with the other tests'."""
+        return AwsProvider(_shared_session(), StillClock(), os.environ)
+
+    def fresh(self, limits: Limits = QUICK) -> AwsProvider:
+        """One that reads its environment anew."""
+        return AwsProvider(AwsSession(StillClock(), limits), StillClock(), os.environ)
+
+    def calls(self) -> int:
+        return self.proxy.count()
+
+    def mutating_calls(self) -> int:
+        return self.proxy.count(*MUTATING)
+
+    def lose_answer(self) -> None:
+        for action in MUTATING:
+            self.proxy.lose_answer(action)
+
+    def delay(self) -> None:
+        for action in MUTATING:
+            self.proxy.delay(action, 2 * QUICK.read)
+
+    def refuse(self, kind: str) -> None:
+        status, code = {
+            "throttled": (400, "Throttling"),
+            "denied": (403, "AccessDenied"),
+            "broken": (500, "InternalFailure"),
+        }[kind]
+        for action in MUTATING:
+            self.proxy.fail(action, status, code, f"it was {kind}")
+
+    def remove_machine(self) -> None:
+        self.aws.terminate(self.instance)
+
+    def finish_action(self, action: Step) -> Sequence[str]:
+        return self.aws.replace(self.instance, self.group) if action is Step.REPLACE else ()
+
+
+@functools.cache
+def _shared_session() -> AwsSession:
+    return AwsSession(StillClock(), QUICK)
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[CountingProxy]:
+    with CountingProxy(shared_aws().address) as proxy, environment(proxy.url):
+        yield proxy
+    _shared_session.cache_clear()
+
+
+@pytest.fixture
+def world(proxy: CountingProxy) -> AwsWorld:
+    proxy.forget()
+    return AwsWorld(shared_aws(), proxy)
+
+
+@pytest.fixture
+def provider(world: AwsWorld) -> AwsProvider:
+    return world.provider()
+
+
+@pytest.fixture
+def machine(world: AwsWorld, provider: AwsProvider) -> Machine:
+    return provider.identify(world.node)
+
+
+class TestAwsProvider(ActionKit):
+    actions = (Step.REBOOT, Step.REPLACE)
+    rubbish = (
+        "",
+        "i-0123456789abcdef0",
+        "aws:///us-west-2a/i-xyz",
+        "aws://us-west-2a/i-0123456789abcdef0",
+        "azure:///subscriptions/s/resourceGroups/g",
+        "kind://docker/kind/worker",
+    )
+
+    @pytest.fixture
+    def node(self, world: AwsWorld) -> NodeView:
+        return world.node
+
+    @pytest.fixture
+    def provider(self, world: AwsWorld) -> AwsProvider:
+        return world.provider()
+
+
+# ---------------------------------------------------------------- preflight
+
+
+def test_a_group_in_good_standing_is_noted_down_with_all_it_has(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.group == world.group
+    assert found.notes == ()
+    assert found.reference.data == {
+        "kind": "instance",
+        "instance": world.instance,
+        "region": "us-west-2",
+        "group": world.group,
+        "known": sorted([world.instance, world.sibling]),
+        "desired": 2,
+        "grace_seconds": 300,
+        "at": NOW.isoformat(),
+    }
+    assert world.proxy.count() == world.proxy.count(INSTANCES, GROUPS) == 2
+
+
+def test_an_instance_outside_any_group_is_refused(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.detach(world.instance, world.group)
+    with pytest.raises(Refused, match="is in no Auto Scaling group"):
+        provider.preflight(machine, Step.REPLACE)
+    assert provider.preflight(machine, Step.REBOOT).notes == ()
+
+
+@pytest.mark.parametrize("state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"])
+def test_a_termination_under_way_is_adopted(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    world.aws.set_lifecycle(world.instance, state)
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.adopt == f"{machine} is already {state} in group {world.group}"
+    assert found.short_by == 1
+    assert found.reference.data["group"] == world.group
+    with pytest.raises(Refused, match="there is nothing to reboot"):
+        provider.preflight(machine, Step.REBOOT)
+
+
+def test_an_instance_already_marked_is_adopted_and_not_marked_twice(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    provider.start(machine, Step.REPLACE, "t", provider.preflight(machine, Step.REPLACE).reference)
+    assert provider.preflight(machine, Step.REPLACE).adopt == (
+        f"{machine} is already marked unhealthy in group {world.group}"
+    )
+
+
+@pytest.mark.parametrize("state", ["Standby", "EnteringStandby", "Detaching", "Detached", "Warmed:Stopped"])
+def test_an_instance_somebody_took_out_of_service_is_refused(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    world.aws.set_lifecycle(world.instance, state)
+    with pytest.raises(Refused, match=f"is {state} in group {world.group}: somebody"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+@pytest.mark.parametrize("state", ["Pending", "Pending:Wait", "ReplacingRootVolume"])
+def test_an_instance_that_is_not_in_service_yet_has_to_wait(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    world.aws.set_lifecycle(world.instance, state)
+    assert provider.preflight(machine, Step.REPLACE).not_yet == (
+        f"{machine} is still {state} in group {world.group}"
+    )
+
+
+@pytest.mark.parametrize("process", ["ReplaceUnhealthy", "Terminate", "Launch"])
+def test_a_suspended_process_that_matters_is_refused_by_name(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, process: str
+) -> None:
+    world.aws.client("autoscaling").suspend_processes(
+        AutoScalingGroupName=world.group, ScalingProcesses=[process, "AZRebalance"]
+    )
+    with pytest.raises(Refused, match=f"group {world.group} has {process} suspended: an instance marked"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def test_suspended_processes_that_do_not_matter_do_not_stop_it(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.client("autoscaling").suspend_processes(
+        AutoScalingGroupName=world.group,
+        ScalingProcesses=["AZRebalance", "HealthCheck", "AlarmNotification", "ScheduledActions"],
+    )
+    assert not provider.preflight(machine, Step.REPLACE).adopt
+
+
+def test_the_reason_of_a_suspension_is_told(world: AwsWorld, provider: AwsProvider, machine: Machine) -> None:
+    why = "User suspended at 2026-11-20T09:00:00Z"
+    world.proxy.edit(
+        GROUPS,
+        "<SuspendedProcesses/>",
+        "<SuspendedProcesses><member><ProcessName>ReplaceUnhealthy</ProcessName>"
+        f"<SuspensionReason>{why}</SuspensionReason></member></SuspendedProcesses>",
+    )
+    with pytest.raises(Refused, match=rf"has ReplaceUnhealthy suspended \({why}\): an instance"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (
+            "<Operator><Principal>eks-capacity.amazonaws.com</Principal></Operator>",
+            "is managed by eks-capacity.amazonaws.com, and only that may change it",
+        ),
+        ("<Status>Delete in progress</Status>", r"is being deleted \(Delete in progress\)"),
+    ],
+)
+def test_a_group_that_is_not_ours_to_change_is_refused(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, extra: str, sentence: str
+) -> None:
+    world.proxy.edit(GROUPS, "<DesiredCapacity>", extra + "<DesiredCapacity>")
+    with pytest.raises(Refused, match=f"group {world.group} {sentence}"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def test_a_group_that_vanishes_between_two_questions_is_refused(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.answer(GROUPS, _groups_xml(""))
+    with pytest.raises(Refused, match=f"group {world.group} of {machine} no longer exists"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def test_a_group_says_by_how_many_it_is_short(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.set_lifecycle(world.sibling, "Pending")
+    assert provider.preflight(machine, Step.REPLACE).short_by == 1
+    world.aws.set_desired(world.group, 4)
+    assert provider.preflight(machine, Step.REPLACE).short_by == 3
+
+
+def test_a_group_that_counts_in_weights_is_counted_in_weights(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.set_desired(world.group, 16)
+    world.proxy.edit(GROUPS, "<HealthStatus>", "<WeightedCapacity>8</WeightedCapacity><HealthStatus>")
+    assert provider.preflight(machine, Step.REPLACE).short_by == 0
+
+
+def test_a_group_that_counts_in_vcpu_says_that_it_cannot_be_counted(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.edit(
+        GROUPS, "<DesiredCapacity>2<", "<DesiredCapacityType>vcpu</DesiredCapacityType><DesiredCapacity>384<"
+    )
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.short_by == 0
+    assert "counts in vCPU or memory" in found.notes[0]
+
+
+def test_scale_in_protection_is_noted_and_does_not_stop_it(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.client("autoscaling").set_instance_protection(
+        InstanceIds=[world.instance], AutoScalingGroupName=world.group, ProtectedFromScaleIn=True
+    )
+    assert "is protected from scale-in" in provider.preflight(machine, Step.REPLACE).notes[0]
+
+
+def test_a_group_that_launches_first_is_noted(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.edit(
+        GROUPS,
+        "<DesiredCapacity>",
+        "<InstanceMaintenancePolicy><MinHealthyPercentage>100</MinHealthyPercentage>"
+        "<MaxHealthyPercentage>110</MaxHealthyPercentage></InstanceMaintenancePolicy><DesiredCapacity>",
+    )
+    assert "launches the replacement first" in provider.preflight(machine, Step.REPLACE).notes[0]
+
+
+def test_a_node_younger_than_its_groups_grace_period_has_to_wait_until_its_end(
+    world: AwsWorld, provider: AwsProvider
+) -> None:
+    created = NOW - timedelta(seconds=100)
+    young = provider.identify(replace(world.node, created=created))
+    assert provider.preflight(young, Step.REPLACE).not_before == created + timedelta(seconds=300)
+    old = provider.identify(replace(world.node, created=NOW - timedelta(seconds=301)))
+    assert provider.preflight(old, Step.REPLACE).not_before is None
+
+
+def test_a_reboot_in_a_group_is_noted_as_a_risk(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    found = provider.preflight(machine, Step.REBOOT)
+    assert found.group == world.group
+    assert "may replace" in found.notes[0]
+
+
+def test_a_denied_question_is_refused_with_the_permission_that_lacks(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.fail(INSTANCES, 403, "AccessDenied", "User: arn:aws:iam::123456789012:user/x may not")
+    with pytest.raises(Refused) as refused:
+        provider.preflight(machine, Step.REPLACE)
+    assert refused.value.reason == (
+        f"AWS denied autoscaling:DescribeAutoScalingInstances for {machine}: "
+        "AccessDenied: User: (an ARN) may not; see iam/aws"
+    )
+
+
+def test_a_question_without_a_usable_answer_is_asked_again_later(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.fail(INSTANCES, 503, "ServiceUnavailable", "try later")
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+@pytest.mark.slow
+def test_a_question_is_repeated_by_the_sdk(world: AwsWorld) -> None:
+    provider = world.fresh(Limits(connect=1.0, read=1.0))
+    world.proxy.fail(INSTANCES, 503, "ServiceUnavailable", "try later")
+    assert provider.preflight(provider.identify(world.node), Step.REPLACE).group == world.group
+    assert world.proxy.count(INSTANCES) == 2
+
+
+# ---------------------------------------------------------------- Karpenter
+
+
+def test_karpenters_machine_is_replaced_through_its_nodeclaim_without_a_call_to_aws(world: AwsWorld) -> None:
+    provider = world.provider()
+    node = replace(
+        world.node,
+        labels={"karpenter.sh/nodepool": "gpu"},
+        owners=(("NodeClaim", "gpu-x7k2p", "claim-uid"),),
+    )
+    machine = provider.identify(node)
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (machine.group, found.group) == ("gpu", "gpu")
+    assert found.reference.data["kind"] == "nodeclaim"
+    assert provider.start(machine, Step.REPLACE, "t", found.reference) == ClusterDelete(
+        "karpenter.sh/v1", "nodeclaims", "gpu-x7k2p", "claim-uid"
+    )
+    assert provider.poll(machine, found.reference) == Running(
+        f"Karpenter is deleting NodeClaim gpu-x7k2p of {machine}"
+    )
+    assert world.calls() == 0
+
+
+def test_karpenters_machine_without_a_nodeclaim_is_refused(world: AwsWorld) -> None:
+    provider = world.provider()
+    machine = provider.identify(replace(world.node, labels={"karpenter.sh/nodepool": "gpu"}))
+    with pytest.raises(Refused, match="nodepool gpu, but no NodeClaim owns its Node"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+# ---------------------------------------------------------------- start
+
+
+def test_the_grace_period_is_always_respected(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    provider.start(machine, Step.REPLACE, "t", provider.preflight(machine, Step.REPLACE).reference)
+    (request,) = [r for r in world.proxy.requests if r.action == "SetInstanceHealth"]
+    assert request.params["ShouldRespectGracePeriod"] == "true"
+    assert request.params["HealthStatus"] == "Unhealthy"
+    assert request.params["InstanceId"] == world.instance
+    assert world.aws.health(world.instance) == "Unhealthy"
+    assert world.aws.health(world.sibling) == "Healthy"
+
+
+def _start_after(world: AwsWorld, provider: AwsProvider, machine: Machine) -> None:
+    provider.start(machine, Step.REPLACE, "t", provider.preflight(machine, Step.REPLACE).reference)
+
+
+def test_a_refusal_within_the_grace_period_says_until_when(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.fail(
+        "SetInstanceHealth",
+        400,
+        "ValidationError",
+        "The age of the instance (986 seconds) is less than the configured grace period of 1500 seconds",
+    )
+    with pytest.raises(Retry, match="is not yet possible") as retry:
+        _start_after(world, provider, machine)
+    assert retry.value.not_before == NOW + timedelta(seconds=515)
+    assert world.mutating_calls() == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "expected", "sentence"),
+    [
+        (400, "ValidationError", "No managed instance found for instance ID: i-1", Refused, "any more"),
+        (400, "ValidationError", "HealthStatus is wrong", Refused, "AWS refused autoscaling"),
+        (400, "ScalingActivityInProgress", "busy", Retry, "turned .* away for now"),
+        (400, "ResourceContention", "busy", Retry, "turned .* away for now"),
+        (429, "Anything", "slow down", Retry, "turned .* away for now"),
+        (403, "ExpiredToken", "The security token is expired", Retry, "no good AWS credentials"),
+        (403, "InvalidClientTokenId", "invalid", Retry, "no good AWS credentials"),
+        (503, "ServiceUnavailable", "temporary", Ambiguous, "its answer was lost"),
+        (502, "", "", Ambiguous, "its answer was lost"),
+    ],
+)
+def test_every_answer_of_aws_becomes_one_of_our_errors(
+    world: AwsWorld,
+    provider: AwsProvider,
+    machine: Machine,
+    status: int,
+    code: str,
+    message: str,
+    expected: type[Exception],
+    sentence: str,
+) -> None:
+    world.proxy.fail("SetInstanceHealth", status, code, message)
+    with pytest.raises(expected, match=sentence):
+        _start_after(world, provider, machine)
+    assert world.mutating_calls() == 1
+
+
+def test_an_answer_that_is_not_awss_is_ambiguous(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.answer("SetInstanceHealth", b"<html>Please log in<br>", "text/html")
+    with pytest.raises(Ambiguous):
+        _start_after(world, provider, machine)
+
+
+def test_a_reset_connection_is_ambiguous(world: AwsWorld, provider: AwsProvider, machine: Machine) -> None:
+    world.proxy.reset("SetInstanceHealth")
+    with pytest.raises(Ambiguous):
+        _start_after(world, provider, machine)
+    assert world.aws.health(world.instance) == "Healthy"
+    assert world.mutating_calls() == 1
+
+
+def test_a_refused_connection_submitted_nothing(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        with pytest.raises(Retry, match="was not sent, AWS could not be reached"):
+            world.fresh().start(machine, Step.REPLACE, "t", reference)
+
+
+def test_the_environment_cannot_make_the_sdk_repeat_a_call(
+    world: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
+    monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
+    provider = world.fresh()
+    machine = provider.identify(world.node)
+    world.proxy.fail("SetInstanceHealth", 500, "InternalFailure", "oops", times=9)
+    with pytest.raises(Ambiguous):
+        _start_after(world, provider, machine)
+    assert world.mutating_calls() == 1
+
+
+def test_missing_credentials_are_not_the_nodes_fault(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(Retry, match="no good AWS credentials") as retry:
+        world.fresh().start(machine, Step.REPLACE, "t", reference)
+    assert retry.value.after == timedelta(seconds=60)
+    assert world.mutating_calls() == 0
+
+
+@pytest.mark.parametrize("trouble", ["lost", "denied"])
+def test_trouble_with_sts_submitted_nothing(
+    world: AwsWorld,
+    provider: AwsProvider,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    trouble: str,
+) -> None:
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    (tmp_path / "token").write_text("a.web.identity")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/node-recovery")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    if trouble == "lost":
+        world.proxy.lose_answer("AssumeRoleWithWebIdentity", times=5)
+    else:
+        world.proxy.fail("AssumeRoleWithWebIdentity", 403, "AccessDenied", "not you")
+    with pytest.raises(Retry, match="no good AWS credentials"):
+        world.fresh().start(machine, Step.REPLACE, "t", reference)
+    assert world.mutating_calls() == 0
+
+
+def test_settings_that_the_sdk_refuses_are_a_persons_business(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "not an address")
+    with pytest.raises(Refused, match="check its settings"):
+        world.fresh().preflight(machine, Step.REPLACE)
+
+
+def test_an_instance_ec2_does_not_know_cannot_be_rebooted(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    reference = provider.preflight(machine, Step.REBOOT).reference
+    world.proxy.fail("RebootInstances", 400, "InvalidInstanceID.NotFound", "does not exist")
+    with pytest.raises(Refused, match="does not know the machine any more"):
+        provider.start(machine, Step.REBOOT, "t", reference)
+
+
+# ---------------------------------------------------------------- poll
+
+
+@pytest.fixture
+def begun(world: AwsWorld, provider: AwsProvider, machine: Machine) -> AwsWorld:
+    """The instance is marked unhealthy, ``reference`` is how it is found."""
+    world.reference = provider.preflight(machine, Step.REPLACE).reference  # type: ignore[attr-defined]
+    provider.start(machine, Step.REPLACE, "t", world.reference)  # type: ignore[attr-defined]
+    return world
+
+
+def _poll(world: AwsWorld) -> object:
+    provider = world.provider()
+    return provider.poll(provider.identify(world.node), world.reference)  # type: ignore[attr-defined]
+
+
+def test_a_marked_instance_is_under_way(begun: AwsWorld) -> None:
+    assert _poll(begun) == Running(f"{begun.instance} is marked unhealthy in group {begun.group}")
+
+
+def test_healthy_and_in_service_means_not_applied(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    assert isinstance(provider.poll(machine, reference), NotApplied)
+
+
+def test_what_keeps_the_group_from_acting_is_said(begun: AwsWorld) -> None:
+    begun.aws.client("autoscaling").suspend_processes(
+        AutoScalingGroupName=begun.group, ScalingProcesses=["ReplaceUnhealthy"]
+    )
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert "but group" in outcome.sentence
+    assert "has ReplaceUnhealthy suspended" in outcome.sentence
+
+
+def test_a_retained_instance_is_not_gone(begun: AwsWorld) -> None:
+    begun.aws.set_lifecycle(begun.instance, "Terminating:Retained")
+    begun.aws.launch(begun.group)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert "a person has to terminate it" in outcome.sentence
+
+
+def test_a_replacement_launched_first_is_not_the_end(begun: AwsWorld) -> None:
+    begun.aws.set_lifecycle(begun.instance, "Terminating:Wait")
+    begun.aws.launch(begun.group)
+    assert _poll(begun) == Running(f"group {begun.group} is terminating {begun.instance} (Terminating:Wait)")
+
+
+def test_an_instance_put_in_standby_is_not_gone(begun: AwsWorld) -> None:
+    begun.aws.set_lifecycle(begun.instance, "Standby")
+    outcome = _poll(begun)
+    assert isinstance(outcome, Failed)
+    assert "is Standby in group" in outcome.reason
+
+
+def test_an_instance_that_was_detached_is_not_gone(begun: AwsWorld) -> None:
+    begun.aws.detach(begun.instance, begun.group)
+    begun.aws.launch(begun.group)
+    assert _poll(begun) == Failed(
+        f"{begun.instance} was detached from group {begun.group} and is still running"
+    )
+
+
+def test_a_group_that_is_gone_replaces_nothing(begun: AwsWorld) -> None:
+    begun.aws.terminate(begun.instance)
+    begun.aws.client("autoscaling").delete_auto_scaling_group(
+        AutoScalingGroupName=begun.group, ForceDelete=True
+    )
+    outcome = _poll(begun)
+    assert isinstance(outcome, Failed)
+    assert "no longer exists" in outcome.reason
+
+
+def test_an_instance_ec2_has_forgotten_is_gone(begun: AwsWorld) -> None:
+    new = begun.aws.replace(begun.instance, begun.group)
+    begun.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert list(outcome.replacements) == new
+
+
+def test_a_termination_in_the_groups_history_spares_the_question_to_ec2(begun: AwsWorld) -> None:
+    new = begun.aws.replace(begun.instance, begun.group)
+    begun.proxy.answer(HISTORY, _history_xml(_terminating(begun.instance)))
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert list(outcome.replacements) == new
+    assert begun.proxy.count("DescribeInstances") == 0
+
+
+def test_a_termination_that_has_not_ended_is_still_running(begun: AwsWorld) -> None:
+    begun.proxy.answer(INSTANCES, _instances_xml(""))
+    begun.proxy.answer(HISTORY, _history_xml(_terminating(begun.instance, "InProgress")))
+    assert _poll(begun) == Running(f"group {begun.group} is terminating {begun.instance}, which is running")
+
+
+def test_the_groups_own_reason_for_launching_nothing_is_told(begun: AwsWorld) -> None:
+    begun.aws.terminate(begun.instance)
+    begun.aws.set_desired(begun.group, 2)
+    why = "We currently do not have sufficient trn1.32xlarge capacity in the Availability Zone you requested"
+    failed = _activity("Launching a new EC2 instance.  Status Reason: x", "Failed", why, "12:05:00")
+    begun.proxy.answer(HISTORY, _history_xml(failed, _terminating(begun.instance)))
+    assert _poll(begun) == Running(
+        f"{begun.instance} is gone, but group {begun.group} has not launched a replacement: {why}"
+    )
+
+
+def test_an_old_failure_is_not_todays_reason(begun: AwsWorld) -> None:
+    begun.aws.terminate(begun.instance)
+    begun.aws.set_desired(begun.group, 2)
+    old = _activity("Launching a new EC2 instance", "Failed", "long ago", "11:00:00")
+    begun.proxy.answer(HISTORY, _history_xml(_terminating(begun.instance), old))
+    assert _poll(begun) == Running(
+        f"{begun.instance} is gone, and group {begun.group} has no new instance in service yet"
+    )
+
+
+def test_a_group_that_wants_fewer_now_is_said_so(begun: AwsWorld) -> None:
+    begun.aws.terminate(begun.instance)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert "wants 1 now instead of 2" in outcome.sentence
+
+
+def test_launching_that_is_suspended_later_is_said_so(begun: AwsWorld) -> None:
+    begun.aws.terminate(begun.instance)
+    begun.aws.set_desired(begun.group, 2)
+    begun.aws.client("autoscaling").suspend_processes(
+        AutoScalingGroupName=begun.group, ScalingProcesses=["Launch"]
+    )
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert "has Launch suspended" in outcome.sentence
+
+
+def test_a_replacement_that_is_not_in_service_yet_does_not_count(begun: AwsWorld) -> None:
+    (new,) = begun.aws.replace(begun.instance, begun.group)
+    begun.aws.set_lifecycle(new, "Pending:Wait")
+    assert isinstance(_poll(begun), Running)
+    begun.aws.set_lifecycle(new, "InService")
+    assert isinstance(_poll(begun), Done)
+
+
+def test_a_group_still_short_is_done_but_not_complete(begun: AwsWorld) -> None:
+    begun.aws.replace(begun.instance, begun.group)
+    begun.aws.set_lifecycle(begun.sibling, "Terminating")
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert not outcome.complete
+    assert begun.sibling not in outcome.replacements
+
+
+def test_a_rebooting_instance_that_was_terminated_is_gone(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    reference = provider.preflight(machine, Step.REBOOT).reference
+    assert provider.poll(machine, reference) == Running(f"asked EC2 to reboot {machine}, which is running")
+    world.aws.client("ec2").stop_instances(InstanceIds=[world.instance])
+    assert isinstance(provider.poll(machine, reference), Failed)
+    world.aws.terminate(world.instance)
+    assert isinstance(provider.poll(machine, reference), Gone)
+
+
+def test_permissions_are_those_that_were_used(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """Law of the house: what is declared is what is called."""
+    used: dict[str, set[str]] = {}
+
+    def note(use: str) -> None:
+        calls = {f"{r.service}:{r.action}" for r in world.proxy.requests}
+        used.setdefault(use, set()).update(calls)
+        world.proxy.forget()
+
+    for action in (Step.REBOOT, Step.REPLACE):
+        reference = provider.preflight(machine, action).reference
+        note("preflight")
+        provider.start(machine, action, "t", reference)
+        note(action)
+        provider.poll(machine, reference)
+        note("poll")
+    world.aws.replace(world.instance, world.group)
+    provider.poll(machine, reference)
+    note("poll")
+    assert used == {use: set(actions) for use, actions in provider.permissions.items() if use != "monitor"}
+
+
+# ---------------------------------------------------------------- what moto cannot say
+
+_NAMESPACE = 'xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"'
+
+
+def _result(action: str, inner: str) -> bytes:
+    return (
+        f"<{action}Response {_NAMESPACE}><{action}Result>{inner}</{action}Result></{action}Response>".encode()
+    )
+
+
+def _groups_xml(inner: str) -> bytes:
+    return _result(GROUPS, f"<AutoScalingGroups>{inner}</AutoScalingGroups>")
+
+
+def _instances_xml(inner: str) -> bytes:
+    return _result(INSTANCES, f"<AutoScalingInstances>{inner}</AutoScalingInstances>")
+
+
+def _history_xml(*activities: str) -> bytes:
+    return _result(HISTORY, f"<Activities>{''.join(activities)}</Activities>")
+
+
+def _activity(description: str, status: str, message: str, at: str) -> str:
+    return (
+        f"<member><ActivityId>1</ActivityId><Description>{description}</Description><Cause>a cause</Cause>"
+        f"<StartTime>2026-11-21T{at}Z</StartTime><StatusCode>{status}</StatusCode>"
+        f"<StatusMessage>{message}</StatusMessage></member>"
+    )
+
+
+def _terminating(instance: str, status: str = "Successful") -> str:
+    return _activity(f"Terminating EC2 instance: {instance}", status, "", "12:01:00")
+
+
+def test_the_reference_fits_on_a_record_even_for_a_large_group() -> None:
+    ids = [f"i-{n:017x}" for n in range(1000)]
+    assert len(json.dumps(ids)) < 24_000

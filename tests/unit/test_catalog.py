@@ -1,0 +1,207 @@
+"""What is known of faults and of other remediators: well-formed, and never more than its source says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from recovery.catalog import Claim, claims, faults, foreign_claim, lookup, types
+from recovery.model import CORDONED_BY, EXCLUDE, TAINT, CatalogueRow, NodeView, Step, Then
+
+NODE = NodeView(name="ip-10-0-1-5", uid="u", resource_version="1")
+
+
+def node(**marks: object) -> NodeView:
+    return dataclasses.replace(NODE, **marks)  # type: ignore[arg-type]
+
+
+def worn(claim: Claim, value: str) -> NodeView:
+    key = claim.key.replace("/*", "/anything")
+    if claim.kind == "taint":
+        return node(taints=((key, value, "NoSchedule"),))
+    return node(**{f"{claim.kind}s": {key: value}})
+
+
+# ---------------------------------------------------------------- faults
+
+
+@pytest.mark.parametrize("row", faults(), ids=lambda row: f"{row.type}/{row.reason}")
+def test_every_fault_says_why_and_who_says_so(row: CatalogueRow) -> None:
+    assert row.reason
+    assert row.why.endswith(".")
+    assert "\n" not in row.why
+    assert row.source.startswith("https://") or row.source == "this program"
+
+
+def test_every_fault_is_known_once() -> None:
+    keys = [(row.type, row.reason) for row in faults()]
+    assert len(keys) == len(set(keys))
+
+
+def test_what_is_not_this_nodes_fault_is_only_told() -> None:
+    for row in faults():
+        if not row.this_node:
+            assert row.remedy is not None
+            assert [rung.do for rung in row.remedy] == [Step.NOTIFY]
+
+
+def test_only_neurons_hardware_faults_have_a_remedy_that_destroys() -> None:
+    destroyed = {row.reason for row in faults() for rung in row.remedy or () if rung.do.provider_action}
+    assert destroyed == {
+        "NeuronHasError_SRAM_UNCORRECTABLE_ERROR",
+        "NeuronHasError_NC_UNCORRECTABLE_ERROR",
+        "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
+        "NeuronHasError_DMA_ERROR",
+    }
+
+
+def test_a_remedy_drains_before_it_replaces() -> None:
+    row = lookup("NeuronHealth", "NeuronHasError_DMA_ERROR")
+    assert row is not None
+    assert row.remedy is not None
+    assert [rung.do for rung in row.remedy] == [Step.DRAIN, Step.REPLACE]
+    assert row.remedy[0].then is Then.FORCE
+
+
+def test_an_edge_is_looked_up_without_a_type() -> None:
+    edge = lookup("", "UnregisterNetDevice")
+    level = lookup("FrequentUnregisterNetDevice", "UnregisterNetDevice")
+    assert edge is not None
+    assert level is not None
+    assert edge != level
+
+
+def test_a_fault_that_nobody_described_is_not_known() -> None:
+    assert lookup("NeuronHealth", "NeuronHasError_OTHER") is None
+    assert lookup("", "NeuronHasError_DMA_ERROR") is None
+
+
+def test_an_infiniband_link_is_never_a_reason_to_reboot() -> None:
+    row = lookup("IbDev", "IbDevBad")
+    assert row is not None
+    assert row.remedy is not None
+    assert [rung.do for rung in row.remedy] == [Step.CORDON]
+
+
+def test_types_are_those_of_conditions() -> None:
+    assert {"NeuronHealth", "KernelDeadlock", "ReadonlyFilesystem", "SignalUnknown"} <= types()
+    assert "" not in types()
+
+
+@pytest.mark.parametrize(
+    ("type", "reason"),
+    [
+        ("KernelDeadlock", "DockerHung"),
+        ("XfsShutdown", "XfsHasShutdown"),
+        ("CperHardwareErrorFatal", "CperHardwareErrorFatal"),
+        ("ReadonlyFilesystem", "FilesystemIsReadOnly"),
+        ("CorruptDockerOverlay2", "CorruptDockerOverlay2"),
+        ("KubeletUnhealthy", "KubeletUnhealthy"),
+        ("ContainerRuntimeUnhealthy", "ContainerdUnhealthy"),
+        ("ContainerRuntimeUnhealthy", "DockerUnhealthy"),
+        ("FrequentKubeletRestart", "FrequentKubeletRestart"),
+        ("FrequentDockerRestart", "FrequentDockerRestart"),
+        ("FrequentContainerdRestart", "FrequentContainerdRestart"),
+        ("FrequentUnregisterNetDevice", "UnregisterNetDevice"),
+        ("NTPProblem", "NTPIsDown"),
+        *[("", reason) for reason in ("OOMKilling", "TaskHung", "KernelOops", "Ext4Error", "Ext4Warning")],
+        *[("", reason) for reason in ("IOError", "MemoryReadError", "ConntrackFull", "DNSUnreachable")],
+        *[("", f"CperHardwareError{grade}") for grade in ("Corrected", "Recoverable")],
+    ],
+)
+def test_what_node_problem_detector_finds_by_default_is_told(type: str, reason: str) -> None:
+    row = lookup(type, reason)
+    assert row is not None
+    assert row.remedy is not None
+    assert [rung.do for rung in row.remedy] == [Step.NOTIFY]
+
+
+# ---------------------------------------------------------------- claims
+
+
+def test_nobody_claims_a_plain_node() -> None:
+    assert foreign_claim(NODE) is None
+
+
+def test_our_own_marks_are_no_claim() -> None:
+    ours = node(labels={EXCLUDE: "true"}, annotations={CORDONED_BY: "x"}, taints=((TAINT, "", "NoSchedule"),))
+    assert foreign_claim(ours) is None
+
+
+def test_a_cordon_and_a_sick_nodes_taints_are_no_claim() -> None:
+    keys = ("unschedulable", "not-ready", "unreachable", "disk-pressure")
+    taints = tuple((f"node.kubernetes.io/{key}", "", "NoSchedule") for key in keys)
+    assert foreign_claim(node(unschedulable=True, taints=taints)) is None
+
+
+def test_other_systems_signals_are_no_claim() -> None:
+    taints = (("trainy.konduktor.ai/faulty", "true", "NoSchedule"), ("aznhc", "failed", "NoSchedule"))
+    assert foreign_claim(node(taints=taints, labels={"autopilot.ibm.com/gpuhealth": "EVICT"})) is None
+
+
+@pytest.mark.parametrize("claim", claims(), ids=lambda claim: f"{claim.system}: {claim.key}")
+def test_each_mark_is_a_claim_and_says_whose(claim: Claim) -> None:
+    value = min(claim.values) if claim.values else "x"
+    sentence = foreign_claim(worn(claim, value))
+    assert sentence is not None
+    assert sentence.startswith(f"{claim.system} holds ip-10-0-1-5 ({claim.kind} {claim.key.rstrip('*')}")
+
+
+@pytest.mark.parametrize(
+    "claim", [claim for claim in claims() if claim.values], ids=lambda claim: f"{claim.system}: {claim.key}"
+)
+def test_a_mark_with_another_value_is_no_claim(claim: Claim) -> None:
+    assert foreign_claim(worn(claim, "something-else")) is None
+
+
+@pytest.mark.parametrize("claim", claims(), ids=lambda claim: f"{claim.system}: {claim.key}")
+def test_every_claim_says_what_it_means_and_who_says_so(claim: Claim) -> None:
+    assert claim.kind in ("label", "annotation", "taint")
+    assert claim.why.endswith(".")
+    assert claim.source.startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("marks", "sentence"),
+    [
+        (
+            {"labels": {"dgxc.nvidia.com/nvsentinel-state": "draining"}},
+            "NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)",
+        ),
+        (
+            {"annotations": {"quarantineHealthEvent": '[{"errorCode": ["79"]}]'}},
+            "NVSentinel holds ip-10-0-1-5 (annotation quarantineHealthEvent)",
+        ),
+        (
+            {"taints": (("medik8s.io/remediation", "self-node-remediation", "NoExecute"),)},
+            "medik8s holds ip-10-0-1-5 (taint medik8s.io/remediation=self-node-remediation)",
+        ),
+        (
+            {"taints": (("karpenter.sh/disrupted", "", "NoSchedule"),)},
+            "Karpenter holds ip-10-0-1-5 (taint karpenter.sh/disrupted)",
+        ),
+        (
+            {"taints": (("aws-node-termination-handler/spot-itn", "", "NoSchedule"),)},
+            "AWS Node Termination Handler holds ip-10-0-1-5 (taint aws-node-termination-handler/spot-itn)",
+        ),
+    ],
+)
+def test_a_claim_names_the_system_and_its_mark(marks: dict[str, object], sentence: str) -> None:
+    assert foreign_claim(node(**marks)) == sentence
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"annotations": {"quarantineHealthEvent": ""}},
+        {"labels": {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}},
+        {"labels": {"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"}},
+        {"annotations": {"machineconfiguration.openshift.io/state": "Done"}},
+        {"taints": (("DeletionCandidateOfClusterAutoscaler", "1", "PreferNoSchedule"),)},
+        {"labels": {"medik8s.io/remediation": "x"}},
+    ],
+    ids=repr,
+)
+def test_a_mark_of_a_system_at_rest_is_no_claim(marks: dict[str, object]) -> None:
+    assert foreign_claim(node(**marks)) is None

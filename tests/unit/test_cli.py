@@ -1,0 +1,244 @@
+"""The command line: what it prints where, and its exit codes 0, 1 and 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from recovery.cli import group, main
+from recovery.errors import Refused, SettingsError
+
+GOOD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules: [{name: a, match: {}}]\n"
+BAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules:\n  - {name: a, mach: {}}\n"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "policy.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a function in a module that others write."""
+
+    def put(module: str, name: str, function: Callable[..., object]) -> None:
+        fake = ModuleType(module)
+        setattr(fake, name, function)
+        monkeypatch.setitem(sys.modules, module, fake)
+
+    return put
+
+
+def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "recovery", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | environ,
+        check=False,
+    )
+
+
+def test_help_says_what_to_do_first() -> None:
+    result = CliRunner().invoke(group, ["--help"])
+    assert result.exit_code == 0
+    for word in ("node-recovery demo", "policy check FILE", "ENABLE_RECOVERY", "run"):
+        assert word in result.output
+
+
+@pytest.mark.parametrize("path", [["run"], ["demo"], ["policy"], ["policy", "check"], ["policy", "schema"]])
+def test_every_command_explains_itself(path: list[str]) -> None:
+    result = CliRunner().invoke(group, [*path, "--help"])
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: node-recovery {' '.join(path)}")
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("node-recovery 0.")
+
+
+def test_a_good_policy_is_summed_up(policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+    path = policy(GOOD)
+    assert main(["policy", "check", path]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}: a valid policy: 1 rule, budget 1, brake 30%\n"
+    assert err == ""
+
+
+def test_warnings_are_told_and_change_nothing(
+    policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = policy(GOOD.replace("{name: a, match: {}}", ""))
+    assert main(["policy", "check", path]) == 0
+    out, err = capsys.readouterr()
+    assert "a valid policy: 0 rules" in out
+    assert err == f"warning: {path}:3: field rules: there are none, so every fault is only told\n"
+
+
+def test_every_mistake_of_a_policy_goes_to_standard_error(
+    policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = policy(BAD)
+    assert main(["policy", "check", path]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        f"{path}:4: field rules[0].mach: unknown, expected one of name, match, after, remedy, probation; "
+        'did you mean "match"?',
+        f"{path}:4: field rules[0].match: missing",
+    ]
+
+
+def test_a_policy_is_checked_against_a_provider(
+    policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = policy(GOOD.replace("match: {}", "match: {}, remedy: [{do: reimage}]"))
+    assert main(["policy", "check", path, "--provider", "baremetal"]) == 2
+    assert "which provider baremetal cannot do" in capsys.readouterr().err
+
+
+def test_a_provider_that_is_not_installed_is_a_mistake(
+    policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "check", policy(GOOD), "--provider", "none"]) == 2
+    assert "PROVIDER=none: there is no such provider" in capsys.readouterr().err
+
+
+def test_a_budget_that_sidecars_cannot_share_is_a_mistake(
+    policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "check", policy(GOOD + "limits: {budget: 51}\n")]) == 2
+    assert "expected at most 50 in sidecar mode" in capsys.readouterr().err
+
+
+def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["properties"]["kind"]["const"] == "RecoveryPolicy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["polcy"], "No such command 'polcy'"),
+        (["policy", "check"], "Missing argument 'FILE'"),
+        (["demo", "--cloud", "gcp"], "'gcp' is not one of 'aws', 'azure', 'baremetal'"),
+        (["run", "--fast"], "No such option"),
+    ],
+)
+def test_wrong_usage_is_exit_code_two(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (SettingsError(["A: wrong", "B: wrong"]), 2, "A: wrong\nB: wrong\n"),
+        (Refused("the machine's owner says no"), 1, "the machine's owner says no\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+        (click.Abort(), 130, ""),
+    ],
+    ids=repr,
+)
+def test_an_error_is_a_sentence_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    told: str,
+    pretend: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(environ: object) -> int:
+        raise error
+
+    pretend("recovery.run", "run", run)
+    assert main(["run"]) == code
+    assert capsys.readouterr().err == told
+
+
+def test_a_bug_is_not_hidden(pretend: Callable[..., None]) -> None:
+    def run(environ: object) -> int:
+        raise ZeroDivisionError
+
+    pretend("recovery.run", "run", run)
+    with pytest.raises(ZeroDivisionError):
+        main(["run"])
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_agents_exit_code_is_the_commands(code: int, pretend: Callable[..., None]) -> None:
+    seen: list[object] = []
+    pretend("recovery.run", "run", lambda environ: seen.append(environ) or code)
+    with pytest.raises(SystemExit) as ended:
+        main(["run"])
+    assert ended.value.code == code
+    assert seen == [os.environ]
+
+
+def test_the_demo_is_given_its_options(pretend: Callable[..., None]) -> None:
+    seen: list[object] = []
+    pretend("recovery.demo", "demo", lambda **options: seen.append(options) or 0)
+    with pytest.raises(SystemExit):
+        main(["demo", "--fast", "--cloud", "azure"])
+    assert seen == [{"fast": True, "keep": False, "cloud": "azure"}]
+
+
+@pytest.mark.slow
+def test_a_process_ends_with_zero_for_a_good_policy(policy: Callable[[str], str]) -> None:
+    result = command("policy", "check", policy(GOOD))
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_process_ends_with_two_for_a_bad_policy(policy: Callable[[str], str]) -> None:
+    result = command("policy", "check", policy(BAD))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 2
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_met_with_silence() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "recovery", "policy", "schema"],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert result.stderr == b""
+    assert result.returncode in (1, -signal.SIGPIPE)
+
+
+@pytest.mark.slow
+def test_the_pure_core_needs_neither_click_nor_pydantic() -> None:
+    program = (
+        "import sys, recovery.model, recovery.errors, recovery.units, recovery.catalog, recovery.policy\n"
+        "print(sorted({'click', 'pydantic', 'pydantic_settings', 'kubernetes'} & set(sys.modules)))"
+    )
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout == "[]\n"

@@ -1,0 +1,578 @@
+"""A policy file is read whole, or every mistake in it is told at once, each in one sentence with its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from recovery.errors import SettingsError
+from recovery.model import Limits, Match, Rate, Rule, Rung, Share, Step, Then
+from recovery.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
+
+HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+ANY = "rules: [{name: a, match: {}}]\n"
+
+
+def parsed(body: str, head: str = HEAD) -> PolicyFile:
+    return parse_policy((head + dedent(body)).encode(), "p.yaml")
+
+
+def mistakes(body: str, head: str = HEAD) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        parsed(body, head)
+    return list(caught.value.mistakes)
+
+
+def rule(text: str) -> str:
+    """A policy of one rule whose further fields are ``text``, one a line from line 6 on."""
+    return "rules:\n  - name: a\n    match: {}\n" + "".join(f"    {line}\n" for line in text.splitlines())
+
+
+# ---------------------------------------------------------------- what is right
+
+
+def test_the_built_in_policy_is_the_example_of_the_design() -> None:
+    policy = load_builtin().policy
+    assert policy.limits == Limits(
+        budget=Share(count=1),
+        budget_per={"topology.kubernetes.io/zone": Share(count=1)},
+        brake=Share(percent=30),
+        brake_per={"node.kubernetes.io/instance-type": Share(percent=30)},
+        cooldown=timedelta(minutes=2),
+        attempts=Rate(3, timedelta(hours=24)),
+        per_group=Rate(3, timedelta(hours=6)),
+    )
+    assert policy.exclude == ({"noderecovery.dev/exclude": "true"},)
+    assert policy.rules[0] == Rule(
+        name="neuron-hardware",
+        match=Match("NeuronHealth", ("NeuronHasError_*_UNCORRECTABLE_ERROR", "NeuronHasError_DMA_ERROR")),
+        after=timedelta(0),
+        remedy=(
+            Rung(Step.DRAIN, timedelta(minutes=10), Then.FORCE),
+            Rung(Step.REPLACE, timedelta(minutes=30)),
+        ),
+        probation=timedelta(minutes=2),
+    )
+
+
+def test_the_built_in_policy_only_tells_of_a_hang_on_collectives_and_of_silence() -> None:
+    told = {rule.name: rule.remedy for rule in load_builtin().policy.rules[1:]}
+    notify = (Rung(Step.NOTIFY, timedelta(minutes=15)),)
+    assert told == {"neuron-hang-on-collectives": notify, "signal-unknown": notify}
+
+
+def test_the_built_in_policy_has_no_warnings_and_says_its_name() -> None:
+    assert load_builtin().warnings == ()
+    assert load_builtin().policy.name == "built-in"
+
+
+def test_limits_left_out_are_those_of_the_built_in_policy() -> None:
+    assert parsed(ANY).policy.limits == load_builtin().policy.limits
+
+
+def test_the_brake_per_instance_type_follows_the_brake_where_it_is_left_out() -> None:
+    limits = parsed("limits: {brake: 50%}\n" + ANY).policy.limits
+    assert limits.brake_per == {"node.kubernetes.io/instance-type": Share(percent=50)}
+    assert parsed("limits: {brakePer: {}}\n" + ANY).policy.limits.brake_per == {}
+
+
+def test_a_budget_of_nothing_is_kept_as_it_is_written() -> None:
+    assert parsed("limits: {budget: 0}\n" + ANY).policy.limits.budget == Share(count=0)
+
+
+@pytest.mark.parametrize(
+    ("step", "minutes"),
+    [
+        ("notify", 15),
+        ("cordon", 15),
+        ("taint", 15),
+        ("drain", 15),
+        ("reboot", 10),
+        ("reimage", 30),
+        ("redeploy", 30),
+        ("replace", 30),
+    ],
+)
+def test_a_step_without_a_deadline_has_its_default(step: str, minutes: int) -> None:
+    remedy = parsed(rule(f"remedy: [{{do: {step}}}]")).policy.rules[0].remedy
+    assert remedy == (Rung(Step(step), timedelta(minutes=minutes), Then.HAND_OVER),)
+
+
+def test_a_rule_says_little_and_gets_defaults() -> None:
+    assert parsed(ANY).policy.rules == (
+        Rule("a", Match("*", ("*",), {}, None), timedelta(0), None, timedelta(minutes=2)),
+    )
+
+
+def test_a_rule_may_count_edges() -> None:
+    body = "rules: [{name: a, match: {reason: TaskHung, times: {count: 3, within: 10m}}}]"
+    match = parsed(body).policy.rules[0].match
+    assert match == Match("*", ("TaskHung",), {}, Rate(3, timedelta(minutes=10)))
+
+
+def test_a_rule_may_ask_for_labels_of_the_node() -> None:
+    body = 'rules: [{name: a, match: {nodeLabels: {pool: "trn*"}}}]'
+    assert parsed(body).policy.rules[0].match.node_labels == {"pool": "trn*"}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0s", 0), ("500ms", 0.5), ("90s", 90), ("10m", 600), ("24h", 86400), ("1h30m", 5400), ("1.5h", 5400)],
+)
+def test_durations_are_written_with_units(text: str, seconds: float) -> None:
+    assert parsed(rule(f"after: {text}")).policy.rules[0].after == timedelta(seconds=seconds)
+
+
+def test_anchors_and_merges_are_written_out() -> None:
+    body = """\
+    rules:
+      - &first
+        name: a
+        match: {type: A}
+        remedy: &ladder [{do: drain, within: 5m}]
+      - {<<: *first, name: b, remedy: *ladder}
+    """
+    first, second = parsed(body).policy.rules
+    assert second == replace(first, name="b")
+
+
+def test_json_is_read_with_its_tabs() -> None:
+    data = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryPolicy", "rules": []}
+    assert parse_policy(json.dumps(data, indent="\t").encode(), "p.json").policy.rules == ()
+
+
+def test_a_byte_order_mark_is_no_mistake() -> None:
+    assert parse_policy(b"\xef\xbb\xbf" + (HEAD + ANY).encode(), "p").policy.rules[0].name == "a"
+
+
+def test_every_field_has_its_line() -> None:
+    lines = parsed("rules:\n  - name: a\n    match:\n      type: A\n    remedy:\n      - do: drain\n").lines
+    assert lines["rules[0]"] == 4
+    assert lines["rules[0].match.type"] == 6
+    assert lines["rules[0].remedy[0].do"] == 8
+
+
+# ---------------------------------------------------------------- what is wrong
+
+STEPS = "notify, cordon, taint, drain, reboot, reimage, redeploy, replace"
+MISTAKES = {
+    "a misspelt action": (
+        rule("remedy:\n  - {do: drian}"),
+        f'7: field rules[0].remedy[0].do: found "drian", expected one of {STEPS}; did you mean "drain"?',
+    ),
+    "an action in capitals": (
+        rule("remedy: [{do: Reboot}]"),
+        f'6: field rules[0].remedy[0].do: found "Reboot", expected one of {STEPS}; did you mean "reboot"?',
+    ),
+    "an action nothing is like": (
+        rule("remedy: [{do: pray}]"),
+        f'6: field rules[0].remedy[0].do: found "pray", expected one of {STEPS}',
+    ),
+    "an action that YAML takes for a boolean": (
+        rule("remedy: [{do: on}]"),
+        f"6: field rules[0].remedy[0].do: found the boolean true, expected one of {STEPS}",
+    ),
+    "a misspelt key": (
+        rule("remdy: [{do: drain}]"),
+        "6: field rules[0].remdy: unknown, expected one of name, match, after, remedy, probation; "
+        'did you mean "remedy"?',
+    ),
+    "a key of another case": (
+        "limits: {BudgetPer: {}}\n" + ANY,
+        "3: field limits.BudgetPer: unknown, expected one of budget, budgetPer, brake, brakePer, cooldown, "
+        'attempts, perGroup; did you mean "budgetPer"?',
+    ),
+    "a key nothing is like": (
+        ANY + "zzz: 1",
+        "4: field zzz: unknown, expected one of apiVersion, kind, limits, exclude, rules",
+    ),
+    "a misspelt then": (
+        rule("remedy: [{do: drain, then: handover}]"),
+        '6: field rules[0].remedy[0].then: found "handover", expected one of force, handOver, hold; '
+        'did you mean "handOver"?',
+    ),
+    "then on another step than drain": (
+        rule("remedy: [{do: replace, then: force}]"),
+        "6: field rules[0].remedy[0].then: given on replace; only drain has a then",
+    ),
+    "a number for a duration": (
+        rule("after: 10"),
+        "6: field rules[0].after: found 10, expected a duration such as 10s or 5m",
+    ),
+    "minutes and seconds with a colon": (
+        rule("after: 1:30"),
+        '6: field rules[0].after: found "1:30", expected a duration such as 10s or 5m',
+    ),
+    "a duration in days": (
+        rule("after: 2d"),
+        '6: field rules[0].after: found "2d", expected a duration such as 10s or 5m; did you mean "48h"?',
+    ),
+    "units in the wrong order": (
+        rule("after: 5s1m"),
+        '6: field rules[0].after: found "5s1m", expected a duration such as 10s or 5m',
+    ),
+    "more than a year": (
+        rule("after: 9000h"),
+        '6: field rules[0].after: found "9000h", expected a duration such as 10s or 5m',
+    ),
+    "a deadline of nothing": (
+        rule("remedy: [{do: drain, within: 0s}]"),
+        '6: field rules[0].remedy[0].within: found "0s", expected a duration of more than 0s',
+    ),
+    "a fraction for a share": (
+        "limits: {brake: 0.3}\n" + ANY,
+        '3: field limits.brake: found 0.3, expected a count such as 1 or a percentage such as "30%"; '
+        'did you mean "30%"?',
+    ),
+    "more than all": (
+        "limits: {brake: 130%}\n" + ANY,
+        '3: field limits.brake: found "130%", expected a count such as 1 or a percentage such as "30%"',
+    ),
+    "less than none": (
+        "limits: {budget: -1}\n" + ANY,
+        '3: field limits.budget: found -1, expected a count such as 1 or a percentage such as "30%"',
+    ),
+    "a number that YAML reads in base eight": (
+        "limits: {budget: 010}\n" + ANY,
+        '3: field limits.budget: found "010", expected a count such as 1 or a percentage such as "30%"',
+    ),
+    "no attempts": (
+        "limits: {attempts: {max: 0, within: 24h}}\n" + ANY,
+        "3: field limits.attempts.max: found 0, expected a whole number of at least 1",
+    ),
+    "half a rate": (
+        "limits: {perGroup: {max: 3}}\n" + ANY,
+        "3: field limits.perGroup.within: missing",
+    ),
+    "a reason that YAML takes for a boolean": (
+        "rules:\n  - name: a\n    match: {reason: NO}\n",
+        '5: field rules[0].match.reason: found the boolean false; quote it: "NO"',
+    ),
+    "a reason in a list that YAML takes for a boolean": (
+        "rules:\n  - name: a\n    match:\n      reason:\n        - A\n        - off\n",
+        '8: field rules[0].match.reason[1]: found the boolean false; quote it: "off"',
+    ),
+    "a reason that is a number": (
+        "rules: [{name: a, match: {reason: 79}}]",
+        '3: field rules[0].match.reason: found the number 79; quote it: "79"',
+    ),
+    "a label that YAML takes for a boolean": (
+        "exclude:\n  - labels:\n      noderecovery.dev/exclude: true\n" + ANY,
+        '5: field exclude[0].labels.noderecovery.dev/exclude: found the boolean true; quote it: "true"',
+    ),
+    "no reasons": (
+        "rules: [{name: a, match: {reason: []}}]",
+        "3: field rules[0].match.reason: found an empty list, expected at least one pattern",
+    ),
+    "an exclusion of everything": (
+        "exclude: [{labels: {}}]\n" + ANY,
+        "3: field exclude[0].labels: found an empty mapping, expected at least one label",
+    ),
+    "an empty remedy": (
+        rule("remedy: []"),
+        "6: field rules[0].remedy: found an empty list, expected at least one step; "
+        "leave remedy out for the default one",
+    ),
+    "a remedy that was begun": (
+        rule("remedy:"),
+        "6: field rules[0].remedy: found nothing, expected a value; leave the field out for its default",
+    ),
+    "a step where a list was expected": (
+        rule("remedy: {do: drain}"),
+        "6: field rules[0].remedy: found a mapping, expected a list",
+    ),
+    "a word where a mapping was expected": (
+        "limits: none\n" + ANY,
+        '3: field limits: found "none", expected a mapping',
+    ),
+    "a step without an action": (
+        rule("remedy: [{within: 5m}]"),
+        "6: field rules[0].remedy[0].do: missing",
+    ),
+    "a rule without a name": ("rules:\n  - match: {}\n", "4: field rules[0].name: missing"),
+    "a name of nothing": (
+        'rules: [{name: "", match: {}}]',
+        '3: field rules[0].name: found "", expected text',
+    ),
+    "a name used twice": (
+        "rules:\n  - {name: a, match: {}}\n  - {name: a, match: {type: B}}\n",
+        '5: field rules[1].name: found "a" again; rules[0] has that name',
+    ),
+    "times beside a type": (
+        "rules: [{name: a, match: {type: A, reason: B, times: {count: 3, within: 10m}}}]",
+        "3: field rules[0].match.type: given beside times, which counts edges; an edge has no type",
+    ),
+    "times of nothing": (
+        "rules: [{name: a, match: {times: {count: 3, within: 10m}}}]",
+        "3: field rules[0].match.times: given without reason; say which edges to count",
+    ),
+    "a key given twice": (
+        "rules:\n  - name: a\n    match: {}\n    after: 0s\n    after: 1h\n",
+        "7: field rules[0].after: given twice, first on line 6",
+    ),
+    "a tag of a program": (
+        ANY + "exclude: !!python/name:os.system []",
+        "4: field exclude: the tag tag:yaml.org,2002:python/name:os.system is not used here",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_sentence_with_its_line(body: str, sentence: str) -> None:
+    assert mistakes(body) == [f"p.yaml:{sentence}"]
+
+
+UNREADABLE = {
+    "nothing": (b"", ": empty"),
+    "only a comment": (b"# rules\n", ": empty"),
+    "no mapping": (b"just words\n", ':1: the whole file: found "just words", expected a mapping'),
+    "broken YAML": (
+        b"kind: a\nrules: [\n",
+        ":3: not YAML: expected the node content, but found '<stream end>'",
+    ),
+    "an unknown anchor": (b"kind: *a\n", ":1: not YAML: found undefined alias 'a'"),
+    "two documents": (
+        b"a: 1\n---\nb: 1\n",
+        ":2: not YAML: a second document begins here; one file holds one",
+    ),
+    "another encoding": (b"# ok\nname: caf\xe9\n", ":2: not UTF-8 text"),
+    "a control character": (b"a: b\nc: \x01\n", ":2: not YAML: special characters are not allowed"),
+    "too much": (b"#" * (1024 * 1024 + 1), ": larger than 1048576 bytes, which no policy needs"),
+    "a list in itself": (b"rules: &a [*a]\n", ": nested too deeply"),
+    "a mapping merged into itself": (b"&a {<<: *a}\n", ": nested too deeply"),
+    "a flood of aliases": (
+        b"a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 10)) for n in range(97, 104)),
+        ": more than 50000 values, aliases written out",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "sentence"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_file_that_cannot_be_read_is_one_sentence(content: bytes, sentence: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_policy(content, "p.yaml")
+    assert caught.value.mistakes == (f"p.yaml{sentence}",)
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+    body = """\
+    limits: {budget: some, cooldwn: 2m}
+    rules:
+      - name: a
+        match: {reason: NO}
+        after: 10
+        remedy: [{do: drian, then: never}, {do: cordon, then: force, within: 5}]
+      - name: a
+        after: 1h
+        after: 2h
+    """
+    assert [sentence.split(": ")[1] for sentence in mistakes(body, HEAD.replace("v1alpha1", "v1"))] == [
+        "field apiVersion",
+        "field limits.budget",
+        "field limits.cooldwn",
+        "field rules[0].match.reason",
+        "field rules[0].after",
+        "field rules[0].remedy[0].do",
+        "field rules[0].remedy[0].then",
+        "field rules[0].remedy[1].then",
+        "field rules[0].remedy[1].within",
+        "field rules[1].match",
+        "field rules[1].name",
+        "field rules[1].after",
+    ]
+
+
+def test_a_policy_of_another_version_or_kind_says_which_is_right() -> None:
+    assert mistakes(ANY, "apiVersion: noderecovery.dev/v1\nkind: Policy\n") == [
+        'p.yaml:1: field apiVersion: found "noderecovery.dev/v1", expected "noderecovery.dev/v1alpha1"',
+        'p.yaml:2: field kind: found "Policy", expected "RecoveryPolicy"',
+    ]
+
+
+def _places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    for key in data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
+        yield from _places(data[key], (*path, key))
+
+
+def _put(data: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy = dict(data) if isinstance(data, dict) else list(data)
+    copy[path[0]] = _put(data[path[0]], path[1:], value)
+    return copy
+
+
+SMALL = yaml.safe_load(HEAD) | {
+    "limits": {"budget": 1, "attempts": {"max": 3, "within": "1h"}},
+    "exclude": [{"labels": {"a": "b"}}],
+    "rules": [{"name": "a", "match": {"reason": ["A"]}, "remedy": [{"do": "drain", "then": "hold"}]}],
+}
+
+
+@pytest.mark.parametrize("value", [None, True, 0, -1, 0.5, "", "x", [], {}, [[]], {"a": None}], ids=repr)
+def test_no_value_in_any_place_is_more_than_a_sentence(value: object) -> None:
+    told: list[str] = []
+    for place in _places(SMALL):
+        try:
+            parse_policy(json.dumps(_put(SMALL, place, value)).encode(), "p")
+        except SettingsError as error:
+            told += error.mistakes
+    assert told
+    assert all(sentence.startswith("p:1: ") for sentence in told)
+
+
+def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    with pytest.raises(SettingsError) as caught:
+        load_policy(path)
+    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+
+
+def test_a_folder_is_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
+        load_policy(tmp_path)
+
+
+def test_a_policy_is_named_after_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(HEAD + ANY)
+    assert load_policy(path).policy.name == str(path)
+
+
+# ---------------------------------------------------------------- what is surprising
+
+WARNINGS = {
+    "a rule behind a wider one": (
+        "rules:\n  - {name: wide, match: {type: Neuron*}}\n"
+        "  - {name: late, match: {type: NeuronHealth, reason: [X, Y*]}}\n",
+        ['5: field rules[1]: never used: rules[0] "wide" already matches everything that it matches'],
+    ),
+    "a rule behind one for fewer nodes": (
+        "rules:\n  - {name: wide, match: {nodeLabels: {pool: trn}}}\n  - {name: late, match: {type: A}}\n",
+        [],
+    ),
+    "a rule for the same nodes": (
+        "rules:\n  - {name: wide, match: {nodeLabels: {pool: trn*}}}\n"
+        "  - {name: late, match: {nodeLabels: {pool: trn1}}}\n",
+        ['5: field rules[1]: never used: rules[0] "wide" already matches everything that it matches'],
+    ),
+    "a counting rule behind one that does not count": (
+        "rules:\n  - {name: wide, match: {}}\n"
+        "  - {name: late, match: {reason: Q, times: {count: 3, within: 1m}}}\n",
+        [],
+    ),
+    "patterns that only look alike": (
+        'rules:\n  - {name: wide, match: {reason: "*ab*"}}\n  - {name: late, match: {reason: "[ab]"}}\n',
+        [],
+    ),
+    "no rules": ("rules: []\n", ["3: field rules: there are none, so every fault is only told"]),
+    "no budget": (
+        "limits: {budget: 0%}\n" + ANY,
+        ["3: field limits.budget: 0%, so nothing is ever started"],
+    ),
+    "a brake that is always on": (
+        "limits: {brake: 0}\n" + ANY,
+        ["3: field limits.brake: 0, so nothing is ever started: a sick node is more than that by itself"],
+    ),
+    "a reason for a type": (
+        "rules: [{name: a, match: {type: XfsHasShutdown}}]",
+        ["3: field rules[0].match.type: XfsHasShutdown is a reason, not a type; its type is XfsShutdown"],
+    ),
+    "a type for a reason": (
+        "rules: [{name: a, match: {reason: NeuronHealth}}]",
+        ["3: field rules[0].match.reason: NeuronHealth is a type, not a reason"],
+    ),
+    "a counted reason that nobody counts": (
+        "rules: [{name: a, match: {reason: KernelOops}}]",
+        ["3: field rules[0].match.reason: KernelOops is only counted, so a rule without times never sees it"],
+    ),
+    "a wildcard over another node's fault": (
+        'rules: [{name: a, match: {reason: "NeuronHasError_*"}, remedy: [{do: replace}]}]',
+        [
+            '3: field rules[0].match.reason: "NeuronHasError_*" also matches '
+            "NeuronHasError_HANG_ON_COLLECTIVES, which is not this node's fault: "
+            "it is only told unless a rule names it"
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "sentences"), WARNINGS.values(), ids=WARNINGS)
+def test_what_is_legal_and_surprising_is_a_warning(body: str, sentences: list[str]) -> None:
+    assert list(parsed(body).warnings) == [f"p.yaml:{sentence}" for sentence in sentences]
+
+
+# ---------------------------------------------------------------- what provider and mode can do
+
+
+def test_a_step_that_the_provider_does_not_have_is_told_with_its_line() -> None:
+    file = parsed(rule("remedy:\n  - {do: drain}\n  - {do: reimage}\n  - {do: replace}"))
+    assert check_for(file, frozenset({Step.REPLACE}), "aws", "sidecar") == [
+        'p.yaml:8: field rules[0].remedy[1].do: found "reimage", which provider aws cannot do; '
+        "its actions are replace"
+    ]
+
+
+def test_a_rule_without_a_remedy_asks_nothing_of_the_provider() -> None:
+    assert check_for(parsed(ANY), frozenset(), "baremetal", "sidecar") == []
+
+
+@pytest.mark.parametrize(("mode", "count"), [("sidecar", 1), ("concluder", 0)])
+def test_a_sidecar_takes_a_budget_of_fifty(mode: str, count: int) -> None:
+    assert check_for(parsed("limits: {budget: 50}\n" + ANY), frozenset(), "aws", mode) == []
+    told = check_for(parsed("limits: {budget: 51}\n" + ANY), frozenset(), "aws", mode)
+    sentence = "found 51, expected at most 50 in sidecar mode; more needs RECOVERY_MODE=fleet"
+    assert told == [f"p.yaml:3: field limits.budget: {sentence}"] * count
+
+
+def test_a_field_that_is_not_there_has_the_line_of_what_is_around_it() -> None:
+    file = parsed(rule("after: 0s"))
+    assert file.mistake("rules[0].remedy[0].do", "x") == "p.yaml:4: field rules[0].remedy[0].do: x"
+
+
+# ---------------------------------------------------------------- the schema
+
+
+def test_the_schema_takes_what_the_parser_takes() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator.check_schema(schema())
+    validator = jsonschema.Draft202012Validator(schema())
+    bodies = [body for body, _ in WARNINGS.values()]
+    for body in [ANY, rule("after: 1h30m\nremedy: [{do: drain, then: hold}]"), *bodies]:
+        assert list(validator.iter_errors(yaml.safe_load(HEAD + body))) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in MISTAKES
+        if "given twice" not in MISTAKES[name][1] and "the tag" not in MISTAKES[name][1]
+    ],
+)
+def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    beyond = {
+        "then on another step than drain",
+        "more than a year",
+        "a deadline of nothing",
+        "more than all",
+        "a name used twice",
+        "times beside a type",
+        "times of nothing",
+        "a number that YAML reads in base eight",
+    }
+    errors = list(
+        jsonschema.Draft202012Validator(schema()).iter_errors(yaml.safe_load(HEAD + MISTAKES[name][0]))
+    )
+    assert bool(errors) is (name not in beyond)

@@ -1,0 +1,231 @@
+"""Settings come from the environment; every mistake is told at once, that of the policy file included."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from recovery.errors import SettingsError
+from recovery.settings import Settings, describe, load_settings
+from recovery.variables import Mode
+
+SIDECAR = {"NODE_NAME": "ip-10-0-1-5.ec2.internal"}
+
+
+def settings(**environ: str) -> Settings:
+    return load_settings(SIDECAR | environ)
+
+
+def mistakes(**environ: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(SIDECAR | environ)
+    return list(caught.value.mistakes)
+
+
+def test_a_sidecar_needs_only_its_nodes_name() -> None:
+    found = settings()
+    assert found.enable_recovery is False
+    assert found.mode is Mode.SIDECAR
+    assert found.node_name == "ip-10-0-1-5.ec2.internal"
+    assert found.npd_metrics_url == "http://127.0.0.1:20257/metrics"
+    assert found.prometheus_url is None
+    assert found.provider == "auto"
+    assert found.cluster_name == "default"
+    assert found.poll_interval == timedelta(seconds=0.5)
+    assert found.cloudwatch_namespace == "NodeRecovery"
+    assert found.metrics_address == ("", 9108)
+    assert found.pod_namespace == ""
+    assert found.lease_duration == timedelta(seconds=60)
+    assert found.policy.name == "built-in"
+    assert found.warnings == ()
+
+
+def test_a_concluder_needs_nothing() -> None:
+    assert load_settings({"RECOVERY_MODE": "concluder"}).node_name == ""
+
+
+def test_only_the_environment_that_is_given_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENABLE_RECOVERY", "true")
+    monkeypatch.setenv("NODE_NAME", "other")
+    assert settings().enable_recovery is False
+    assert settings().node_name == SIDECAR["NODE_NAME"]
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings().enable_recovery = True  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
+def test_recovery_is_switched_by_true_and_false(text: str, value: bool) -> None:
+    assert settings(ENABLE_RECOVERY=text).enable_recovery is value
+
+
+@pytest.mark.parametrize("text", ["", "True", "TRUE", "yes", "1", "on", " true", "enabled"])
+def test_recovery_is_switched_by_no_other_word(text: str) -> None:
+    assert mistakes(ENABLE_RECOVERY=text) == [f'ENABLE_RECOVERY: found "{text}", expected "true" or "false"']
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0.5", 0.5), ("500ms", 0.5), ("2s", 2), ("2", 2), ("0.1", 0.1), ("5m", 300)]
+)
+def test_the_poll_interval_may_be_a_plain_number_of_seconds(text: str, seconds: float) -> None:
+    assert settings(POLL_INTERVAL=text).poll_interval == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":9108", ("", 9108)),
+        (":0", ("", 0)),
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        ("[::1]:9108", ("::1", 9108)),
+        ("", None),
+    ],
+)
+def test_metrics_are_served_at_an_address_or_nowhere(text: str, address: tuple[str, int] | None) -> None:
+    assert settings(METRICS_ADDRESS=text).metrics_address == address
+
+
+def test_an_empty_cluster_name_is_default() -> None:
+    assert settings(CLUSTER_NAME="").cluster_name == "default"
+
+
+def test_empty_paths_and_urls_are_as_if_left_out() -> None:
+    found = settings(POLICY_FILE="", PROMETHEUS_URL="")
+    assert found.policy.name == "built-in"
+    assert found.prometheus_url is None
+
+
+MISTAKES = [
+    ("RECOVERY_MODE", "fleet", 'fleet mode is not in this version, expected "sidecar" or "concluder"'),
+    ("RECOVERY_MODE", "sidcar", 'expected "sidecar" or "concluder"; did you mean "sidecar"?'),
+    ("RECOVERY_MODE", "", 'expected "sidecar" or "concluder"'),
+    ("NODE_NAME", "", "expected the name of a Node (from spec.nodeName)"),
+    ("NODE_NAME", "a/b", "expected the name of a Node (from spec.nodeName)"),
+    ("NODE_NAME", "a\n", "expected the name of a Node (from spec.nodeName)"),
+    ("NPD_METRICS_URL", "", "expected an http:// or https:// URL"),
+    ("NPD_METRICS_URL", "127.0.0.1:20257/metrics", "expected an http:// or https:// URL"),
+    ("NPD_METRICS_URL", "ftp://127.0.0.1/", "expected an http:// or https:// URL"),
+    ("NPD_METRICS_URL", "http://127.0.0.1:99999/", "expected an http:// or https:// URL"),
+    ("NPD_METRICS_URL", "http://[::1/", "expected an http:// or https:// URL"),
+    ("PROMETHEUS_URL", "prometheus:9090", "expected an http:// or https:// URL"),
+    ("CLUSTER_NAME", ":a", "expected at most 255 printable ASCII characters, not beginning with a colon"),
+    ("CLUSTER_NAME", "é", "expected at most 255 printable ASCII characters, not beginning with a colon"),
+    ("POLL_INTERVAL", "", "expected a duration such as 0.5s or 2s"),
+    ("POLL_INTERVAL", "fast", "expected a duration such as 0.5s or 2s"),
+    ("POLL_INTERVAL", "10ms", "expected 100ms to 5m"),
+    ("POLL_INTERVAL", "301", "expected 100ms to 5m"),
+    ("POLL_INTERVAL", "nan", "expected a duration such as 0.5s or 2s"),
+    ("CLOUDWATCH_NAMESPACE", "AWS/EC2", "expected a namespace of your own; AWS/ belongs to AWS"),
+    (
+        "CLOUDWATCH_NAMESPACE",
+        "",
+        "expected 1 to 255 letters, digits and ._-/#: not beginning with a colon",
+    ),
+    ("METRICS_ADDRESS", "9108", "expected host:port such as :9108, or nothing for off"),
+    ("METRICS_ADDRESS", ":65536", "expected host:port such as :9108, or nothing for off"),
+    ("METRICS_ADDRESS", "::1:80", "expected host:port such as :9108, or nothing for off"),
+    ("POD_NAMESPACE", "Kube", "expected the name of a namespace (from metadata.namespace)"),
+    ("LEASE_DURATION", "60", "expected a duration such as 60s or 2m"),
+    ("LEASE_DURATION", "1s", "expected 5s to 10m"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "sentence"), MISTAKES)
+def test_a_wrong_value_is_one_sentence(name: str, text: str, sentence: str) -> None:
+    shown = text.replace("\n", "\\n")
+    assert mistakes(**{name: text}) == [f'{name}: found "{shown}", {sentence}']
+
+
+def test_a_provider_that_is_not_installed_is_told_with_those_that_are() -> None:
+    (sentence,) = mistakes(PROVIDER="aw")
+    assert sentence.startswith('PROVIDER: found "aw", expected one of auto, aws, ')
+    assert sentence.endswith('; did you mean "aws"?')
+
+
+def test_a_sidecar_without_a_name_is_told_where_it_comes_from() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({})
+    sentence = "NODE_NAME: missing, expected this Node's name (from spec.nodeName) in sidecar mode"
+    assert caught.value.mistakes == (sentence,)
+
+
+def test_a_password_in_a_url_is_not_told() -> None:
+    (sentence,) = mistakes(PROMETHEUS_URL="ftp://user:secret@host/")
+    assert "secret" not in sentence
+    assert 'found "ftp://***@host/"' in sentence
+
+
+def test_mistakes_of_the_environment_and_of_the_policy_are_told_together(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules: [{nam: a, match: {}}]\n"
+    )
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"ENABLE_RECOVERY": "yes", "POLL_INTERVAL": "0", "POLICY_FILE": str(path)})
+    assert [sentence.split(": ")[0] for sentence in caught.value.mistakes] == [
+        "ENABLE_RECOVERY",
+        "POLL_INTERVAL",
+        "NODE_NAME",
+        f"{path}:3",
+        f"{path}:3",
+    ]
+
+
+def test_a_policy_file_replaces_the_built_in_policy_whole(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules: []\n")
+    found = settings(POLICY_FILE=str(path))
+    assert found.policy.rules == ()
+    assert found.policy.exclude == ()
+    assert found.warnings == (f"{path}:3: field rules: there are none, so every fault is only told",)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("ENABLE_RECOVRY", "ENABLE_RECOVERY"),
+        ("POLL_INTERVALL", "POLL_INTERVAL"),
+        ("enable_recovery", "ENABLE_RECOVERY"),
+        ("POLICYFILE", "POLICY_FILE"),
+    ],
+)
+def test_a_variable_that_looks_like_ours_misspelt_is_a_warning(name: str, near: str) -> None:
+    assert settings(**{name: "x"}).warnings == (f"{name}: unknown, and ignored; did you mean {near}?",)
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "HOSTNAME", "AWS_REGION", "POD_NAME", "NODE_IP", "KUBERNETES_SERVICE_HOST", "NPD_BINARY"]
+)
+def test_other_variables_are_left_alone(name: str) -> None:
+    assert settings(**{name: "x"}).warnings == ()
+
+
+def test_a_prometheus_server_is_of_no_use_without_fleet_mode() -> None:
+    (warning,) = settings(PROMETHEUS_URL="http://prometheus:9090").warnings
+    assert warning == "PROMETHEUS_URL: ignored; it is for fleet mode, which is not in this version"
+
+
+def test_every_variable_is_described_with_a_default_that_is_right() -> None:
+    rows = describe()
+    assert [name for name, _, _ in rows] == [
+        "ENABLE_RECOVERY",
+        "RECOVERY_MODE",
+        "NODE_NAME",
+        "NPD_METRICS_URL",
+        "PROMETHEUS_URL",
+        "PROVIDER",
+        "POLICY_FILE",
+        "CLUSTER_NAME",
+        "POLL_INTERVAL",
+        "CLOUDWATCH_NAMESPACE",
+        "METRICS_ADDRESS",
+        "POD_NAMESPACE",
+        "LEASE_DURATION",
+    ]
+    assert all(description for _, _, description in rows)
+    assert load_settings({name: default for name, default, _ in rows} | SIDECAR) == settings()
