@@ -10,16 +10,16 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 
-def requirements(pyproject: dict[str, dict[str, object]]) -> list[str]:
-    """All requirements, each once. Units: strings as pyproject.toml has them."""
+def requirements(pyproject: dict[str, Any]) -> list[str]:
+    """All requirements as ``pyproject`` writes them, each once."""
     project = pyproject["project"]
-    extras = project.get("optional-dependencies", {})
-    own = re.compile(rf"{re.escape(str(project['name']))}\[[^\]]*\]$")
-    lists = [pyproject["build-system"]["requires"], project["dependencies"], *extras.values()]  # type: ignore[attr-defined]
-    found = [str(item) for items in lists for item in items]  # type: ignore[attr-defined]
-    return sorted({item for item in found if not own.match(item)})
+    itself = re.compile(rf"{re.escape(project['name'])}\[[^\]]*\]$")
+    extras = project.get("optional-dependencies", {}).values()
+    lists = [pyproject["build-system"]["requires"], project["dependencies"], *extras]
+    return sorted({item for items in lists for item in items if not itself.match(item)})
 
 
 if __name__ == "__main__":

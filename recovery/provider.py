@@ -27,8 +27,8 @@ MONITORS = "node_recovery.monitors"
 class Provider(Protocol):
     """One cloud, or bare metal.
 
-    Errors of all methods: ``Retry`` (nothing was submitted), ``Ambiguous`` (only from ``start``: something may
-    have been), ``Refused`` (a person has to). Anything else is a bug of the provider's.
+    Errors of all methods: ``Retry`` (nothing was submitted), ``Ambiguous`` (only from ``start``: something
+    may have been), ``Refused`` (a person has to). Anything else is a bug of the provider's.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""``node-recovery run``: the composition root. Puts the parts together and runs the loop until told to stop."""
+"""``node-recovery run``: the composition root. Puts the parts together, runs the loop until told to stop."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from recovery.policy_file import check_for
 from recovery.provider import ProviderContext, load_monitor, load_provider
 from recovery.publish import Monitor, Publisher
 from recovery.record import Records, decode
-from recovery.settings import Mode, Settings, load_settings
+from recovery.settings import Settings, load_settings
 from recovery.signals.npd import NpdSource
 from recovery.signals.scrape import PageReader, check_url
 from recovery.sweep import Sweeper
+from recovery.variables import Mode
 from recovery.wire import Undecodable
 
 log = logging.getLogger("recovery")

@@ -21,6 +21,8 @@ from recovery.model import Policy
 from recovery.policy_file import PolicyFile, load_builtin, load_policy
 from recovery.variables import Mode, Variables
 
+__all__ = ["Mode", "Settings", "describe", "load_settings"]
+
 
 @dataclass(frozen=True)
 class Settings:

@@ -89,7 +89,8 @@ class AwsProvider:
     def _preflight_replace(self, machine: Machine) -> Preflight:
         found = lookup.instance(self._session, machine)
         if found is None:
-            raise Refused(f"{machine} is in no Auto Scaling group: nothing would take its place")
+            where = machine.route.get("region", "")
+            raise Refused(f"{machine} is in no Auto Scaling group of {where}: nothing would take its place")
         name, member = found
         group = lookup.group(self._session, machine, name)
         if group is None:
@@ -159,6 +160,7 @@ class AwsProvider:
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
         """How the action stands. Raises ``Retry`` or ``Refused`` where AWS does not say."""
+        self._able(reference.action)
         self._same(machine, reference, reference.action)
         if reference.data.get("kind") == KARPENTER:
             return Running(f"Karpenter is deleting NodeClaim {reference.data['name']} of {machine}")
@@ -168,7 +170,7 @@ class AwsProvider:
 
     # ------------------------------------------------------------ guards
 
-    def _able(self, action: Step) -> None:
+    def _able(self, action: str) -> None:
         if action not in self.actions:
             raise Refused(f"the provider {NAME} cannot {action}; it can {', '.join(sorted(self.actions))}")
 

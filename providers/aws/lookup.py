@@ -10,7 +10,7 @@ from providers.aws.session import AwsSession
 from recovery.errors import Refused
 from recovery.model import Machine, Reference
 
-_UNKNOWN = ("InvalidInstanceID",)
+_UNKNOWN = "InvalidInstanceID.NotFound"
 
 
 def region(machine: Machine, reference: Reference) -> str:
@@ -74,7 +74,7 @@ def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:
             InstanceIds=[machine.id],
         )
     except Refused as refused:
-        if any(code in refused.reason for code in _UNKNOWN):
+        if _UNKNOWN in refused.reason:
             return ""
         raise
     for reservation in answer.get("Reservations") or ():

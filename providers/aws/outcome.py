@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from providers.aws import lookup
 from providers.aws.group import RETAINED, Activity, Group, Member, launch_trouble, termination_of
@@ -52,10 +52,17 @@ def _leaving(name: str, member: Member) -> Running:
 
 def _marked(session: AwsSession, machine: Machine, reference: Reference, name: str) -> Running:
     """Unhealthy and not yet terminated: say so, and what keeps the group from it, if anything does."""
-    group = lookup.group(session, machine, name, lookup.region(machine, reference))
-    obstacle = group.obstacle() if group is not None else ""
-    because = f", but {obstacle}" if obstacle else ""
-    return Running(f"{machine} is marked unhealthy in group {name}{because}")
+    where = lookup.region(machine, reference)
+    group = lookup.group(session, machine, name, where)
+    trouble = group.obstacle() if group is not None else ""
+    if group is not None and group.launches_first and not trouble:
+        failure = launch_trouble(lookup.activities(session, name, where), _begun(reference))
+        trouble = _not_launched(name, failure)
+    return Running(f"{machine} is marked unhealthy in group {name}" + (f", but {trouble}" if trouble else ""))
+
+
+def _not_launched(name: str, failure: str) -> str:
+    return f"group {name} has not launched a replacement: {failure}" if failure else ""
 
 
 def _absent(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
@@ -99,11 +106,13 @@ def _in_its_place(
         return Running(f"{gone}, and group {group.name} wants {group.desired} now instead of {wanted}")
     if obstacle := group.obstacle():
         return Running(f"{gone}, but {obstacle}")
-    if trouble := launch_trouble(history, ended.start if ended else _begun(reference)):
-        return Running(f"{gone}, but group {group.name} has not launched a replacement: {trouble}")
+    failure = launch_trouble(history, ended.start if ended else _begun(reference))
+    if trouble := _not_launched(group.name, failure):
+        return Running(f"{gone}, but {trouble}")
     return Running(f"{gone}, and group {group.name} has no new instance in service yet")
 
 
 def _begun(reference: Reference) -> datetime:
+    """When the preflight was, a minute early because AWS's clock is another."""
     at = str(reference.data.get("at", ""))
-    return datetime.fromisoformat(at) if at else datetime(1970, 1, 1, tzinfo=UTC)
+    return datetime.fromisoformat(at) - timedelta(minutes=1) if at else datetime(1970, 1, 1, tzinfo=UTC)

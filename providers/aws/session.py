@@ -17,6 +17,7 @@ from recovery.clock import Clock
 from recovery.errors import Refused, Retry, SettingsError
 
 INSTALL = "PROVIDER=aws needs the AWS SDK: install node-recovery[aws]"
+PREPARE = 3.0  # seconds allowed for a client and its credentials, before a call that changes something
 RESOLVE = 3.0  # seconds allowed for finding an address
 ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the whole connect timeout
 
@@ -32,7 +33,7 @@ class Limits:
     @property
     def longest(self) -> float:
         """Seconds after which a call that is tried once has surely ended."""
-        return RESOLVE + ADDRESSES * self.connect + self.read
+        return PREPARE + RESOLVE + ADDRESSES * self.connect + self.read
 
 
 def require_sdk() -> None:
@@ -62,24 +63,29 @@ class AwsSession:
 
     def read(self, service: str, operation: str, region: str, what: str, **params: Any) -> Mapping[str, Any]:
         """Call what changes nothing. ``what`` names the call for people. Raises ``Retry`` or ``Refused``."""
-        return self._call(service, operation, region, what, params, mutating=False)
+        client = self._client(service, region, what, mutating=False)
+        return self._call(client, operation, what, params, mutating=False)
 
     def submit(
         self, service: str, operation: str, region: str, what: str, **params: Any
     ) -> Mapping[str, Any]:
-        """Call what changes something, once. Raises ``Retry``, ``Refused`` or ``Ambiguous``."""
+        """Call what changes something, once. Raises ``Retry``, ``Refused`` or ``Ambiguous``.
+
+        Fetching credentials can take minutes (STS has timeouts of its own). A call after that would begin
+        when others may believe that it cannot begin any more (ruling A6): it is not made.
+        """
+        begun = self._clock.boottime()
+        client = self._client(service, region, what, mutating=True)
+        if self._clock.boottime() - begun > PREPARE:
+            raise Retry(f"{what} was not sent: getting credentials took more than {PREPARE:g} s")
         try:
-            return self._call(service, operation, region, what, params, mutating=True)
+            return self._call(client, operation, what, params, mutating=True)
         finally:
-            # A connection that AWS has closed since would make the next call look lost.
-            for (_, _, once), client in self._clients.items():
-                if once:
-                    client.close()
+            client.close()  # a connection that AWS closes meanwhile would make the next call look lost
 
     def _call(
-        self, service: str, operation: str, region: str, what: str, params: dict[str, Any], mutating: bool
+        self, client: Any, operation: str, what: str, params: dict[str, Any], mutating: bool
     ) -> Mapping[str, Any]:
-        client = self._client(service, region, what, mutating)
         try:
             answer: Mapping[str, Any] = getattr(client, self._method(operation))(**params)
         except Exception as error:

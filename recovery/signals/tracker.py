@@ -234,11 +234,7 @@ class _Look:
         return {
             pair: min(self.state.zeros.get(pair, 0) + 1, ZEROS)
             for pair, value in self.page.gauges.items()
-            if value == 0
-            and pair[0] in reported
-            and pair[0] not in self.busy
-            and pair[1] not in self.rising
-            and self._known(pair[0])
+            if value == 0 and pair[0] in reported and pair[0] not in self.busy and self._known(pair[0])
         }
 
     # ------------------------------------------------------------ faults

@@ -116,9 +116,9 @@ class LocalAws:
         return sorted(str(m["InstanceId"]) for m in self.members(group))
 
     def zone(self, instance: str) -> str:
-        """The instance's availability zone."""
-        answer = self.client("ec2").describe_instances(InstanceIds=[instance])
-        return str(answer["Reservations"][0]["Instances"][0]["Placement"]["AvailabilityZone"])
+        """The availability zone of an instance in a group."""
+        answer = self.client("autoscaling").describe_auto_scaling_instances(InstanceIds=[instance])
+        return str(answer["AutoScalingInstances"][0]["AvailabilityZone"])
 
     def provider_id(self, instance: str) -> str:
         """The instance's providerID, as cloud-provider-aws writes it."""

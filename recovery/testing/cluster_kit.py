@@ -601,7 +601,8 @@ class ClusterKit:
 
 
 def failures(api: ClusterApi, only: Iterable[str] = (), kit: ClusterKit | None = None) -> dict[str, str]:
-    """Runs the kit's tests (or `only` these) on an API, without pytest. Returns what failed: name and sentence."""
+    """Runs the kit's tests (or `only` these) on an API, without pytest. Returns what failed: name and
+    sentence."""
     subject = kit or ClusterKit()
     failed: dict[str, str] = {}
     for name in list(only) or [each for each in dir(subject) if each.startswith("test_")]:

@@ -97,13 +97,14 @@ def _merge_items(held: list[Any], changes: list[Any], merge_key: str) -> list[An
     if {"$patch": "replace"} in changes:
         return [copy_json(change) for change in changes if change != {"$patch": "replace"}]
     for change in changes:
-        if not isinstance(change, dict) or merge_key not in change:
+        if not isinstance(change, dict) or (held and merge_key not in change):
             raise PatchError(400, f"map does not contain declared merge key: {merge_key}")
-        merged = strategic_merge(items.get(change[merge_key]), change)
+        key = change.get(merge_key)
+        merged = strategic_merge(items.get(key), change)
         if merged is None:
-            items.pop(change[merge_key], None)
+            items.pop(key, None)
         else:
-            items[change[merge_key]] = merged
+            items[key] = merged
     return list(items.values())
 
 

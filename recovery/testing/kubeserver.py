@@ -44,7 +44,7 @@ class KubernetesServer:
     ) -> None:
         self.store = store
         self.api: KubernetesApi = api or store
-        self.stopping = threading.Event()
+        self.watches: set[Watch] = set()
         self._http = _Http((host, port), _Handler)
         self._http.front = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
@@ -62,10 +62,11 @@ class KubernetesServer:
 
     def stop(self) -> None:
         """Ends every watch and connection, and frees the port. Waits for the threads."""
-        self.stopping.set()
         if self._thread.is_alive():
             self._http.shutdown()
             self._thread.join()
+        for watch in list(self.watches):
+            watch.close()
         self._http.server_close()
 
     def __enter__(self) -> KubernetesServer:
@@ -99,32 +100,40 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
         self._open: set[socket.socket] = set()
-        self._guard = threading.Lock()
+        self._idle = threading.Condition()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self._guard:
+        with self._idle:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        with self._guard:
+        with self._idle:
             self._open.discard(request)
+            self._idle.notify_all()
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        with self._guard:
+        """Lets answers under way be finished for a second; then ends every connection and waits for its thread."""
+        self._hang_up_all(socket.SHUT_RD)
+        with self._idle:
+            self._idle.wait_for(lambda: not self._open, timeout=1.0)
+        self._hang_up_all(socket.SHUT_RDWR)
+        super().server_close()
+
+    def _hang_up_all(self, how: int) -> None:
+        with self._idle:
             waiting = list(self._open)
         for each in waiting:
-            _hang_up(each)
-        super().server_close()
+            _hang_up(each, how)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up in the middle is its own business."""
 
 
-def _hang_up(connection: socket.socket) -> None:
+def _hang_up(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     try:
-        connection.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(how)
     except OSError:
         return
 
@@ -211,13 +220,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.flush()
+        self._front.watches.add(watch)
         try:
             self._send_events(watch, resource)
         finally:
             watch.close()
+            self._front.watches.discard(watch)
 
     def _send_events(self, watch: Watch, resource: Resource | None) -> None:
-        while not self._front.stopping.is_set():
+        while True:
             event = watch.next(_IDLE)
             if event is not None:
                 self._chunk(self._event_line(event, resource))
@@ -259,6 +270,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _drop(self) -> None:
         self.close_connection = True
         _hang_up(self.connection)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server refuses by itself (an unknown method, a broken request line) is a Status too."""
+        self.close_connection = True
+        refusal = ApiError(405 if code == 501 else code, "MethodNotAllowed", message or explain or "refused")
+        self._send(Response(refusal.status, {}, refusal.body))
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet: `store.requests` and `store.history` say what came."""

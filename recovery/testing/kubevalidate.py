@@ -21,6 +21,7 @@ _QUALIFIED = re.compile(rf"({_SUBDOMAIN}/)?{_WORD}")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MAX_ANNOTATIONS = 256 * 1024
+_POD_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
 # The specs an agent of ours writes; another field in them is a mistake, which a real server prunes with a
 # warning.
 _SPECS = {
@@ -60,6 +61,8 @@ def causes(resource: Resource, obj: Json, old: Json | None) -> list[Cause]:
     spec = obj.get("spec") or {}
     if resource.kind == "Node":
         found += _node(spec, (old or {}).get("spec") or {})
+    if resource.kind == "Pod" and old is not None:
+        found += _pod(spec, old.get("spec") or {})
     if resource.kind == "Event":
         found += _event(obj)
     if resource.kind == "Lease":
@@ -138,10 +141,23 @@ def _node(spec: Json, old: Json) -> Iterator[Cause]:
         yield Cause("FieldValueForbidden", words, "spec.providerID")
 
 
+def _pod(spec: Json, old: Json) -> Iterator[Cause]:
+    def fixed(spec: Json) -> Json:
+        kept = {key: value for key, value in spec.items() if key not in _POD_MAY_CHANGE}
+        containers = [{**each, "image": ""} for each in spec.get("containers") or []]
+        return {**kept, "containers": containers}
+
+    if fixed(spec) != fixed(old):
+        may = ", ".join(f"`spec.{name}`" for name in ("containers[*].image", *_POD_MAY_CHANGE))
+        yield Cause(
+            "FieldValueForbidden", f"Forbidden: pod updates may not change fields other than {may}", "spec"
+        )
+
+
 def _event(obj: Json) -> Iterator[Cause]:
     about = (obj.get("involvedObject") or {}).get("namespace") or ""
     held = obj["metadata"].get("namespace")
-    if about != held and not (about == "" and held in ("default", "kube-system")):
+    if about != held and not (about == "" and held == "default"):
         yield _invalid("involvedObject.namespace", about, "does not match event.namespace")
 
 

@@ -16,10 +16,12 @@ from recovery.testing.kubepaths import Target, flag, number
 from recovery.testing.kuberesources import Resource, from_crd
 from recovery.testing.kubeshelf import CRDS, NAMESPACES, PDBS, PODS, Origin, Shelf, released
 from recovery.testing.kubestatus import (
+    Cause,
     Json,
     already_exists,
     bad_request,
     conflict,
+    invalid,
     method_not_allowed,
     not_found,
     success,
@@ -74,7 +76,8 @@ class Verbs:
     def answer(self, call: Call) -> Answer:
         """Status code, body (not to be changed: it may be the stored object) and further header fields."""
         if call.query.get("dryRun", "All") != "All":
-            raise bad_request('Invalid value: dryRun: supported values: "All"')
+            words = 'Unsupported value: supported values: "All"'
+            raise invalid("Options.meta.k8s.io", "", [Cause("FieldValueNotSupported", words, "dryRun")])
         target = call.target
         if target.subresource == "eviction":
             return self._evict(call)
@@ -157,7 +160,7 @@ class Verbs:
         if left is not None:
             return 200, left, {}
         if target.resource.key == PODS:
-            return 200, current, {}
+            return 200, self._marked(current, 0), {}
         meta, resource = current["metadata"], target.resource
         details = {"name": meta["name"], "group": resource.group, "kind": resource.plural, "uid": meta["uid"]}
         return 200, success(details={key: value for key, value in details.items() if value}), {}
@@ -181,12 +184,17 @@ class Verbs:
         if not going and not grace and not meta.get("finalizers"):
             self._shelf.drop(resource, obj, origin)
             return None
+        left = self._shelf.put(resource, obj, self._marked(obj, grace), origin)
+        return None if released(left) else left
+
+    def _marked(self, obj: Json, grace: int) -> Json:
+        """The object as it is while it goes; `grace` in seconds from now."""
+        meta = obj["metadata"]
         deadline = kubewrite.timestamp(self._shelf.now() + timedelta(seconds=grace))
         marked = {**meta, "deletionTimestamp": deadline, "deletionGracePeriodSeconds": grace}
-        if "generation" in meta and not going:
+        if "generation" in meta and "deletionTimestamp" not in meta:
             marked["generation"] = meta["generation"] + 1
-        left = self._shelf.put(resource, obj, {**obj, "metadata": marked}, origin)
-        return None if released(left) else left
+        return {**obj, "metadata": marked}
 
     def _evict(self, call: Call) -> Answer:
         """policy/v1 Eviction. The budget is charged before the preconditions are read, as in a real

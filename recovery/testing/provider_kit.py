@@ -16,6 +16,7 @@ and two class attributes::
         def node(self, world) -> NodeView: ...  # a node in good standing, with a machine behind it
 
 The provider is to be the real one over the real SDK; only the server at the far end is a local one.
+Give the provider short timeouts; one test waits for them and bears the marker ``slow``.
 """
 
 from __future__ import annotations
@@ -180,6 +181,7 @@ class ActionKit(ProviderKit):
         assert isinstance(provider.poll(machine, ready.reference), Running | Done)
         assert world.mutating_calls() == 1
 
+    @pytest.mark.slow
     def test_an_answer_that_comes_too_late_is_ambiguous_and_nothing_is_called_twice(
         self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: World
     ) -> None:

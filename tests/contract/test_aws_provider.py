@@ -17,7 +17,19 @@ from providers.aws.asg import AwsProvider
 from providers.aws.session import AwsSession, Limits
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
-from recovery.model import ClusterDelete, Done, Failed, Gone, Machine, NodeView, NotApplied, Running, Step
+from recovery.model import (
+    ClusterDelete,
+    Done,
+    Failed,
+    Gone,
+    Machine,
+    NodeView,
+    NotApplied,
+    Poll,
+    Reference,
+    Running,
+    Step,
+)
 from recovery.testing.aws import LocalAws, environment, shared_aws
 from recovery.testing.provider_kit import ActionKit
 from recovery.testing.proxy import CountingProxy
@@ -39,9 +51,12 @@ class AwsWorld:
 
     def __init__(self, aws: LocalAws, proxy: CountingProxy) -> None:
         self.aws, self.proxy = aws, proxy
+        self.reference: Reference | None = None
         self.group = aws.create_group(2)
-        self.instance, self.sibling = aws.instances(self.group)
-        self.node = NodeView("worker-1", "node-uid", "1", aws.provider_id(self.instance))
+        zones = {str(m["InstanceId"]): m["AvailabilityZone"] for m in aws.members(self.group)}
+        self.instance, self.sibling = sorted(zones)
+        provider_id = f"aws:///{zones[self.instance]}/{self.instance}"
+        self.node = NodeView("worker-1", "node-uid", "1", provider_id)
 
     def provider(self) -> AwsProvider:
         """One that shares its clients with the other tests'."""
@@ -155,7 +170,7 @@ def test_an_instance_outside_any_group_is_refused(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     world.aws.detach(world.instance, world.group)
-    with pytest.raises(Refused, match="is in no Auto Scaling group"):
+    with pytest.raises(Refused, match="is in no Auto Scaling group of us-west-2"):
         provider.preflight(machine, Step.REPLACE)
     assert provider.preflight(machine, Step.REBOOT).notes == ()
 
@@ -180,6 +195,17 @@ def test_an_instance_already_marked_is_adopted_and_not_marked_twice(
     assert provider.preflight(machine, Step.REPLACE).adopt == (
         f"{machine} is already marked unhealthy in group {world.group}"
     )
+
+
+def test_a_marked_instance_that_its_group_would_keep_is_a_persons_business(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    provider.start(machine, Step.REPLACE, "t", provider.preflight(machine, Step.REPLACE).reference)
+    world.aws.client("autoscaling").suspend_processes(
+        AutoScalingGroupName=world.group, ScalingProcesses=["ReplaceUnhealthy"]
+    )
+    with pytest.raises(Refused, match="has ReplaceUnhealthy suspended"):
+        provider.preflight(machine, Step.REPLACE)
 
 
 @pytest.mark.parametrize("state", ["Standby", "EnteringStandby", "Detaching", "Detached", "Warmed:Stopped"])
@@ -501,6 +527,23 @@ def test_missing_credentials_are_not_the_nodes_fault(
     assert world.mutating_calls() == 0
 
 
+def test_credentials_that_take_too_long_are_not_used_for_a_late_call(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    class SlowClock(StillClock):
+        seconds = 0.0
+
+        def boottime(self) -> float:
+            self.seconds += 3.5
+            return self.seconds
+
+    slow = AwsProvider(AwsSession(SlowClock(), QUICK), SlowClock(), os.environ)
+    with pytest.raises(Retry, match="getting credentials took more than 3 s"):
+        slow.start(machine, Step.REPLACE, "t", provider.preflight(machine, Step.REPLACE).reference)
+    assert world.mutating_calls() == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["lost", "denied"])
 def test_trouble_with_sts_submitted_nothing(
     world: AwsWorld,
@@ -548,15 +591,16 @@ def test_an_instance_ec2_does_not_know_cannot_be_rebooted(
 
 @pytest.fixture
 def begun(world: AwsWorld, provider: AwsProvider, machine: Machine) -> AwsWorld:
-    """The instance is marked unhealthy, ``reference`` is how it is found."""
-    world.reference = provider.preflight(machine, Step.REPLACE).reference  # type: ignore[attr-defined]
-    provider.start(machine, Step.REPLACE, "t", world.reference)  # type: ignore[attr-defined]
+    """The instance is marked unhealthy; ``world.reference`` is how it is found again."""
+    world.reference = provider.preflight(machine, Step.REPLACE).reference
+    provider.start(machine, Step.REPLACE, "t", world.reference)
     return world
 
 
-def _poll(world: AwsWorld) -> object:
+def _poll(world: AwsWorld) -> Poll:
     provider = world.provider()
-    return provider.poll(provider.identify(world.node), world.reference)  # type: ignore[attr-defined]
+    assert world.reference is not None
+    return provider.poll(provider.identify(world.node), world.reference)
 
 
 def test_a_marked_instance_is_under_way(begun: AwsWorld) -> None:
@@ -578,6 +622,28 @@ def test_what_keeps_the_group_from_acting_is_said(begun: AwsWorld) -> None:
     assert isinstance(outcome, Running)
     assert "but group" in outcome.sentence
     assert "has ReplaceUnhealthy suspended" in outcome.sentence
+
+
+def test_a_group_that_launches_first_and_cannot_says_so_while_the_old_one_stands(begun: AwsWorld) -> None:
+    least = "<MinHealthyPercentage>100</MinHealthyPercentage>"
+    policy = f"<InstanceMaintenancePolicy>{least}</InstanceMaintenancePolicy>"
+    begun.proxy.edit(GROUPS, "<DesiredCapacity>", policy + "<DesiredCapacity>")
+    failed = _activity("Launching a new EC2 instance", "Failed", "no capacity", "12:05:00")
+    begun.proxy.answer(HISTORY, _history_xml(failed))
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert outcome.sentence.endswith(f"but group {begun.group} has not launched a replacement: no capacity")
+
+
+def test_a_reference_of_another_action_is_refused(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    with pytest.raises(Refused, match="the provider aws cannot redeploy; it can reboot, replace"):
+        provider.poll(machine, replace(reference, action="redeploy"))
+    with pytest.raises(Refused, match="is not one of reboot"):
+        provider.start(machine, Step.REBOOT, "t", reference)
+    assert world.mutating_calls() == 0
 
 
 def test_a_retained_instance_is_not_gone(begun: AwsWorld) -> None:

@@ -1,4 +1,5 @@
-"""The cluster kit on the in-memory API, directly and through the Kubernetes client; and proof that the kit can fail."""
+"""The cluster kit on the in-memory API, directly and through the Kubernetes client; and proof that the kit
+can fail."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ Query = Mapping[str, str]
 
 
 class Direct:
-    """The store as the kit asks for it: a watch gives what there is and ends. Broken APIs below change one thing."""
+    """The store as the kit asks for it: a watch gives what there is and ends. Broken APIs below change one
+    thing."""
 
     def __init__(self) -> None:
         self.store = KubernetesStore()
@@ -45,7 +47,8 @@ class Direct:
 
 
 class OverHttp:
-    """The store behind its HTTP front, reached with the configuration and connection pool of the Python client."""
+    """The store behind its HTTP front, reached with the configuration and connection pool of the Python
+    client."""
 
     def __init__(self, client: ApiClient) -> None:
         self.pool = client.rest_client.pool_manager
@@ -267,7 +270,8 @@ def test_the_kit_passes_without_pytest_too() -> None:
 
 
 def _without(value: Any, *names: str) -> Any:
-    """A copy of JSON data without these keys, at every depth (a property of a schema may bear such a name)."""
+    """A copy of JSON data without these keys, at every depth (a property of a schema may bear such a
+    name)."""
     if isinstance(value, dict):
         return {key: _without(item, *names) for key, item in value.items() if key not in names}
     return [_without(item, *names) for item in value] if isinstance(value, list) else value

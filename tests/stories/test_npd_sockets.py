@@ -6,6 +6,7 @@ import gzip
 import socket
 import threading
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -166,11 +167,31 @@ def test_a_connection_that_the_server_closed_between_polls_is_opened_anew(
     assert server.accepted == 4
 
 
+def test_a_connection_that_the_server_closes_on_the_next_request_is_opened_anew(
+    server: Server, reader: PageReader
+) -> None:
+    server.serve(
+        server.answer(whole(), lambda sock, _: server.requests.append(request(sock))), keeping(server)
+    )
+    assert [reader.read(), reader.read()] == [PAGE, PAGE]
+    assert (server.accepted, len(server.requests)) == (2, 3)
+
+
 def test_an_answer_nobody_asked_for_is_not_taken_for_the_next_page(
     server: Server, reader: PageReader
 ) -> None:
-    server.serve(server.answer(whole(b"old\n") + whole(b"stale\n"), silence), keeping(server))
+    was_read, sent = threading.Event(), threading.Event()
+
+    def unasked(sock: socket.socket, stop: threading.Event) -> None:
+        was_read.wait(5)
+        sock.sendall(whole(b"stale\n"))
+        sent.set()
+        silence(sock, stop)
+
+    server.serve(server.answer(whole(b"old\n"), unasked), keeping(server))
     assert reader.read() == b"old\n"
+    was_read.set()
+    assert sent.wait(5)
     assert reader.read() == PAGE
 
 
@@ -309,7 +330,12 @@ def test_a_compression_bomb_is_refused_without_being_unpacked(
     bomb = packer.compress(b"\0" * 20_000_000) + packer.flush()
     assert len(bomb) < 100_000
     server.answers(whole(bomb, more=b"Content-Encoding: " + encoding + b"\r\n"))
-    assert refusal(reader) == "the page is larger than 100000 bytes"
+    tracemalloc.start()
+    try:
+        assert refusal(reader) == "the page is larger than 100000 bytes"
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # ---------------------------------------------------------------- cut and broken

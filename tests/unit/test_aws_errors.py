@@ -28,17 +28,17 @@ CLASSES = sorted(
 )
 
 
-class _Anything(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "x"
-
-
-def _made(cls: type[Exception]) -> Exception:
+def _made(cls: Any) -> Exception:
     """An instance, whatever its constructor wants."""
     if issubclass(cls, botocore.exceptions.ClientError):
-        return cls({"Error": {"Code": "C", "Message": "m"}}, CALL)
-    error = cls.__new__(cls, "made by a test")
+        return _client_error(cls)
+    error: Exception = cls.__new__(cls, "made by a test")
     error.args = ("made by a test",)
+    return error
+
+
+def _client_error(cls: Any) -> Exception:
+    error: Exception = cls({"Error": {"Code": "C", "Message": "m"}}, CALL)
     return error
 
 
@@ -47,7 +47,8 @@ def answered(code: str, message: str = "m", status: int = 400, operation: str = 
         "Error": {"Code": code, "Message": message},
         "ResponseMetadata": {"HTTPStatusCode": status},
     }
-    return botocore.exceptions.ClientError(response, operation)
+    error: Exception = botocore.exceptions.ClientError(response, operation)
+    return error
 
 
 def told(error: Exception, mutating: bool = True) -> NodeRecoveryError:
@@ -97,7 +98,7 @@ def test_an_answer_that_cannot_be_parsed_is_lost() -> None:
     ("text", "fate"),
     [
         (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer",
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unknown issuer",
             Fate.UNSENT,
         ),
         ("[SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] sslv3 alert handshake failure", Fate.UNSENT),

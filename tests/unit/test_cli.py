@@ -186,7 +186,12 @@ def test_a_bug_is_not_hidden(pretend: Callable[..., None]) -> None:
 @pytest.mark.parametrize("code", [0, 1])
 def test_the_agents_exit_code_is_the_commands(code: int, pretend: Callable[..., None]) -> None:
     seen: list[object] = []
-    pretend("recovery.run", "run", lambda environ: seen.append(environ) or code)
+
+    def run(environ: object) -> int:
+        seen.append(environ)
+        return code
+
+    pretend("recovery.run", "run", run)
     with pytest.raises(SystemExit) as ended:
         main(["run"])
     assert ended.value.code == code
@@ -195,7 +200,12 @@ def test_the_agents_exit_code_is_the_commands(code: int, pretend: Callable[..., 
 
 def test_the_demo_is_given_its_options(pretend: Callable[..., None]) -> None:
     seen: list[object] = []
-    pretend("recovery.demo", "demo", lambda **options: seen.append(options) or 0)
+
+    def demo(**options: object) -> int:
+        seen.append(options)
+        return 0
+
+    pretend("recovery.demo", "demo", demo)
     with pytest.raises(SystemExit):
         main(["demo", "--fast", "--cloud", "azure"])
     assert seen == [{"fast": True, "keep": False, "cloud": "azure"}]

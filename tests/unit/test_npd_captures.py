@@ -1,4 +1,4 @@
-"""Every captured page of every story in order, over real sockets: with one agent, and with a restarting one."""
+"""Every captured page of every story in order, over real sockets: with one agent and a restarting one."""
 
 from __future__ import annotations
 

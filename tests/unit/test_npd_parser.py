@@ -121,6 +121,7 @@ def test_two_values_for_one_gauge_make_its_type_unknown(second: str) -> None:
 def test_two_values_for_one_counter_make_the_types_with_its_reason_unknown() -> None:
     page = gauge('problem_counter_total{reason="A"} 3')
     assert page.unknown == {"T": "the page gives the counter of A two different values"}
+    assert page.counters == {}
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,13 @@ def test_a_masked_fault_is_seen_on_the_first_page_too() -> None:
     assert {pair: p.masked for pair, p in levels(reading).items()} == {HBM: True, HANG: False}
 
 
+def test_a_masked_fault_stays_masked_while_its_type_cannot_be_read() -> None:
+    story = Story()
+    before = levels(story.see(neuron(HANG, HBM=1, HANG=1)))
+    broken = page({HBM: 0, DMA: 0}, {"HBM": 1, "DMA": 0}, {"NeuronHealth": "broken"})
+    assert levels(story.see(broken)) == before
+
+
 def test_flip_flop_of_two_reasons_resets_neither_beginning() -> None:
     story = Story()
     story.see(neuron(), neuron(HBM, HBM=1))
@@ -293,6 +300,16 @@ def test_a_plugins_zero_counts_only_where_its_healthy_reason_is_listed() -> None
     assert BAD in levels(reading)
     assert not levels(reading)[BAD].latched
     assert reading.cleared == frozenset()
+
+
+def test_zeros_of_a_type_with_an_unreadable_gauge_do_not_count() -> None:
+    story = Story()
+    story.see(gpu(1, 1))
+    half = page(
+        {BAD: 0, GOOD: 0}, {"GpuCountBad": 1}, {"GpuCount": "the gauge of GpuCountGood is not a number"}
+    )
+    assert story.see(*[half] * 5).cleared == frozenset()
+    assert BAD in story.see(*[gpu(0, 1)] * 3).cleared
 
 
 def test_a_plugin_that_was_never_healthy_is_latched_until_its_healthy_reason_shows() -> None:

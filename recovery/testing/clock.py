@@ -1,0 +1,33 @@
+"""A clock that tests move by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+
+class FakeClock:
+    """Stands still until told otherwise. ``step`` moves only the wall clock, as a bad NTP server would."""
+
+    def __init__(self, start: datetime = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)) -> None:
+        self._start = start
+        self._elapsed = 0.0
+        self._stepped = timedelta(0)
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed) + self._stepped
+
+    def true_time(self) -> datetime:
+        """What a clock that nobody steps says: the API server's."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def boottime(self) -> float:
+        return self._elapsed
+
+    def advance(self, seconds: float) -> None:
+        self._elapsed += seconds
+
+    def step(self, by: timedelta) -> None:
+        self._stepped += by

@@ -1,0 +1,54 @@
+"""The catalogue's files have no field that nobody reads, and they are shipped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recovery import marked_yaml
+
+ROOT = Path(__file__).parents[2]
+FILES = ("claims.yaml", "default-policy.yaml", "faults.yaml")
+
+
+def data(name: str) -> Any:
+    return yaml.safe_load(resources.files("recovery.catalog").joinpath(name).read_bytes())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_key_is_given_twice(name: str) -> None:
+    content = resources.files("recovery.catalog").joinpath(name).read_bytes()
+    assert marked_yaml.read(content).mistakes == []
+
+
+def test_every_fault_has_the_fields_that_are_read_and_no_other() -> None:
+    for row in data("faults.yaml"):
+        assert set(row) - {"remedy"} == {"type", "reason", "thisNode", "why", "source"}
+        assert isinstance(row["thisNode"], bool)
+        assert all(set(step) <= {"do", "within", "then"} for step in row.get("remedy", ()))
+
+
+def test_every_claim_has_the_fields_that_are_read_and_no_other() -> None:
+    systems = data("claims.yaml")
+    assert len({system["system"] for system in systems}) == len(systems)
+    for system in systems:
+        assert set(system) == {"system", "marks"}
+        for mark in system["marks"]:
+            assert set(mark) - {"values"} == {"kind", "key", "why", "source"}
+            assert all(isinstance(value, str) for value in mark.get("values", ()))
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_catalogue(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)  # noqa: S603
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {f"recovery/catalog/{name}" for name in FILES} <= set(archive.namelist())

@@ -1,0 +1,365 @@
+"""The manifests under deploy/: what an API server would refuse, and what it would silently drop.
+
+A server prunes every field that a schema does not name, so a field that the codec writes and the CRD lacks
+is a memory that is lost without an error. That is why the codec's fullest objects are laid beside the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from recovery import gate as gates
+from recovery import record as records
+from recovery.model import (
+    GROUP,
+    VERSION,
+    Census,
+    Claim,
+    Fault,
+    Gate,
+    GroupStart,
+    Intent,
+    IntentState,
+    Kind,
+    Line,
+    Machine,
+    Marks,
+    Outcome,
+    Phase,
+    Record,
+    Reference,
+    Rung,
+    Slot,
+    Start,
+    Step,
+    Then,
+)
+from recovery.testing.kubeschema import settle, violations
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+FILES = sorted(p for p in DEPLOY.rglob("*.yaml") if p.name != "kustomization.yaml")
+KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
+AT = datetime(2026, 11, 21, 10, 15, 0, 250_000, tzinfo=UTC)
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [d for d in yaml.safe_load_all(path.read_text()) if d]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(DEPLOY))
+
+
+def crd(plural: str) -> dict[str, Any]:
+    (found,) = documents(DEPLOY / "crds" / f"{plural}.yaml")
+    return found
+
+
+def schema_of(plural: str) -> dict[str, Any]:
+    schema: dict[str, Any] = crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+CRDS = ("noderecoveries", "recoverygates")
+
+
+# ---------------------------------------------------------------- every manifest
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_a_manifest_is_valid_for_the_newest_kubernetes_we_have_schemas_of(path: Path) -> None:
+    for document in documents(path):
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=relative)
+def test_a_kustomization_lists_each_of_its_files_once_and_nothing_else(path: Path) -> None:
+    (kustomization,) = documents(path)
+    listed = kustomization.get("resources", [])
+    missing = [name for name in listed if not (path.parent / name).exists()]
+    assert missing == []
+    assert len(listed) == len(set(listed))
+    named = path.read_text()
+    left_out = [p.name for p in path.parent.glob("*.yaml") if p != path and p.name not in named]
+    assert left_out == [], "`kubectl apply -k` would leave these out"
+
+
+def test_there_are_manifests_to_look_at() -> None:
+    assert {"crds/kustomization.yaml", "rbac/kustomization.yaml"} <= {relative(p) for p in KUSTOMIZATIONS}
+    assert len(FILES) >= 8
+
+
+# ---------------------------------------------------------------- CRDs
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_a_crd_is_named_as_the_design_promises(plural: str) -> None:
+    found = crd(plural)
+    spec, names = found["spec"], found["spec"]["names"]
+    kind, short = {"noderecoveries": ("NodeRecovery", "nr"), "recoverygates": ("RecoveryGate", "rg")}[plural]
+    assert found["metadata"]["name"] == f"{plural}.{GROUP}"
+    assert (spec["group"], spec["scope"]) == (GROUP, "Cluster")
+    assert (names["kind"], names["plural"], names["shortNames"]) == (kind, plural, [short])
+    assert [v["name"] for v in spec["versions"]] == [VERSION]
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_one_put_writes_the_whole_object_so_there_is_no_status_subresource(plural: str) -> None:
+    assert "subresources" not in crd(plural)["spec"]["versions"][0]
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema in ``schema``, itself included, with its path."""
+    yield path or ".", schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from nodes(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from nodes(schema["additionalProperties"], f"{path}{{}}")
+
+
+WORDS = {
+    *("type", "description", "required", "properties", "additionalProperties", "items", "enum", "nullable"),
+    *("minimum", "maxLength", "maxItems", "maxProperties"),
+    *("x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations"),
+}
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_a_crds_schema_is_structural(plural: str) -> None:
+    wrong = []
+    for path, schema in nodes(schema_of(plural)):
+        kind = schema.get("type")
+        if kind not in ("object", "array", "string", "integer", "number", "boolean"):
+            wrong.append(f"{path}: has no type")
+        if unknown := schema.keys() - WORDS:
+            wrong.append(f"{path}: says {sorted(unknown)}, which this test has not weighed")
+        if "properties" in schema and "additionalProperties" in schema:
+            wrong.append(f"{path}: properties and additionalProperties exclude each other")
+        if ("properties" in schema or "additionalProperties" in schema) and kind != "object":
+            wrong.append(f"{path}: has properties and is no object")
+        if (kind == "array") != ("items" in schema):
+            wrong.append(f"{path}: an array, and only an array, has items")
+        if schema.get("x-kubernetes-preserve-unknown-fields") not in (None, True):
+            wrong.append(f"{path}: x-kubernetes-preserve-unknown-fields can only be true")
+        if "x-kubernetes-preserve-unknown-fields" in schema and kind != "object":
+            wrong.append(f"{path}: only an object preserves unknown fields")
+        if absent := set(schema.get("required", ())) - schema.get("properties", {}).keys():
+            wrong.append(f"{path}: requires {sorted(absent)}, which it would prune")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_everything_in_a_crd_has_a_bound(plural: str) -> None:
+    bounds = {"string": ("maxLength", "enum"), "array": ("maxItems",)}
+    unbounded = [
+        path
+        for path, schema in nodes(schema_of(plural))
+        if path not in (".apiVersion", ".kind")
+        and (
+            (schema["type"] in bounds and not any(word in schema for word in bounds[schema["type"]]))
+            or ("additionalProperties" in schema and "maxProperties" not in schema)
+        )
+    ]
+    assert unbounded == []
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_only_a_providers_own_data_escapes_pruning(plural: str) -> None:
+    free = [p for p, s in nodes(schema_of(plural)) if s.get("x-kubernetes-preserve-unknown-fields")]
+    assert free == ([".status.intent.reference.data"] if plural == "noderecoveries" else [])
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_every_field_of_a_crd_is_explained(plural: str) -> None:
+    """`kubectl explain` is the documentation that is at hand at 3 a.m."""
+    silent = [
+        path
+        for path, schema in nodes(schema_of(plural))
+        if "description" not in schema
+        and not path.endswith(("[]", "{}"))
+        and path not in (".apiVersion", ".kind", ".metadata")
+    ]
+    assert silent == []
+
+
+def test_enums_of_the_crd_are_those_of_the_vocabulary() -> None:
+    status = schema_of("noderecoveries")["properties"]["status"]["properties"]
+    rung = status["ladder"]["items"]["properties"]
+    assert status["phase"]["enum"] == [p.value for p in Phase]
+    assert status["intent"]["properties"]["state"]["enum"] == [s.value for s in IntentState]
+    assert rung["do"]["enum"] == [s.value for s in Step]
+    assert rung["then"]["enum"] == [t.value for t in Then]
+    for faults in ("faults", "acknowledged"):
+        assert status[faults]["items"]["properties"]["kind"]["enum"] == [k.value for k in Kind]
+
+
+def test_a_record_with_as_much_history_as_the_codec_keeps_is_accepted() -> None:
+    status = schema_of("noderecoveries")["properties"]["status"]["properties"]
+    assert status["history"]["maxItems"] == records.HISTORY
+    assert status["starts"]["maxItems"] >= records.STARTS
+    assert status["acknowledged"]["maxItems"] >= records.ACKNOWLEDGED
+    gate = schema_of("recoverygates")["properties"]["status"]["properties"]
+    assert gate["starts"]["maxItems"] >= gates.STARTS
+    assert gate["replacementsClaimed"]["maxItems"] >= gates.CLAIMS
+
+
+# ---------------------------------------------------------------- what the codec writes
+
+
+def fault(counter: float | None) -> Fault:
+    return Fault(
+        source="npd",
+        type="NeuronHealth",
+        reason="NeuronHasError_DMA_ERROR",
+        message="NEURON_HW_ERR=DMA_ERROR",
+        since=AT,
+        machine="i-0abc",
+        boot_id="b-1",
+        counter=counter,
+        latched=True,
+    )
+
+
+FULL_RECORD = Record(
+    node="ip-10-0-1-5.ec2.internal",
+    phase=Phase.RECOVERING,
+    machine=Machine("aws", "i-0abc", "aws:///us-east-1a/i-0abc", "trn-group", {"region": "us-east-1"}),
+    node_uid="u-1",
+    boot_id="b-1",
+    faults=(fault(3.0), fault(None)),
+    phase_since=AT,
+    rule="neuron-hardware",
+    ladder=(Rung(Step.DRAIN, timedelta(minutes=10), Then.FORCE), Rung(Step.REPLACE, timedelta(minutes=30))),
+    probation=timedelta(minutes=2),
+    after=timedelta(seconds=0.5),
+    rung=1,
+    rung_since=AT,
+    attempt=1,
+    intent=Intent(
+        action="replace",
+        attempt=1,
+        token="t-1",  # noqa: S106
+        at=AT,
+        machine="i-0abc",
+        boot_id="b-1",
+        reference=Reference("aws", "replace", {"group": "trn-group", "before": ["i-0abc"], "wanted": 2}),
+    ),
+    replacement="ip-10-0-1-6.ec2.internal",
+    replacement_machine="i-0def",
+    marks=Marks(cordoned=True, tainted=True),
+    sentence="replacing i-0abc: NeuronHasError_DMA_ERROR",
+    history=(Outcome(AT, 1, "started", "drained in 12 s"),),
+    starts=(Start(AT, "i-0abc", "NeuronHasError_DMA_ERROR", "trn-group"),),
+    acknowledged=(fault(2.0),),
+    scopes=("fleet", "topology.kubernetes.io/zone=us-east-1a"),
+)
+
+FULL_GATE = Gate(
+    uid="g-1",
+    resource_version="",
+    stamp="g-1",
+    open=(Line("a", "u-1", AT),),
+    slots=(Slot("a", "u-1", 1, ("fleet",), AT),),
+    last_start=AT,
+    starts=(GroupStart(AT, "a", "trn-group", "i-0abc", "NeuronHasError_DMA_ERROR"),),
+    census=Census(AT, 10, ("a",), {"node.kubernetes.io/instance-type=trn1.32xlarge": (1, 4)}),
+    claimed=(Claim("i-0def", "i-0abc"),),
+)
+
+PAUSE = {"pause": {"owner": "ops", "reason": "a long training run ends tonight", "until": "whenever it ends"}}
+
+
+@pytest.mark.parametrize(
+    ("plural", "written"),
+    [
+        pytest.param("noderecoveries", records.encode(FULL_RECORD), id="a full record"),
+        pytest.param(
+            "noderecoveries",
+            records.encode(Record("n", Phase.SUSPECT, Machine("aws", "i-1"), "", "", (), AT)),
+            id="the smallest record",
+        ),
+        pytest.param("recoverygates", gates.encode(FULL_GATE, PAUSE), id="a full, paused gate"),
+        pytest.param("recoverygates", gates.encode(Gate("", "", ""), {}), id="a new gate"),
+    ],
+)
+def test_a_server_keeps_every_field_that_the_codec_writes(plural: str, written: dict[str, Any]) -> None:
+    schema = schema_of(plural)
+    kept, pruned = settle(schema, written)
+    assert violations(schema, kept) == []
+    assert pruned == []
+
+
+def test_what_the_codec_wrote_last_is_what_a_server_gives_back() -> None:
+    kept, _ = settle(schema_of("noderecoveries"), records.encode(FULL_RECORD))
+    assert records.decode(kept) == FULL_RECORD
+
+
+def missing(schema: dict[str, Any], written: Any, path: str = "") -> Iterator[str]:
+    """Fields that the schema names and ``written`` does not hold anywhere."""
+    samples = written if isinstance(written, list) else [written]
+    for name, child in schema.get("properties", {}).items():
+        values = [s[name] for s in samples if isinstance(s, dict) and name in s]
+        if not values:
+            yield f"{path}.{name}"
+        below = [v for value in values for v in (value if isinstance(value, list) else [value])]
+        inner = child.get("items", child)
+        if isinstance(inner.get("additionalProperties"), dict):
+            inner, below = (
+                inner["additionalProperties"],
+                [v for b in below if isinstance(b, dict) for v in b.values()],
+            )
+        yield from missing(inner, below, f"{path}.{name}")
+
+
+def test_the_schema_names_no_field_that_the_codec_never_writes() -> None:
+    record = schema_of("noderecoveries")["properties"]["status"]
+    gate = schema_of("recoverygates")["properties"]["status"]
+    assert list(missing(record, records.encode(FULL_RECORD)["status"])) == []
+    assert list(missing(gate, gates.encode(FULL_GATE, PAUSE)["status"])) == []
+
+
+@pytest.mark.parametrize("until", ["", "tomorrow", "2026-11-21T10:15:00Z", "２１日", " "])
+def test_a_pause_is_accepted_whatever_its_end_says(until: str) -> None:
+    """An unreadable end is a pause without end (ruling B14): it may not be lost on the way."""
+    schema = schema_of("recoverygates")
+    kept, pruned = settle(schema, gates.encode(FULL_GATE, {"pause": {"until": until}}))
+    assert (violations(schema, kept), pruned) == ([], [])
+    pause = gates.read_pause(kept["spec"])
+    assert pause is not None
+    assert pause.until is None or until.startswith("2026")
+
+
+# ---------------------------------------------------------------- RBAC
+
+
+def rbac() -> list[dict[str, Any]]:
+    return [d for path in FILES if path.parent.name == "rbac" for d in documents(path)]
+
+
+def test_no_role_grants_everything_of_anything() -> None:
+    rules = [rule for d in rbac() for rule in d.get("rules", ())]
+    assert rules
+    for rule in rules:
+        for words in (rule["apiGroups"], rule["resources"], rule["verbs"]):
+            assert "*" not in words, rule
+
+
+def test_a_binding_binds_a_role_and_an_account_that_ship_with_it() -> None:
+    shipped = {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in rbac()}
+    bindings = [d for d in rbac() if d["kind"].endswith("Binding")]
+    assert len(bindings) == 2
+    for binding in bindings:
+        namespace = binding["metadata"].get("namespace")
+        assert (binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]) in shipped
+        for subject in binding["subjects"]:
+            assert (subject["kind"], subject["namespace"], subject["name"]) in shipped
+            assert ("Namespace", None, subject["namespace"]) in shipped
