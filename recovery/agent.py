@@ -16,6 +16,7 @@ from typing import Protocol
 from recovery.assess import UNKNOWN_TOO_LONG, diagnose
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.executor import Executor
+from recovery.gate import places
 from recovery.metrics import Metrics
 from recovery.model import Kind, Reading, Record
 from recovery.observe import Observer, World
@@ -167,7 +168,7 @@ class Agent:
             memory.turn_since = None
         if d.key == "brake":
             self._executor.share_census(s)
-        if s.on and s.record is not None and s.record.phase.open and s.lease.mine:
+        if s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
             self._w.leases.hold(self.node, Role.OWNER)
         return d
 
@@ -197,7 +198,7 @@ class Agent:
                 event = "WouldRecover"
         if not self._due_to_tell(f"{event} {d.key}", repeat=d.key in REPEATED):
             return
-        if event == "WouldRecover":
+        if event == "WouldRecover" and d.key.startswith("would "):
             self._count_would(s)
         warning = d.verb is Verb.HOLD
         self._publisher.event(Notice(self.node, self._node_uid, event, d.reason, warning, s.now))
@@ -239,7 +240,7 @@ class Agent:
         record = s.record
         m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "")
         m.one_of(m.held, d.key if d.verb is Verb.HOLD else "")
-        m.open_handovers.set(1 if d.key == "handedOver" else 0)
+        m.hand_overs("agent", 1 if d.key == "handedOver" else 0)
         m.abandoned.set(1 if d.key == "abandoned" else 0)
 
     def _say(self, d: Decision) -> None:
@@ -253,9 +254,7 @@ class Agent:
 def _on_gate(s: Situation) -> bool:
     if s.gate is None or s.record is None:
         return False
-    return any(x.record_uid == s.record.uid for x in s.gate.open) or any(
-        x.record_uid == s.record.uid for x in s.gate.slots
-    )
+    return any(node == s.node_name for node, _ in places(s.gate))
 
 
 def _keys(readings: tuple[Reading, ...]) -> object:

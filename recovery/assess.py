@@ -87,26 +87,29 @@ def silent_sources(s: Situation) -> Iterable[Fault]:
 def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
     """All faults there are now, best rule first, without those that are settled already."""
     faults: dict[tuple[str, str, str], Fault] = {}
+    edges: dict[tuple[str, str, str], Problem] = {}
     if s.record is not None and s.record.phase.open:
         faults |= {f.key: f for f in s.record.faults}
     for reading in s.readings:
         for p in reading.problems:
             if p.kind is Kind.LEVEL:
                 faults.setdefault((p.source, p.type, p.reason), fault_of(p, s))
-            else:
-                _add_edge(faults, p, s)
+            elif _too_often(p, s):
+                edges[p.source, p.type, p.reason] = p
+                faults.setdefault((p.source, p.type, p.reason), fault_of(p, s))
     for fault in silent_sources(s):
         faults.setdefault(fault.key, fault)
-    found = [_diagnosis(f, s) for f in faults.values() if not _settled(f, s)]
+    found = [_diagnosis(f, s, edges.get(f.key)) for f in faults.values() if not _settled(f, s)]
     return tuple(sorted(found, key=lambda d: (not d.treat, d.rank, d.fault.since)))
 
 
-def _add_edge(faults: dict[tuple[str, str, str], Fault], p: Problem, s: Situation) -> None:
+def _too_often(p: Problem, s: Situation) -> bool:
     """An edge is a fault only where a rule says how often is too often (ruling C25)."""
     fault = fault_of(p, s)
-    for rule in s.policy.rules:
-        if rule.match.times and matches(rule, fault, s.node) and enough(p, rule.match.times, s.now):
-            faults.setdefault(fault.key, fault)
+    return any(
+        rule.match.times is not None and matches(rule, fault, s.node) and enough(p, rule.match.times, s.now)
+        for rule in s.policy.rules
+    )
 
 
 def enough(p: Problem, times: Rate, now: datetime) -> bool:
@@ -137,8 +140,11 @@ def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
     return all(k in labels and fnmatchcase(labels[k], v) for k, v in m.node_labels.items())
 
 
-def _diagnosis(fault: Fault, s: Situation) -> Diagnosis:
+def _diagnosis(fault: Fault, s: Situation, edge: Problem | None) -> Diagnosis:
     for rank, rule in enumerate(s.policy.rules):
+        times = rule.match.times
+        if edge is not None and times is not None and not enough(edge, times, s.now):
+            continue
         if matches(rule, fault, s.node):
             return _with_rule(fault, rule, rank, s)
     return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, "no rule of the policy speaks of it")
@@ -185,7 +191,9 @@ def live(s: Situation) -> tuple[Diagnosis, ...]:
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:
-    """Why nothing fresh is known of ``fault`` now, or None."""
+    """Why nothing fresh is known of ``fault`` now, or None. A source's silence is its own evidence."""
+    if fault.type == SIGNAL_UNKNOWN:
+        return None
     reading: Reading | None = next((r for r in s.readings if r.source == fault.source), None)
     if reading is None:
         return f"{fault.source} has not been read"

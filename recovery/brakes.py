@@ -104,7 +104,7 @@ def budget(s: Situation) -> str | None:
         share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
         allowed = budget_allows(share, _population(s, scope))
         if allowed is None:
-            return None if s.census is None else f"nothing is known of the size of {scope}"
+            continue  # a percentage of what has not been counted yet; the brake waits for the count
         taken = in_use(s.gate, scope)
         if taken >= allowed:
             where = "the fleet" if scope == "fleet" else scope
@@ -122,7 +122,12 @@ def budget_allows(share: Share, population: int | None) -> int | None:
         return 0
     if population is None:
         return None
-    return min(max(1, math.floor(percent * population / 100)), MOST_SLOTS)
+    return min(max(1, math.floor(_part(percent, population))), MOST_SLOTS)
+
+
+def _part(percent: float, population: int) -> float:
+    """``percent`` of ``population``, without what binary fractions add: 1.1% of 3000 is 33."""
+    return round(percent * population / 100, 6)
 
 
 def _population(s: Situation, scope: str) -> int | None:
@@ -176,7 +181,7 @@ def brake_allows(share: Share, population: int) -> int:
     """How many may be sick: percentages round up, at least 1 (ruling B12)."""
     if share.count is not None:
         return share.count
-    return max(1, math.ceil((share.percent or 0.0) * population / 100))
+    return max(1, math.ceil(_part(share.percent or 0.0, population)))
 
 
 def group_short(s: Situation) -> str | None:
@@ -185,11 +190,16 @@ def group_short(s: Situation) -> str | None:
     return f"group {s.preflight.group} is short by {s.preflight.short_by}"
 
 
-CHEAP: tuple[tuple[str, Question], ...] = (
+FORBIDDEN: tuple[tuple[str, Question], ...] = (
     ("off", off),
     ("excluded", excluded),
     ("claimed", foreign_claim),
     ("paused", paused),
+)
+"""Asked before anything else is said of a node: somebody has said hands off."""
+
+CHEAP: tuple[tuple[str, Question], ...] = (
+    *FORBIDDEN,
     ("skewed", skewed),
     ("group-worn", group_worn),
     ("budget", budget),
@@ -200,13 +210,7 @@ CHEAP: tuple[tuple[str, Question], ...] = (
 STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), ("group-short", group_short))
 """All questions before a start. (``attempts_used`` is asked apart: it hands over.)"""
 
-GOING_ON: tuple[tuple[str, Question], ...] = (
-    ("off", off),
-    ("excluded", excluded),
-    ("claimed", foreign_claim),
-    ("paused", paused),
-    ("brake", brake),
-)
+GOING_ON: tuple[tuple[str, Question], ...] = (*FORBIDDEN, ("brake", brake))
 """Asked before every destructive step of a recovery that is under way."""
 
 

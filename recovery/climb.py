@@ -14,6 +14,8 @@ from recovery.assess import cleared, live, name, unreadable
 from recovery.gate import replacement_of
 from recovery.lifecycle import Event, move
 from recovery.model import (
+    CORDONED_BY,
+    OWNER_OF_MARKS,
     TAINT,
     Done,
     Failed,
@@ -24,6 +26,7 @@ from recovery.model import (
     Marks,
     NotApplied,
     Phase,
+    Preflight,
     Record,
     Rung,
     Running,
@@ -59,6 +62,7 @@ DEFAULT_PROBATION = timedelta(minutes=2)
 LONGEST_PROOF = timedelta(minutes=30)
 MOST_FAULTS = 20
 RESET = timedelta(seconds=5)
+RETRY_AFTER = timedelta(seconds=15)
 
 
 # ---------------------------------------------------------------- ways out
@@ -68,21 +72,29 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
     """``r`` at the end of ``event``. Its faults are remembered, so that the same ones start nothing again."""
     remember = event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED)
     settled: tuple[Fault, ...] = r.faults if remember else ()
+    known = r.acknowledged
+    if event is Event.CLEARED:  # taken back: when it comes again, it is news
+        known = tuple(x for x in known if x.key not in {f.key for f in r.faults})
     phase = move(r.phase, event)
     return replace(
         note(r, now, phase.value, why),
         phase=phase,
         phase_since=now,
-        acknowledged=(*r.acknowledged, *settled),
+        acknowledged=(*known, *settled),
     )
 
 
 def end(s: Situation, r: Record, event: Event, why: str, tell: Tell) -> Decision:
     """Close, with our marks taken off first: a crash in between leaves a record that still owes it."""
     same_machine = s.machine is None or s.machine.id == r.machine.id
-    if r.marks and s.node is not None and same_machine and s.role is Role.OWNER:
+    if (r.marks or left_marks(s)) and s.node is not None and same_machine and s.role is Role.OWNER:
         return act(Unmark(), f"{why}; our marks come off", Tell("Uncordoned"))
     return act(WriteRecord(close(r, s.now, event, why)), why, tell)
+
+
+def left_marks(s: Situation) -> bool:
+    """Whether the node bears marks of ours: the patch may have come through, and the record not."""
+    return s.node is not None and (s.node.has_taint(TAINT) or CORDONED_BY in s.node.annotations)
 
 
 def hand_over(
@@ -168,11 +180,15 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
 
 
 def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
-    """Our taint always; the cordon unless somebody else's is there already (ruling D30)."""
+    """Our taint always; the cordon unless somebody else's is there already (ruling D30).
+
+    A cordon with our taint and annotation is ours, though a crash kept it off the record.
+    """
     assert s.node is not None
     if rung.do is Step.TAINT:
         return replace(r.marks, tainted=True)
-    return Marks(cordoned=r.marks.cordoned or not s.node.unschedulable, tainted=True)
+    ours = s.node.has_taint(TAINT) and s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
+    return Marks(cordoned=r.marks.cordoned or ours or not s.node.unschedulable, tainted=True)
 
 
 def marks_undone(s: Situation, r: Record) -> str | None:
@@ -225,6 +241,8 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     what = f"{name(r.faults[0])}: {rung.do.value}"
     if r.intent is not None and r.intent.state is IntentState.REFUSED:
         return hand_over(s, r, r.sentence, outcome="refused")
+    if again := asked_again_at(s, r):
+        return wait(f"{what}: {r.sentence}", until(again, s.now), "not-yet")
     began = r.rung_since or (r.history[-1].at if r.history else r.phase_since)
     late = s.now >= began + rung.within
     tries = sum(1 for line in r.history if line.event == "notApplied" and line.at >= began)
@@ -244,13 +262,30 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return wait(f"{what}: {s.preflight_retry}", key="preflight")
     if s.preflight is None:
         return wait(f"{what}: not looked at yet", key="preflight")
-    if s.preflight.not_before and s.now < s.preflight.not_before and not s.preflight.adopt:
-        return wait(f"{what}: {s.preflight.not_yet}", until(s.preflight.not_before, s.now), "not-yet")
+    if early := not_yet(s, s.preflight):
+        return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
     if rung.do is Step.REPLACE and (short := brakes.group_short(s)):
         return hold(f"{what}: {short}", key="group-short")
     if why := brakes.skewed(s):
         return hold(f"{what}: {why}", key="skewed")
     return act(Submit(rung.do), f"{what}: asked of {r.machine.provider}")
+
+
+def not_yet(s: Situation, found: Preflight) -> timedelta | None:
+    """How long the provider would still say "not yet", or None where it would not."""
+    if found.adopt or not found.not_yet:
+        return None
+    if found.not_before is None:
+        return POLLED
+    return until(found.not_before, s.now) if s.now < found.not_before else None
+
+
+def asked_again_at(s: Situation, r: Record) -> datetime | None:
+    """When a call that was put off may be made again: a throttled API is not asked in a loop."""
+    if not r.history or r.history[-1].event != "notYet":
+        return None
+    again = r.history[-1].at + RETRY_AFTER
+    return again if s.now < again else None
 
 
 def may_submit(s: Situation) -> str | None:
@@ -384,6 +419,8 @@ def prove_replacement(s: Situation, r: Record) -> Decision:
     joined = s.replacement.name
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
+    if s.replacement_is_me and (seen := not_well(s)):
+        return unproved(s, r, f"{joined} ({new}) is not healthy: {seen}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
     if r.replacement != joined:
@@ -401,6 +438,13 @@ def prove_replacement(s: Situation, r: Record) -> Decision:
     return end(s, r, Event.PROVED, why, succeeded(r))
 
 
+def not_well(s: Situation) -> str | None:
+    """What this agent's own sources say against the node it runs on."""
+    if found := live(s):
+        return name(found[0].fault)
+    return next((reading.unknown["*"] for reading in s.readings if not reading.readable), None)
+
+
 def on_probation(s: Situation, r: Record, who: str) -> Decision:
     left = r.phase_since + r.probation
     return wait(
@@ -410,8 +454,9 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
 
 def unproved(s: Situation, r: Record, why: str) -> Decision:
     """Not healthy: probation begins again, until the step's own deadline."""
-    began = r.rung_since or r.phase_since
-    allowed = r.step.within if r.step else LONGEST_PROOF
+    waited_for_us = acted(r) and r.rung_since is not None
+    began = r.rung_since if waited_for_us and r.rung_since else assessed_since(r)
+    allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
     if s.now >= began + allowed:
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
@@ -420,6 +465,11 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     if s.now - r.phase_since >= RESET:
         return act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
     return wait(f"probation: {why}", POLLED, f"unproved {why}")
+
+
+def assessed_since(r: Record) -> datetime:
+    """When probation first began, which no later restart of it moves: a proof does not take for ever."""
+    return next((x.at for x in reversed(r.history) if x.event in ("rebooted", "evidence")), r.phase_since)
 
 
 def prove_same_machine(s: Situation, r: Record) -> Decision:

@@ -351,6 +351,11 @@ def node_view(obj: Mapping[str, Any]) -> NodeView:
         taints=tuple(
             (t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in spec.get("taints") or []
         ),
+        tainted_at={
+            (t.get("key", ""), t.get("effect", "")): t["timeAdded"]
+            for t in spec.get("taints") or []
+            if t.get("timeAdded")
+        },
         conditions={
             c["type"]: (c.get("status", "Unknown"), c.get("reason") or "")
             for c in status.get("conditions") or []

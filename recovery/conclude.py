@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from recovery.climb import UNSETTLED, close, follow, hand_over, prove
 from recovery.lifecycle import Event
-from recovery.model import IntentState, Phase, Record
+from recovery.model import IntentState, Machine, Phase, Record
+from recovery.record import note
 from recovery.situation import (
     REPEAT,
     Decision,
@@ -55,12 +56,26 @@ def conclude(s: Situation) -> Decision:
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}: nothing was called"
         return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Tell("Superseded"))
-    last = max((line.at for line in r.history), default=r.phase_since)
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
-    if s.now - last < allowed:
-        left = span(allowed - (s.now - last))
+    if s.owner_gone_for < allowed:
+        left = span(allowed - s.owner_gone_for)
         return wait(f"{r.node}: its agent is gone; it has another {left} to come back", key="patience")
-    return hand_over(s, r, f"the agent of {r.node} has been gone for {span(s.now - last)} ({r.sentence})")
+    return hand_over(s, r, f"the agent of {r.node} has been gone for {span(s.owner_gone_for)} ({r.sentence})")
+
+
+def lost(s: Situation) -> Decision:
+    """A deleted record is made again as closed, so that its place is freed by evidence (ruling A2)."""
+    gone = Record(
+        node=s.node_name,
+        phase=Phase.LOST,
+        machine=s.machine or Machine(provider="", id="unknown"),
+        node_uid=s.node.uid if s.node else "",
+        boot_id=s.node.boot_id if s.node else "",
+        faults=(),
+        phase_since=s.now,
+    )
+    why = "lost: somebody deleted the record of a recovery that was open"
+    return act(WriteRecord(note(gone, s.now, "lost", why)), why, Tell("Lost", warning=True))
 
 
 def fenced(s: Situation, r: Record) -> str | None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from recovery import gate as gates
+from recovery.brakes import group_short
 from recovery.climb import may_submit
 from recovery.errors import (
     Ambiguous,
@@ -27,6 +30,7 @@ from recovery.errors import (
 )
 from recovery.model import (
     CORDONED_BY,
+    OWNER_OF_MARKS,
     TAINT,
     Intent,
     IntentState,
@@ -60,7 +64,7 @@ from recovery.situation import (
 log = logging.getLogger(__name__)
 
 SUBMIT_WITHIN = 10.0
-OWNER_OF_MARKS = "node-recovery"
+FIRST_BACK_OFF, WORST_BACK_OFF = 0.05, 5.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class Executor:
         self._w = world
         self._observer = observer
         self._publisher = publisher
+        self._conflicts: dict[str, int] = {}
+        self._chance = random.Random()  # noqa: S311 - jitter
 
     def perform(self, s: Situation, d: Decision, again: Callable[[], Situation]) -> Decision:
         """Carry out ``d``. Returns it, or a wait that says why not. ``again`` re-reads the world."""
@@ -87,13 +93,20 @@ class Executor:
         try:
             done = self._do(s, d, again)
         except Conflict:
-            return wait("somebody else wrote first: looking again", key="conflict")
+            return wait("somebody else wrote first: looking again", self._back_off(s.node_name), "conflict")
+        self._conflicts.pop(s.node_name, None)
         if isinstance(done, Decision):
             return done
         tell = done.tell or d.tell
         if tell is not None:
             self._tell(s, done.sentence or d.reason, tell)
         return replace(d, reason=done.sentence or d.reason, tell=tell)
+
+    def _back_off(self, node: str) -> timedelta:
+        """Exponential with full jitter, up to 5 s (ruling A8)."""
+        lost = self._conflicts[node] = self._conflicts.get(node, 0) + 1
+        most = min(WORST_BACK_OFF, FIRST_BACK_OFF * 2**lost)
+        return timedelta(seconds=self._chance.uniform(0.01, most))
 
     def _lease_for(self, s: Situation, d: Decision) -> Lease | None:
         """Whatever is written under a record is written under its Lease; the gate guards itself."""
@@ -136,6 +149,8 @@ class Executor:
         gate = s.gate
         if isinstance(effect, FreeSlot):
             gate = self._w.gates.read()
+            if self._open_again(s.node_name, effect.record_uid):
+                return wait(f"the record of {s.node_name} is not closed: its place stays", key="conflict")
         if gate is None:
             gate = self._w.gates.ready(gate, now)
         if isinstance(effect, Join):
@@ -151,6 +166,11 @@ class Executor:
         if changed is not gate:
             self._w.gates.write(changed)
         return Done()
+
+    def _open_again(self, node: str, uid: str) -> bool:
+        """Read after the gate that is swapped: the fault may have come back since the record was closed."""
+        record = self._w.records.read(node)
+        return record is None or (record.uid == uid and record.phase.open)
 
     def share_census(self, s: Situation) -> None:
         """Leave a count on the gate, so that the others who wait need not count (ruling B13)."""
@@ -217,11 +237,14 @@ class Executor:
 
 
 def _taints(s: Situation) -> list[dict[str, str]]:
+    """The node's taints, whole: a patch replaces the list, and others' entries must come out as they were."""
     assert s.node is not None
-    return [
-        {"key": key, "effect": effect} | ({"value": value} if value else {})
-        for key, value, effect in s.node.taints
-    ]
+    taints = []
+    for key, value, effect in s.node.taints:
+        at = s.node.tainted_at.get((key, effect), "")
+        rest = {"value": value, "timeAdded": at}
+        taints.append({"key": key, "effect": effect} | {k: v for k, v in rest.items() if v})
+    return taints
 
 
 class Submission:
@@ -253,6 +276,11 @@ class Submission:
         assert fresh.preflight is not None or fresh.preflight_refused or fresh.preflight_retry
         if fresh.preflight is None:
             return wait(fresh.preflight_refused or fresh.preflight_retry, key="preflight")
+        if fresh.preflight.adopt:
+            self._r = fresh.record
+            return self._adopt(fresh.preflight)
+        if self._action is Step.REPLACE and (short := group_short(fresh)):
+            return hold(f"{self._action.value} is not asked for: {short}", key="group-short")
         self._r = fresh.record
         began = self._w.clock.boottime()
         self._intend(fresh.preflight)

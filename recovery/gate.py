@@ -187,11 +187,11 @@ def restore(gate: Gate, slot: Slot) -> Gate:
 
 def free(gate: Gate, node: str, record_uid: str) -> Gate:
     """Take a closed record's slot and line off."""
-    return replace(
-        gate,
-        slots=tuple(s for s in gate.slots if (s.node, s.record_uid) != (node, record_uid)),
-        open=tuple(x for x in gate.open if (x.node, x.record_uid) != (node, record_uid)),
-    )
+    slots = tuple(s for s in gate.slots if (s.node, s.record_uid) != (node, record_uid))
+    lines = tuple(x for x in gate.open if (x.node, x.record_uid) != (node, record_uid))
+    if (slots, lines) == (gate.slots, gate.open):
+        return gate
+    return replace(gate, slots=slots, open=lines)
 
 
 def claim(gate: Gate, machine: str, instead_of: str) -> Gate:
@@ -221,7 +221,8 @@ def scopes_of(labels: dict[str, str] | Any, budget_per: Iterable[str]) -> tuple[
 
 def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
     """A gate for an object that is new or was emptied: lines and slots of all open records."""
-    open_lines, slots, starts = [], [], list(gate.starts)
+    open_lines, slots, starts, claimed = [], [], list(gate.starts), list(gate.claimed)
+    records = tuple(records)
     for r in records:
         if not r.phase.open or r.phase is Phase.SUSPECT:
             continue
@@ -230,6 +231,8 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
             slots.append(Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), r.phase_since))
     for r in records:
         starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason) for s in r.starts]
+        if r.replacement_machine and not any(c.machine == r.replacement_machine for c in claimed):
+            claimed.append(Claim(r.replacement_machine, r.machine.id))
     starts.sort(key=lambda s: s.at)
     return replace(
         gate,
@@ -238,6 +241,7 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
         slots=tuple(slots),
         starts=tuple(starts[-STARTS:]),
         last_start=max((s.at for s in starts), default=None),
+        claimed=tuple(claimed[-CLAIMS:]),
     )
 
 
@@ -287,6 +291,11 @@ class Gates:
         if gate.stamp != gate.uid:
             gate = self.write(rebuild(gate, self._records(), now))
         return gate
+
+
+def places(gate: Gate) -> set[tuple[str, str]]:
+    """Node and record UID of every line and slot."""
+    return {(x.node, x.record_uid) for x in gate.open} | {(x.node, x.record_uid) for x in gate.slots}
 
 
 def in_use(gate: Gate, scope: str) -> int:

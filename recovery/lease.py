@@ -123,15 +123,21 @@ class Leases:
         seen = self._seen.get(node)
         if seen is None or seen.version != version:
             seen = self._seen[node] = _Seen(version, now)
-        mine = holder.endswith(f"/{self._identity.token}") and self.held(node)
+        ours = holder.endswith(f"/{self._identity.token}")
+        mine = ours and self.held(node)
         length = float(spec.get("leaseDurationSeconds") or self._duration.total_seconds())
         stale = not mine and (
             not holder
+            or ours  # and lapsed, or its answer was lost: nobody else goes by our token
             or now - seen.at >= length
             or self._identity.predecessor(holder)
             or self._yields(node, holder)
         )
         return Lease(holder=holder, mine=mine, stale=stale)
+
+    def start_over(self) -> None:
+        """Forget what was seen unchanged: while nobody could renew, silence is no sign of death."""
+        self._seen.clear()
 
     def _yields(self, node: str, holder: str) -> bool:
         """A concluder gives way to the node's own agent: it has started nothing that two could do twice."""

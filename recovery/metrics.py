@@ -29,6 +29,7 @@ class Metrics:
             "Nodes that this agent knows to be in a person's hands.",
             registry=r,
         )
+        self._hand_overs: dict[str, int] = {}
         self.abandoned = Gauge(
             "node_recovery_abandoned", "1 if a recovery begun here was abandoned by switch-off.", registry=r
         )
@@ -52,6 +53,11 @@ class Metrics:
         self.last_cycle = Gauge(
             "node_recovery_last_cycle_timestamp_seconds", "When the last cycle ended.", registry=r
         )
+
+    def hand_overs(self, teller: str, count: int) -> None:
+        """Set how many open hand-overs ``teller`` knows of; an agent and its sweeper know different ones."""
+        self._hand_overs[teller] = count
+        self.open_handovers.set(sum(self._hand_overs.values()))
 
     def one_of(self, gauge: Gauge, label: str) -> None:
         """Make ``label`` the only series of ``gauge`` that is there."""

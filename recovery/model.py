@@ -16,6 +16,7 @@ from typing import Any
 GROUP = "noderecovery.dev"
 VERSION = "v1alpha1"
 CORDONED_BY = f"{GROUP}/cordoned-by"
+OWNER_OF_MARKS = "node-recovery"
 TAINT = f"{GROUP}/unhealthy"
 EXCLUDE = f"{GROUP}/exclude"
 
@@ -106,6 +107,7 @@ class NodeView:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect
+    tainted_at: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (key, effect) -> timeAdded
     conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
     owners: tuple[tuple[str, str, str], ...] = ()  # kind, name, uid

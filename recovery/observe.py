@@ -67,6 +67,7 @@ class Memory:
 
     refused: dict[str, tuple[str, float]] = field(default_factory=dict)
     intents: dict[str, float] = field(default_factory=dict)
+    gone_since: float | None = None
     turn_since: float | None = None
     census: Census | None = None
 
@@ -123,7 +124,7 @@ class Observer:
         s = self._ours(s)
         if s.record is not None and s.record.phase.open and w.on:
             s = self._for_phase(s, s.record, me, fresh)
-        return replace(s, now=w.cluster.time.now(), skew=w.cluster.time.skew())
+        return replace(s, skew=w.cluster.time.skew())
 
     def _node(self, name: str) -> NodeView | None:
         try:
@@ -151,6 +152,8 @@ class Observer:
     def _for_phase(self, s: Situation, r: Record, me: str, fresh: bool) -> Situation:
         memory = self.memory(r.node)
         s = replace(s, refusals=self._refusals(memory), intent_seen_for=self._intent_age(memory, r))
+        if s.role is Role.CONCLUDER:
+            s = replace(s, owner_gone_for=self._gone_for(memory))
         needs_gate = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
         if needs_gate or (s.gate is not None and s.gate.stamp != s.gate.uid):
             s = replace(s, gate=self._made_ready(s))
@@ -176,6 +179,11 @@ class Observer:
     def _refusals(self, memory: Memory) -> Mapping[str, str]:
         now = self.world.clock.monotonic()
         return {pod: why for pod, (why, at) in memory.refused.items() if now - at < REFUSED_FOR}
+
+    def _gone_for(self, memory: Memory) -> timedelta:
+        now = self.world.clock.monotonic()
+        memory.gone_since = now if memory.gone_since is None else memory.gone_since
+        return timedelta(seconds=now - memory.gone_since)
 
     def _intent_age(self, memory: Memory, r: Record) -> timedelta:
         """How long *we* have seen this very intent, on the clock that a stopped process cannot fool."""

@@ -18,11 +18,13 @@ from recovery.climb import (
     end,
     excluded_away,
     hand_over,
+    not_yet,
     prove,
 )
-from recovery.gate import scopes_of
+from recovery.conclude import lost
+from recovery.gate import places, scopes_of
 from recovery.lifecycle import Event, move
-from recovery.model import GroupStart, Machine, Phase, Record, Slot, Start, Step
+from recovery.model import GroupStart, Machine, Marks, Phase, Record, Slot, Start, Step
 from recovery.record import note
 from recovery.situation import (
     POLLED,
@@ -57,8 +59,12 @@ def decide(s: Situation) -> Decision:
         return observe_only(s)
     if s.vanished:
         return hold(
-            "somebody deleted this node's record: this agent stops and does not make it again", REPEAT
+            "somebody deleted this node's record: this agent stops and does not make it again",
+            REPEAT,
+            "vanished",
         )
+    if s.record is None and standing(s):
+        return lost(s)
     if s.record is not None and s.record.phase.open:
         return go_on(s, s.record)
     if s.record is not None and (tidy := tidy_up(s, s.record)):
@@ -86,7 +92,8 @@ def observe_only(s: Situation) -> Decision:
         )
     found = diagnose(s)
     if not found:
-        return leave(healthy(s))
+        handed = s.record is not None and s.record.phase is Phase.HANDED_OVER
+        return still_handed_over(s.record) if s.record and handed else leave(healthy(s))
     d = found[0]
     if not d.treat:
         return hold(f"{why}: would tell of {name(d.fault)} ({told_why(d)})", key=f"tell {d.fault.key}")
@@ -202,6 +209,8 @@ def go_on(s: Situation, r: Record) -> Decision:
         return wait(s.machine_wait, key="uninitialised")
     if s.machine is not None and s.machine.id != r.machine.id:
         return other_machine(s, r)
+    if s.machine is not None and s.node.uid != r.node_uid:
+        return registered_anew(s, r)
     if unexpected_boot(s, r):
         return rebooted(s, r)
     if new := unrecorded(s, r):
@@ -224,17 +233,27 @@ def other_machine(s: Situation, r: Record) -> Decision:
     return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded"))
 
 
+def registered_anew(s: Situation, r: Record) -> Decision:
+    """The same machine under a new Node object, which bears no marks of ours: carry on (ruling D27)."""
+    assert s.node is not None
+    why = f"{r.node} was registered anew by the same machine: going on"
+    changed = replace(note(r, s.now, "registered", why), node_uid=s.node.uid, marks=Marks())
+    return act(WriteRecord(changed), why, Tell("RegisteredAnew"))
+
+
 def unexpected_boot(s: Situation, r: Record) -> bool:
     if s.node is None or not s.node.boot_id or not r.boot_id:
         return False
-    expected = r.intent is not None and r.intent.action != Step.REPLACE.value and r.intent.state in UNSETTLED
+    asked = r.intent is not None and r.intent.action != Step.REPLACE.value and r.intent.state in UNSETTLED
+    expected = asked and r.phase is Phase.RECOVERING  # once it is proved, another boot is news
     return s.node.boot_id != r.boot_id and not expected
 
 
 def rebooted(s: Situation, r: Record) -> Decision:
     """An unexpected boot: assessed anew through probation. Nothing is called, nothing closed (law 4)."""
     assert s.node is not None
-    if r.intent is not None and r.intent.state in UNSETTLED:
+    replacing = r.intent is not None and r.intent.action == Step.REPLACE.value
+    if replacing and r.intent is not None and r.intent.state in UNSETTLED:
         # A machine that is being replaced may well boot once more. It stays what it is.
         return act(WriteRecord(replace(r, boot_id=s.node.boot_id)), "the machine booted while being replaced")
     why = "the machine booted, which nobody here asked for: it is assessed anew"
@@ -324,6 +343,8 @@ def waiting(s: Situation, r: Record) -> Decision:
     line = next((x for x in s.gate.open if x.record_uid == r.uid), None)
     if line is None:
         return act(Join(r.uid), f"{what} for a slot of the budget", Tell("Waiting"))
+    if found := brakes.first_reason(brakes.FORBIDDEN, s):
+        return hold(f"{what}: {found[1]}", key=found[0])
     if s.preflight_refused:
         return hand_over(s, r, s.preflight_refused, outcome="refused")
     if used := brakes.attempts_used(s):
@@ -335,8 +356,8 @@ def waiting(s: Situation, r: Record) -> Decision:
     if s.now - line.since < s.settle:
         told = f"{what} {span(s.settle)} for other faults to show"
         return wait(told, until(line.since + s.settle, s.now), "settle")
-    if s.preflight is not None and s.preflight.not_before and s.now < s.preflight.not_before:
-        return wait(f"{what}: {s.preflight.not_yet}", until(s.preflight.not_before, s.now), "not-yet")
+    if s.preflight is not None and (early := not_yet(s, s.preflight)):
+        return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
     if found := brakes.first_reason(brakes.STARTING, s):
         return hold(f"{what}: {found[1]}", key=found[0])
     ahead = ahead_of(s, r)
@@ -387,10 +408,14 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
     """A closed record still on the gate, or our marks still on a node in nobody's hands: take them off."""
     if s.gate is None:
         return None
-    lines = {x.record_uid for x in s.gate.open} | {x.record_uid for x in s.gate.slots}
-    if r.uid in lines:
-        return act(FreeSlot(r.uid), f"{r.sentence}; its place in the budget is free again")
+    for uid in sorted(standing(s)):
+        return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
     return None
+
+
+def standing(s: Situation) -> set[str]:
+    """The records of this node that stand on the gate; one that is not the node's record was deleted."""
+    return {uid for node, uid in places(s.gate) if node == s.node_name} if s.gate else set()
 
 
 def same_boot(s: Situation, r: Record) -> bool:
@@ -412,6 +437,10 @@ def in_a_persons_hands(s: Situation, r: Record) -> Decision:
         by = "a new boot" if rebooted_since else "its own source"
         why = f"{name(r.faults[0])} was taken back by {by}"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    return still_handed_over(r)
+
+
+def still_handed_over(r: Record) -> Decision:
     return hold(
         f"in a person's hands since {r.phase_since:%Y-%m-%d %H:%M:%SZ}: {r.sentence}", REPEAT, "handedOver"
     )

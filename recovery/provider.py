@@ -18,7 +18,7 @@ from typing import Protocol
 from recovery.clock import Clock
 from recovery.errors import SettingsError
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
-from recovery.publish import Monitor
+from recovery.monitor import Monitor
 
 ENTRY_POINTS = "node_recovery.providers"
 MONITORS = "node_recovery.monitors"

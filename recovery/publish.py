@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from recovery.clock import Clock
 from recovery.errors import NodeRecoveryError
 from recovery.metrics import Metrics
+from recovery.monitor import Metric, Monitor
 from recovery.wire import moment
 
 log = logging.getLogger(__name__)
@@ -25,25 +26,6 @@ FLUSH = 5.0
 QUEUE = 1000
 BATCH = 100
 COMPONENT = "node-recovery"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One data point. ``at`` is timezone-aware; no dimensions is a metric of its own."""
-
-    name: str
-    value: float
-    at: datetime
-    dimensions: Mapping[str, str]
-
-
-class Monitor(Protocol):
-    """A cloud's metric service. Telling never blocks doing: every call is bounded in time (law 9)."""
-
-    name: str
-
-    def publish(self, metrics: Sequence[Metric]) -> None:
-        """Send once. Raises ``Retry`` or ``Refused`` with a sentence."""
 
 
 class Events(Protocol):

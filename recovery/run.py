@@ -20,10 +20,11 @@ from recovery.gate import Gates
 from recovery.lease import Identity, Leases, Place, this_place
 from recovery.metrics import Metrics
 from recovery.model import NodeView, Record
+from recovery.monitor import Monitor
 from recovery.observe import Observer, World
 from recovery.policy_file import check_for
 from recovery.provider import ProviderContext, load_monitor, load_provider
-from recovery.publish import Monitor, Publisher
+from recovery.publish import Publisher
 from recovery.record import Records, decode
 from recovery.settings import Settings, load_settings
 from recovery.signals.npd import NpdSource
@@ -92,8 +93,8 @@ class Program:
 
     def _sources(self) -> list[Source]:
         s = self._settings
-        reader = PageReader(s.npd_metrics_url)
-        return [NpdSource(reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
+        self._reader = PageReader(s.npd_metrics_url)
+        return [NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
 
     def _all_records(self) -> list[Record]:
         records = []
@@ -122,6 +123,7 @@ class Program:
         node = self._own_node()
         if node is None:
             return
+        self._reader.trust(node.addresses)
         mistakes = []
         if reason := check_url(self._settings.npd_metrics_url, node.addresses):
             mistakes.append(reason)
@@ -195,6 +197,7 @@ class Program:
 def run(environ: Mapping[str, str]) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code; wrong settings raise ``SettingsError``."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("botocore").setLevel(logging.WARNING)
     settings = load_settings(environ)
     for warning in settings.warnings:
         log.warning("%s", warning)

@@ -96,6 +96,9 @@ class Situation:
     intent_seen_for: timedelta = timedelta(
         0
     )  # how long this agent has seen this very intent, on its own clock
+    owner_gone_for: timedelta = timedelta(
+        0
+    )  # how long a concluder has seen its Lease stale, on its own clock
     settle: timedelta = timedelta(seconds=0.5)
     forbidden: str = ""  # a claim by another remediator
 

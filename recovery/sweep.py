@@ -11,15 +11,16 @@ import logging
 import random
 from dataclasses import dataclass
 
-from recovery.conclude import conclude
+from recovery.conclude import conclude, lost
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.executor import Executor
+from recovery.gate import places
 from recovery.metrics import Metrics
-from recovery.model import Gate, Machine, Phase, Record
+from recovery.model import Phase
 from recovery.observe import Observer, World
 from recovery.publish import Notice, Publisher
-from recovery.record import decode, note
-from recovery.situation import REPEAT, Decision, FreeSlot, Role, Situation, WriteRecord, act
+from recovery.record import decode
+from recovery.situation import REPEAT, Decision, FreeSlot, Role, Situation, act
 from recovery.wire import Undecodable
 
 log = logging.getLogger(__name__)
@@ -70,12 +71,16 @@ class Sweeper:
             return self._due - now
         pause = IDLE * self._chance.uniform(0.8, 1.2)
         try:
+            others = self._unlisted() if not self._me else set()
             gate = self._w.gates.read()
-            if gate is not None and self._open(gate):
+            if gate is not None:
+                others |= places(gate)
+            if self._look_at(others):
                 pause = BUSY
             self._repeat_hand_overs()
         except (ApiError, Undecodable) as error:
             log.debug("sweep: %s", error)
+            self._w.leases.start_over()
             pause = BUSY * 2
         except Exception:
             self._metrics.errors.labels("bug").inc()
@@ -83,17 +88,16 @@ class Sweeper:
         self._due = self._w.clock.monotonic() + (BUSY if waiting else pause)
         return self._due - self._w.clock.monotonic()
 
-    def _open(self, gate: Gate) -> bool:
+    def _look_at(self, others: set[tuple[str, str]]) -> bool:
         """Look at every open record that is not ours. True if any is being concluded."""
-        others = {x.node: x.record_uid for x in gate.slots} | {x.node: x.record_uid for x in gate.open}
-        others.pop(self._me, None)
-        busy = [node for node, uid in sorted(others.items()) if self._one(node, uid)]
+        busy = [node for node, uid in sorted(others) if node != self._me and self._one(node, uid)]
         return bool(busy)
 
     def _one(self, node: str, uid: str) -> bool:
         lease = self._w.leases.look(node)
         if not lease.mine and not lease.stale:
             self._said.pop(node, None)
+            self._observer.forget(node)
             return False
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
@@ -113,25 +117,10 @@ class Sweeper:
 
     def _decide(self, s: Situation, uid: str) -> Decision:
         if s.record is None and not s.record_problem:
-            return self._lost(s)
+            return lost(s)
         if s.record is not None and s.record.uid != uid:
             return act(FreeSlot(uid), f"{s.node_name}: the record this place belonged to is gone")
         return conclude(s)
-
-    def _lost(self, s: Situation) -> Decision:
-        """A deleted record is made again as closed, so that its place is freed by evidence (ruling A2)."""
-        machine = s.machine or Machine(provider="", id="unknown")
-        lost = Record(
-            node=s.node_name,
-            phase=Phase.LOST,
-            machine=machine,
-            node_uid=s.node.uid if s.node else "",
-            boot_id=s.node.boot_id if s.node else "",
-            faults=(),
-            phase_since=s.now,
-        )
-        why = "lost: somebody deleted the record of a recovery that was open"
-        return act(WriteRecord(note(lost, s.now, "lost", why)), why)
 
     # ------------------------------------------------------------ hand-overs
 
@@ -142,8 +131,6 @@ class Sweeper:
 
     def _repeat_hand_overs(self) -> None:
         """Hand-overs of nodes whose agent is gone are said again every minute, until taken (ruling E33)."""
-        if not self._me:
-            self._find_hand_overs()
         now = self._w.clock.monotonic()
         for node, told in list(self._handed.items()):
             if now - told.told_at < REPEAT.total_seconds():
@@ -155,24 +142,28 @@ class Sweeper:
             told.told_at = now
             at = self._w.cluster.time.now()
             self._publisher.event(Notice(node, told.node_uid, "HandedOver", record.sentence, True, at))
-        if not self._me:
-            self._metrics.open_handovers.set(len(self._handed))
+        self._metrics.hand_overs("sweeper", len(self._handed))
 
-    def _find_hand_overs(self) -> None:
-        """A concluder knows all records; one look a minute."""
+    def _unlisted(self) -> set[tuple[str, str]]:
+        """A concluder knows all records; one look a minute. The open ones: their agents may have died before
+        they stood on the gate, or somebody deleted the gate."""
         now = self._w.clock.monotonic()
         if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
-            return
+            return set()
         self._listed_at = now
+        found = set()
         for obj in self._w.cluster.list_records():
             try:
                 r = decode(obj)
             except Undecodable as error:
                 log.warning("%s", error)
                 continue
+            if r.phase.open:
+                found.add((r.node, r.uid))
             if (
                 r.phase is Phase.HANDED_OVER
                 and r.node not in self._handed
                 and self._w.leases.look(r.node).stale
             ):
                 self._handed[r.node] = _HandOver(r.sentence, r.node_uid, 0.0)
+        return found

@@ -24,12 +24,15 @@ def parse_moment(text: str) -> datetime:
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
-    return at.astimezone(UTC)
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{text!r} is out of range") from None
 
 
 def duration(value: timedelta) -> str:
-    """Seconds with a unit: ``600s``."""
-    return f"{value.total_seconds():g}s"
+    """Seconds with a unit, to the microsecond: ``600s``."""
+    return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
 
 
 class Reader:
@@ -55,7 +58,11 @@ class Reader:
         return str(self._get(key, (str,), default))
 
     def integer(self, key: str, default: Any = 0) -> int:
-        return int(self._get(key, (int,), default))
+        """A count. A negative one would be read from the wrong end of a list."""
+        value = int(self._get(key, (int,), default))
+        if value < 0:
+            raise Undecodable(f"{self._path}.{key}: found {value}, expected at least 0")
+        return value
 
     def number(self, key: str) -> float | None:
         value = self._get(key, (float, int), None)

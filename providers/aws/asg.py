@@ -99,12 +99,16 @@ class AwsProvider:
         not_yet = "" if adopt else _standing(member, group)
         if not adopt and (obstacle := group.obstacle()):
             raise Refused(f"{machine} cannot be replaced: {obstacle}")
+        not_before = None if adopt else self._end_of_grace(machine, group)
+        if not_before is not None and not not_yet:
+            end = f"{not_before:%H:%M:%SZ}"
+            not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
         return Preflight(
             _reference(machine, Step.REPLACE, group, self._clock.now()),
             group.name,
             short_by=group.short_by,
             adopt=adopt,
-            not_before=None if adopt else self._end_of_grace(machine, group),
+            not_before=not_before,
             not_yet=not_yet,
             notes=_notes(member, group),
         )

@@ -29,7 +29,8 @@ EDGES = ""
 """The key in ``unknown`` for temporary rules, which have no type."""
 
 MAX_SERIES = 20_000
-MAX_LINE = 8192
+MAX_LINE = 2048
+"""Characters. The parser's time grows with the square of a line's escapes."""
 
 _GAUGE = "problem_gauge"
 _COUNTERS = ("problem_counter", "problem_counter_total")
@@ -114,9 +115,13 @@ def _parsed(lines: Iterable[str]) -> Iterator[Sample]:
 
 
 def _sound(line: str) -> bool:
-    """Whether the line is one series and nothing else; the parser itself is laxer than that."""
+    """Whether the line is one series and nothing else; the parser itself is laxer than that.
+
+    Of two lines run into one, the second's name may be anywhere, even within the first's label.
+    """
+    names = sum(line.count(name) for name in (_GAUGE, _COUNTERS[0]))
     after = line.rpartition("}")[2].split()
-    return len(_NAME.findall(line)) == 1 and len(after) in (1, 2) and not _UNREADABLE_CHARACTERS.search(line)
+    return names == 1 and len(after) in (1, 2) and not _UNREADABLE_CHARACTERS.search(line)
 
 
 def _finite(sample: Sample) -> float:

@@ -228,6 +228,10 @@ class PageReader:
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._connection: http.client.HTTPConnection | None = None
 
+    def trust(self, node_addresses: Collection[str]) -> None:
+        """From now on each new connection must lead to loopback or to one of these addresses."""
+        self._own = _addresses(node_addresses)
+
     def read(self) -> bytes:
         """The page's body, decompressed. Raises ``Unreadable``, nothing else."""
         budget = _Budget(self._deadline, self._max_bytes + _HEADERS)

@@ -233,8 +233,8 @@ class _Look:
         reported = {type_ for type_, _ in self.uncounted & self.page.pairs}
         return {
             pair: min(self.state.zeros.get(pair, 0) + 1, ZEROS)
-            for pair, value in self.page.gauges.items()
-            if value == 0 and pair[0] in reported and pair[0] not in self.busy and self._known(pair[0])
+            for pair in self.page.gauges
+            if pair[0] in reported and pair[0] not in self.busy and self._known(pair[0])
         }
 
     # ------------------------------------------------------------ faults

@@ -114,7 +114,8 @@ class _Http(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        """Lets answers under way be finished for a second; then ends every connection and waits for its thread."""
+        """Lets answers under way be finished for a second; then ends every connection and waits for its
+        thread."""
         self._hang_up_all(socket.SHUT_RD)
         with self._idle:
             self._idle.wait_for(lambda: not self._open, timeout=1.0)

@@ -6,6 +6,7 @@ moves only by ``Stage.run``, which lets every living agent take its turns until 
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,9 +26,10 @@ from recovery.gate import decode as decode_gate
 from recovery.lease import Identity, Leases
 from recovery.metrics import Metrics
 from recovery.model import Gate, Policy, Record
+from recovery.monitor import Metric
 from recovery.observe import Observer, World
 from recovery.policy_file import load_builtin, parse_policy
-from recovery.publish import Metric, Publisher
+from recovery.publish import Publisher
 from recovery.record import Records, decode
 from recovery.signals.npd import NpdSource
 from recovery.situation import Decision
@@ -51,6 +53,17 @@ rules:
     probation: 2m
 """
 REASONS = ("DMA_ERROR", "HANG_ON_COLLECTIVES", "HBM_UNCORRECTABLE_ERROR", "NC_UNCORRECTABLE_ERROR")
+
+
+@functools.cache
+def read_policy(text: bytes | None) -> Policy:
+    return (parse_policy(text, "story") if text else load_builtin()).policy
+
+
+@functools.cache
+def read_crds() -> tuple[dict[str, Any], ...]:
+    files = ("noderecoveries.yaml", "recoverygates.yaml")
+    return tuple(yaml.safe_load((ROOT / "deploy/crds" / file).read_text()) for file in files)
 
 
 class Killed(BaseException):
@@ -150,14 +163,14 @@ class Stage:
         self.store = KubernetesStore(now=self.clock.true_time)
         self.api = FaultyApi(self.store)
         self.provider = FakeProvider()
-        self.policy: Policy = (parse_policy(policy, "story") if policy else load_builtin()).policy
+        self.policy = read_policy(policy)
         self.pages: dict[str, Page] = {}
         self.actors: dict[str, Actor] = {}
         self.told = Told()
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         if crds:
-            for file in ("noderecoveries.yaml", "recoverygates.yaml"):
-                self.store.install_crd(yaml.safe_load((ROOT / "deploy/crds" / file).read_text()))
+            for crd in read_crds():
+                self.store.install_crd(crd)
 
     # ------------------------------------------------------------ scenery
 

@@ -16,8 +16,8 @@ from providers.aws.cloudwatch import CloudWatchMonitor, namespace_of
 from providers.aws.session import AwsSession, Limits
 from recovery.clock import SystemClock
 from recovery.errors import Refused, Retry, SettingsError
+from recovery.monitor import Metric
 from recovery.provider import ProviderContext
-from recovery.publish import Metric
 from recovery.testing.aws import environment, shared_aws
 from recovery.testing.proxy import CountingProxy
 

@@ -13,7 +13,7 @@ import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient
 
-pytest.register_assert_rewrite("recovery.testing.cluster_kit")
+pytest.register_assert_rewrite("recovery.testing.cluster_kit", "recovery.testing.cluster_bench")
 
 from recovery.testing.cluster_kit import ClusterApi, ClusterKit, failures  # noqa: E402
 from recovery.testing.kubernetes import ApiError, KubernetesServer, KubernetesStore, Response  # noqa: E402
@@ -95,7 +95,8 @@ class TestOverHttp(ClusterKit):
     def api(self, tmp_path: Path) -> Iterator[ClusterApi]:
         with KubernetesServer(KubernetesStore()) as server:
             kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-            client = config.new_client_from_config(config_file=str(kubeconfig))
+            connect: Any = config.new_client_from_config
+            client = connect(config_file=str(kubeconfig))
             yield OverHttp(client)
             client.rest_client.pool_manager.clear()
 

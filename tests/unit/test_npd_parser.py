@@ -174,6 +174,20 @@ def test_two_lines_run_into_one_make_both_their_types_unknown() -> None:
         assert page.gauges == {("T", "A"): 1}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'problem_gauge{reason="R",typroblem_gauge{reason="S",type="X"} 1',
+        'problem_gauge{reason="R",typroblem_gaugereason="S",type="X"} 1',
+        'problem_gauge{reason="Rproblem_gauge{reason=S",type="X"} 1',
+    ],
+)
+def test_a_line_that_begins_within_another_is_not_taken_for_a_series(line: str) -> None:
+    page = gauge(line)
+    assert page.gauges == {("T", "A"): 1}
+    assert {"X", EDGES} <= set(page.unknown)
+
+
 def test_a_broken_counter_makes_the_types_with_its_reason_unknown() -> None:
     assert set(gauge('problem_counter{reason="A"} x').unknown) == {"T"}
     assert set(gauge('problem_counter{reason="B"} x').unknown) == {EDGES}

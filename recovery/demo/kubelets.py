@@ -1,0 +1,120 @@
+"""The machines' own part: each serves its detector's page, registers its Node, and runs its sidecar."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import urllib.request
+import uuid
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from recovery.demo import processes, scene
+from recovery.demo.kubeapi import KubeApi
+
+_NODES = "/api/v1/nodes"
+_PORT = re.compile(r"serving /metrics, /healthz and /readyz on port (\d+)")
+
+
+class Detector:
+    """A node's problem page over HTTP, as node-problem-detector's Prometheus exporter serves it."""
+
+    def __init__(self) -> None:
+        self.body = scene.page("healthy")
+        detector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = self.path == "/metrics"
+                body = detector.body if found else b"404 page not found\n"
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/metrics"
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Machine:
+    """One machine with its kubelet, its detector and its sidecar. ``instance`` is empty on bare metal."""
+
+    def __init__(self, name: str, zone: str, instance: str, api: KubeApi, log: Path) -> None:
+        self.name = name
+        self.instance = instance
+        self.detector = Detector()
+        self.sidecar: subprocess.Popen[bytes] | None = None
+        self.ready = False
+        self._zone = zone
+        self._api = api
+        self._log = log
+
+    def join(self) -> None:
+        """Register the Node, then its status."""
+        provider_id = f"aws:///{self._zone}/{self.instance}" if self.instance else ""
+        node = scene.node(
+            self.name,
+            zone=self._zone,
+            provider_id=provider_id,
+            system_uuid=str(uuid.uuid4()),
+            boot_id=str(uuid.uuid4()),
+        )
+        made = self._api.post(_NODES, node)
+        self._api.put(f"{_NODES}/{self.name}/status", {**made, "status": node["status"]})
+
+    def run_sidecar(self, environment: Mapping[str, str]) -> None:
+        """The shipped program, told by nothing but its environment."""
+        own = {"NODE_NAME": self.name, "NPD_METRICS_URL": self.detector.url}
+        self.sidecar = processes.start(
+            [sys.executable, "-m", "recovery", "run"], environment={**environment, **own}, log=self._log
+        )
+
+    def became_ready(self) -> bool:
+        """True once: when the sidecar's own /readyz says so."""
+        if self.ready or self.sidecar is None:
+            return False
+        found = _PORT.search(self._log.read_text(encoding="utf-8", errors="replace"))
+        if found is None:
+            return False
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/readyz", timeout=1):
+                self.ready = True
+        except OSError:
+            return False
+        return True
+
+    def ended(self) -> int | None:
+        """The exit code of a sidecar that nobody killed, or None."""
+        return self.sidecar.poll() if self.sidecar is not None else None
+
+    def die(self) -> int | None:
+        """The machine is off: its sidecar ends as by ``kill -9``. Returns the process id."""
+        sidecar, self.sidecar = self.sidecar, None
+        if sidecar is not None:
+            processes.kill(sidecar)
+        self.detector.stop()
+        return sidecar.pid if sidecar is not None else None
+
+    def forget(self) -> None:
+        """What the cloud's node controller and the pod garbage collector do: pods, then Node, go."""
+        for pod in self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}"):
+            meta = pod["metadata"]
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+            self._api.delete(path, at_once=True)
+        self._api.delete(f"{_NODES}/{self.name}")

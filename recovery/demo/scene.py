@@ -1,0 +1,156 @@
+"""The objects of the demo, as a kubelet, a Deployment and an operator would have written them. Plain data."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+NAMESPACE = "training"
+APP = "trainer"
+INSTANCE_TYPE = "trn1.32xlarge"
+GRACE = 2  # seconds a trainer takes to stop
+
+CRDS = ("noderecoveries.yaml", "recoverygates.yaml")
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def definitions() -> list[Path]:
+    """The CRDs that the repository ships. Raises ``FileNotFoundError`` with a sentence."""
+    found = [_ROOT / "deploy" / "crds" / name for name in CRDS]
+    for file in found:
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"the demo needs the source tree: {file} is not there. Clone the repository and `make demo`"
+            )
+    return found
+
+
+def page(name: str) -> bytes:
+    """A page captured from a real node-problem-detector: ``healthy``, ``dma-error``, ``hbm-error``."""
+    return (files("recovery.demo") / "pages" / f"{name}.prom").read_bytes()
+
+
+def policy(cloud: str, probation: str) -> str:
+    """The demo's policy: the shipped one in short, with the waits of a demo."""
+    steps = {
+        "aws": "[{do: drain, within: 1m, then: force}, {do: replace, within: 2m}]",
+        "baremetal": "[{do: cordon}]",
+    }
+    return f"""\
+apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+limits:
+  budget: 1          # nodes out of service at once, over the whole fleet
+  brake: 50%         # more sick than this: nothing is started
+  cooldown: 2s       # between two starts (default: 2m)
+rules:
+  - name: neuron-hardware
+    match: {{type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]}}
+    remedy: {steps[cloud]}
+    probation: {probation}    # healthy this long before the node is trusted (default: 2m)
+"""
+
+
+def node(name: str, *, zone: str, provider_id: str, system_uuid: str, boot_id: str) -> Json:
+    """A Node as its kubelet and cloud controller register it; ``status`` is to be written after it."""
+    spec: Json = {"providerID": provider_id} if provider_id else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+                "node.kubernetes.io/instance-type": INSTANCE_TYPE,
+                "topology.kubernetes.io/region": zone[:-1],
+                "topology.kubernetes.io/zone": zone,
+            },
+        },
+        "spec": spec,
+        "status": {
+            "capacity": {"aws.amazon.com/neuron": "16", "cpu": "128", "memory": "512Gi", "pods": "110"},
+            "allocatable": {"aws.amazon.com/neuron": "16", "cpu": "128", "memory": "512Gi", "pods": "110"},
+            "addresses": [
+                {"type": "InternalIP", "address": "127.0.0.1"},
+                {"type": "Hostname", "address": name},
+            ],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "kubelet is posting ready status",
+                }
+            ],
+            "nodeInfo": {
+                "bootID": boot_id,
+                "systemUUID": system_uuid,
+                "machineID": system_uuid.replace("-", ""),
+                "kubeletVersion": "v1.36.0",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+                "kernelVersion": "6.12.0",
+                "osImage": "simulated",
+                "containerRuntimeVersion": "simulated://0",
+                "kubeProxyVersion": "",
+            },
+        },
+    }
+
+
+def workload(replicas: int) -> list[tuple[str, Json]]:
+    """(collection, object): a namespace, a ReplicaSet of trainers, and their disruption budget."""
+    inside = f"namespaces/{NAMESPACE}"
+    labels = {"app": APP}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": APP, "image": APP}]}}
+    return [
+        (
+            "/api/v1/namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        ),
+        (
+            f"/apis/apps/v1/{inside}/replicasets",
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": {"name": APP, "namespace": NAMESPACE, "labels": labels},
+                "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+            },
+        ),
+        (
+            f"/apis/policy/v1/{inside}/poddisruptionbudgets",
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": APP, "namespace": NAMESPACE},
+                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
+            },
+        ),
+    ]
+
+
+def pod(name: str, on: str, *, app: str, owner: Json) -> Json:
+    """A pod that its controller made and the scheduler has bound to node ``on``. It is Pending."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"app": app},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {
+            "nodeName": on,
+            "terminationGracePeriodSeconds": GRACE,
+            "containers": [{"name": app, "image": app}],
+        },
+    }
+
+
+RUNNING: Json = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}

@@ -1,0 +1,186 @@
+"""Real processes of the shipped program, on a Kubernetes API, a moto and NPD pages over real sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recovery.testing.aws import LocalAws
+from recovery.testing.kubeserver import KubernetesServer
+from recovery.testing.kubestore import KubernetesStore
+from recovery.testing.proxy import CountingProxy
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPTURES = ROOT / "tests" / "captures" / "neuron-dma-error"
+HEALTHY = (CAPTURES / "00-healthy.prom").read_bytes()
+DMA_ERROR = (CAPTURES / "01-dma-error.prom").read_bytes()
+HBM_ERROR = (ROOT / "tests/captures/neuron-masking-and-restart/01-hbm-error.prom").read_bytes()
+
+
+class Pages:
+    """Every node's NPD, each under a path of its own."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+        pages = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                body = pages.bodies.get(self.path.split("/")[1], b"")
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                return  # a sidecar was killed in the middle
+
+        self._server = Quiet(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def url(self, node: str) -> str:
+        self.bodies.setdefault(node, HEALTHY)
+        return f"http://127.0.0.1:{self._server.server_address[1]}/{node}/metrics"
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class RealStage:
+    """A cluster of real sidecars. Use as a context manager: nothing is left behind."""
+
+    def __init__(self, folder: Path, policy: str) -> None:
+        self.folder = folder
+        self.store = KubernetesStore()
+        for name in ("noderecoveries.yaml", "recoverygates.yaml"):
+            self.store.install_crd(yaml.safe_load((ROOT / "deploy/crds" / name).read_text()))
+        self.server = KubernetesServer(self.store)
+        self.pages = Pages()
+        self.aws = LocalAws()
+        self.sidecars: dict[str, subprocess.Popen[bytes]] = {}
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text(policy)
+
+    def __enter__(self) -> RealStage:
+        self.server.start()
+        self.server.write_kubeconfig(self.folder / "kubeconfig")
+        self.aws.start()
+        self.proxy = CountingProxy(self.aws.address)
+        self.proxy.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.sidecars.values():
+            process.kill()
+        for process in self.sidecars.values():
+            process.wait()
+        self.proxy.stop()
+        self.aws.stop()
+        self.pages.stop()
+        self.server.stop()
+
+    # ------------------------------------------------------------ scenery
+
+    def group(self, size: int, **labels: str) -> dict[str, str]:
+        """An Auto Scaling group whose instances are Ready nodes. Returns node -> instance."""
+        self.group_name = self.aws.create_group(size=size, HealthCheckGracePeriod=1)  # moto takes 0 for 300
+        return {self.join(instance, **labels): instance for instance in self.aws.instances(self.group_name)}
+
+    def join(self, instance: str, **labels: str) -> str:
+        """The Node of ``instance``, as its kubelet registers it."""
+        name = f"ip-{instance[-6:]}"
+        self.store.load(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": labels},
+                "spec": {"providerID": self.aws.provider_id(instance)},
+                "status": {
+                    "nodeInfo": {"bootID": f"boot-of-{instance}", "systemUUID": instance},
+                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+                    "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                },
+            }
+        )
+        return name
+
+    def sidecar(self, node: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start the shipped program on ``node`` (again)."""
+        environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "ENABLE_RECOVERY": "true",
+            "NODE_NAME": node,
+            "NPD_METRICS_URL": self.pages.url(node),
+            "POLICY_FILE": str(self.policy),
+            "KUBECONFIG": str(self.folder / "kubeconfig"),
+            "METRICS_ADDRESS": "127.0.0.1:0",
+            "LEASE_DURATION": "10s",
+            "AWS_ENDPOINT_URL": self.proxy.url,
+            "AWS_REGION": self.aws.region,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            **more,
+        }
+        log = (self.folder / f"{node}.log").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "recovery", "run"], env=environ, cwd=self.folder, stdout=log, stderr=log
+        )
+        log.close()
+        self.sidecars[node] = process
+        return process
+
+    def concluder(self, **more: str) -> subprocess.Popen[bytes]:
+        return self.sidecar("concluder", RECOVERY_MODE="concluder", NODE_NAME="", **more)
+
+    def kill(self, node: str) -> None:
+        """``kill -9``."""
+        self.sidecars[node].send_signal(signal.SIGKILL)
+        self.sidecars[node].wait()
+
+    # ------------------------------------------------------------ looking
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        items = self.store.request("GET", "/apis/noderecovery.dev/v1alpha1/noderecoveries").body["items"]
+        return {x["metadata"]["name"]: x["status"] for x in items}
+
+    def phase(self, node: str) -> str:
+        return str(self.records().get(node, {}).get("phase", ""))
+
+    def log(self, node: str) -> str:
+        return (self.folder / f"{node}.log").read_text()
+
+    def until(self, what: str, true: Callable[[], object], seconds: float = 30) -> None:
+        """Wait for something observable; fails with the sidecars' logs."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if true():
+                return
+            time.sleep(0.05)
+        phases = {node: (x["phase"], x["sentence"]) for node, x in self.records().items()}
+        logs = "\n".join(f"--- {n}\n{self.log(n)[-500:]}" for n in list(self.sidecars)[:3])
+        raise AssertionError(f"not within {seconds} s: {what}\n{phases}\n{logs}"[:5000])
+
+    def ready(self) -> None:
+        """Until every sidecar has looked at its node once."""
+        self.until("sidecars ready", lambda: all("healthy" in self.log(n) for n in self.sidecars), 60)

@@ -1,0 +1,423 @@
+"""The safety questions: situation -> reason, their order (ruling B10), rounding (ruling B12)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from making import (
+    DMA,
+    HBM,
+    HOUR,
+    MACHINE,
+    MINUTE,
+    NOW,
+    SECOND,
+    TYPE,
+    ZONE,
+    census,
+    fault,
+    gate,
+    node,
+    policy,
+    record,
+    situation,
+    slot,
+)
+
+from recovery import brakes
+from recovery.gate import read_pause
+from recovery.model import Claim, GroupStart, Pause, Preflight, Reference, Share, Slot
+from recovery.policy import decide
+from recovery.situation import Situation, TakeSlot, Verb
+
+
+def start(ago: timedelta, **changes: Any) -> GroupStart:
+    return replace(GroupStart(NOW - ago, "node-0", "workers", "m-0", DMA), **changes)
+
+
+def paused(**changes: Any) -> Pause:
+    return replace(Pause("ada", "a network change", NOW + HOUR), **changes)
+
+
+def limits(text: str, **changes: Any) -> Situation:
+    return situation(policy=policy(limits=text), **changes)
+
+
+# ---------------------------------------------------------------- each question
+
+ATTEMPTS = tuple(start(x * HOUR, group="other") for x in (1, 2, 3))
+IN_GROUP = tuple(start(x * HOUR, machine=f"m-{x}", node=f"n-{x}") for x in (1, 2, 3))
+OTHERS_SLOT = slot("node-1", "record-1", "fleet")
+TOO_MANY = census(4, 10)
+SHORT = Preflight(Reference("fake", "replace"), "workers", short_by=1)
+TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
+    "off": (brakes.off, situation(on=False), "recovery is off (ENABLE_RECOVERY=false)"),
+    "label": (
+        brakes.excluded,
+        situation(node=node(labels={"noderecovery.dev/exclude": "true"})),
+        "the node is excluded by its label noderecovery.dev/exclude=true",
+    ),
+    "policy's exclusion": (
+        brakes.excluded,
+        situation(policy=policy(exclude="[{labels: {team: 'db*'}}]"), node=node(labels={"team": "db-1"})),
+        "the policy excludes nodes with team=db*",
+    ),
+    "claim": (
+        brakes.foreign_claim,
+        situation(forbidden="NVSentinel holds node-0"),
+        "NVSentinel holds node-0",
+    ),
+    "pause": (
+        brakes.paused,
+        situation(gate=gate(pause=paused())),
+        "ada paused all recoveries until 2026-11-21 04:00:00Z: a network change",
+    ),
+    "pause without end": (
+        brakes.paused,
+        situation(gate=gate(pause=paused(until=None))),
+        "ada paused all recoveries without an end: a network change",
+    ),
+    "undecodable gate": (
+        brakes.paused,
+        situation(gate=None, gate_problem="status.slots[0].node: is missing"),
+        "the gate cannot be used: status.slots[0].node: is missing",
+    ),
+    "skew": (
+        brakes.skewed,
+        situation(skew=31 * SECOND),
+        "this machine's clock is 31 s off the API server's; more than 30 s starts nothing",
+    ),
+    "attempts": (
+        brakes.attempts_used,
+        situation(gate=gate(starts=ATTEMPTS)),
+        "3 recoveries of it within 24 h have not helped",
+    ),
+    "group": (
+        brakes.group_worn,
+        situation(gate=gate(starts=IN_GROUP)),
+        "3 recoveries were started in group workers within 6 h; next after 06:00:00Z",
+    ),
+    "budget": (
+        brakes.budget,
+        situation(gate=gate(slots=(OTHERS_SLOT,))),
+        "the budget of the fleet is used up: 1 of 1 may be out (node-1)",
+    ),
+    "budget of a zone": (
+        brakes.budget,
+        limits("{budget: 5}", gate=gate(slots=(slot("node-1", "record-1", "fleet", f"{ZONE}=a"),))),
+        f"the budget of {ZONE}=a is used up: 1 of 1 may be out (node-1)",
+    ),
+    "budget 0": (
+        brakes.budget,
+        limits("{budget: 0}"),
+        "the budget of the fleet is used up: 0 of 0 may be out (none)",
+    ),
+    "budget 0%": (
+        brakes.budget,
+        limits("{budget: 0%}"),
+        "the budget of the fleet is used up: 0 of 0 may be out (none)",
+    ),
+    "no gate": (brakes.budget, situation(gate=None), "the gate has not been read"),
+    "cooldown": (
+        brakes.cooldown,
+        situation(gate=gate(last_start=NOW - MINUTE)),
+        "the last recovery started at 02:59:00Z; the next may start in 60 s (cooldown)",
+    ),
+    "brake": (
+        brakes.brake,
+        situation(census=TOO_MANY),
+        "the brake is on: 4 of 10 nodes in the fleet are sick or unknown, more than 30% (3)",
+    ),
+    "census missing": (
+        brakes.brake,
+        situation(census=None),
+        "nothing is known yet of how many nodes are sick",
+    ),
+    "short group": (brakes.group_short, situation(preflight=SHORT), "group workers is short by 1"),
+}
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_a_question_answers_with_its_reason(row: str) -> None:
+    question, s, reason = TABLE[row]
+    assert question(s) == reason
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_a_question_has_no_reason_where_nothing_is_in_the_way(row: str) -> None:
+    assert TABLE[row][0](situation()) is None
+
+
+# ---------------------------------------------------------------- edges of each question
+
+NO_REASON: dict[str, tuple[brakes.Question, Situation]] = {
+    "label with another value": (
+        brakes.excluded,
+        situation(node=node(labels={"noderecovery.dev/exclude": "false"})),
+    ),
+    "one of two excluding labels": (
+        brakes.excluded,
+        situation(policy=policy(exclude="[{labels: {a: x, b: y}}]"), node=node(labels={"a": "x"})),
+    ),
+    "pause over": (brakes.paused, situation(gate=gate(pause=paused(until=NOW)))),
+    "skew of 30 s": (brakes.skewed, situation(skew=30 * SECOND)),
+    "attempts long ago": (
+        brakes.attempts_used,
+        situation(gate=gate(starts=tuple(start(x * HOUR) for x in (1, 2, 25)))),
+    ),
+    "attempts of others": (
+        brakes.attempts_used,
+        situation(gate=gate(starts=tuple(start(HOUR, machine=f"m-{x}") for x in (1, 2, 3)))),
+    ),
+    "starts in another group": (
+        brakes.group_worn,
+        situation(gate=gate(starts=tuple(start(HOUR, group="b", machine=f"m-{x}") for x in (1, 2, 3)))),
+    ),
+    "starts in the group long ago": (
+        brakes.group_worn,
+        situation(gate=gate(starts=tuple(start(x * HOUR) for x in (1, 2, 7)))),
+    ),
+    "no group": (
+        brakes.group_worn,
+        situation(
+            preflight=None,
+            record=record(machine=replace(MACHINE, group="")),
+            gate=gate(starts=tuple(start(HOUR, group="") for _ in range(3))),
+        ),
+    ),
+    "other zone's slot": (
+        brakes.budget,
+        limits("{budget: 5}", gate=gate(slots=(slot("n", "r", "fleet", f"{ZONE}=b"),))),
+    ),
+    "cooldown over": (brakes.cooldown, situation(gate=gate(last_start=NOW - 2 * MINUTE))),
+    "as many sick as allowed": (brakes.brake, situation(census=census(3, 10))),
+    "short, and adopted": (brakes.group_short, situation(preflight=replace(SHORT, adopt="it is unhealthy"))),
+}
+
+
+@pytest.mark.parametrize("row", NO_REASON)
+def test_a_question_has_no_reason_just_inside_its_edge(row: str) -> None:
+    question, s = NO_REASON[row]
+    assert question(s) is None
+
+
+def test_a_start_in_the_future_counts_as_now() -> None:
+    late = replace(start(HOUR), at=NOW + 5 * HOUR)
+    assert brakes.attempts_used(situation(gate=gate(starts=(late, late, late))))
+    assert brakes.group_worn(situation(gate=gate(starts=(late, late, late))))
+
+
+def test_a_last_start_in_the_future_holds_for_one_cooldown_and_no_longer() -> None:
+    s = situation(gate=gate(last_start=NOW + 5 * HOUR))
+    assert (
+        brakes.cooldown(s) == "the last recovery started at 03:00:00Z; the next may start in 2 min (cooldown)"
+    )
+
+
+def test_a_replacement_with_the_same_fault_continues_its_predecessors_attempts() -> None:
+    chain = (Claim("m-0", "m-8"), Claim("m-8", "m-9"))
+    starts = (start(HOUR), start(2 * HOUR, machine="m-8"), start(3 * HOUR, machine="m-9"))
+    s = situation(gate=gate(starts=starts, claimed=chain))
+    told = "3 recoveries of it and its predecessors (m-0, m-8, m-9) within 24 h have not helped"
+    assert brakes.attempts_used(s) == told
+
+
+def test_a_replacement_with_another_fault_begins_its_own_attempts() -> None:
+    starts = tuple(start(HOUR, machine="m-8") for _ in range(3))
+    s = situation(
+        gate=gate(starts=starts, claimed=(Claim("m-0", "m-8"),)), record=record(faults=(fault(HBM),))
+    )
+    assert brakes.attempts_used(s) is None
+
+
+def test_a_ring_of_claims_ends() -> None:
+    ring = (Claim("m-0", "m-8"), Claim("m-8", "m-0"))
+    assert brakes.attempts_used(situation(gate=gate(starts=(start(HOUR),), claimed=ring))) is None
+
+
+# ---------------------------------------------------------------- pauses as people write them
+
+PAUSES = [
+    ({}, None),
+    ({"pause": None}, None),
+    ({"pause": {"owner": "ada", "reason": "x", "until": "2026-11-21T02:59:59Z"}}, None),
+    (
+        {"pause": {"owner": "ada", "reason": "x", "until": "2026-11-21T03:00:01Z"}},
+        "until 2026-11-21 03:00:01Z: x",
+    ),
+    (
+        {"pause": {"owner": "ada", "reason": "x", "until": "2026-11-21T05:00:00+01:00"}},
+        "until 2026-11-21 04:00",
+    ),
+    (
+        {"pause": {"owner": "ada", "reason": "x", "until": "2026-11-21T03:30:00"}},
+        "cannot be read, which counts",
+    ),
+    ({"pause": {"owner": "ada", "reason": "x", "until": "tomorrow"}}, "its end 'tomorrow' cannot be read"),
+    ({"pause": {"owner": "ada", "reason": "x", "until": 7}}, "its end 7 cannot be read"),
+    ({"pause": {"until": "0001-01-01T00:00:00+23:59"}}, "cannot be read, which counts as paused"),
+    ({"pause": {}}, "somebody paused all recoveries without an end: no reason given"),
+    ({"pause": "yes"}, "spec.pause cannot be read ('yes'), which counts as paused"),
+    ({"pause": []}, "spec.pause cannot be read ([]), which counts as paused"),
+    ({"pause": False}, "spec.pause cannot be read (False), which counts as paused"),
+    ({"pause": {"owner": "ada", "reason": "x", "until": ""}}, "without an end: x"),
+]
+
+
+@pytest.mark.parametrize(("spec", "reason"), PAUSES)
+def test_a_pause_that_is_over_is_none_and_one_that_cannot_be_read_holds(
+    spec: Any, reason: str | None
+) -> None:
+    answer = brakes.paused(situation(gate=gate(pause=read_pause(spec))))
+    assert answer is None if reason is None else reason in str(answer)
+
+
+# ---------------------------------------------------------------- rounding
+
+
+@pytest.mark.parametrize(
+    ("share", "population", "allowed"),
+    [
+        (Share(count=0), 100, 0),
+        (Share(count=3), 100, 3),
+        (Share(count=3), None, 3),
+        (Share(count=51), 100, 50),
+        (Share(count=5000), None, 50),
+        (Share(percent=0.0), 100, 0),
+        (Share(percent=0.0), None, 0),
+        (Share(percent=1.0), 10, 1),
+        (Share(percent=10.0), 19, 1),
+        (Share(percent=10.0), 20, 2),
+        (Share(percent=33.0), 10, 3),
+        (Share(percent=100.0), 7, 7),
+        (Share(percent=100.0), 1000, 50),
+        (Share(percent=10.0), 0, 1),
+        (Share(percent=10.0), None, None),
+        (Share(percent=16.1), 1000, 50),
+        (Share(percent=1.1), 3000, 33),
+    ],
+)
+def test_a_budget_rounds_down_to_at_least_one_and_never_beyond_fifty(
+    share: Share, population: int | None, allowed: int | None
+) -> None:
+    assert brakes.budget_allows(share, population) == allowed
+
+
+@pytest.mark.parametrize(
+    ("share", "population", "allowed"),
+    [
+        (Share(percent=30.0), 1, 1),
+        (Share(percent=30.0), 3, 1),
+        (Share(percent=30.0), 4, 2),
+        (Share(percent=30.0), 10, 3),
+        (Share(percent=30.0), 11, 4),
+        (Share(percent=0.0), 10, 1),
+        (Share(percent=1.1), 3000, 33),
+        (Share(count=0), 10, 0),
+        (Share(count=5), 10, 5),
+    ],
+)
+def test_a_brake_rounds_up_to_at_least_one(share: Share, population: int, allowed: int) -> None:
+    assert brakes.brake_allows(share, population) == allowed
+
+
+def test_a_percentage_that_is_not_counted_yet_hides_no_other_budget() -> None:
+    s = limits(
+        f"{{budget: 50%, budgetPer: {{{ZONE}: 1}}}}",
+        census=None,
+        gate=gate(slots=(slot("node-1", "record-1", "fleet", f"{ZONE}=a"),)),
+    )
+    assert brakes.budget(s) == f"the budget of {ZONE}=a is used up: 1 of 1 may be out (node-1)"
+
+
+# ---------------------------------------------------------------- the brake per label
+
+
+def test_left_out_the_brake_also_weighs_nodes_of_the_same_instance_type() -> None:
+    many_healthy = census(2, 100, **{f"{TYPE}=trn1.32xlarge": (2, 3)})
+    assert brakes.brake(situation(census=many_healthy)) == (
+        f"the brake is on: 2 of 3 nodes with {TYPE}=trn1.32xlarge are sick or unknown, more than 30% (1)"
+    )
+
+
+def test_left_out_the_brake_per_instance_type_has_the_brakes_share() -> None:
+    parsed = policy(limits="{brake: 12%}").limits
+    assert parsed.brake_per == {TYPE: Share(percent=12.0)}
+
+
+def test_a_node_without_the_label_is_weighed_in_the_fleet_alone() -> None:
+    many_healthy = census(2, 100, **{f"{TYPE}=trn1.32xlarge": (2, 3)})
+    assert brakes.brake(situation(census=many_healthy, node=node(labels={}))) is None
+
+
+def test_limits_left_out_are_those_of_the_example() -> None:
+    assert (
+        policy().limits
+        == policy(
+            limits="{budget: 1, budgetPer: {topology.kubernetes.io/zone: 1}, brake: 30%, cooldown: 2m,"
+            " brakePer: {node.kubernetes.io/instance-type: 30%}, attempts: {max: 3, within: 24h},"
+            " perGroup: {max: 3, within: 6h}}"
+        ).limits
+    )
+
+
+# ---------------------------------------------------------------- order
+
+LAYERS: list[tuple[str, dict[str, Any]]] = [
+    ("excluded", {"node": node(labels={"noderecovery.dev/exclude": "true", TYPE: "trn1.32xlarge"})}),
+    ("claimed", {"forbidden": "NVSentinel holds node-0"}),
+    ("paused", {"pause": paused()}),
+    ("attempts", {"starts": ATTEMPTS}),
+    ("budget", {"slots": (OTHERS_SLOT,)}),
+    ("cooldown", {"last_start": NOW - SECOND}),
+    ("brake", {"census": TOO_MANY}),
+    ("group-short", {"preflight": SHORT}),
+]
+
+
+def stacked(layers: list[tuple[str, dict[str, Any]]]) -> Situation:
+    """One situation with all of these in the way."""
+    world: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    for _, changes in layers:
+        for key, value in changes.items():
+            (shared if key in ("pause", "starts", "slots", "last_start") else world)[key] = value
+    return situation(gate=gate(**shared), **world)
+
+
+@pytest.mark.parametrize("first", range(len(LAYERS)))
+def test_of_all_that_is_in_the_way_the_first_question_speaks(first: int) -> None:
+    d = decide(stacked(LAYERS[first:]))
+    name = LAYERS[first][0]
+    if name == "excluded":
+        assert d.tell is not None
+        assert d.tell.event == "Withdrawn"
+    elif name == "attempts":
+        assert d.tell is not None
+        assert d.tell.event == "HandedOver"
+    else:
+        assert (d.verb, d.key) == (Verb.HOLD, name)
+
+
+def test_off_speaks_before_all_others() -> None:
+    assert decide(replace(stacked(LAYERS), on=False)).key == "abandoned"
+
+
+def test_with_nothing_in_the_way_the_slot_is_taken() -> None:
+    assert isinstance(decide(situation()).effect, TakeSlot)
+
+
+def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> None:
+    assert [key for key, _ in brakes.GOING_ON] == ["off", "excluded", "claimed", "paused", "brake"]
+
+
+def test_the_first_reason_is_none_where_no_question_has_one() -> None:
+    assert brakes.first_reason(brakes.STARTING, situation()) is None
+
+
+def test_a_slot_of_the_own_record_counts_like_any_other() -> None:
+    out = gate(slots=(Slot("node-0", "record-0", 1, ("fleet",), datetime(2026, 1, 1, tzinfo=UTC)),))
+    assert "1 of 1" in str(brakes.budget(situation(gate=out)))

@@ -1,0 +1,112 @@
+"""Who counts as sick (ruling B13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from making import HANG, LADDER, NOW, TYPE, ZONE, fault, intent, node, record
+
+from recovery.census import count
+from recovery.model import Census, Marks, NodeView, Phase, Record
+from recovery.observe import own_fault
+
+READY = {"Ready": ("True", "KubeletReady")}
+
+
+def counted(nodes: list[NodeView], records: tuple[Record, ...] = ()) -> Census:
+    return count(nodes, records, own_fault, [ZONE, TYPE], NOW)
+
+
+def conditions(**more: tuple[str, str]) -> NodeView:
+    return node(conditions=READY | more)
+
+
+NODES: dict[str, tuple[NodeView, bool]] = {
+    "Ready": (conditions(), False),
+    "NotReady": (node(conditions={"Ready": ("False", "KubeletNotReady")}), True),
+    "Ready unknown": (node(conditions={"Ready": ("Unknown", "NodeStatusUnknown")}), True),
+    "no condition at all": (node(conditions={}), True),
+    "catalogued and True": (conditions(NeuronHealth=("True", "NeuronHasError_DMA_ERROR")), True),
+    "catalogued and False": (conditions(NeuronHealth=("False", "NeuronHasNoError")), False),
+    "catalogued and Unknown": (conditions(NeuronHealth=("Unknown", "NoHeartbeat")), True),
+    "catalogued type, new reason": (conditions(NeuronHealth=("True", "NeuronHasError_NEW")), True),
+    "hang on collectives": (conditions(NeuronHealth=("True", HANG)), False),
+    "not catalogued": (conditions(DiskPressure=("True", "KubeletHasDiskPressure")), False),
+    "cordoned": (node(unschedulable=True), False),
+}
+
+
+@pytest.mark.parametrize("row", NODES)
+def test_a_node_is_sick_by_what_its_conditions_say(row: str) -> None:
+    view, sick = NODES[row]
+    assert bool(counted([view]).sick) is sick
+
+
+HUNG = (fault(HANG),)
+RECORDS: dict[str, tuple[dict[str, Any], bool]] = {
+    "suspect": ({"phase": Phase.SUSPECT}, True),
+    "waiting": ({"phase": Phase.WAITING}, True),
+    "recovering": ({"phase": Phase.RECOVERING}, True),
+    "proving": ({"phase": Phase.PROVING}, True),
+    "handed over": ({"phase": Phase.HANDED_OVER}, True),
+    "recovered": ({"phase": Phase.RECOVERED}, False),
+    "withdrawn": ({"phase": Phase.WITHDRAWN}, False),
+    "superseded": ({"phase": Phase.SUPERSEDED}, False),
+    "released": ({"phase": Phase.RELEASED}, False),
+    "lost": ({"phase": Phase.LOST}, False),
+    "hang only": ({"phase": Phase.SUSPECT, "ladder": (), "faults": HUNG}, False),
+    "hang handed over": ({"phase": Phase.HANDED_OVER, "ladder": (), "faults": HUNG}, False),
+    "hang and more": ({"phase": Phase.SUSPECT, "ladder": (), "faults": (*HUNG, fault())}, True),
+    "hang under treatment": ({"phase": Phase.WAITING, "ladder": LADDER, "faults": HUNG}, True),
+    "hang with marks": (
+        {"phase": Phase.HANDED_OVER, "ladder": (), "faults": HUNG, "marks": Marks(True, True)},
+        True,
+    ),
+    "hang with an intent": (
+        {"phase": Phase.HANDED_OVER, "ladder": (), "faults": HUNG, "intent": intent()},
+        True,
+    ),
+    "no fault named": ({"phase": Phase.HANDED_OVER, "ladder": (), "faults": ()}, True),
+}
+
+
+@pytest.mark.parametrize("row", RECORDS)
+def test_a_node_is_sick_by_what_its_record_says(row: str) -> None:
+    changes, sick = RECORDS[row]
+    made = replace(record(), **changes)
+    assert bool(counted([node()], (made,)).sick) is sick
+
+
+def test_a_node_that_is_sick_twice_over_counts_once() -> None:
+    view = conditions(NeuronHealth=("True", "NeuronHasError_DMA_ERROR"))
+    assert counted([view], (record(),)).sick == ("node-0",)
+
+
+def test_a_record_whose_node_is_gone_counts_in_numerator_and_denominator() -> None:
+    gone = record(Phase.HANDED_OVER)
+    found = counted([node("node-1"), node("node-2")], (gone,))
+    assert (found.sick, found.population) == (("node-0",), 3)
+
+
+def test_a_closed_record_whose_node_is_gone_counts_nowhere() -> None:
+    found = counted([node("node-1")], (record(Phase.RECOVERED),))
+    assert (found.sick, found.population) == ((), 1)
+
+
+def test_each_labels_value_has_its_own_share() -> None:
+    nodes = [
+        node("node-0", labels={ZONE: "a", TYPE: "trn1"}),
+        node("node-1", labels={ZONE: "b", TYPE: "trn1"}),
+        node("node-2", labels={ZONE: "b"}),
+    ]
+    assert counted(nodes, (record(),)).by_label == {
+        f"{TYPE}=trn1": (1, 2),
+        f"{ZONE}=a": (1, 1),
+        f"{ZONE}=b": (0, 2),
+    }
+
+
+def test_an_empty_fleet_has_nobody_sick() -> None:
+    assert counted([]) == Census(NOW, 0, ())
