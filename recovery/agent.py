@@ -65,6 +65,7 @@ class Agent:
         self._node_uid = ""
         self._record: Record | None = None
         self._looked = False
+        self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
         self._due = 0.0
         self._last = leave("nothing has been read yet")
         self._keys: object = None
@@ -132,6 +133,8 @@ class Agent:
         if not self._looked or (self._record is not None):
             return False
         now = self._w.cluster.time.now()
+        if {r.source: r.cleared for r in readings} != self._cleared:
+            return False  # a source took something back: the record may have to forget it
         return not any(
             r.problems or any(now - at >= UNKNOWN_TOO_LONG for at in r.unknown_since.values())
             for r in readings
@@ -155,6 +158,7 @@ class Agent:
         keep = s.record is not None and (s.record.phase.sick or _on_gate(s))
         self._record = s.record if keep else None
         self._looked = True
+        self._cleared = {r.source: r.cleared for r in s.readings}
         return s
 
     def _act(self, s: Situation, d: Decision) -> Decision:

@@ -124,9 +124,14 @@ def _settled(fault: Fault, s: Situation) -> bool:
         old.key == fault.key
         and old.machine == fault.machine
         and old.boot_id == fault.boot_id
-        and old.counter == fault.counter
+        and (old.counter == fault.counter or plugins(old))
         for old in s.record.acknowledged
     )
+
+
+def plugins(fault: Fault) -> bool:
+    """Whether a plugin states it: its counter grows with every run, and says nothing of what is new."""
+    return fault.kind is Kind.LEVEL and not fault.latched
 
 
 def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:

@@ -8,6 +8,7 @@ this side (the server's priority and fairness is: 429 and Retry-After).
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from recovery.clock import ApiTime, Clock
 from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound, SettingsError, TooManyRequests
 from recovery.model import GROUP, VERSION, ClusterDelete, NodeView, PodView
 from recovery.wire import parse_moment
+
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 10.0
@@ -61,6 +64,8 @@ class KubernetesTransport:
         configuration = Configuration()
         self.namespace = _load_credentials(configuration)
         configuration.retries = False
+        if not configuration.verify_ssl:
+            _warn_once_of_insecurity()
         self._client = ApiClient(configuration)
         self._client.user_agent = "node-recovery"
         self._clock = clock
@@ -104,6 +109,15 @@ class KubernetesTransport:
         except (HTTPError, OSError) as error:
             raise ApiUnavailable(f"the API server did not answer: {_short(error)}") from None
         return Response(answer.status, answer.headers, _parse(raw))
+
+
+def _warn_once_of_insecurity() -> None:
+    """A kubeconfig that skips TLS verification is its owner's choice: said once, not with every request."""
+    from urllib3 import disable_warnings
+    from urllib3.exceptions import InsecureRequestWarning
+
+    disable_warnings(InsecureRequestWarning)
+    log.warning("the kubeconfig says not to verify the API server's certificate: anybody may answer for it")
 
 
 def _timeout() -> Any:

@@ -209,8 +209,7 @@ class Executor:
             patch["spec"]["taints"] = [t for t in _taints(s) if t["key"] != TAINT] or None
         if s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS:
             patch["metadata"]["annotations"] = {CORDONED_BY: None}
-            if s.record.marks.cordoned:
-                patch["spec"]["unschedulable"] = None
+            patch["spec"]["unschedulable"] = None
         if patch["spec"] or "annotations" in patch["metadata"]:
             self._w.cluster.patch_node(s.node_name, patch)
         self._w.records.write(replace(s.record, marks=Marks()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recovery import brakes
-from recovery.assess import Diagnosis, cleared, diagnose, name, unreadable
+from recovery.assess import Diagnosis, cleared, diagnose, name, plugins, unreadable
 from recovery.climb import (
     DEFAULT_PROBATION,
     MOST_FAULTS,
@@ -45,8 +45,8 @@ from recovery.situation import (
 )
 
 IDLE = REPEAT
-TURN = 3.0
-"""Seconds that those ahead in the queue have, each, to take a free slot before the next may (ruling B8)."""
+TURN, STAGGER = 3.0, 0.25
+"""Seconds that all ahead in the queue have to take a free slot (they look every 2 s), and then each (A8)."""
 
 
 def decide(s: Situation) -> Decision:
@@ -67,7 +67,7 @@ def decide(s: Situation) -> Decision:
         return lost(s)
     if s.record is not None and s.record.phase.open:
         return go_on(s, s.record)
-    if s.record is not None and (tidy := tidy_up(s, s.record)):
+    if s.record is not None and (tidy := tidy_up(s, s.record) or forget(s, s.record)):
         return tidy
     if s.record is not None and s.record.phase is Phase.LOST and same_boot(s, s.record):
         return hold(
@@ -361,7 +361,7 @@ def waiting(s: Situation, r: Record) -> Decision:
     if found := brakes.first_reason(brakes.STARTING, s):
         return hold(f"{what}: {found[1]}", key=found[0])
     ahead = ahead_of(s, r)
-    if ahead and s.turn_waited.total_seconds() < TURN * len(ahead):
+    if ahead and s.turn_waited.total_seconds() < TURN + STAGGER * len(ahead):
         told = f"{what}: {ahead[0]} is ahead in the queue"
         return wait(told, POLLED / 4, "turn")
     return take_slot(s, r)
@@ -416,6 +416,17 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
 def standing(s: Situation) -> set[str]:
     """The records of this node that stand on the gate; one that is not the node's record was deleted."""
     return {uid for node, uid in places(s.gate) if node == s.node_name} if s.gate else set()
+
+
+def forget(s: Situation, r: Record) -> Decision | None:
+    """A plugin's fault that was settled, and that the plugin has since taken back: the next one is new."""
+    gone = [f for f in r.acknowledged if plugins(f) and cleared(f, s)]
+    if not gone:
+        return None
+    kept = tuple(f for f in r.acknowledged if f not in gone)
+    names = ", ".join(name(f) for f in gone)
+    why = f"{names} was taken back by its own source: if it comes again, it is a new fault"
+    return act(WriteRecord(replace(r, acknowledged=kept)), why)
 
 
 def same_boot(s: Situation, r: Record) -> bool:

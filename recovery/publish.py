@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -175,7 +176,7 @@ class Publisher:
                 return
             except NodeRecoveryError:
                 del self._posted[key]  # Events live for an hour: post it anew
-        name = f"{n.node}.{int(n.at.timestamp() * 1e6):x}.{abs(hash(key)) & 0xFFFF:x}"
+        name = f"{n.node}.{int(n.at.timestamp() * 1e6):x}.{zlib.crc32(repr(key).encode()) & 0xFFFF:x}"
         self._cluster.create_event(event_body(name, n))
         self._posted[key] = (name, 1)
         if len(self._posted) > QUEUE:

@@ -182,11 +182,14 @@ def decode(obj: Any) -> Record:
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
     intent = s.child("intent")
+    phase, faults = s.member("phase", Phase), tuple(_read_fault(f) for f in s.children("faults"))
+    if phase.open and not faults:
+        raise Undecodable("status.faults: an open record names no fault")
     return Record(
         node=meta.text("name", ...),
         uid=meta.text("uid"),
         resource_version=meta.text("resourceVersion"),
-        phase=s.member("phase", Phase),
+        phase=phase,
         machine=Machine(
             provider=machine.text("provider"),
             id=machine.text("id"),
@@ -196,7 +199,7 @@ def decode(obj: Any) -> Record:
         ),
         node_uid=s.text("nodeUID"),
         boot_id=s.text("bootID"),
-        faults=tuple(_read_fault(f) for f in s.children("faults")),
+        faults=faults,
         phase_since=s.at("phaseSince"),
         rule=s.text("rule"),
         ladder=tuple(

@@ -85,7 +85,13 @@ class Program:
                 settings.node_name,
             )
         self.sweeper = Sweeper(
-            self.world, observer, executor, self.publisher, self.metrics, settings.node_name
+            self.world,
+            observer,
+            executor,
+            self.publisher,
+            self.metrics,
+            settings.node_name,
+            idle=settings.lease_duration.total_seconds(),
         )
         self._beat = clock.monotonic()
 

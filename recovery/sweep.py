@@ -37,7 +37,9 @@ class _HandOver:
 
 
 class Sweeper:
-    """Sweeps. ``me`` is the node this agent looks after itself, or empty for a concluder."""
+    """Sweeps. ``me`` is the node this agent looks after itself, or empty for a concluder. ``idle``: seconds
+    between two looks when nothing is going on, as long as a Lease: a dead agent's goes stale meanwhile.
+    """
 
     def __init__(
         self,
@@ -48,9 +50,11 @@ class Sweeper:
         metrics: Metrics,
         me: str,
         *,
+        idle: float = IDLE,
         chance: random.Random | None = None,
     ) -> None:
         self._w = world
+        self._idle = idle
         self._observer = observer
         self._executor = executor
         self._publisher = publisher
@@ -66,17 +70,16 @@ class Sweeper:
         """Look at others' open records if it is time to; seconds until the next look. Never raises."""
         now = self._w.clock.monotonic()
         if not self._w.on:
-            return IDLE
+            return self._idle
         if now < self._due and not (waiting and self._due - now > BUSY):
             return self._due - now
-        pause = IDLE * self._chance.uniform(0.8, 1.2)
+        pause = self._idle * self._chance.uniform(0.8, 1.2)
         try:
             others = self._unlisted() if not self._me else set()
             gate = self._w.gates.read()
             if gate is not None:
                 others |= places(gate)
-            if self._look_at(others):
-                pause = BUSY
+            pause = min(pause, self._look_at(others))
             self._repeat_hand_overs()
         except (ApiError, Undecodable) as error:
             log.debug("sweep: %s", error)
@@ -85,20 +88,19 @@ class Sweeper:
         except Exception:
             self._metrics.errors.labels("bug").inc()
             log.exception("sweep: a bug; trying again later")
-        self._due = self._w.clock.monotonic() + (BUSY if waiting else pause)
+        self._due = self._w.clock.monotonic() + (min(BUSY, pause) if waiting else pause)
         return self._due - self._w.clock.monotonic()
 
-    def _look_at(self, others: set[tuple[str, str]]) -> bool:
-        """Look at every open record that is not ours. True if any is being concluded."""
-        busy = [node for node, uid in sorted(others) if node != self._me and self._one(node, uid)]
-        return bool(busy)
+    def _look_at(self, others: set[tuple[str, str]]) -> float:
+        """Look at every open record that is not ours. Seconds until one of them wants the next look."""
+        return min((self._one(node, uid) for node, uid in sorted(others) if node != self._me), default=self._idle)
 
-    def _one(self, node: str, uid: str) -> bool:
+    def _one(self, node: str, uid: str) -> float:
         lease = self._w.leases.look(node)
         if not lease.mine and not lease.stale:
             self._said.pop(node, None)
             self._observer.forget(node)
-            return False
+            return self._idle
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             d = self._decide(s, uid)
@@ -109,11 +111,13 @@ class Sweeper:
                 self._w.leases.hold(node, Role.CONCLUDER)
         except NodeRecoveryError as error:
             log.info("%s: not concluded yet: %s", node, error)
-            return True
+            return BUSY
         if self._said.get(node) != d.key or d.effect is not None:
             self._said[node] = d.key
             log.info("%s (its agent is gone): %s", node, d.reason)
-        return d.key != "patience"
+        if d.effect is not None:
+            return d.look_again.total_seconds()  # at once (ruling E34)
+        return self._idle if d.key == "patience" else BUSY
 
     def _decide(self, s: Situation, uid: str) -> Decision:
         if s.record is None and not s.record_problem:

@@ -99,6 +99,11 @@ class Machine:
             return False
         return True
 
+    @property
+    def process(self) -> int | None:
+        """The process id of its sidecar."""
+        return self.sidecar.pid if self.sidecar is not None else None
+
     def ended(self) -> int | None:
         """The exit code of a sidecar that nobody killed, or None."""
         return self.sidecar.poll() if self.sidecar is not None else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from recovery.demo import scene, seen
 from recovery.demo.seen import Json, Seen, condition
+from recovery.lease import lease_name
 
 PHASES = {
     "fault": "fault on the detector's page",
@@ -20,8 +21,8 @@ PHASES = {
     "terminated": "terminated by its group",
     "ready": "replacement Ready",
     "proved": "proved by a peer",
+    "handed": "handed over to a person",
 }
-CLOSED = frozenset({"recovered", "withdrawn", "superseded", "released", "handedOver", "lost"})
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Ledger:
     def __init__(self) -> None:
         self.recoveries: dict[str, Recovery] = {}
         self.instances: dict[str, str] = {}
+        self.first_nodes: tuple[str, ...] = ()
         self.marked: list[str] = []
         self.most_slots = 0
         self.slots: list[str] = []
@@ -67,6 +69,21 @@ class Ledger:
         self.recoveries[node] = found
         return found
 
+    def is_healthy(self, node: str) -> bool:
+        """Ready, and without any mark of ours or anybody's."""
+        spec = self.nodes[node].get("spec") or {}
+        marked = spec.get("unschedulable") or spec.get("taints")
+        return not marked and condition(self.nodes[node], "Ready") == "True"
+
+    def healthy_nodes(self) -> int:
+        return sum(self.is_healthy(n) for n in self.nodes)
+
+    @property
+    def over(self) -> bool:
+        """Every story has ended, and its place in the budget is free."""
+        ended = all("proved" in r.times or "handed" in r.times for r in self.recoveries.values())
+        return ended and not self.slots and not self.open
+
     def hear(self, s: Seen) -> None:
         match s.source:
             case seen.SIMULATOR:
@@ -81,6 +98,8 @@ class Ledger:
                 self._record(s)
             case seen.GATES:
                 self._gate(s)
+            case seen.LEASES:
+                self._lease(s)
             case seen.EVENTS:
                 if "disruption budget" in str(s.what.get("message")):
                     self.refused_by_budget += 1
@@ -91,6 +110,7 @@ class Ledger:
         did, node = s.what["did"], str(s.what.get("node"))
         if did == "began":
             self.instances = dict(s.what["nodes"])
+            self.first_nodes = tuple(self.instances)
         elif did == "ready":
             self.ready_sidecars.add(node)
         elif did == "ended":
@@ -149,6 +169,14 @@ class Ledger:
             r.reached("drained", s.at)
         if r.phase == "recovered":
             r.reached("proved", s.at)
+        if r.phase == "handedOver":
+            r.reached("handed", s.at)
+
+    def _lease(self, s: Seen) -> None:
+        holder = str(s.spec.get("holderIdentity") or "").split("/")
+        for r in self.recoveries.values():
+            if holder[0] == "concluder" and s.name == lease_name(r.node):
+                r.concluder = holder[1]
 
     def _gate(self, s: Seen) -> None:
         self.slots = [str(x["node"]) for x in s.status.get("slots") or []]

@@ -120,7 +120,7 @@ class Simulator:
             self._workload.tick()
         for machine in self._machines.values():
             if machine.became_ready():
-                tell("ready", node=machine.name)
+                tell("ready", node=machine.name, process=machine.process)
             if (code := machine.ended()) is not None:
                 machine.sidecar = None
                 tell("ended", node=machine.name, code=code)

@@ -50,7 +50,10 @@ class FakeProvider:
         "replace": frozenset({"fake:Replace"}),
         "reboot": frozenset({"fake:Reboot"}),
     }
-    default_remedy = (Rung(Step.DRAIN, timedelta(minutes=15)), Rung(Step.REPLACE, timedelta(minutes=30)))
+    default_remedy: tuple[Rung, ...] = (
+        Rung(Step.DRAIN, timedelta(minutes=15)),
+        Rung(Step.REPLACE, timedelta(minutes=30)),
+    )
     call_timeout = 8.0
 
     def __init__(self) -> None:

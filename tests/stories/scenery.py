@@ -163,7 +163,7 @@ def pass_time(
         stage.run(0)
         if cloud:
             cloud.act()
-        stage.clock.advance(step or (0.5 if gone < 15 else 2.0 if gone < 60 else 5.0))
+        stage.clock.advance(step or (0.5 if gone < 10 else 2.0 if gone < 40 else 10.0))
         stage.store.tick()
     stage.run(0)
     return gone

@@ -48,8 +48,8 @@ from recovery.model import (
     Preflight,
     Record,
     Reference,
-    Running,
     Rung,
+    Running,
     Step,
     Then,
 )
@@ -102,7 +102,7 @@ def has(d: Decision) -> Record:
 # ---------------------------------------------------------------- the table
 
 Row = tuple[Situation, str, str, str]
-"""A situation; the verb and effect; the phase that a record is swapped to, or the key; the sentence's start."""
+"""A situation; verb and effect; the phase that a record is swapped to, or the key; the sentence's start."""
 
 
 def unrecorded(**changes: Any) -> Situation:
@@ -192,8 +192,8 @@ OFF: dict[str, Row] = {
         situation(on=False, record=None),
         "hold",
         f"would {fault().key}",
-        f"would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace), if budget and brake allow; "
-        "recovery is off (ENABLE_RECOVERY=false)",
+        f"would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace), if budget and brake "
+        "allow; recovery is off (ENABLE_RECOVERY=false)",
     ),
     "only told": (
         situation(on=False, record=None, readings=(reading(problem(HANG)),)),
@@ -559,7 +559,7 @@ RECOVERING: dict[str, Row] = {
         f"{DMA}: replace waits for a fresh signal: the page cannot be read",
     ),
     "replace, unreadable to the end": (
-        recovering(replacing(), readings=(BAD_PAGE,), now=NOW + 30 * MINUTE),
+        recovering(replacing(), readings=(silent(NOW + 29 * MINUTE),), now=NOW + 30 * MINUTE),
         "act WriteRecord",
         "handedOver",
         "handed over to a person: before replace, for 30 min: the page cannot be read",

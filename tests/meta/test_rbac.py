@@ -1,0 +1,103 @@
+"""What ``deploy/rbac`` grants is what ``cluster.py`` asks for: no verb more, no verb less."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recovery.cluster import Cluster, Response
+from recovery.model import ClusterDelete, PodView
+from recovery.testing.clock import FakeClock
+
+RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
+VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+CLAIM = ClusterDelete("karpenter.sh/v1", "nodeclaims", "claim", "uid")
+CALLS: dict[str, tuple[Any, ...]] = {
+    "get_node": ("n",),
+    "list_nodes": (),
+    "patch_node": ("n", {}),
+    "list_pods": ("n",),
+    "evict": (PodView("ns", "p", "u", "Running"),),
+    "get_record": ("n",),
+    "list_records": (),
+    "create_record": ({"metadata": {"name": "n"}},),
+    "replace_record": ({"metadata": {"name": "n"}},),
+    "get_gate": (),
+    "create_gate": ({},),
+    "replace_gate": ({},),
+    "get_lease": ("l",),
+    "create_lease": ({"metadata": {"name": "l"}},),
+    "replace_lease": ({"metadata": {"name": "l"}},),
+    "create_event": ({},),
+    "patch_event": ("e", {}),
+    "exists": (CLAIM,),
+    "delete": (CLAIM,),
+}
+
+
+class Recorder:
+    """Answers everything, and remembers as RBAC would see it: (verb, group, resource, namespaced)."""
+
+    def __init__(self) -> None:
+        self.asked: set[tuple[str, str, str]] = set()
+
+    def request(self, method: str, path: str, **_: Any) -> Response:
+        core = re.fullmatch(r"/api/v1(?:/namespaces/[^/]+)?/(?P<rest>.+)", path)
+        other = re.fullmatch(r"/apis/(?P<group>[^/]+)/[^/]+(?:/namespaces/[^/]+)?/(?P<rest>.+)", path)
+        found = core or other
+        assert found is not None, path
+        group = "" if core else other["group"] if other else ""
+        resource, *names = found["rest"].split("/")
+        verb = "list" if method == "GET" and not names else VERBS[method]
+        if len(names) > 1:
+            resource = f"{resource}/{names[1]}"
+        self.asked.add((verb, group, resource))
+        return Response(200, {}, {"metadata": {"uid": "uid"}, "items": []})
+
+
+@pytest.fixture
+def asked() -> set[tuple[str, str, str]]:
+    recorder = Recorder()
+    cluster = Cluster(recorder, FakeClock(), "default")
+    for name, arguments in CALLS.items():
+        found = getattr(cluster, name)(*arguments)
+        if inspect.isgenerator(found):
+            list(found)
+    return recorder.asked
+
+
+def granted() -> set[tuple[str, str, str]]:
+    rules: set[tuple[str, str, str]] = set()
+    for file in ("clusterrole.yaml", "role.yaml"):
+        for document in yaml.safe_load_all((RBAC / file).read_text()):
+            rules |= set(expanded(document["rules"]))
+    return rules
+
+
+def expanded(rules: list[Mapping[str, list[str]]]) -> list[tuple[str, str, str]]:
+    return [
+        (verb, group, resource)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    ]
+
+
+def test_every_public_call_of_the_cluster_is_weighed_here() -> None:
+    public = {n for n, _ in inspect.getmembers(Cluster, inspect.isfunction) if not n.startswith("_")}
+    assert public == set(CALLS)
+
+
+def test_each_verb_that_the_program_uses_is_granted_and_none_other(asked: set[tuple[str, str, str]]) -> None:
+    assert granted() == asked
+
+
+def test_no_rule_is_written_with_a_wildcard() -> None:
+    assert not [rule for rule in granted() if "*" in rule]

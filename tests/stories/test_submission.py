@@ -1,0 +1,336 @@
+"""The one destructive call: at most once, on the right machine, and only while nobody has said stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recovery.errors import Ambiguous, Refused, Retry
+from recovery.lease import lease_name
+from recovery.model import Reference
+from recovery.testing.stage import Stage, npd_page
+from tests.stories.scenery import (
+    GATE,
+    Cloud,
+    Reaper,
+    change_gate,
+    change_node,
+    judge,
+    pass_time,
+    reboot,
+    records,
+    to_the_end,
+)
+
+
+def faulty(count: int = 3) -> tuple[Stage, Cloud]:
+    """Agents on some nodes; the first one is about to be found faulty."""
+    stage = Stage()
+    for name in stage.nodes(count):
+        stage.agent(name)
+    stage.run(0)
+    stage.fault("node-0")
+    return stage, Cloud(stage)
+
+
+def intents(stage: Stage) -> list[tuple[int, str]]:
+    """Attempt and state of each intent of node-0, as they followed each other."""
+    seen: list[tuple[int, str]] = []
+    for write in stage.store.history:
+        intent = write.object.get("status", {}).get("intent") if "/noderecoveries" in write.path else None
+        if intent and (intent["attempt"], intent["state"]) not in seen[-1:]:
+            seen.append((intent["attempt"], intent["state"]))
+    return seen
+
+
+class Meddler:
+    """A connection on which something happens once, right after the first request that fits was answered."""
+
+    def __init__(self, transport: Any, fits: Callable[[str, str, Any], bool], happens: Callable[[], object]):
+        self._transport = transport
+        self._actor = transport._actor
+        self._fits = fits
+        self._happens = happens
+
+    def request(self, method: str, path: str, **more: Any) -> Any:
+        answer = self._transport.request(method, path, **more)
+        if self._fits(method, path, more.get("body")):
+            self._fits = lambda *_: False
+            self._happens()
+        return answer
+
+
+def meddled(fits: Callable[[str, str, Any], bool], happens: Callable[[Stage], object]) -> tuple[Stage, Cloud]:
+    """As ``faulty``, with a meddler on the connection of node-0's agent."""
+    stage, cloud = faulty()
+    stage.wrap = lambda transport: Meddler(transport, fits, lambda: happens(stage))
+    stage.agent("node-0")
+    return stage, cloud
+
+
+def announced(method: str, path: str, body: Any) -> bool:
+    return method == "POST" and path.endswith("/events") and body["reason"] == "Replacing"
+
+
+def intended(method: str, path: str, body: Any) -> bool:
+    return (
+        method == "PUT"
+        and "/noderecoveries/" in path
+        and body["status"].get("intent", {}).get("state") == "written"
+    )
+
+
+# ---------------------------------------------------------------- answers
+
+
+def test_an_answer_lost_after_the_call_was_accepted_is_observed_and_never_asked_again() -> None:
+    stage, cloud = faulty()
+    stage.provider.start_error = Ambiguous("read timed out")
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+    assert len(stage.provider.calls) == 1
+    assert intents(stage)[:3] == [(1, "written"), (1, "ambiguous"), (1, "submitted")]
+
+
+def test_a_lost_call_that_had_no_effect_is_closed_after_a_minute_and_asked_again_as_a_new_attempt() -> None:
+    stage, cloud = faulty()
+    stage.provider.start_error = Ambiguous("read timed out")
+    stage.provider.after_call = lambda: stage.provider.groups["workers"].unhealthy.clear()
+    pass_time(stage, 59, cloud, step=1)
+    assert intents(stage) == [(1, "written"), (1, "ambiguous")]
+    stage.provider.start_error = None
+    stage.provider.after_call = lambda: None
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert intents(stage)[2:5] == [(1, "notApplied"), (2, "written"), (2, "submitted")]
+    assert len({token for _, _, token in stage.provider.calls}) == 2
+    assert records(stage) == {"node-0": "recovered"}
+
+
+def test_a_call_that_is_put_off_is_not_asked_again_in_a_loop() -> None:
+    stage, cloud = faulty()
+    stage.provider.start_error = Retry("throttled")
+    pass_time(stage, 59, cloud, step=0.5)
+    assert 2 <= len(stage.provider.calls) <= 5
+    stage.provider.start_error = None
+    stage.provider.groups["workers"].unhealthy.clear()
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+
+
+def test_a_refused_call_goes_to_a_person_with_the_reason() -> None:
+    stage, cloud = faulty()
+    stage.provider.start_error = Refused("not authorized to perform fake:Replace")
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.phase.value == "handedOver"
+    assert "not authorized to perform fake:Replace" in record.sentence
+    assert len(stage.provider.calls) == 1
+
+
+def test_a_machine_that_somebody_condemned_since_the_decision_is_followed_and_not_called_for() -> None:
+    stage, cloud = meddled(announced, lambda s: s.provider.groups["workers"].unhealthy.add("m-0"))
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+    assert not stage.provider.calls
+
+
+# ---------------------------------------------------------------- stopped processes
+
+
+def test_a_process_stopped_between_intent_and_call_abandons_the_intent() -> None:
+    called: list[int] = []
+
+    def stopped(stage: Stage) -> None:
+        stage.clock.advance(30)
+        called.append(len(stage.provider.calls))
+
+    stage, cloud = meddled(intended, stopped)
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert called == [0]
+    assert intents(stage)[:3] == [(1, "written"), (1, "abandoned"), (2, "written")]
+    assert len(stage.provider.calls) == 1
+    assert records(stage) == {"node-0": "recovered"}
+
+
+def test_a_process_stopped_until_others_have_concluded_calls_nothing() -> None:
+    """Stopped for two minutes right after its intent: by then its peers have written on."""
+
+    def stopped(stage: Stage) -> None:
+        stage.actors["agent of node-0"].alive = False
+        stage.concluder()
+        for _ in range(130):
+            stage.clock.advance(1)
+            stage.turns()
+        stage.actors["agent of node-0"].alive = True
+
+    stage, cloud = meddled(intended, stopped)
+    pass_time(stage, 30, cloud)
+    assert not [t for t in stage.provider.calls if intents(stage)[0] == t]
+    first = next(w for w in stage.store.history if intended("PUT", w.path, w.object))
+    assert first.object["status"]["intent"]["token"] not in {token for _, _, token in stage.provider.calls}
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["machine still there", "machine gone"])
+def test_a_concluder_waits_until_a_written_intent_can_no_longer_be_carried_out(gone: bool) -> None:
+    stage, cloud = faulty()
+    reaper = Reaper(stage, "agent of node-0".__eq__)
+    reaper.hunts = lambda actor: actor == "agent of node-0" and bool(intents(stage))
+    reaper.at, reaper.side = 0, "before"
+    stage.agent("node-0")
+    pass_time(stage, 60, cloud, until=lambda: reaper.fired)
+    assert intents(stage) == [(1, "written")]
+    assert not stage.provider.calls
+    killed_at, writes = stage.clock.monotonic(), len(stage.store.history)
+    if gone:
+        stage.replace_machine("node-0", "m-0", "node-9", "m-9")
+        writes = len(stage.store.history)
+    stage.concluder()
+    lease, fence = 60, 10 + 8 + 5
+    pass_time(stage, lease + fence - 1, cloud, step=0.5)
+    assert stage.clock.monotonic() - killed_at < lease + fence
+    assert [w.path for w in stage.store.history[writes:] if w.actor != "load"] == []
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert not stage.provider.calls
+
+
+# ---------------------------------------------------------------- between decision and call
+
+
+def swapped(stage: Stage) -> None:
+    stage.delete_node("node-0")
+    stage.register("node-0", "m-77")
+
+
+def excluded(stage: Stage) -> None:
+    label = {"noderecovery.dev/exclude": "true"}
+    change_node(stage, "node-0", lambda n: n["metadata"]["labels"].update(label))
+
+
+def paused(stage: Stage) -> None:
+    pause = {"owner": "ann", "reason": "maintenance"}
+    change_gate(stage, lambda g: g.update(spec={"pause": pause}))
+
+
+def paused_unreadably(stage: Stage) -> None:
+    pause = {"owner": "ann", "reason": "maintenance", "until": "tomorrow"}
+    change_gate(stage, lambda g: g.update(spec={"pause": pause}))
+
+
+def others_sick(stage: Stage) -> None:
+    def not_ready(node: dict[str, Any]) -> None:
+        node["status"]["conditions"] = [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]
+
+    change_node(stage, "node-1", not_ready)
+    change_node(stage, "node-2", not_ready)
+
+
+def lease_lost(stage: Stage) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease_name('node-0')}"
+    lease = stage.store.request("GET", path).body
+    lease["spec"]["holderIdentity"] = "owner/node-0/elsewhere/1234"
+    assert stage.store.request("PUT", path, body=lease).ok
+
+
+def uncordoned(stage: Stage) -> None:
+    change_node(stage, "node-0", lambda n: n["spec"].pop("unschedulable"))
+
+
+def claimed(stage: Stage) -> None:
+    taint = {"key": "remediation.medik8s.io/node-remediation", "effect": "NoExecute"}
+    taints = stage.node("node-0")["spec"]["taints"]
+    change_node(stage, "node-0", lambda n: n["spec"].update(taints=[*taints, taint]))
+
+
+def released(stage: Stage) -> None:
+    path = "/apis/noderecovery.dev/v1alpha1/noderecoveries/node-0"
+    record = stage.store.request("GET", path).body
+    record["status"].update(phase="released", acknowledged=record["status"]["faults"])
+    assert stage.store.request("PUT", path, body=record).ok
+
+
+def deleted(stage: Stage) -> None:
+    assert stage.store.request("DELETE", "/apis/noderecovery.dev/v1alpha1/noderecoveries/node-0").ok
+
+
+def group_short(stage: Stage) -> None:
+    stage.provider.terminate("workers", "m-2")
+
+
+def booted(stage: Stage) -> None:
+    stage.pages["node-0"].body = npd_page()
+    reboot(stage, "node-0")
+
+
+CHANGES = [
+    swapped,
+    booted,
+    excluded,
+    paused,
+    paused_unreadably,
+    others_sick,
+    lease_lost,
+    uncordoned,
+    released,
+    deleted,
+    group_short,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+def test_what_changes_between_decision_and_call_is_seen_and_nothing_is_called(
+    change: Callable[[Stage], None],
+) -> None:
+    happened: list[str] = []
+
+    def happens(stage: Stage) -> None:
+        happened.append(change.__name__)
+        change(stage)
+
+    stage, cloud = meddled(announced, happens)
+    pass_time(stage, 20, cloud)
+    assert happened == [change.__name__]
+    assert not stage.provider.calls
+    assert not intents(stage)
+
+
+def test_a_slot_lost_between_decision_and_call_is_put_back_before_anything_is_called() -> None:
+    stage, cloud = meddled(announced, lambda s: change_gate(s, lambda g: g["status"].update(slots=[])))
+    to_the_end(stage, cloud)
+    gates = [w.object["status"] for w in stage.store.history if w.path == GATE]
+    assert any(g.get("slots") == [] for g in gates)
+    calls = [(a.value, m, t) for a, m, t in stage.provider.calls]
+    assert len(calls) == 1
+    born = next(w for w in stage.store.history if intended("PUT", w.path, w.object))
+    before = [w for w in stage.store.history if w.path == GATE and w.resource_version < born.resource_version]
+    assert [s["node"] for s in before[-1].object["status"]["slots"]] == ["node-0"]
+
+
+def test_when_nothing_changes_the_same_story_calls_once() -> None:
+    stage, cloud = meddled(announced, lambda _: None)
+    pass_time(stage, 20, cloud)
+    assert len(stage.provider.calls) == 1
+
+
+def test_an_intent_names_where_its_action_would_be_seen() -> None:
+    stage, _ = faulty()
+    stage.run(3)
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.intent is not None
+    data = {"group": "workers", "known": ["m-0", "m-1", "m-2"], "desired": 3, "machine": "m-0"}
+    assert replace(record.intent.reference, data=dict(record.intent.reference.data)) == Reference(
+        "fake", "replace", data
+    )

@@ -1,0 +1,249 @@
+"""Who works on a record, and when an agent may be taken for dead (ruling A4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recovery.clock import ApiTime
+from recovery.errors import ApiUnavailable, Conflict, NotFound
+from recovery.lease import Identity, Leases, Place, lease_name
+from recovery.situation import Role
+from recovery.testing.clock import FakeClock
+from recovery.testing.kubestore import KubernetesStore
+
+NODE = "node-0"
+
+
+class Cluster:
+    """Leases in a store; ``lost`` loses the answer of the next write, ``down`` answers nothing."""
+
+    namespace = "default"
+
+    def __init__(self, store: KubernetesStore, clock: FakeClock) -> None:
+        self.time = ApiTime(clock)
+        self.lost = False
+        self.down = False
+        self._store = store
+
+    def _ask(self, method: str, name: str = "", body: Any = None) -> dict[str, Any]:
+        if self.down:
+            raise ApiUnavailable("no answer")
+        path = "/apis/coordination.k8s.io/v1/namespaces/default/leases" + (f"/{name}" if name else "")
+        answer = self._store.request(method, path, body=body)
+        if method != "GET" and self.lost:
+            self.lost = False
+            raise ApiUnavailable("no answer")
+        if answer.status == 404:
+            raise NotFound("there is none")
+        if answer.status == 409:
+            raise Conflict("somebody else wrote first")
+        return dict(answer.body)
+
+    def get_lease(self, name: str) -> dict[str, Any]:
+        return self._ask("GET", name)
+
+    def create_lease(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._ask("POST", "", body)
+
+    def replace_lease(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._ask("PUT", body["metadata"]["name"], body)
+
+
+@dataclass
+class World:
+    clock: FakeClock
+    store: KubernetesStore
+    cluster: Cluster
+
+    def agent(self, node: str = NODE, place: str = "pod-1", sole: bool = False) -> Leases:
+        return Leases(self.cluster, self.clock, Identity(node, place, sole=sole))
+
+    def spec(self) -> dict[str, Any]:
+        return dict(self.cluster.get_lease(lease_name(NODE))["spec"])
+
+    def writes(self) -> int:
+        return sum(1 for w in self.store.history if "leases" in w.path)
+
+
+@pytest.fixture
+def world() -> World:
+    clock = FakeClock()
+    store = KubernetesStore(now=clock.true_time)
+    return World(clock, store, Cluster(store, clock))
+
+
+def test_a_missing_lease_is_nobodys(world: World) -> None:
+    found = world.agent().look(NODE)
+    assert (found.holder, found.mine, found.stale) == ("", False, True)
+    assert world.writes() == 0
+
+
+def test_who_takes_it_has_it_and_others_see_it_held(world: World) -> None:
+    mine, other = world.agent(), world.agent("node-1")
+    assert mine.hold(NODE, Role.OWNER).mine
+    assert mine.look(NODE).mine
+    seen = other.look(NODE)
+    assert (seen.mine, seen.stale) == (False, False)
+    assert seen.holder.startswith("owner/node-0/pod-1/")
+    assert not other.hold(NODE, Role.CONCLUDER).mine
+
+
+def test_it_is_sixty_seconds_long_and_renewed_every_fifteen(world: World) -> None:
+    mine = world.agent()
+    for _ in range(61):
+        mine.hold(NODE, Role.OWNER)
+        world.clock.advance(1)
+    assert world.writes() == 5
+    assert world.spec()["leaseDurationSeconds"] == 60
+
+
+def test_a_lease_that_does_not_change_goes_stale_on_the_watchers_own_clock(world: World) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    other = world.agent("node-1")
+    assert not other.look(NODE).stale
+    world.clock.advance(59.9)
+    assert not other.look(NODE).stale
+    world.clock.advance(0.1)
+    assert other.look(NODE).stale
+    assert other.hold(NODE, Role.CONCLUDER).mine
+
+
+def test_a_lease_that_changes_is_watched_from_the_beginning(world: World) -> None:
+    mine, other = world.agent(), world.agent("node-1")
+    mine.hold(NODE, Role.OWNER)
+    other.look(NODE)
+    world.clock.advance(40)
+    mine.hold(NODE, Role.OWNER)
+    other.look(NODE)
+    world.clock.advance(40)
+    assert not other.look(NODE).stale
+
+
+@pytest.mark.parametrize("hours", [-30, 30])
+def test_no_timestamp_is_believed(world: World, hours: int) -> None:
+    mine, other = world.agent(), world.agent("node-1")
+    world.clock.step(timedelta(hours=hours))
+    mine.hold(NODE, Role.OWNER)
+    world.clock.step(-timedelta(hours=hours))
+    assert not other.look(NODE).stale
+    world.clock.advance(60)
+    assert other.look(NODE).stale
+
+
+def test_a_watcher_that_starts_late_waits_the_whole_length(world: World) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    world.clock.advance(3600)
+    assert not world.agent("node-1").look(NODE).stale
+
+
+def test_who_could_not_renew_for_long_does_not_think_it_holds(world: World) -> None:
+    mine = world.agent()
+    mine.hold(NODE, Role.OWNER)
+    world.clock.advance(54)
+    assert not mine.held(NODE)
+    assert not mine.look(NODE).mine
+
+
+def test_a_taken_lease_is_lost_to_its_first_holder(world: World) -> None:
+    mine, other = world.agent(), world.agent("node-1")
+    mine.hold(NODE, Role.OWNER)
+    other.look(NODE)
+    world.clock.advance(60)
+    assert other.hold(NODE, Role.CONCLUDER).mine
+    assert world.spec()["leaseTransitions"] == 1
+    late = world.agent("node-2").hold(NODE, Role.CONCLUDER)
+    assert not late.mine
+
+
+def test_of_two_that_take_a_stale_lease_one_gets_it(world: World) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    one, two = world.agent("node-1"), world.agent("node-2")
+    one.look(NODE)
+    two.look(NODE)
+    world.clock.advance(60)
+    assert one.hold(NODE, Role.CONCLUDER).mine
+    assert not two.hold(NODE, Role.CONCLUDER).mine
+
+
+def test_a_process_that_died_in_this_very_place_is_followed_at_once(world: World) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    assert world.agent(sole=True).look(NODE).stale
+
+
+@pytest.mark.parametrize(("node", "place", "sole"), [(NODE, "pod-1", False), (NODE, "pod-2", True)])
+def test_a_process_of_another_place_or_beside_a_living_one_waits(
+    world: World, node: str, place: str, sole: bool
+) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    assert not world.agent(node, place, sole).look(NODE).stale
+
+
+def test_a_process_of_the_same_place_for_another_node_is_no_predecessor(world: World) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    assert not world.agent("node-1", "pod-1", sole=True).look(NODE).stale
+
+
+def test_a_concluder_yields_to_the_nodes_own_agent(world: World) -> None:
+    world.agent("node-1").hold(NODE, Role.CONCLUDER)
+    assert world.agent(NODE, "pod-2").look(NODE).stale
+    assert not world.agent("node-2").look(NODE).stale
+
+
+def test_an_owner_yields_to_no_other_process_of_its_node(world: World) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    assert not world.agent(NODE, "pod-2").look(NODE).stale
+
+
+def test_what_is_let_go_of_may_be_taken_at_once(world: World) -> None:
+    mine = world.agent()
+    mine.hold(NODE, Role.OWNER)
+    mine.release_all()
+    assert world.spec()["holderIdentity"] == ""
+    assert world.agent("node-1").hold(NODE, Role.CONCLUDER).mine
+
+
+def test_only_what_is_held_is_let_go_of(world: World) -> None:
+    world.agent().hold(NODE, Role.OWNER)
+    before = world.writes()
+    world.agent("node-1").release(NODE)
+    assert world.writes() == before
+
+
+def test_a_release_that_fails_is_no_error(world: World) -> None:
+    mine = world.agent()
+    mine.hold(NODE, Role.OWNER)
+    world.cluster.down = True
+    mine.release(NODE)
+    assert not mine.held(NODE)
+
+
+def test_an_answer_that_was_lost_does_not_lock_us_out(world: World) -> None:
+    mine = world.agent()
+    world.cluster.lost = True
+    with pytest.raises(ApiUnavailable):
+        mine.hold(NODE, Role.OWNER)
+    assert mine.hold(NODE, Role.OWNER).mine
+
+
+def test_a_name_of_any_length_has_a_short_lease_of_its_own() -> None:
+    long = "n" * 253
+    assert len(lease_name(long)) == 19
+    assert lease_name(long) != lease_name(long[:-1])
+
+
+def test_one_process_at_a_time_has_the_place() -> None:
+    first, second = Place(), Place()
+    try:
+        assert first.take("node-of-this-test")
+        assert not second.take("node-of-this-test")
+        assert second.take("another-node-of-this-test")
+    finally:
+        first.close()
+        second.close()
+    third = Place()
+    assert third.take("node-of-this-test")
+    third.close()

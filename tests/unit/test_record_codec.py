@@ -1,0 +1,251 @@
+"""The record as it is stored: whole, never pruned, and never a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from making import (
+    HOUR,
+    LADDER,
+    MACHINE,
+    MINUTE,
+    NOW,
+    RUBBISH,
+    SECOND,
+    fault,
+    intent,
+    paths,
+    record,
+    with_rubbish,
+)
+
+from recovery.model import Fault, Intent, IntentState, Kind, Marks, Outcome, Phase, Record, Start
+from recovery.record import ACKNOWLEDGED, CODEC, HISTORY, STARTS, decode, encode, note
+from recovery.testing.kubestore import KubernetesStore
+from recovery.wire import Undecodable, duration, moment, parse_moment
+
+CRD = Path(__file__).resolve().parents[2] / "deploy/crds/noderecoveries.yaml"
+COLLECTION = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
+FULL = Record(
+    node="ip-10-0-1-5.ec2.internal",
+    phase=Phase.RECOVERING,
+    machine=replace(MACHINE, route={"asg": "workers", "region": "eu-central-1"}),
+    node_uid="uid-1",
+    boot_id="boot-1",
+    faults=(fault(counter=2.5, cleared=True), fault("OOMKilling", type="", kind=Kind.EDGE, counter=None)),
+    phase_since=NOW + timedelta(microseconds=1),
+    uid="u",
+    resource_version="7",
+    rule="neuron-hardware",
+    ladder=LADDER,
+    probation=timedelta(seconds=90, microseconds=500),
+    after=10 * MINUTE,
+    rung=1,
+    rung_since=NOW,
+    attempt=3,
+    intent=intent(IntentState.AMBIGUOUS),
+    replacement="ip-10-0-1-9",
+    replacement_machine="m-9",
+    marks=Marks(cordoned=True, tainted=True),
+    sentence="replace may or may not have been asked for",
+    history=(Outcome(NOW, 2, "started", "recovery starts"), Outcome(NOW, 3, "intent", "about to")),
+    starts=(Start(NOW, "m-0", "DMA", "workers"),),
+    acknowledged=(fault(latched=False),),
+    scopes=("fleet", "topology.kubernetes.io/zone=a"),
+)
+DEFAULTS = Record("n", Phase.SUSPECT, MACHINE, "", "", (fault(),), NOW)
+
+
+def differs_everywhere(made: Any, plain: Any) -> list[str]:
+    return [f.name for f in fields(made) if getattr(made, f.name) == getattr(plain, f.name)]
+
+
+def test_the_record_of_these_tests_fills_every_field() -> None:
+    same = differs_everywhere(FULL, DEFAULTS)
+    assert same == []
+    assert FULL.intent is not None
+    assert all(getattr(FULL.intent, f.name) for f in fields(Intent))
+    assert all(getattr(FULL.faults[0], f.name) for f in fields(Fault))
+
+
+@pytest.mark.parametrize("made", [FULL, DEFAULTS, record(), replace(FULL, intent=None, rung_since=None)])
+def test_a_record_comes_back_as_it_went(made: Record) -> None:
+    stored = replace(made, uid="u", resource_version="7")
+    assert decode(json.loads(json.dumps(encode(stored)))) == stored
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("state", IntentState)
+def test_every_phase_and_every_state_of_an_intent_comes_back(phase: Phase, state: IntentState) -> None:
+    made = replace(FULL, phase=phase, intent=intent(state))
+    assert decode(encode(made)) == made
+
+
+@pytest.fixture
+def store() -> KubernetesStore:
+    made = KubernetesStore(now=lambda: NOW)
+    made.install_crd(yaml.safe_load(CRD.read_text()))
+    return made
+
+
+@pytest.mark.parametrize("made", [FULL, DEFAULTS])
+def test_the_api_server_keeps_every_field_that_is_written(store: KubernetesStore, made: Record) -> None:
+    body = encode(replace(made, uid="", resource_version=""))
+    created = store.request("POST", COLLECTION, body=body)
+    assert created.status == 201, created.body
+    assert created.body["status"] == body["status"]
+    found = store.request("GET", f"{COLLECTION}/{made.node}").body
+    there = decode(found)
+    assert there == replace(made, uid=there.uid, resource_version=there.resource_version)
+    changed = encode(replace(there, attempt=9))
+    assert store.request("PUT", f"{COLLECTION}/{made.node}", body=changed).body["status"] == changed["status"]
+
+
+def test_the_api_server_prunes_what_the_schema_does_not_know(store: KubernetesStore) -> None:
+    body = encode(replace(FULL, uid="", resource_version=""))
+    body["status"]["unheardOf"] = 1
+    assert "unheardOf" not in store.request("POST", COLLECTION, body=body).body["status"]
+
+
+def test_the_longest_record_is_accepted(store: KubernetesStore) -> None:
+    long = replace(FULL, uid="", resource_version="", history=(), node="n" * 253)
+    for _ in range(HISTORY + 5):
+        long = note(long, NOW, "e", "x" * 5000)
+    long = replace(
+        long,
+        acknowledged=(fault(message="m" * 9000),) * (ACKNOWLEDGED + 5),
+        starts=FULL.starts * (STARTS + 5),
+    )
+    answer = store.request("POST", COLLECTION, body=encode(long))
+    assert answer.status == 201, answer.body
+
+
+def test_what_is_remembered_is_bounded_and_the_newest_stays() -> None:
+    made = FULL
+    for at in range(HISTORY + 5):
+        made = note(made, NOW + at * SECOND, "e", f"line {at}")
+    assert [x.sentence for x in decode(encode(made)).history] == [f"line {x}" for x in range(5, HISTORY + 5)]
+    assert made.sentence == f"line {HISTORY + 4}"
+    many = tuple(fault(str(x)) for x in range(ACKNOWLEDGED + 5))
+    assert decode(encode(replace(made, acknowledged=many))).acknowledged == many[5:]
+
+
+# ---------------------------------------------------------------- what cannot be read
+
+
+def broken(path: str, value: Any) -> dict[str, Any]:
+    return with_rubbish(encode(FULL), path, value)
+
+
+def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
+    why = f"was written in version {CODEC + 1} of the record; this program understands version {CODEC}"
+    with pytest.raises(Undecodable, match=why):
+        decode(broken("status.version", CODEC + 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        ("status", ..., "has no status"),
+        ("status.version", ..., "status.version: is missing"),
+        ("status.version", True, "status.version: found True"),
+        ("metadata.name", ..., "metadata.name: is missing"),
+        ("metadata", [], "metadata: found list, expected an object"),
+        ("status.phase", ..., "status.phase: is missing"),
+        ("status.phase", "thinking", "status.phase: found 'thinking', expected one of suspect, waiting"),
+        ("status.phaseSince", ..., "status.phaseSince: is missing"),
+        ("status.phaseSince", "yesterday", "status.phaseSince: found 'yesterday', expected a moment"),
+        ("status.phaseSince", "2026-11-21T03:00:00", "has no time zone"),
+        ("status.phaseSince", "0001-01-01T00:00:00+23:59", "is out of range"),
+        ("status.faults", {}, "status.faults: found {}, expected list"),
+        ("status.faults.0", 7, r"status.faults\[0\]: found int, expected an object"),
+        ("status.faults.0.source", ..., r"status.faults\[0\].source: is missing"),
+        ("status.faults.0.reason", None, r"status.faults\[0\].reason: is missing"),
+        ("status.faults.0.kind", "wave", r"status.faults\[0\].kind: found 'wave'"),
+        ("status.faults.0.counter", "many", r"status.faults\[0\].counter: found 'many'"),
+        ("status.faults.0.latched", 1, r"status.faults\[0\].latched: found 1, expected bool"),
+        ("status.ladder.1.do", "pray", r"status.ladder\[1\].do: found 'pray'"),
+        ("status.ladder.1.within", "30m", r"status.ladder\[1\].within: found '30m', expected seconds"),
+        ("status.ladder.1.within", "nans", "expected seconds"),
+        ("status.ladder.1.within", "infs", "expected seconds"),
+        ("status.ladder.1.then", ..., r"status.ladder\[1\].then: is missing"),
+        ("status.rung", -1, "status.rung: found -1, expected at least 0"),
+        ("status.rung", 0.5, "status.rung: found 0.5, expected int"),
+        ("status.attempt", "3", "status.attempt: found '3', expected int"),
+        ("status.attempt", True, "status.attempt: found True, expected int"),
+        ("status.rungSince", 3, "status.rungSince: found 3, expected str"),
+        ("status.intent", "soon", "status.intent: found str, expected an object"),
+        ("status.intent.state", "maybe", "status.intent.state: found 'maybe'"),
+        ("status.intent.attempt", ..., "status.intent.attempt: is missing"),
+        ("status.intent.machine", ..., "status.intent.machine: is missing"),
+        ("status.intent.reference", ..., "status.intent.reference: is missing"),
+        ("status.intent.reference.provider", ..., "status.intent.reference.provider: is missing"),
+        ("status.intent.reference.data", [], r"status.intent.reference.data: found \[\], expected dict"),
+        ("status.marks", True, "status.marks: found bool, expected an object"),
+        ("status.marks.cordoned", "yes", "status.marks.cordoned: found 'yes', expected bool"),
+        ("status.machine", "m-0", "status.machine: found str, expected an object"),
+        ("status.machine.route", "x", "status.machine.route: found 'x', expected dict"),
+        ("status.history.0.at", ..., r"status.history\[0\].at: is missing"),
+        ("status.starts.0", None, r"status.starts\[0\]: found NoneType"),
+        ("status.acknowledged.0.since", "x", r"status.acknowledged\[0\].since: found 'x'"),
+        ("status.faults", [], "status.faults: an open record names no fault"),
+        ("status.scopes", "fleet", "status.scopes: found 'fleet', expected list"),
+    ],
+)
+def test_what_cannot_be_understood_is_named(path: str, value: Any, why: str) -> None:
+    with pytest.raises(Undecodable, match=why):
+        decode(broken(path, value))
+
+
+@pytest.mark.parametrize("path", paths(encode(FULL)))
+def test_rubbish_in_a_field_is_never_a_crash(path: str) -> None:
+    for value in RUBBISH:
+        with contextlib.suppress(Undecodable):
+            decode(broken(path, value))
+
+
+@pytest.mark.parametrize("obj", [{}, {"metadata": {}}, {"metadata": None, "status": None}, {"status": 7}])
+def test_an_object_that_is_no_record_is_not_a_crash(obj: dict[str, Any]) -> None:
+    with pytest.raises(Undecodable):
+        decode(obj)
+
+
+# ---------------------------------------------------------------- moments and durations
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (timedelta(0), "0s"),
+        (10 * MINUTE, "600s"),
+        (timedelta(milliseconds=500), "0.5s"),
+        (timedelta(days=30), "2592000s"),
+        (timedelta(hours=3, microseconds=1), "10800.000001s"),
+    ],
+)
+def test_a_duration_is_written_exactly(value: timedelta, text: str) -> None:
+    assert duration(value) == text
+
+
+def test_a_moment_is_written_in_utc_whatever_its_zone() -> None:
+    there = datetime.fromisoformat("2026-11-21T04:00:00.250+01:00")
+    assert moment(there) == "2026-11-21T03:00:00.250000Z"
+    assert parse_moment(moment(there)) == NOW + timedelta(milliseconds=250)
+    assert parse_moment("2026-11-21T03:00:00Z").tzinfo is UTC
+
+
+def test_a_missing_time_limit_of_an_intent_is_the_usual_one() -> None:
+    made = decode(broken("status.intent.callTimeout", ...))
+    assert made.intent is not None
+    assert made.intent.call_timeout == 10.0
+
+
+def test_a_rung_beyond_the_ladder_is_no_step() -> None:
+    assert replace(FULL, rung=2, phase_since=NOW + HOUR).step is None
