@@ -43,7 +43,9 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RealStage]
 
 
 def gate_writes(stage: RealStage) -> list[dict[str, Any]]:
-    return [w.object for w in stage.store.history if w.path.startswith("/apis/") and "recoverygates" in w.path]
+    return [
+        w.object for w in stage.store.history if w.path.startswith("/apis/") and "recoverygates" in w.path
+    ]
 
 
 def replaced_by_its_group(stage: RealStage, node: str, instance: str) -> str:
@@ -55,7 +57,9 @@ def replaced_by_its_group(stage: RealStage, node: str, instance: str) -> str:
 
 
 @pytest.mark.parametrize("stage", [{"budget": 2, "brake": "100%"}], indirect=True)
-def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_brake(stage: RealStage) -> None:
+def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_brake(
+    stage: RealStage,
+) -> None:
     # Groups of five: one that is short of a machine starts no second replacement. Half of the nodes are
     # guarded by a brake of their own, of which all ten are sick: none of them may start.
     free = [node for _ in range(2) for node in stage.group(5)]
@@ -75,7 +79,9 @@ def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_
     # While the faults are still coming in, the first guarded ones may see three sick or fewer: 30% allows that.
     early = {node for nodes in held for node in nodes if node in guarded}
     assert early == set() or len(early) <= 3
-    marked = {w.object["metadata"]["name"] for w in stage.store.history if w.verb == "patch" and "/nodes/" in w.path}
+    marked = {
+        w.object["metadata"]["name"] for w in stage.store.history if w.verb == "patch" and "/nodes/" in w.path
+    }
     assert len(marked) == 2
     assert early or any(braked in stage.log(node) or "budget" in stage.log(node) for node in guarded)
 
@@ -92,7 +98,9 @@ def test_a_machine_that_dies_with_its_agent_is_proved_by_a_peer_and_the_next_fau
     stage.pages.bodies[first] = DMA_ERROR
     stage.until("the first is asked for", lambda: stage.proxy.count("SetInstanceHealth") == 1)
     stage.pages.bodies[second] = HBM_ERROR
-    stage.until("the second waits and says so", lambda: "the budget of the fleet is used up" in stage.log(second))
+    stage.until(
+        "the second waits and says so", lambda: "the budget of the fleet is used up" in stage.log(second)
+    )
     stage.until("the answer is on record", lambda: "was accepted by aws" in stage.log(first))
     replaced_by_its_group(stage, first, nodes[first])
     stage.until("the first is proved", lambda: stage.phase(first) == "recovered", 60)
@@ -143,7 +151,9 @@ def test_switched_off_the_program_tells_what_it_would_do_and_changes_nothing(sta
     stage.sidecar(node, ENABLE_RECOVERY="false")
     stage.ready()
     stage.pages.bodies[node] = DMA_ERROR
-    stage.until("it says so", lambda: f"would have replaced {node}: NeuronHasError_DMA_ERROR" in stage.log(node))
+    stage.until(
+        "it says so", lambda: f"would have replaced {node}: NeuronHasError_DMA_ERROR" in stage.log(node)
+    )
     stage.until("the fault is a metric", lambda: stage.proxy.count("PutMetricData") >= 1)
     assert len([w for w in stage.store.history if "/events" not in w.path]) == before
     assert stage.proxy.count("SetInstanceHealth") == 0

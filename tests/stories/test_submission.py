@@ -249,7 +249,7 @@ def uncordoned(stage: Stage) -> None:
 
 
 def claimed(stage: Stage) -> None:
-    taint = {"key": "remediation.medik8s.io/node-remediation", "effect": "NoExecute"}
+    taint = {"key": "medik8s.io/remediation", "value": "x", "effect": "NoExecute"}
     taints = stage.node("node-0")["spec"]["taints"]
     change_node(stage, "node-0", lambda n: n["spec"].update(taints=[*taints, taint]))
 
@@ -283,6 +283,7 @@ CHANGES = [
     others_sick,
     lease_lost,
     uncordoned,
+    claimed,
     released,
     deleted,
     group_short,

@@ -1,0 +1,15 @@
+"""``make demo``: a pretended node breaks, and real node-recovery agents get it replaced.
+
+Real are the agents (processes of the shipped program, told by their environment alone), the Kubernetes client
+and the AWS SDK. Pretended, and labelled so on the screen, are the Kubernetes API (``recovery.testing``), AWS
+(moto), and what machines, kubelets and Auto Scaling do (``recovery.demo.simulator``).
+"""
+
+from __future__ import annotations
+
+
+def demo(*, fast: bool = False, keep: bool = False, cloud: str = "aws") -> int:
+    """Run it, live on standard output. Returns the exit code: 0 if the story ended as it should."""
+    from recovery.demo.stage import run
+
+    return run(fast=fast, keep=keep, cloud=cloud)

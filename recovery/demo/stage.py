@@ -1,0 +1,115 @@
+"""The demo from beginning to end: sets the stage, has the story told, sums up, and clears everything away."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib.util import find_spec
+
+from recovery.demo import processes, report, scene
+from recovery.demo.screen import BOLD, DIM, GREEN, RED, Screen
+from recovery.demo.story import BareMetalStory, Story
+from recovery.demo.world import Broken, Pace, World, tail
+
+DONE, FAILURE, USAGE = 0, 1, 2
+SLOW = {"aws": Pace(lease="10s", probation="5s"), "baremetal": Pace("10s", "5s", nodes=2)}
+FAST = {"aws": Pace(lease="5s", probation="2s"), "baremetal": Pace("5s", "2s", nodes=2)}
+STORIES: dict[str, type[Story]] = {"aws": Story, "baremetal": BareMetalStory}
+
+
+def run(*, fast: bool, keep: bool, cloud: str) -> int:
+    """See ``recovery.demo.demo``."""
+    if reason := _unable(cloud):
+        sys.stderr.write(reason + "\n")
+        return USAGE
+    pace = (FAST if fast else SLOW)[cloud]
+    screen = Screen()
+    processes.end_on_signals()
+    world: World | None = None
+    try:
+        world = World(cloud, pace, time.monotonic())
+        return _run(world, STORIES[cloud](world, screen), screen, keep)
+    except processes.Ended as ended:
+        screen.say()
+        screen.say("Stopped. Clearing away ...")
+        return ended.code
+    finally:
+        processes.ignore_signals()
+        if world is not None:
+            world.close()
+
+
+def _unable(cloud: str) -> str:
+    """Why there can be no demo of this cloud here, or nothing."""
+    if cloud not in STORIES:
+        return f"There is no demo of {cloud} yet: it comes with the provider for it. Try CLOUD=aws or CLOUD=baremetal."
+    if cloud == "aws" and find_spec("moto") is None:
+        return "The demo of AWS needs moto: install node-recovery[aws,demo], or run `make demo`."
+    try:
+        scene.definitions()
+    except FileNotFoundError as error:
+        return str(error)
+    return ""
+
+
+def _run(world: World, story: Story, screen: Screen, keep: bool) -> int:
+    code = DONE
+    try:
+        story.introduce()
+        world.start()
+        story.tell()
+        code = _sum_up(story, screen)
+    except Broken as broken:
+        code = FAILURE
+        _complain(world, screen, str(broken), broken.logs)
+    if keep:
+        _stay(world, story, screen)
+    return code
+
+
+def _sum_up(story: Story, screen: Screen) -> int:
+    screen.say()
+    screen.say(screen.paint("What took how long, counted from the fault (and from the line before):", BOLD))
+    screen.say()
+    screen.lines("  " + row for row in report.table(story.ledger.recoveries.values()))
+    screen.say()
+    checks = story.checks()
+    for check in checks:
+        mark = screen.paint("✓", GREEN) if check.kept else screen.paint("✗", RED, BOLD)
+        screen.say(f"  {mark} {check}")
+    screen.say()
+    wrong = [check for check in checks if not check.kept]
+    if wrong:
+        raise Broken(
+            f"the story did not end as told: {wrong[0]}", *story.ledger.recoveries, *story.ledger.instances
+        )
+    screen.say(screen.paint(story.moral(), BOLD))
+    return DONE
+
+
+def _complain(world: World, screen: Screen, sentence: str, logs: tuple[str, ...]) -> None:
+    """What differed, and the ends of the logs that may say why."""
+    screen.say()
+    for name in dict.fromkeys(logs):
+        lines = tail(world.log(name))
+        if lines:
+            screen.say(screen.paint(f"--- the end of the log of {name}", BOLD))
+            screen.lines(f"    {line}" for line in lines)
+    screen.say()
+    screen.say(screen.paint(f"FAILED after {world.now:.0f} s: {sentence}", RED, BOLD))
+
+
+def _stay(world: World, story: Story, screen: Screen) -> None:
+    """KEEP=1: until Ctrl-C, still telling what happens."""
+    first = next(iter(story.ledger.recoveries), "NODE")
+    screen.say()
+    screen.say("Everything stays up until Ctrl-C. In another terminal:")
+    screen.say()
+    screen.lines(f"  {command}" for command in story.hints(first))
+    screen.say()
+    screen.say(screen.paint(f"  Logs of all processes: {world.folder / 'logs'}", DIM))
+    screen.say()
+    try:
+        story.listen()
+    except processes.Ended:
+        screen.say("Clearing away ...")

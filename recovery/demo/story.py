@@ -1,0 +1,185 @@
+"""The stories: what is done to the pretended machines, and what is waited for. All the rest is looking on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recovery.demo import report
+from recovery.demo.ledger import Ledger
+from recovery.demo.narrator import DEMO, Line, Narrator
+from recovery.demo.screen import Screen
+from recovery.demo.seen import Seen, condition
+from recovery.demo.world import Broken, World
+
+NAMESPACE = "NeuronHealthCheck"
+POLL = 0.05  # seconds between two looks at the calls that reach AWS
+STARTED_WITHIN = 60.0
+TOLD_WITHIN = 180.0
+SECOND_AFTER = 3.0  # seconds between the two faults
+LOOK_AROUND = 2.0
+
+DMA = ("NeuronHasError_DMA_ERROR", "dma-error")
+HBM = ("NeuronHasError_HBM_UNCORRECTABLE_ERROR", "hbm-error")
+
+
+class Story:
+    """On AWS: a DMA error on one of four nodes, and while that is recovered, an HBM error on another."""
+
+    def __init__(self, world: World, screen: Screen) -> None:
+        self.world = world
+        self.screen = screen
+        self.ledger = Ledger()
+        self.narrator = Narrator()
+        self._metrics: dict[str, float] = {}
+
+    # ------------------------------------------------------------ telling
+
+    def introduce(self) -> None:
+        pace = self.world.pace
+        self.screen.say("A Neuron node fails on EKS, and node-recovery has it replaced.")
+        self.screen.say()
+        self.screen.paragraph(
+            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
+            "environment alone; the Kubernetes client and the AWS SDK they use; pages captured from a real "
+            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), and "
+            "one process, the simulator, that does what machines, kubelets and Auto Scaling do."
+        )
+        self.screen.paragraph(
+            f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
+            "cooldown 2s (2m). Its policy file sets one node out of service at a time."
+        )
+        self.screen.say()
+
+    def tell(self) -> None:
+        """Until the story has ended. Raises ``Broken`` where it does not go on."""
+        self._wait(lambda: len(self.ledger.ready_sidecars) >= self.world.pace.nodes, STARTED_WITHIN, "start")
+        self._settle()
+        first, second = self.ledger.first_nodes[0], self.ledger.first_nodes[2]
+        self._break(first, *DMA)
+        self._pass(SECOND_AFTER)
+        self._break(second, *HBM)
+        self._wait(lambda: bool(self.ledger.marked), TOLD_WITHIN, "replace")
+        self._told_to_cloudwatch(DMA[0])
+        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "recover")
+        self._pass(0.5)
+        self._metrics = self.world.metrics(NAMESPACE)
+
+    def _settle(self) -> None:
+        self.narrator.begin()
+        count = len(self.ledger.first_nodes)
+        names = ", ".join(self.ledger.first_nodes)
+        self._say("", f"{count} nodes are healthy, each with its sidecar: {names}")
+        self._say("", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget lets 1 be away")
+        self._pass(LOOK_AROUND)
+
+    def _break(self, node: str, reason: str, page: str) -> None:
+        self.ledger.expect(node, reason, self.world.now)
+        self._say(node, f"its detector's page shows {reason} from now on", strong=True)
+        self.world.fault(node, page)
+
+    def _told_to_cloudwatch(self, name: str) -> None:
+        metrics: dict[str, float] = {}
+
+        def stored() -> bool:
+            metrics.update(self.world.metrics(NAMESPACE))
+            return metrics.get(name, 0.0) >= 1
+
+        self._wait(stored, 10.0, f"tell CloudWatch of {name}")
+        self._say("", f"CloudWatch (moto) has stored, in {NAMESPACE}: {_list(metrics)}")
+
+    # ------------------------------------------------------------ looking on
+
+    def _say(self, node: str, text: str, strong: bool = False) -> None:
+        self.screen.line(Line(self.world.now, DEMO, node, text, strong))
+
+    def _hear(self, s: Seen) -> None:
+        self.ledger.hear(s)
+        for line in self.narrator.hear(s):
+            self.screen.line(line)
+
+    def _pass(self, seconds: float) -> None:
+        end = self.world.now + seconds
+        while self.world.now < end:
+            if (s := self.world.next(POLL)) is not None:
+                self._hear(s)
+
+    def _wait(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        end = self.world.now + seconds
+        while not done():
+            if self.world.now > end:
+                raise Broken(f"{self._stuck(what)} within {seconds:.0f} s", *self._logs())
+            if self.ledger.ended:
+                node, code = next(iter(self.ledger.ended.items()))
+                raise Broken(f"the sidecar of {node} ended by itself with exit code {code}", node)
+            if (s := self.world.next(POLL)) is not None:
+                self._hear(s)
+
+    def _stuck(self, what: str) -> str:
+        stories = "; ".join(
+            f"{r.node} is {r.phase or 'without a record'} ({r.sentence})"
+            for r in self.ledger.recoveries.values()
+        )
+        return f"node-recovery did not {what}" + (f" [{stories}]" if stories else "")
+
+    def _logs(self) -> tuple[str, ...]:
+        return (*self.ledger.recoveries, *self.ledger.instances, "simulator")
+
+    def listen(self) -> None:
+        """For ever."""
+        while True:
+            self._pass(1.0)
+
+    # ------------------------------------------------------------ the end
+
+    def checks(self) -> list[report.Check]:
+        return report.replaced(self.ledger, self._metrics, self.world.pace.nodes, self.narrator.replicas)
+
+    def moral(self) -> str:
+        return "2 of 4 nodes were replaced, one after the other; the rest was never touched."
+
+    def hints(self, node: str) -> list[str]:
+        return [
+            f"export KUBECONFIG={self.world.kubeconfig}",
+            "kubectl get nodes",
+            "kubectl get nr                       # the records: one NodeRecovery per node ever treated",
+            f"kubectl describe nr {node}",
+            "kubectl get recoverygate fleet -o yaml",
+            f"kubectl get events --field-selector involvedObject.name={node}",
+            "kubectl -n training get pods -o wide",
+            f"node-recovery policy check {self.world.policy}",
+        ]
+
+
+class BareMetalStory(Story):
+    """Two machines that nobody's API can replace: one breaks, is cordoned, and handed over to a person."""
+
+    def introduce(self) -> None:
+        self.screen.say("A machine fails that no cloud can replace, and node-recovery takes it out of the way.")
+        self.screen.say()
+        self.screen.paragraph(
+            f"Real: {self.world.pace.nodes} node-recovery sidecars, processes of the shipped program, told by "
+            "their environment alone. Pretended: the Kubernetes API (ours, over HTTP) and one process, the "
+            "simulator, that does what machines and kubelets do. The Nodes have no providerID, only a system UUID."
+        )
+        self.screen.say()
+
+    def tell(self) -> None:
+        self._wait(lambda: len(self.ledger.ready_sidecars) >= self.world.pace.nodes, STARTED_WITHIN, "start")
+        self._settle()
+        self._break(self.ledger.first_nodes[0], *DMA)
+        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "hand over")
+        self._pass(LOOK_AROUND)
+        self._say("", "the hand-over is told again every minute, until somebody takes it")
+
+    def checks(self) -> list[report.Check]:
+        return report.handed_over(self.ledger, self.world.pace.nodes)
+
+    def moral(self) -> str:
+        return "1 of 2 nodes was taken out of the way and handed over to a person; the other was never touched."
+
+
+def _list(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in sorted(metrics.items()))
+
+
+__all__ = ["BareMetalStory", "Story", "condition"]
