@@ -17,7 +17,7 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 @pytest.mark.parametrize(("name", "default"), [(name, default) for name, default, _ in describe()])
 def test_each_setting_is_in_the_readme_with_its_default(name: str, default: str) -> None:
-    row = re.search(rf"^\| `{name}` \| (?P<default>[^|]*) \|", README, re.MULTILINE)
+    row = re.search(rf"^\| `{name}` \|(?P<default>[^|]*)\|", README, re.MULTILINE)
     assert row is not None
     assert row["default"].strip().strip("`") == default
 

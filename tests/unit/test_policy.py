@@ -403,7 +403,7 @@ WAITING: dict[str, Row] = {
         f"{DMA}: waiting: node-1 is ahead in the queue",
     ),
     "behind another who does not move": (
-        situation(gate=gate(open=(Line("node-1", "r1", NOW - HOUR), *gate().open)), turn_waited=3 * SECOND),
+        situation(gate=gate(open=(Line("node-1", "r1", NOW - HOUR), *gate().open)), turn_waited=MINUTE),
         "act TakeSlot",
         "TakeSlot",
         f"{DMA}: a slot",
