@@ -243,7 +243,7 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return hand_over(s, r, r.sentence, outcome="refused")
     if again := asked_again_at(s, r):
         return wait(f"{what}: {r.sentence}", until(again, s.now), "not-yet")
-    began = r.rung_since or (r.history[-1].at if r.history else r.phase_since)
+    began = r.rung_since or last_of(r, "rung", "started", "returned")
     late = s.now >= began + rung.within
     tries = sum(1 for line in r.history if line.event == "notApplied" and line.at >= began)
     if tries >= s.policy.limits.attempts.max:
@@ -455,7 +455,7 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
 def unproved(s: Situation, r: Record, why: str) -> Decision:
     """Not healthy: probation begins again, until the step's own deadline."""
     waited_for_us = acted(r) and r.rung_since is not None
-    began = r.rung_since if waited_for_us and r.rung_since else assessed_since(r)
+    began = r.rung_since if waited_for_us and r.rung_since else last_of(r, "rebooted", "evidence")
     allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
     if s.now >= began + allowed:
         late = (
@@ -467,9 +467,9 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     return wait(f"probation: {why}", POLLED, f"unproved {why}")
 
 
-def assessed_since(r: Record) -> datetime:
-    """When probation first began, which no later restart of it moves: a proof does not take for ever."""
-    return next((x.at for x in reversed(r.history) if x.event in ("rebooted", "evidence")), r.phase_since)
+def last_of(r: Record, *events: str) -> datetime:
+    """When one of these last happened: nothing that is noted later moves a deadline."""
+    return next((x.at for x in reversed(r.history) if x.event in events), r.phase_since)
 
 
 def prove_same_machine(s: Situation, r: Record) -> Decision:

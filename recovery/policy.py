@@ -227,9 +227,13 @@ def go_on(s: Situation, r: Record) -> Decision:
 def other_machine(s: Situation, r: Record) -> Decision:
     """Another machine goes by this name. Before submission: superseded, nothing is called (law 4)."""
     assert s.machine is not None
-    if r.intent is not None and r.intent.state in UNSETTLED:
+    why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
+    if r.intent is None or r.intent.state not in UNSETTLED:
+        why = f"{why}: nothing is called"
+    elif r.intent.action == Step.REPLACE.value:
         return climb(s, r) if r.phase is Phase.RECOVERING else prove(s, r)
-    why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}: nothing is called"
+    else:  # another machine's health proves nothing of this one's reboot
+        why = f"{why}: there is nothing left to prove of its {r.intent.action}"
     return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded"))
 
 
@@ -294,9 +298,10 @@ def suspect(s: Situation, r: Record) -> Decision:
         why = f"{name(r.faults[0])} was taken back by its own source"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
     found = diagnose(s)
-    d = min(found, key=lambda x: (not x.treat, x.rank, x.due)) if found else None
-    if d is None:
+    if not found:
         return leave("the record names no fault", key="empty")
+    # Of the faults that are due the earliest rule chooses; one that is still tolerated holds up no other.
+    d = min(found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
     if s.now < d.due:
         told = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{told}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")

@@ -12,11 +12,11 @@ import random
 from dataclasses import dataclass
 
 from recovery.conclude import conclude, lost
-from recovery.errors import ApiError, NodeRecoveryError
+from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError
 from recovery.executor import Executor
 from recovery.gate import places
 from recovery.metrics import Metrics
-from recovery.model import Phase
+from recovery.model import Gate, Phase
 from recovery.observe import Observer, World
 from recovery.publish import Notice, Publisher
 from recovery.record import decode
@@ -65,6 +65,7 @@ class Sweeper:
         self._said: dict[str, str] = {}
         self._handed: dict[str, _HandOver] = {}
         self._listed_at: float | None = None
+        self._gate_uid = ""
 
     def sweep(self, waiting: bool = False) -> float:
         """Look at others' open records if it is time to; seconds until the next look. Never raises."""
@@ -76,14 +77,14 @@ class Sweeper:
         pause = self._idle * self._chance.uniform(0.8, 1.2)
         try:
             others = self._unlisted() if not self._me else set()
-            gate = self._w.gates.read()
+            gate = self._gate()
             if gate is not None:
                 others |= places(gate)
-            pause = min(pause, self._look_at(others))
-            self._repeat_hand_overs()
+            pause = min(pause, self._look_at(others), self._repeat_hand_overs())
         except (ApiError, Undecodable) as error:
             log.debug("sweep: %s", error)
-            self._w.leases.start_over()
+            if isinstance(error, ApiUnavailable):
+                self._w.leases.start_over()
             pause = BUSY * 2
         except Exception:
             self._metrics.errors.labels("bug").inc()
@@ -91,9 +92,19 @@ class Sweeper:
         self._due = self._w.clock.monotonic() + (min(BUSY, pause) if waiting else pause)
         return self._due - self._w.clock.monotonic()
 
+    def _gate(self) -> Gate | None:
+        """The gate; rebuilt where somebody deleted it while those whose places it held may be gone."""
+        gate = self._w.gates.read()
+        if self._gate_uid and (gate is None or gate.uid != self._gate_uid):
+            gate = self._w.gates.ready(gate, self._w.cluster.time.now())
+        self._gate_uid = gate.uid if gate is not None else ""
+        return gate
+
     def _look_at(self, others: set[tuple[str, str]]) -> float:
         """Look at every open record that is not ours. Seconds until one of them wants the next look."""
-        return min((self._one(node, uid) for node, uid in sorted(others) if node != self._me), default=self._idle)
+        return min(
+            (self._one(node, uid) for node, uid in sorted(others) if node != self._me), default=self._idle
+        )
 
     def _one(self, node: str, uid: str) -> float:
         lease = self._w.leases.look(node)
@@ -133,8 +144,11 @@ class Sweeper:
             uid = s.node.uid if s.node else ""
             self._handed[s.node_name] = _HandOver(d.reason, uid, self._w.clock.monotonic())
 
-    def _repeat_hand_overs(self) -> None:
-        """Hand-overs of nodes whose agent is gone are said again every minute, until taken (ruling E33)."""
+    def _repeat_hand_overs(self) -> float:
+        """Hand-overs of nodes whose agent is gone are said again every minute, until taken (ruling E33).
+
+        Seconds until the next one is due.
+        """
         now = self._w.clock.monotonic()
         for node, told in list(self._handed.items()):
             if now - told.told_at < REPEAT.total_seconds():
@@ -147,6 +161,9 @@ class Sweeper:
             at = self._w.cluster.time.now()
             self._publisher.event(Notice(node, told.node_uid, "HandedOver", record.sentence, True, at))
         self._metrics.hand_overs("sweeper", len(self._handed))
+        return min(
+            (x.told_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=self._idle
+        )
 
     def _unlisted(self) -> set[tuple[str, str]]:
         """A concluder knows all records; one look a minute. The open ones: their agents may have died before

@@ -1,4 +1,4 @@
-"""Plain JSON requests and watches to the demo's Kubernetes API, for those who look on and those who simulate."""
+"""Plain JSON requests and watches to the demo's Kubernetes API: for who looks on, and for who simulates."""
 
 from __future__ import annotations
 

@@ -70,6 +70,7 @@ class Machine:
         provider_id = f"aws:///{self._zone}/{self.instance}" if self.instance else ""
         node = scene.node(
             self.name,
+            kind="trn1.32xlarge" if self.instance else "rack-server",
             zone=self._zone,
             provider_id=provider_id,
             system_uuid=str(uuid.uuid4()),

@@ -15,6 +15,7 @@ from recovery.lease import lease_name
 PHASES = {
     "fault": "fault on the detector's page",
     "seen": "seen, and on record",
+    "slot": "given a place in the budget",
     "cordoned": "cordoned",
     "drained": "drained, budget honoured",
     "marked": "marked Unhealthy in its group",
@@ -57,7 +58,8 @@ class Ledger:
         self.least_serving: int | None = None
         self.touched: set[str] = set()
         self.nodes: dict[str, Json] = {}
-        self.refused_by_budget = 0
+        self.refused_evictions = 0
+        self.waited: set[str] = set()
         self.ready_sidecars: set[str] = set()
         self.ended: dict[str, int] = {}
         self._trainers: dict[str, bool] = {}
@@ -101,10 +103,16 @@ class Ledger:
             case seen.LEASES:
                 self._lease(s)
             case seen.EVENTS:
-                if "disruption budget" in str(s.what.get("message")):
-                    self.refused_by_budget += 1
+                self._event(s)
 
     # ------------------------------------------------------------ one source each
+
+    def _event(self, s: Seen) -> None:
+        reason, text = str(s.what["reason"]), str(s.what["message"])
+        if "disruption budget" in text:
+            self.refused_evictions += 1
+        if reason == "Held" and "the budget of the fleet is used up" in text:
+            self.waited.add(str(s.what["involvedObject"]["name"]))
 
     def _simulator(self, s: Seen) -> None:
         did, node = s.what["did"], str(s.what.get("node"))
@@ -182,3 +190,6 @@ class Ledger:
         self.slots = [str(x["node"]) for x in s.status.get("slots") or []]
         self.open = [str(x["node"]) for x in s.status.get("open") or []]
         self.most_slots = max(self.most_slots, len(self.slots))
+        for node in self.slots:
+            if node in self.recoveries:
+                self.recoveries[node].reached("slot", s.at)

@@ -18,7 +18,9 @@ AGENT, SIMULATOR, KUBERNETES, AWS, DEMO = "node-recovery", "simulator", "kuberne
 
 # Told by something else already, at the same moment.
 _SILENT = frozenset({"Cordoned", "RecoveryStarted", "Submitted"})
-_SILENT_WAITS = re.compile(r"waiting for a slot|is terminating$|is marked unhealthy|pods? left$|terminating i-")
+_SILENT_WAITS = re.compile(
+    r"waiting for a slot|is terminating$|is marked unhealthy|pods? left$|terminating i-"
+)
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,16 @@ class Line:
 class Narrator:
     """Hears everything in order, and remembers what it has said."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: str) -> None:
         self.told = False
         """Whether the stage is set: what came before is scenery."""
+        self.replicas = 0
+        self.processes: dict[str, int] = {}
+        self._lease_length = lease
         self._nodes: dict[str, bool] = {}
         self._pods: dict[str, bool] = {}
         self._leases: dict[str, str] = {}
         self._concluders: dict[str, str] = {}
-        self.processes: dict[str, int] = {}
 
     def hear(self, s: Seen) -> list[Line]:
         hear = {
@@ -111,19 +115,13 @@ class Narrator:
         if leaving and before:
             return [Line(s.at, KUBERNETES, node, f"{s.name} is evicted: {count}")]
         if serving:
-            return [Line(s.at, KUBERNETES, node, f"{s.name} runs in its place: {count}")]
+            return [Line(s.at, KUBERNETES, node, f"{s.name} has started here: {count}")]
         return []
 
-    @property
-    def replicas(self) -> int:
-        return max(self._replicas, sum(self._pods.values()))
-
-    _replicas = 0
-
     def begin(self) -> None:
-        """The stage is set."""
+        """The stage is set: all trainers serve."""
         self.told = True
-        self._replicas = sum(self._pods.values())
+        self.replicas = sum(self._pods.values())
 
     # ------------------------------------------------------------ what AWS and the machines do
 
@@ -142,4 +140,12 @@ class Narrator:
             "joined": "{instance} has booted: the Node registers and is Ready, its sidecar starts",
             "ended": "the sidecar ended by itself with exit code {code}",
         }.get(w["did"])
-        return [Line(s.at, SIMULATOR, node, text.format(**w))] if text and self.told or w["did"] == "ended" else []
+        if text is None or not (self.told or w["did"] == "ended"):
+            return []
+        lines = [Line(s.at, SIMULATOR, node, text.format(**w))]
+        if w["did"] == "terminated":
+            why = (
+                f"its slot stays held: a peer may conclude once its Lease ({self._lease_length}) has run out"
+            )
+            lines.append(Line(s.at, DEMO, node, why))
+        return lines

@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-ASK = signal.SIGTERM
 PATIENCE = 5.0  # seconds a process may take to end by itself
 _PR_SET_PDEATHSIG = 1
-_PREFIX = "node-recovery-demo-"
+_KEEP = "trap '' INT TERM HUP; read -r _; sleep 1; rm -rf -- \"$1\""  # a second for the others to end
 
 
 class Ended(BaseException):
@@ -61,9 +60,8 @@ def start(
     environment: Mapping[str, str],
     log: Path,
     pipes: bool = False,
-    when_orphaned: signal.Signals = signal.SIGKILL,
 ) -> subprocess.Popen[bytes]:
-    """A process in a session of its own (Ctrl-C is for us alone), which the kernel ends when we die.
+    """A process in a session of its own (Ctrl-C is for us alone), which the kernel kills when we die.
 
     Call it from the main thread: the kernel means the *thread* that started the process. Standard error goes
     to ``log``, and standard output too unless ``pipes``.
@@ -72,7 +70,7 @@ def start(
 
     def before_exec() -> None:
         if _LIBC is not None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, int(when_orphaned))
+            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
             if os.getppid() != me:
                 os._exit(1)
 
@@ -112,15 +110,22 @@ def stop(processes: Sequence[subprocess.Popen[bytes]], patience: float = PATIENC
                     pipe.close()
 
 
-def make_folder() -> Path:
-    """A temporary folder of this demo's own."""
-    return Path(tempfile.mkdtemp(prefix=_PREFIX))
+class Folder:
+    """A temporary folder that goes when we go: a shell waits at a pipe for our end, however it comes."""
 
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="node-recovery-demo-"))
+        self._keeper = subprocess.Popen(  # noqa: S603 - our own command
+            ["/bin/sh", "-c", _KEEP, "sh", str(self.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
-def remove_folder(folder: Path) -> None:
-    """Only one that ``make_folder`` made."""
-    assert folder.name.startswith(_PREFIX), folder
-    shutil.rmtree(folder, ignore_errors=True)
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        stop([self._keeper], patience=0.0)
 
 
 def own_environment(folder: Path) -> dict[str, str]:

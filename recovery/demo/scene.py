@@ -10,7 +10,6 @@ Json = dict[str, Any]
 
 NAMESPACE = "training"
 APP = "trainer"
-INSTANCE_TYPE = "trn1.32xlarge"
 GRACE = 2  # seconds a trainer takes to stop
 
 CRDS = ("noderecoveries.yaml", "recoverygates.yaml")
@@ -54,7 +53,7 @@ rules:
 """
 
 
-def node(name: str, *, zone: str, provider_id: str, system_uuid: str, boot_id: str) -> Json:
+def node(name: str, *, kind: str, zone: str, provider_id: str, system_uuid: str, boot_id: str) -> Json:
     """A Node as its kubelet and cloud controller register it; ``status`` is to be written after it."""
     spec: Json = {"providerID": provider_id} if provider_id else {}
     return {
@@ -66,7 +65,7 @@ def node(name: str, *, zone: str, provider_id: str, system_uuid: str, boot_id: s
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/arch": "amd64",
                 "kubernetes.io/os": "linux",
-                "node.kubernetes.io/instance-type": INSTANCE_TYPE,
+                "node.kubernetes.io/instance-type": kind,
                 "topology.kubernetes.io/region": zone[:-1],
                 "topology.kubernetes.io/zone": zone,
             },

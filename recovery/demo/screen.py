@@ -23,7 +23,9 @@ class Screen:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
-        self._colour = self._out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._colour = (
+            self._out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        )
         self._width = max(80, min(shutil.get_terminal_size((_WIDTH, 24)).columns, 140))
 
     def line(self, line: Line) -> None:

@@ -7,20 +7,20 @@ done goes out as JSON lines on standard output:
     {"fault": "ip-10-0-1-5", "page": "dma-error"}
     {"did": "launched", "node": "ip-10-0-1-8", "instance": "i-0123", "sentence": "..."}
 
-The end of standard input is the end of the demo: everything is stopped, and the demo's folder removed.
+The end of standard input is the end of the demo: its sidecars are stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import queue
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ class Simulator:
                 continue
             self._sick[member.id] = time.monotonic()
             tell("noticed", instance=member.id, node=self._by_instance(member.id).name)
-            self._in(NOTICES_AFTER, lambda instance=member.id: self._replace(instance))
+            self._in(NOTICES_AFTER, partial(self._replace, member.id))
 
     def _replace(self, instance: str) -> None:
         assert self._group is not None
@@ -195,14 +195,11 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: simulator.commands.put(None))
     threading.Thread(target=listen, args=(simulator.commands,), daemon=True).start()
-    parent = os.getppid()
     try:
         simulator.begin()
         simulator.run()
     finally:
         simulator.end()
-        if os.getppid() != parent:
-            processes.remove_folder(simulator._folder)
     return 0
 
 

@@ -42,7 +42,10 @@ def run(*, fast: bool, keep: bool, cloud: str) -> int:
 def _unable(cloud: str) -> str:
     """Why there can be no demo of this cloud here, or nothing."""
     if cloud not in STORIES:
-        return f"There is no demo of {cloud} yet: it comes with the provider for it. Try CLOUD=aws or CLOUD=baremetal."
+        return (
+            f"There is no demo of {cloud} yet: it comes with the provider for {cloud}. "
+            "Try CLOUD=aws or CLOUD=baremetal."
+        )
     if cloud == "aws" and find_spec("moto") is None:
         return "The demo of AWS needs moto: install node-recovery[aws,demo], or run `make demo`."
     try:

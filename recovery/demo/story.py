@@ -8,7 +8,7 @@ from recovery.demo import report
 from recovery.demo.ledger import Ledger
 from recovery.demo.narrator import DEMO, Line, Narrator
 from recovery.demo.screen import Screen
-from recovery.demo.seen import Seen, condition
+from recovery.demo.seen import Seen
 from recovery.demo.world import Broken, World
 
 NAMESPACE = "NeuronHealthCheck"
@@ -29,7 +29,7 @@ class Story:
         self.world = world
         self.screen = screen
         self.ledger = Ledger()
-        self.narrator = Narrator()
+        self.narrator = Narrator(world.pace.lease)
         self._metrics: dict[str, float] = {}
 
     # ------------------------------------------------------------ telling
@@ -41,8 +41,8 @@ class Story:
         self.screen.paragraph(
             f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
             "environment alone; the Kubernetes client and the AWS SDK they use; pages captured from a real "
-            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), and "
-            "one process, the simulator, that does what machines, kubelets and Auto Scaling do."
+            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), "
+            "and one process, the simulator, that does what machines, kubelets and Auto Scaling do."
         )
         self.screen.paragraph(
             f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
@@ -69,7 +69,9 @@ class Story:
         count = len(self.ledger.first_nodes)
         names = ", ".join(self.ledger.first_nodes)
         self._say("", f"{count} nodes are healthy, each with its sidecar: {names}")
-        self._say("", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget lets 1 be away")
+        self._say(
+            "", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget spares one at a time"
+        )
         self._pass(LOOK_AROUND)
 
     def _break(self, node: str, reason: str, page: str) -> None:
@@ -85,7 +87,7 @@ class Story:
             return metrics.get(name, 0.0) >= 1
 
         self._wait(stored, 10.0, f"tell CloudWatch of {name}")
-        self._say("", f"CloudWatch (moto) has stored, in {NAMESPACE}: {_list(metrics)}")
+        self._say("", f"CloudWatch (moto) has in {NAMESPACE}: {_list(metrics)}")
 
     # ------------------------------------------------------------ looking on
 
@@ -154,12 +156,15 @@ class BareMetalStory(Story):
     """Two machines that nobody's API can replace: one breaks, is cordoned, and handed over to a person."""
 
     def introduce(self) -> None:
-        self.screen.say("A machine fails that no cloud can replace, and node-recovery takes it out of the way.")
+        self.screen.say(
+            "A machine fails that no cloud can replace, and node-recovery takes it out of the way."
+        )
         self.screen.say()
         self.screen.paragraph(
-            f"Real: {self.world.pace.nodes} node-recovery sidecars, processes of the shipped program, told by "
-            "their environment alone. Pretended: the Kubernetes API (ours, over HTTP) and one process, the "
-            "simulator, that does what machines and kubelets do. The Nodes have no providerID, only a system UUID."
+            f"Real: {self.world.pace.nodes} node-recovery sidecars, processes of the shipped program, told "
+            "by their environment alone. Pretended: the Kubernetes API (ours, over HTTP) and one process, "
+            "the simulator, that does what machines and kubelets do. The Nodes have no providerID, only a "
+            "system UUID."
         )
         self.screen.say()
 
@@ -175,11 +180,10 @@ class BareMetalStory(Story):
         return report.handed_over(self.ledger, self.world.pace.nodes)
 
     def moral(self) -> str:
-        return "1 of 2 nodes was taken out of the way and handed over to a person; the other was never touched."
+        return (
+            "1 of 2 nodes was taken out of the way and handed over to a person; the other was never touched."
+        )
 
 
 def _list(metrics: dict[str, float]) -> str:
     return ", ".join(f"{name} = {value:g}" for name, value in sorted(metrics.items()))
-
-
-__all__ = ["BareMetalStory", "Story", "condition"]

@@ -1,4 +1,4 @@
-"""Everything of the demo that runs: processes, the proxy before AWS, watches. And one queue of what is seen."""
+"""All that runs in the demo: processes, the proxy before AWS, watches. One queue of what is seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from recovery.demo import group, processes, scene, seen
 from recovery.demo.kubeapi import KubeApi
-from recovery.demo.seen import Json, Seen
+from recovery.demo.seen import Seen
 from recovery.testing.proxy import CountingProxy
 
 STARTED_WITHIN = 60.0  # seconds, on a slow machine
@@ -45,7 +45,7 @@ class World:
     cloud: str
     pace: Pace
     began: float
-    folder: Path = field(default_factory=processes.make_folder)
+    _folder: processes.Folder = field(default_factory=processes.Folder)
     proxy: CountingProxy | None = None
     _servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _simulator: subprocess.Popen[bytes] | None = None
@@ -56,6 +56,10 @@ class World:
     def now(self) -> float:
         """Seconds since the start of the demo."""
         return time.monotonic() - self.began
+
+    @property
+    def folder(self) -> Path:
+        return self._folder.path
 
     @property
     def kubeconfig(self) -> Path:
@@ -126,7 +130,6 @@ class World:
             environment=processes.own_environment(self.folder),
             log=self.log("simulator"),
             pipes=True,
-            when_orphaned=processes.ASK,
         )
         threading.Thread(target=self._listen, args=(self._simulator,), daemon=True).start()
 
@@ -179,7 +182,7 @@ class World:
         self._simulator.stdin.flush()
 
     def metrics(self, namespace: str) -> dict[str, float]:
-        """What CloudWatch has stored: name, with its dimensions where it has some -> sum of the values."""
+        """What CloudWatch has stored: fault -> its value; action and what came of it -> how often."""
         from datetime import UTC, datetime, timedelta
 
         cloudwatch = group.client("cloudwatch", self.aws)
@@ -194,11 +197,16 @@ class World:
                 StartTime=now - timedelta(minutes=15),
                 EndTime=now + timedelta(minutes=1),
                 Period=60,
-                Statistics=["Sum"],
+                Statistics=["Sum", "Maximum"],
             )
-            found[_metric_name(metric["MetricName"], dimensions)] = sum(
-                point["Sum"] for point in answer["Datapoints"]
-            )
+            points = answer["Datapoints"]
+            name = str(metric["MetricName"])
+            if dimensions:
+                found[f"{name}({dimensions['Action']}, {dimensions['Outcome']})"] = sum(
+                    p["Sum"] for p in points
+                )
+            else:
+                found[name] = max((p["Maximum"] for p in points), default=0.0)
         return found
 
     # ------------------------------------------------------------ end
@@ -210,11 +218,7 @@ class World:
         if self.proxy is not None:
             self.proxy.stop()
         processes.stop(self._servers, patience=1.0)
-        processes.remove_folder(self.folder)
-
-
-def _metric_name(name: str, dimensions: Json) -> str:
-    return f"{name} {dimensions['Action']} {dimensions['Outcome']}" if dimensions else name
+        self._folder.remove()
 
 
 def tail(file: Path, lines: int = 15) -> list[str]:

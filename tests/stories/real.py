@@ -135,7 +135,7 @@ class RealStage:
             "POLICY_FILE": str(self.policy),
             "KUBECONFIG": str(self.folder / "kubeconfig"),
             "METRICS_ADDRESS": "127.0.0.1:0",
-            "LEASE_DURATION": "10s",
+            "LEASE_DURATION": "5s",
             "AWS_ENDPOINT_URL": self.proxy.url,
             "AWS_REGION": self.aws.region,
             "AWS_ACCESS_KEY_ID": "testing",

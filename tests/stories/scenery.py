@@ -163,7 +163,7 @@ def pass_time(
         stage.run(0)
         if cloud:
             cloud.act()
-        stage.clock.advance(step or (0.5 if gone < 10 else 2.0 if gone < 40 else 10.0))
+        stage.clock.advance(step or (0.5 if gone < 10 else 2.0 if gone < 40 else 10.0 if gone < 90 else 15.0))
         stage.store.tick()
     stage.run(0)
     return gone
@@ -171,7 +171,15 @@ def pass_time(
 
 def to_the_end(stage: Stage, cloud: Cloud | None = None, limit: float = 3600.0, step: float = 0.0) -> None:
     """Until everything is settled; a story that is not within ``limit`` seconds is an error."""
-    pass_time(stage, limit, cloud, until=lambda: bool(records(stage)) and settled(stage), step=step)
+    looked = [-1]
+
+    def over() -> bool:
+        if looked[0] == len(stage.store.history):
+            return False
+        looked[0] = len(stage.store.history)
+        return bool(records(stage)) and settled(stage)
+
+    pass_time(stage, limit, cloud, until=over, step=step)
 
 
 def judge(stage: Stage, **more: Any) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from real import DMA_ERROR, HBM_ERROR, RealStage
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,286 @@
+"""What several stories share: policies, pages, people's hands, and a node brought to a given point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from recovery.model import Outcome, Phase, Record
+from recovery.record import encode
+from recovery.testing.stage import QUICK, REASONS, Actor, Stage, npd_page
+
+NODES = "/api/v1/nodes"
+RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
+GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
+MERGE = "application/merge-patch+json"
+DMA, HBM = "NeuronHasError_DMA_ERROR", "NeuronHasError_HBM_UNCORRECTABLE_ERROR"
+HANG = "NeuronHasError_HANG_ON_COLLECTIVES"
+PERSON = "a person"
+TAINT = {"key": "noderecovery.dev/unhealthy", "effect": "NoSchedule"}
+MATCH = 'type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]'
+
+
+def policy(remedy: str = "", limits: str = "cooldown: 0s", after: str = "0s", match: str = MATCH) -> bytes:
+    """One rule for the Neuron device's own faults."""
+    steps = remedy or "{do: drain, within: 10m, then: force}, {do: replace, within: 30m}"
+    return f"""
+apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+limits: {{{limits}}}
+rules:
+  - name: neuron-hardware
+    match: {{{match}}}
+    after: {after}
+    remedy: [{steps}]
+    probation: 2m
+""".encode()
+
+
+REBOOTS = policy(
+    "{do: drain, within: 10m, then: force}, {do: reboot, within: 10m}, {do: replace, within: 30m}"
+)
+PLUGIN = policy(match="type: GpuCount")
+
+
+def plugin_page(bad: bool, count: int) -> bytes:
+    """A page of a custom plugin's type: its healthy reason has a gauge and no counter."""
+    return (
+        f'problem_counter{{reason="GpuCountBad"}} {count}\n'
+        f'problem_gauge{{reason="GpuCountBad",type="GpuCount"}} {int(bad)}\n'
+        'problem_gauge{reason="GpuCountGood",type="GpuCount"} 0\n'
+    ).encode()
+
+
+def counted_page(shown: str = "", **counters: int) -> bytes:
+    """Neuron's page with ``shown`` at 1, and counters of its own."""
+    lines = []
+    for reason in REASONS:
+        lines += [
+            f'problem_counter{{reason="NeuronHasError_{reason}"}} {counters.get(reason, 0)}',
+            f'problem_gauge{{reason="NeuronHasError_{reason}",type="NeuronHealth"}} {int(reason == shown)}',
+        ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def cast(policy: bytes | None = QUICK, count: int = 4, *, plugin: bool = False, **options: Any) -> Stage:
+    """Nodes, each with its agent, all healthy and looked at."""
+    s = Stage(policy)
+    for name in s.nodes(count):
+        if plugin:
+            s.pages[name].body = plugin_page(False, 0)
+        s.agent(name, **options)
+    s.run(3)
+    return s
+
+
+# ---------------------------------------------------------------- people's hands
+
+
+def patch_node(s: Stage, node: str, patch: dict[str, Any], part: str = "", actor: str = PERSON) -> None:
+    path = f"{NODES}/{node}" + (f"/{part}" if part else "")
+    answer = s.store.request("PATCH", path, body=patch, content_type=MERGE, user_agent=actor)
+    assert answer.status == 200, answer.body
+
+
+def label(s: Stage, node: str, **labels: str | None) -> None:
+    patch_node(s, node, {"metadata": {"labels": labels}})
+
+
+def exclude(s: Stage, node: str = "node-0") -> None:
+    patch_node(s, node, {"metadata": {"labels": {"noderecovery.dev/exclude": "true"}}})
+
+
+def boot(s: Stage, node: str, boot_id: str = "m-0-boot-2") -> None:
+    """The machine comes up again, under another boot ID."""
+    patch_node(s, node, {"status": {"nodeInfo": {"bootID": boot_id}}}, "status", "kubelet")
+
+
+def ready(s: Stage, node: str, status: str) -> None:
+    conditions = [{"type": "Ready", "status": status, "reason": "Kubelet"}]
+    patch_node(s, node, {"status": {"conditions": conditions}}, "status", "kubelet")
+
+
+def pause(s: Stage, until: str = "") -> None:
+    spec = {"pause": {"owner": "ada", "reason": "a network change", "until": until}}
+    answer = s.store.request("GET", f"{GATES}/fleet")
+    if answer.status == 404:
+        body = {
+            "apiVersion": "noderecovery.dev/v1alpha1",
+            "kind": "RecoveryGate",
+            "metadata": {"name": "fleet"},
+        }
+        s.store.load({**body, "spec": spec})
+        return
+    s.store.request("PATCH", f"{GATES}/fleet", body={"spec": spec}, content_type=MERGE, user_agent=PERSON)
+
+
+def resume(s: Stage) -> None:
+    body = {"spec": {"pause": None}}
+    s.store.request("PATCH", f"{GATES}/fleet", body=body, content_type=MERGE, user_agent=PERSON)
+
+
+def swap_record(s: Stage, made: Record) -> None:
+    answer = s.store.request("PUT", f"{RECORDS}/{made.node}", body=encode(made), user_agent=PERSON)
+    assert answer.status == 200, answer.body
+
+
+def stubborn_pod(s: Stage, node: str = "node-0", name: str = "train") -> None:
+    """A pod that its disruption budget keeps."""
+    s.add_pod(name, node)
+    s.store.load(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "keep", "namespace": "default"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}},
+        }
+    )
+
+
+def remove_pod(s: Stage, name: str = "train") -> None:
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    s.store.request("DELETE", path, body={"gracePeriodSeconds": 0})
+
+
+def new_process(s: Stage, node: str, *, on: bool = True) -> Actor:
+    """The agent of ``node`` dies, and another process starts in its place."""
+    for actor in s.actors.values():
+        if actor.node == node:
+            s.kill(actor)
+    name = f"agent of {node}, {len(s.actors)}"
+    return s.agent(node, on=on, name=name, place=f"pod-of-{node}", sole=True)
+
+
+# ---------------------------------------------------------------- looking
+
+
+def the_record(s: Stage, node: str = "node-0") -> Record:
+    found = s.record(node)
+    assert found is not None
+    return found
+
+
+def phase(s: Stage, node: str = "node-0") -> Phase:
+    return the_record(s, node).phase
+
+
+def calls(s: Stage) -> list[tuple[str, str]]:
+    return [(step.value, machine) for step, machine, _ in s.provider.calls]
+
+
+def taints(s: Stage, node: str = "node-0") -> list[dict[str, str]]:
+    return list(s.node(node)["spec"].get("taints") or [])
+
+
+def marked(s: Stage, node: str = "node-0") -> tuple[bool, bool, bool]:
+    """Whether the node is cordoned, bears our taint, and our annotation."""
+    found = s.node(node)
+    return (
+        bool(found["spec"].get("unschedulable")),
+        any(t["key"] == TAINT["key"] for t in taints(s, node)),
+        "noderecovery.dev/cordoned-by" in (found["metadata"].get("annotations") or {}),
+    )
+
+
+ALL_MARKS, NO_MARKS = (True, True, True), (False, False, False)
+
+
+def told(s: Stage, reason: str, node: str = "node-0") -> list[str]:
+    return [message for event, message in s.events(node) if event == reason]
+
+
+def sayings(s: Stage, reason: str, since: int = 0) -> int:
+    """How often an Event of this reason was posted or counted up."""
+    return sum(1 for w in s.store.history[since:] if "/events" in w.path and w.object.get("reason") == reason)
+
+
+def events_of(r: Record) -> list[str]:
+    return [line.event for line in r.history]
+
+
+def line_of(r: Record, event: str) -> Outcome:
+    return next(line for line in reversed(r.history) if line.event == event)
+
+
+def says(s: Stage, reason: str, start: str, node: str = "node-0") -> bool:
+    """Whether an Event of this reason begins so."""
+    return any(message.startswith(start) for message in told(s, reason, node))
+
+
+def no_place(s: Stage, node: str = "node-0") -> bool:
+    if s.store.request("GET", f"{GATES}/fleet").status == 404:
+        return True
+    gate = s.gate()
+    return not any(x.node == node for x in (*gate.slots, *gate.open))
+
+
+def value(actor: Actor, name: str, **labels: str) -> float:
+    return actor.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+# ---------------------------------------------------------------- node-0 brought to a point
+
+
+def _suspect(s: Stage) -> None:
+    s.fault("node-0")
+    s.run(3)
+    assert phase(s) is Phase.SUSPECT
+
+
+def _waiting(s: Stage) -> None:
+    s.fault("node-0")
+    s.run(3)
+    assert phase(s) is Phase.WAITING
+
+
+def _draining(s: Stage) -> None:
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(5)
+    assert (phase(s), the_record(s).rung, calls(s), marked(s)) == (Phase.RECOVERING, 0, [], ALL_MARKS)
+
+
+def _before_the_call(s: Stage) -> None:
+    """Drained; the page cannot be read, so that the call waits."""
+    _draining(s)
+    s.pages["node-0"].error = OSError("connection refused")
+    s.run(12)
+    remove_pod(s)
+    s.run(3)
+    assert (phase(s), the_record(s).rung, calls(s)) == (Phase.RECOVERING, 1, [])
+
+
+def _after_the_call(s: Stage) -> None:
+    s.fault("node-0")
+    s.run(5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [("replace", "m-0")])
+
+
+def _proving(s: Stage) -> None:
+    """Rebooted, and on probation."""
+    s.fault("node-0")
+    s.run(5)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(5)
+    assert phase(s) is Phase.PROVING
+
+
+POINTS: dict[str, tuple[bytes, Callable[[Stage], None]]] = {
+    "suspect": (policy(after="1h"), _suspect),
+    "waiting": (policy(limits="budget: 0"), _waiting),
+    "draining": (QUICK, _draining),
+    "before the call": (QUICK, _before_the_call),
+    "after the call": (QUICK, _after_the_call),
+    "proving": (REBOOTS, _proving),
+}
+BEFORE = ("suspect", "waiting", "draining", "before the call")
+
+
+def at(point: str, count: int = 4) -> Stage:
+    """A stage whose node-0 has come to ``point``."""
+    rules, bring = POINTS[point]
+    s = cast(rules, count)
+    bring(s)
+    return s

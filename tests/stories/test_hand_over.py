@@ -1,0 +1,193 @@
+"""What this program cannot end itself is handed to a person, and said until it is taken (law 6)."""
+
+from __future__ import annotations
+
+import pytest
+from scenes import (
+    ALL_MARKS,
+    NO_MARKS,
+    at,
+    calls,
+    cast,
+    marked,
+    no_place,
+    phase,
+    policy,
+    remove_pod,
+    sayings,
+    says,
+    stubborn_pod,
+    the_record,
+    told,
+    value,
+)
+
+from recovery.errors import Refused
+from recovery.model import Phase
+from recovery.testing.stage import Stage
+
+
+def gone_and_not_replaced() -> Stage:
+    """The machine was taken out of its group, which launches nothing."""
+    s = at("after the call", 3)
+    s.provider.terminate("workers", "m-0")
+    s.delete_node("node-0")
+    for actor in s.actors.values():
+        if actor.node == "node-0":
+            s.kill(actor)
+    s.run(31 * 60, step=10)
+    return s
+
+
+def test_a_group_that_launches_nothing_is_handed_over_with_the_reason() -> None:
+    s = gone_and_not_replaced()
+    assert phase(s) is Phase.HANDED_OVER
+    why = "replace did not succeed within 30 min: m-0 is gone, and group workers has not launched another"
+    assert told(s, "HandedOver") == [f"handed over to a person: {why}"]
+
+
+def test_a_hand_over_of_a_node_whose_agent_is_gone_is_said_again_each_minute() -> None:
+    s = gone_and_not_replaced()
+    since = len(s.store.history)
+    s.run(601, step=3)
+    assert 8 <= sayings(s, "HandedOver", since) <= 12
+
+
+def test_a_hand_over_of_a_node_whose_agent_is_gone_is_a_gauge_of_the_peer_that_told_it() -> None:
+    s = gone_and_not_replaced()
+    s.run(70, step=1)
+    assert sum(value(actor, "node_recovery_open_handovers") for actor in s.actors.values()) == 1
+
+
+def test_a_hand_over_frees_the_slot_and_the_node_goes_on_counting_as_sick() -> None:
+    s = gone_and_not_replaced()
+    assert no_place(s)
+    s.provider.groups["workers"].desired = 2
+    s.fault("node-1")
+    s.run(10)
+    census = s.gate().census
+    assert census is not None
+    assert (sorted(census.sick), census.population) == (["node-0", "node-1"], 3)
+    assert "the brake is on: 2 of 3 nodes in the fleet" in told(s, "Held", "node-1")[0]
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_refusal_that_is_known_beforehand_hands_over_before_the_node_bears_a_mark() -> None:
+    s = cast()
+    s.provider.preflight_error = Refused("m-0 is not in an Auto Scaling group")
+    since = len(s.store.history)
+    s.fault("node-0")
+    s.run(30)
+    assert (phase(s), calls(s), marked(s), no_place(s)) == (Phase.HANDED_OVER, [], NO_MARKS, True)
+    assert [w for w in s.store.history[since:] if w.path.startswith("/api/v1/nodes")] == []
+    assert says(s, "HandedOver", "handed over to a person: m-0 is not in an Auto Scaling group")
+
+
+def test_a_refusal_of_the_call_itself_is_handed_over_with_the_marks_kept() -> None:
+    s = cast()
+    s.provider.start_error = Refused("you are not authorized to perform this operation")
+    s.fault("node-0")
+    s.run(30)
+    assert (phase(s), len(calls(s)), marked(s)) == (Phase.HANDED_OVER, 1, ALL_MARKS)
+    assert says(s, "HandedOver", "handed over to a person: you are not authorized")
+
+
+def test_an_own_hand_over_is_said_each_minute_and_is_a_gauge() -> None:
+    s = cast()
+    s.provider.preflight_error = Refused("it is protected")
+    s.fault("node-0")
+    s.run(601, step=3)
+    assert 9 <= sayings(s, "HandedOver") <= 12
+    assert value(s.actors["agent of node-0"], "node_recovery_open_handovers") == 1
+    outcomes = [dict(m.dimensions)["Outcome"] for m in s.told.metrics if m.name == "RecoveryAction"]
+    assert outcomes == ["observed", "refused"]
+
+
+# ---------------------------------------------------------------- a drain that does not end
+
+
+def late(then: str) -> Stage:
+    s = cast(policy(f"{{do: drain, within: 5m, then: {then}}}, {{do: replace, within: 30m}}"))
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(5 * 60 + 20, step=2)
+    return s
+
+
+def test_a_late_drain_that_hands_over_keeps_the_node_out_of_service() -> None:
+    s = late("handOver")
+    assert (phase(s), calls(s), marked(s), no_place(s)) == (Phase.HANDED_OVER, [], ALL_MARKS, True)
+    why = "the drain did not end within 5 min: 1 pod left"
+    assert says(s, "HandedOver", f"handed over to a person: {why}")
+
+
+def test_a_late_drain_that_holds_goes_on_trying_and_keeps_its_slot() -> None:
+    s = late("hold")
+    asked = s.store.requests["create", "pods/eviction"]
+    s.run(60)
+    assert (phase(s), calls(s), no_place(s)) == (Phase.RECOVERING, [], False)
+    assert s.store.requests["create", "pods/eviction"] > asked
+    remove_pod(s)
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_late_drain_that_forces_goes_on_without_the_pods_and_deletes_none() -> None:
+    s = late("force")
+    assert calls(s) == [("replace", "m-0")]
+    assert s.store.request("GET", "/api/v1/namespaces/default/pods/train").status == 200
+    assert s.store.requests["delete", "pods"] == 0
+
+
+def test_what_follows_a_late_drain_is_a_hand_over_if_nothing_else_is_said() -> None:
+    s = cast(policy("{do: drain, within: 5m}, {do: replace, within: 30m}"))
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(5 * 60 + 20, step=2)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+@pytest.mark.parametrize("steps", ["{do: cordon}", "{do: taint}"])
+def test_a_ladder_that_ends_with_a_mark_is_handed_over_with_the_mark_kept(steps: str) -> None:
+    s = cast(policy(steps))
+    s.fault("node-0")
+    s.run(200, step=1)
+    assert (phase(s), calls(s), no_place(s)) == (Phase.HANDED_OVER, [], True)
+    assert marked(s) == (ALL_MARKS if "cordon" in steps else (False, True, False))
+    assert sayings(s, "HandedOver") >= 3
+
+
+def test_a_machine_handed_over_is_not_treated_again_by_a_restarted_agent() -> None:
+    s = late("handOver")
+    remove_pod(s)
+    s.agent("node-0", name="again", place="pod-of-node-0", sole=True)
+    s.run(120, step=1)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+
+
+def test_a_hand_over_ends_when_a_person_puts_another_machine_there() -> None:
+    s = late("handOver")
+    s.replace_machine("node-0", "m-0", "node-0", "m-9")
+    s.pages["node-0"].body = s.pages["node-1"].body
+    s.agent("node-0", name="on m-9", place="pod-2")
+    s.run(70, step=1)
+    assert phase(s) is Phase.SUPERSEDED
+
+
+def test_after_as_many_attempts_as_allowed_a_person_is_asked() -> None:
+    s = cast(policy("{do: reboot, within: 2m}", limits="cooldown: 0s, attempts: {max: 2, within: 24h}"))
+    boots = iter(range(2, 9))
+    for _ in range(3):
+        s.fault("node-0")
+        s.run(5)
+        s.store.request(
+            "PATCH",
+            "/api/v1/nodes/node-0/status",
+            body={"status": {"nodeInfo": {"bootID": f"m-0-boot-{next(boots)}"}}},
+            content_type="application/merge-patch+json",
+        )
+        s.pages["node-0"].body = s.pages["node-1"].body
+        s.run(140)
+    assert len(calls(s)) == 2
+    assert the_record(s).phase in (Phase.HANDED_OVER, Phase.WITHDRAWN)
+    assert any("2 recoveries of it within 24 h have not helped" in x for x in told(s, "HandedOver"))

@@ -1,0 +1,264 @@
+"""Machines, names and boots (laws 4 and 11, rulings D27 and D28)."""
+
+from __future__ import annotations
+
+import pytest
+from scenes import (
+    ALL_MARKS,
+    BEFORE,
+    DMA,
+    NO_MARKS,
+    REBOOTS,
+    at,
+    boot,
+    calls,
+    cast,
+    events_of,
+    marked,
+    new_process,
+    no_place,
+    phase,
+    ready,
+    remove_pod,
+    sayings,
+    says,
+    stubborn_pod,
+    the_record,
+    told,
+)
+
+from recovery.model import Phase
+from recovery.testing.stage import Stage, npd_page
+
+
+def another_machine(s: Stage, *, healthy: bool = True) -> None:
+    """Somebody ends the machine, and its group's next one goes by the same name."""
+    s.provider.terminate("workers", "m-0")
+    s.delete_node("node-0")
+    s.provider.launch("workers", "m-9")
+    s.register("node-0", "m-9")
+    s.pages["node-0"].error = None
+    if healthy:
+        s.pages["node-0"].body = npd_page()
+    new_process(s, "node-0")
+
+
+# ---------------------------------------------------------------- another machine of the same name
+
+
+@pytest.mark.parametrize("point", BEFORE)
+def test_another_machine_before_the_call_supersedes_and_nothing_is_called(point: str) -> None:
+    s = at(point)
+    another_machine(s)
+    s.run(30)
+    assert (phase(s), calls(s), no_place(s), marked(s)) == (Phase.SUPERSEDED, [], True, NO_MARKS)
+    assert the_record(s).sentence == "the machine behind node-0 is m-9 now, not m-0: nothing is called"
+
+
+def test_another_machine_in_probation_of_a_reboot_is_not_called_proved() -> None:
+    s = at("proving")
+    another_machine(s)
+    s.run(200, step=1)
+    assert (phase(s), calls(s), no_place(s)) == (Phase.SUPERSEDED, [("reboot", "m-0")], True)
+    assert the_record(s).sentence.endswith("there is nothing left to prove of its reboot")
+
+
+def test_another_machine_with_a_fault_of_its_own_gets_its_own_recovery() -> None:
+    s = at("draining")
+    another_machine(s, healthy=False)
+    remove_pod(s)
+    s.run(30)
+    assert calls(s) == [("replace", "m-9")]
+
+
+def test_a_replacement_of_the_same_name_concludes_its_predecessors_record() -> None:
+    s = at("after the call")
+    another_machine(s)
+    s.run(200)
+    r = the_record(s)
+    assert (r.phase, r.replacement, r.replacement_machine) == (Phase.RECOVERED, "node-0", "m-9")
+    assert r.sentence.startswith("proved: m-0 is gone and node-0 (m-9) was healthy for 2 min, by its own")
+    assert no_place(s)
+
+
+def test_a_replacement_of_the_same_name_that_is_broken_too_proves_nothing() -> None:
+    s = at("after the call")
+    another_machine(s, healthy=False)
+    s.run(300, step=5)
+    assert phase(s) is Phase.PROVING
+    assert calls(s) == [("replace", "m-0")]
+    s.run(1560, step=10)
+    assert says(s, "HandedOver", "handed over to a person: replace was not proved within 30 min")
+    assert calls(s) == [("replace", "m-0"), ("replace", "m-9")]
+
+
+# ---------------------------------------------------------------- the same machine, registered anew
+
+
+@pytest.mark.parametrize("point", ["waiting", "draining", "before the call", "after the call", "proving"])
+def test_a_new_node_object_of_the_same_machine_carries_on(point: str) -> None:
+    s = at(point)
+    before = phase(s)
+    boot_id = s.node("node-0")["status"]["nodeInfo"]["bootID"].removeprefix("m-0-")
+    s.delete_node("node-0")
+    s.register("node-0", "m-0", boot=boot_id)
+    s.run(5)
+    assert phase(s) is before
+    assert the_record(s).node_uid == s.node("node-0")["metadata"]["uid"]
+
+
+def test_a_node_registered_anew_is_marked_again_and_treated() -> None:
+    s = at("draining")
+    s.delete_node("node-0")
+    s.register("node-0", "m-0")
+    s.run(5)
+    assert marked(s) == ALL_MARKS
+    remove_pod(s)
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+    assert told(s, "Held") == []
+
+
+# ---------------------------------------------------------------- boots that nobody asked for
+
+
+@pytest.mark.parametrize("point", BEFORE)
+def test_an_unexpected_boot_is_assessed_anew_and_closes_nothing(point: str) -> None:
+    s = at(point)
+    s.pages["node-0"].error = None
+    s.pages["node-0"].body = npd_page()
+    boot(s, "node-0")
+    remove_pod(s)
+    s.run(70)
+    assert (phase(s), calls(s)) == (Phase.PROVING, [])
+    assert told(s, "Rebooted") == ["the machine booted, which nobody here asked for: it is assessed anew"]
+
+
+@pytest.mark.parametrize("point", BEFORE)
+def test_healthy_through_probation_after_an_unexpected_boot_is_withdrawn(point: str) -> None:
+    s = at(point)
+    s.pages["node-0"].error = None
+    s.pages["node-0"].body = npd_page()
+    boot(s, "node-0")
+    s.run(190)
+    assert (phase(s), calls(s), marked(s), no_place(s)) == (Phase.WITHDRAWN, [], NO_MARKS, True)
+    assert the_record(s).sentence.startswith("withdrawn: after a boot nobody here asked for, node-0 was")
+
+
+@pytest.mark.parametrize("point", ["draining", "before the call"])
+def test_the_fault_again_after_an_unexpected_boot_goes_on(point: str) -> None:
+    s = at(point)
+    s.pages["node-0"].error = None
+    s.pages["node-0"].body = npd_page()
+    boot(s, "node-0")
+    s.run(20)
+    assert phase(s) is Phase.PROVING
+    s.fault("node-0")
+    remove_pod(s)
+    s.run(10)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_fault_that_is_still_there_after_an_unexpected_boot_goes_on_at_once() -> None:
+    s = at("draining")
+    boot(s, "node-0")
+    remove_pod(s)
+    s.run(10)
+    assert calls(s) == [("replace", "m-0")]
+    assert the_record(s).boot_id == "m-0-boot-2"
+
+
+def test_an_unexpected_boot_in_probation_begins_probation_again() -> None:
+    s = at("proving")
+    s.run(60)
+    boot(s, "node-0", "m-0-boot-3")
+    s.run(80)
+    assert phase(s) is Phase.PROVING
+    s.run(60)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+    assert sayings(s, "Rebooted") == 1
+
+
+def test_a_boot_while_the_machine_is_being_replaced_is_no_proof() -> None:
+    s = at("after the call")
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(200, step=1)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [("replace", "m-0")])
+
+
+def test_a_machine_that_booted_and_is_never_readable_again_is_a_persons() -> None:
+    s = at("waiting")
+    boot(s, "node-0")
+    s.pages["node-0"].error = OSError("connection refused")
+    s.run(31 * 60, step=10)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+
+
+# ---------------------------------------------------------------- a ladder with a reboot
+
+
+def test_a_reboot_is_proved_by_a_new_boot_id_and_a_healthy_probation() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(10)
+    assert calls(s) == [("reboot", "m-0")]
+    assert phase(s) is Phase.RECOVERING
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(60)
+    assert phase(s) is Phase.PROVING
+    s.run(70)
+    assert (phase(s), marked(s), no_place(s)) == (Phase.RECOVERED, NO_MARKS, True)
+    assert the_record(s).sentence == "proved: node-0 was healthy for 2 min on its own page"
+
+
+def test_a_healthy_page_without_a_new_boot_proves_no_reboot() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(10)
+    s.pages["node-0"].body = npd_page()
+    s.run(400, step=1)
+    assert phase(s) is Phase.RECOVERING
+
+
+def test_a_node_that_is_not_ready_after_its_reboot_is_not_proved_yet() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(10)
+    ready(s, "node-0", "False")
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(60)
+    assert phase(s) is Phase.RECOVERING
+    ready(s, "node-0", "True")
+    s.run(5)
+    assert phase(s) is Phase.PROVING
+
+
+def test_a_fault_that_returns_in_probation_climbs_to_the_next_rung() -> None:
+    s = at("proving")
+    s.run(60)
+    s.fault("node-0")
+    s.run(10)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+    assert told(s, "FaultReturned") == [f"{DMA} came back in probation"]
+    assert the_record(s).attempt == 2
+
+
+def test_a_reboot_that_does_not_come_climbs_to_the_next_rung() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(10 * 60 + 30, step=5)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_a_second_recovery_of_the_same_machine_drains_again() -> None:
+    s = at("proving")
+    s.run(130)
+    assert phase(s) is Phase.RECOVERED
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(10)
+    assert (phase(s), the_record(s).rung) == (Phase.RECOVERING, 0)
+    assert events_of(the_record(s)).count("started") == 2

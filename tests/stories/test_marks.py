@@ -1,0 +1,242 @@
+"""Whose marks are on a node: ours come and go, others' stay (law 5, ruling D30)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scenes import (
+    ALL_MARKS,
+    DMA,
+    NO_MARKS,
+    PERSON,
+    PLUGIN,
+    REBOOTS,
+    TAINT,
+    boot,
+    calls,
+    cast,
+    marked,
+    new_process,
+    patch_node,
+    phase,
+    plugin_page,
+    remove_pod,
+    stubborn_pod,
+    taints,
+    the_record,
+    told,
+)
+
+from recovery.catalog import claims
+from recovery.model import Phase
+from recovery.testing.stage import Killed, Stage, npd_page
+
+FOREIGN: list[dict[str, Any]] = [
+    {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+    {"key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-11-20T00:00:00Z"},
+]
+
+
+def rebooted_and_proved(s: Stage) -> None:
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(130)
+    assert phase(s) is Phase.RECOVERED
+
+
+def test_our_marks_come_before_the_call_and_go_with_the_proof() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(5)
+    assert marked(s) == ALL_MARKS
+    assert s.node("node-0")["metadata"]["annotations"]["noderecovery.dev/cordoned-by"] == "node-recovery"
+    rebooted_and_proved(s)
+    assert marked(s) == NO_MARKS
+
+
+def test_a_foreign_cordon_is_there_afterwards_as_it_was_before() -> None:
+    s = cast(REBOOTS)
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    s.fault("node-0")
+    s.run(5)
+    assert marked(s) == (True, True, False)
+    rebooted_and_proved(s)
+    assert marked(s) == (True, False, False)
+
+
+def test_a_foreign_cordon_stays_when_the_fault_is_withdrawn() -> None:
+    s = cast(PLUGIN, plugin=True)
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    stubborn_pod(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(5)
+    assert marked(s) == (True, True, False)
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(5)
+    assert phase(s) is Phase.WITHDRAWN
+    assert marked(s) == (True, False, False)
+
+
+def test_foreign_taints_stay_as_they_were_to_the_letter() -> None:
+    s = cast(REBOOTS)
+    patch_node(s, "node-0", {"spec": {"taints": FOREIGN}})
+    before = taints(s)
+    s.fault("node-0")
+    s.run(5)
+    assert taints(s) == [*before, TAINT]
+    rebooted_and_proved(s)
+    assert taints(s) == before
+
+
+def test_a_taint_set_between_our_read_and_our_patch_is_not_lost() -> None:
+    s = cast(REBOOTS)
+
+    def meanwhile(asked: Any, go: Any) -> Any:
+        patch_node(s, "node-0", {"spec": {"taints": FOREIGN}})
+        return go()
+
+    s.api.fail_next(lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0", meanwhile)
+    s.fault("node-0")
+    s.run(5)
+    assert s.api.pending == 0
+    assert [t["key"] for t in taints(s)] == ["gpu", "maintenance", TAINT["key"]]
+
+
+def test_a_taint_set_while_ours_comes_off_is_not_lost() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(5)
+
+    def meanwhile(asked: Any, go: Any) -> Any:
+        patch_node(s, "node-0", {"spec": {"taints": [*FOREIGN, TAINT]}})
+        return go()
+
+    s.api.fail_next(lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0", meanwhile)
+    rebooted_and_proved(s)
+    assert s.api.pending == 0
+    assert [t["key"] for t in taints(s)] == ["gpu", "maintenance"]
+
+
+def test_a_crash_between_the_marks_and_the_record_leaves_no_mark_behind() -> None:
+    s = cast(REBOOTS)
+
+    def die(asked: Any, go: Any) -> Any:
+        go()
+        raise Killed
+
+    s.api.fail_next(lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0", die)
+    s.fault("node-0")
+    s.run(3)
+    assert marked(s) == ALL_MARKS
+    new_process(s, "node-0")
+    s.run(5)
+    assert calls(s) == [("reboot", "m-0")]
+    rebooted_and_proved(s)
+    assert marked(s) == NO_MARKS
+
+
+# ---------------------------------------------------------------- somebody undoes ours
+
+
+def draining() -> Stage:
+    s = cast()
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(5)
+    assert marked(s) == ALL_MARKS
+    return s
+
+
+def test_a_node_that_somebody_uncordoned_is_held_until_it_is_cordoned_again() -> None:
+    s = draining()
+    patch_node(s, "node-0", {"spec": {"unschedulable": None}})
+    remove_pod(s)
+    s.run(30)
+    assert calls(s) == []
+    assert marked(s) == (False, True, True)
+    (sentence,) = told(s, "Held")
+    assert sentence.startswith(f"{DMA}: drain: somebody uncordoned node-0; exclude or release it")
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_node_whose_taint_somebody_took_off_is_held_until_it_is_back() -> None:
+    s = draining()
+    patch_node(s, "node-0", {"spec": {"taints": FOREIGN}})
+    remove_pod(s)
+    s.run(30)
+    assert calls(s) == []
+    assert [t["key"] for t in taints(s)] == ["gpu", "maintenance"]
+    assert "somebody took the taint noderecovery.dev/unhealthy off node-0" in told(s, "Held")[0]
+    patch_node(s, "node-0", {"spec": {"taints": [*FOREIGN, TAINT]}})
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+
+
+# ---------------------------------------------------------------- claims of others
+
+MARKS = [(c.system, c.kind, c.key, sorted(c.values)[0] if c.values else "yes") for c in claims()]
+FIRST = {system: (system, kind, key, text) for system, kind, key, text in reversed(MARKS)}
+
+
+def put_claim(s: Stage, kind: str, key: str, text: str) -> None:
+    key = key[:-1] + "x" if key.endswith("/*") else key
+    if kind == "taint":
+        there = [t for t in taints(s) if t["key"] != key]
+        patch_node(
+            s, "node-0", {"spec": {"taints": [*there, {"key": key, "value": text, "effect": "NoSchedule"}]}}
+        )
+        return
+    patch_node(s, "node-0", {"metadata": {f"{kind}s": {key: text}}}, actor=PERSON)
+
+
+def take_off(s: Stage, kind: str, key: str) -> None:
+    if kind == "taint":
+        patch_node(s, "node-0", {"spec": {"taints": [t for t in taints(s) if t["key"] != key] or None}})
+        return
+    patch_node(s, "node-0", {"metadata": {f"{kind}s": {key: None}}})
+
+
+@pytest.mark.parametrize(("system", "kind", "key", "text"), MARKS)
+def test_a_node_that_another_remediator_has_claimed_is_left_alone_and_it_is_named(
+    system: str, kind: str, key: str, text: str
+) -> None:
+    s = cast(count=1)
+    put_claim(s, kind, key, text)
+    before = s.node("node-0")
+    s.fault("node-0")
+    s.run(4)
+    assert phase(s) is Phase.WAITING
+    assert s.node("node-0") == before
+    assert told(s, "Held")[0].startswith(f"{DMA}: waiting: {system} holds node-0 ({kind} ")
+    assert s.gate().slots == ()
+
+
+@pytest.mark.parametrize("system", FIRST)
+def test_a_claim_in_the_middle_stops_the_next_step_until_it_is_gone(system: str) -> None:
+    _, kind, key, text = FIRST[system]
+    s = draining()
+    put_claim(s, kind, key, text)
+    s.run(2)
+    remove_pod(s)
+    s.run(15)
+    assert calls(s) == []
+    assert marked(s) == ALL_MARKS
+    assert f"{system} holds node-0" in told(s, "Held")[0]
+    take_off(s, kind, key[:-1] + "x" if key.endswith("/*") else key)
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_claim_after_the_call_stops_no_proof() -> None:
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+    put_claim(s, "taint", "karpenter.sh/disrupted", "")
+    s.replace_machine("node-0", "m-0", "node-9", "m-9")
+    s.agent("node-9")
+    s.run(260)
+    assert phase(s) is Phase.RECOVERED
+    assert the_record(s).replacement == "node-9"
