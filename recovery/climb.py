@@ -143,20 +143,29 @@ def climb(s: Situation, r: Record) -> Decision:
         return follow(s, r)
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
-    if s.gate.slot_of(r.node, r.uid) is None:
-        slot = Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), s.now)
-        return act(RestoreSlot(slot), "the slot of this recovery was missing on the gate and is put back")
     if reason := brakes.excluded(s):
         return excluded_away(s, r, reason)
     if not acted(r) and r.faults and all(cleared(f, s) for f in r.faults):
         why = f"{name(r.faults[0])} was taken back by its own source before anything destructive"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    if s.gate.slot_of(r.node, r.uid) is None:
+        return without_slot(s, r)
     rung = r.step
     if rung is None:
         return hand_over(s, r, "every step of the remedy was done, and the machine still needs a person")
     if rung.do is Step.NOTIFY:
         return next_rung(s, r, f"{name(r.faults[0])}: told")
     return on_the_rung(s, r, rung)
+
+
+def without_slot(s: Situation, r: Record) -> Decision:
+    """Somebody harmed the gate. A node that is out gets its slot back whatever the budget says; one to which
+    nothing was done yet stands back while others have it."""
+    out = bool(r.marks) or left_marks(s) or acted(r)
+    if not out and (full := brakes.budget(s)):
+        return hold(f"{name(r.faults[0])}: the slot was lost before anything was done: {full}", key="budget")
+    slot = Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), s.now)
+    return act(RestoreSlot(slot), "the slot of this recovery was missing on the gate and is put back")
 
 
 def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:

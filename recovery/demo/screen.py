@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -23,6 +24,8 @@ class Screen:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
+        if isinstance(self._out, io.TextIOWrapper):
+            self._out.reconfigure(errors="replace")  # a terminal that knows no ✓
         self._colour = (
             self._out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         )

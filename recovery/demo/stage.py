@@ -12,8 +12,8 @@ from recovery.demo.story import BareMetalStory, Story
 from recovery.demo.world import Broken, Pace, World, tail
 
 DONE, FAILURE, USAGE = 0, 1, 2
-SLOW = {"aws": Pace(lease="10s", probation="5s"), "baremetal": Pace("10s", "5s", nodes=2)}
-FAST = {"aws": Pace(lease="5s", probation="2s"), "baremetal": Pace("5s", "2s", nodes=2)}
+SLOW = {"aws": Pace("10s", "5s", pause=2.0), "baremetal": Pace("10s", "5s", pause=2.0, nodes=2)}
+FAST = {"aws": Pace("6s", "2s", pause=1.0), "baremetal": Pace("6s", "2s", pause=1.0, nodes=2)}
 STORIES: dict[str, type[Story]] = {"aws": Story, "baremetal": BareMetalStory}
 
 

@@ -16,7 +16,6 @@ POLL = 0.05  # seconds between two looks at the calls that reach AWS
 STARTED_WITHIN = 60.0
 TOLD_WITHIN = 180.0
 SECOND_AFTER = 3.0  # seconds between the two faults
-LOOK_AROUND = 2.0
 
 DMA = ("NeuronHasError_DMA_ERROR", "dma-error")
 HBM = ("NeuronHasError_HBM_UNCORRECTABLE_ERROR", "hbm-error")
@@ -52,17 +51,23 @@ class Story:
 
     def tell(self) -> None:
         """Until the story has ended. Raises ``Broken`` where it does not go on."""
-        self._wait(lambda: len(self.ledger.ready_sidecars) >= self.world.pace.nodes, STARTED_WITHIN, "start")
+        self._started()
         self._settle()
-        first, second = self.ledger.first_nodes[0], self.ledger.first_nodes[2]
+        first, *_, second = self.ledger.first_nodes
         self._break(first, *DMA)
         self._pass(SECOND_AFTER)
         self._break(second, *HBM)
-        self._wait(lambda: bool(self.ledger.marked), TOLD_WITHIN, "replace")
+        self._wait(lambda: bool(self.ledger.marked), TOLD_WITHIN, "no instance was marked Unhealthy")
         self._told_to_cloudwatch(DMA[0])
-        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "recover")
+        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "not every recovery has ended")
         self._pass(0.5)
         self._metrics = self.world.metrics(NAMESPACE)
+
+    def _started(self) -> None:
+        nodes = self.world.pace.nodes
+        self._wait(
+            lambda: len(self.ledger.ready_sidecars) >= nodes, STARTED_WITHIN, "not every sidecar was ready"
+        )
 
     def _settle(self) -> None:
         self.narrator.begin()
@@ -72,7 +77,7 @@ class Story:
         self._say(
             "", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget spares one at a time"
         )
-        self._pass(LOOK_AROUND)
+        self._pass(self.world.pace.pause)
 
     def _break(self, node: str, reason: str, page: str) -> None:
         self.ledger.expect(node, reason, self.world.now)
@@ -86,7 +91,7 @@ class Story:
             metrics.update(self.world.metrics(NAMESPACE))
             return metrics.get(name, 0.0) >= 1
 
-        self._wait(stored, 10.0, f"tell CloudWatch of {name}")
+        self._wait(stored, 10.0, f"CloudWatch was not told of {name}")
         self._say("", f"CloudWatch (moto) has in {NAMESPACE}: {_list(metrics)}")
 
     # ------------------------------------------------------------ looking on
@@ -105,23 +110,24 @@ class Story:
             if (s := self.world.next(POLL)) is not None:
                 self._hear(s)
 
-    def _wait(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+    def _wait(self, done: Callable[[], bool], seconds: float, otherwise: str) -> None:
+        """Until ``done``. Raises ``Broken`` with the sentence ``otherwise`` if it takes too long."""
         end = self.world.now + seconds
         while not done():
             if self.world.now > end:
-                raise Broken(f"{self._stuck(what)} within {seconds:.0f} s", *self._logs())
+                raise Broken(f"{otherwise} within {seconds:.0f} s{self._state()}", *self._logs())
             if self.ledger.ended:
                 node, code = next(iter(self.ledger.ended.items()))
                 raise Broken(f"the sidecar of {node} ended by itself with exit code {code}", node)
             if (s := self.world.next(POLL)) is not None:
                 self._hear(s)
 
-    def _stuck(self, what: str) -> str:
+    def _state(self) -> str:
         stories = "; ".join(
             f"{r.node} is {r.phase or 'without a record'} ({r.sentence})"
             for r in self.ledger.recoveries.values()
         )
-        return f"node-recovery did not {what}" + (f" [{stories}]" if stories else "")
+        return f": {stories}" if stories else ""
 
     def _logs(self) -> tuple[str, ...]:
         return (*self.ledger.recoveries, *self.ledger.instances, "simulator")
@@ -169,11 +175,11 @@ class BareMetalStory(Story):
         self.screen.say()
 
     def tell(self) -> None:
-        self._wait(lambda: len(self.ledger.ready_sidecars) >= self.world.pace.nodes, STARTED_WITHIN, "start")
+        self._started()
         self._settle()
         self._break(self.ledger.first_nodes[0], *DMA)
-        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "hand over")
-        self._pass(LOOK_AROUND)
+        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "the machine was not handed over")
+        self._pass(self.world.pace.pause)
         self._say("", "the hand-over is told again every minute, until somebody takes it")
 
     def checks(self) -> list[report.Check]:

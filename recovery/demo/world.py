@@ -35,6 +35,7 @@ class Pace:
 
     lease: str
     probation: str
+    pause: float  # seconds to look around before the first fault
     nodes: int = 4
 
 

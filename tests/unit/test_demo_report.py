@@ -1,0 +1,216 @@
+"""The demo's books and its summing up: what was seen, in, and what was promised and not kept, out."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from recovery.demo import scene, seen
+from recovery.demo.ledger import Ledger
+from recovery.demo.narrator import Line, Narrator
+from recovery.demo.report import handed_over, replaced, table
+from recovery.demo.screen import Screen
+from recovery.demo.seen import Seen
+from recovery.lease import lease_name
+
+NODES = {"n1": "i-1", "n2": "i-2", "n3": "i-3", "n4": "i-4"}
+METRICS = {
+    "DMA": 1.0,
+    "HBM": 1.0,
+    "RecoveryAction(replace, started)": 2.0,
+    "RecoveryAction(replace, succeeded)": 2.0,
+}
+
+
+def node(name: str, *, closed: bool = False) -> dict[str, Any]:
+    spec = {"unschedulable": True, "taints": [{"key": "noderecovery.dev/unhealthy"}]} if closed else {}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name}, "spec": spec, "status": ready}
+
+
+def record(name: str, phase: str, *events: tuple[str, str]) -> dict[str, Any]:
+    history = [{"event": e, "sentence": s} for e, s in events]
+    return {"metadata": {"name": name}, "status": {"phase": phase, "sentence": phase, "history": history}}
+
+
+def pod(name: str, on: str, *, ready: bool = True, leaving: bool = False) -> dict[str, Any]:
+    meta: dict[str, Any] = {"name": name, "labels": {"app": scene.APP}}
+    if leaving:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status = {"conditions": [{"type": "Ready", "status": "True"}]} if ready else {}
+    return {"metadata": meta, "spec": {"nodeName": on}, "status": status}
+
+
+def gate(*holders: str) -> dict[str, Any]:
+    return {"metadata": {"name": "fleet"}, "status": {"slots": [{"node": n} for n in holders]}}
+
+
+def event(about: str, reason: str, message: str, count: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{about}.1"},
+        "involvedObject": {"name": about},
+        "reason": reason,
+        "message": message,
+        "count": count,
+    }
+
+
+class Told:
+    """Two recoveries, as they should be; each test spoils one thing."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.at = 0.0
+        self.hear(seen.SIMULATOR, {"did": "began", "nodes": NODES})
+        for name in NODES:
+            self.hear(seen.NODES, node(name))
+            self.hear(seen.PODS, pod(f"t-{name}", name))
+
+    def hear(self, source: str, what: dict[str, Any], gone: bool = False) -> None:
+        self.at += 1.0
+        self.ledger.hear(Seen(self.at, source, what, gone))
+
+    def recover(self, old: str, reason: str, new: str, by: str = "n3") -> None:
+        self.ledger.expect(old, reason, self.at)
+        self.hear(seen.RECORDS, record(old, "suspect"))
+        self.hear(seen.GATES, gate(old))
+        self.hear(seen.NODES, node(old, closed=True))
+        self.hear(seen.PODS, pod(f"t-{old}", old, leaving=True))
+        self.hear(seen.EVENTS, event(old, "Waiting", "t: The disruption budget trainer needs 3"))
+        self.hear(seen.PODS, pod(f"t-{old}-again", "n3"))
+        self.hear(seen.RECORDS, record(old, "recovering", ("rung", "drained in 5 s; next: replace")))
+        self.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": NODES[old]})
+        self.hear(seen.SIMULATOR, {"did": "terminated", "node": old, "instance": NODES[old], "process": 7})
+        self.hear(seen.NODES, node(old, closed=True), gone=True)
+        self.hear(seen.SIMULATOR, {"did": "launched", "node": new, "instance": "i-new", "instead": old})
+        self.hear(seen.NODES, node(new))
+        holder = {"metadata": {"name": lease_name(old)}, "spec": {"holderIdentity": f"concluder/{by}/p/t"}}
+        self.hear(seen.LEASES, holder)
+        self.hear(seen.RECORDS, record(old, "recovered", ("rung", "drained in 5 s; next: replace")))
+        self.hear(seen.GATES, gate())
+
+    def both(self) -> None:
+        self.hear(seen.EVENTS, event("n2", "Held", "waiting: the budget of the fleet is used up: 1 of 1"))
+        self.recover("n1", "DMA", "n5")
+        self.recover("n2", "HBM", "n6")
+
+    def wrong(self, metrics: dict[str, float] = METRICS) -> list[str]:
+        return [str(c) for c in replaced(self.ledger, metrics, 4, 4) if not c.kept]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_the_story_as_it_should_be(told: Told) -> None:
+    told.both()
+    assert told.wrong() == []
+    assert told.ledger.over
+    first = next(iter(told.ledger.recoveries.values()))
+    assert list(first.times) == [
+        "fault", "seen", "slot", "cordoned", "drained", "marked", "terminated", "ready", "proved",
+    ]  # fmt: skip
+
+
+def test_nothing_is_kept_when_nothing_happened(told: Told) -> None:
+    assert len(told.wrong({})) == 7
+
+
+def test_a_call_too_many(told: Told) -> None:
+    told.both()
+    told.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": "i-1"})
+    (wrong,) = told.wrong()
+    assert "it was called for i-1, i-2, i-1, not for i-1, i-2" in wrong
+
+
+def test_two_slots_at_once(told: Told) -> None:
+    told.both()
+    told.hear(seen.GATES, gate("n1", "n2"))
+    assert not told.ledger.over
+    assert any("2 slots" in w for w in told.wrong())
+
+
+def test_a_budget_of_pods_that_was_violated(told: Told) -> None:
+    told.both()
+    told.hear(seen.PODS, pod("t-n3", "n3", leaving=True))
+    told.hear(seen.PODS, pod("t-n4", "n4"), gone=True)
+    assert told.wrong() == [
+        "the disruption budget was never violated: 3 of 4 trainers or more served: once there were 2"
+    ]
+
+
+def test_a_node_that_was_touched_and_one_that_stays_cordoned(told: Told) -> None:
+    told.both()
+    told.hear(seen.NODES, node("n4", closed=True))
+    assert told.wrong() == [
+        "4 nodes are Ready, and none is cordoned or tainted: 3 of 4 are",
+        "the other 2 nodes were never touched: touched: n4",
+    ]
+
+
+def test_an_agent_that_concluded_its_own_record_is_no_peer(told: Told) -> None:
+    told.hear(seen.EVENTS, event("n2", "Held", "the budget of the fleet is used up: 1 of 1"))
+    told.recover("n1", "DMA", "n5", by="n1")
+    told.recover("n2", "HBM", "n6")
+    (wrong,) = told.wrong()
+    assert "n1 by n1" in wrong
+
+
+def test_a_metric_that_is_missing(told: Told) -> None:
+    told.both()
+    (wrong,) = told.wrong({**METRICS, "RecoveryAction(replace, succeeded)": 1.0})
+    assert wrong.endswith("missing: RecoveryAction(replace, succeeded)")
+
+
+def test_a_hand_over(told: Told) -> None:
+    told.ledger.expect("n1", "DMA", told.at)
+    told.hear(seen.NODES, node("n1", closed=True))
+    told.hear(seen.RECORDS, record("n1", "handedOver"))
+    assert [str(c) for c in handed_over(told.ledger, 4) if not c.kept] == []
+    told.hear(seen.NODES, node("n1"))
+    assert [str(c) for c in handed_over(told.ledger, 4) if not c.kept] == [
+        "it is cordoned and tainted, and stays so: marked: "
+    ]
+
+
+def test_the_table_counts_from_the_fault_and_from_the_phase_before(told: Told) -> None:
+    told.recover("n1", "DMA", "n5")
+    rows = table(told.ledger.recoveries.values())
+    assert rows[0].split() == ["n1"]
+    assert rows[2].split()[-2:] == ["0.0", "s"]
+    assert rows[3].split()[-3:] == ["1.0", "s", "(+1.0)"]
+    assert not any("handed over" in row for row in rows)
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_an_event_is_told_once_and_in_its_own_words() -> None:
+    narrator = Narrator("10s")
+    said = narrator.hear(Seen(1.0, seen.EVENTS, event("n1", "FaultSeen", "DMA was seen")))
+    assert said == [Line(1.0, "node-recovery", "n1", "DMA was seen", strong=True)]
+    assert narrator.hear(Seen(2.0, seen.EVENTS, event("n1", "FaultSeen", "DMA was seen", count=2))) == []
+
+
+def test_a_lease_that_passes_to_a_peer_names_the_process() -> None:
+    narrator = Narrator("10s")
+    narrator.hear(Seen(0.0, seen.NODES, node("n1")))
+    narrator.hear(Seen(0.0, seen.SIMULATOR, {"did": "ready", "node": "n3", "process": 42}))
+    spec = {"holderIdentity": "concluder/n3/p/t"}
+    lease = {"metadata": {"name": lease_name("n1")}, "spec": spec}
+    (line,) = narrator.hear(Seen(9.0, seen.LEASES, lease))
+    assert line.node == "n1"
+    assert "the sidecar of n3 (process 42) takes it over" in line.text
+    assert narrator.hear(Seen(9.5, seen.LEASES, lease)) == []
+
+
+def test_lines_are_wrapped_under_themselves_and_plain_where_nobody_sees_colour() -> None:
+    out = io.StringIO()
+    Screen(out).line(Line(12.34, "node-recovery", "n1", "word " * 40, strong=True))
+    first, second, *_ = out.getvalue().splitlines()
+    assert first.startswith(" 12.3 s  node-recovery  n1")
+    assert "\033" not in out.getvalue()
+    assert first.index("word") == second.index("word")
