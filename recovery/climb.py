@@ -426,6 +426,12 @@ def prove_replacement(s: Situation, r: Record) -> Decision:
     if s.replacement is None:
         return unproved(s, r, f"{new} has not joined the cluster as a node")
     joined = s.replacement.name
+    if s.replacement_record and joined != r.node:
+        # Its own record needs the place that this one holds; attempts are counted over both (ruling B16).
+        why = (
+            f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {s.replacement_record}"
+        )
+        return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded", warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
     if s.replacement_is_me and (seen := not_well(s)):

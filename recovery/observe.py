@@ -287,21 +287,23 @@ class Observer:
             s,
             replacement=found,
             replacement_is_me=found.name == me,
-            replacement_problem=self._trouble(found, s.policy),
+            replacement_problem=_complaint(found),
+            replacement_record=self._own_record(found),
         )
 
-    def _trouble(self, node: NodeView, policy: Policy) -> str:
-        """Why a node is not trusted: a condition that counts, or a record of its own."""
-        for kind, (status, reason) in node.conditions.items():
-            if status == "True" and own_fault(kind, reason):
-                return f"its condition {kind} is True ({reason})"
-        try:
-            record = self.world.records.read(node.name)
-        except Undecodable as error:
-            return str(error)
-        if record is not None and record.phase.sick and is_machine(node, record.machine.id):
-            return f"it has a record of its own: {record.sentence}"
-        return ""
+    def _own_record(self, node: NodeView) -> str:
+        """What a record of the node's own, for the very machine it runs on, says of it."""
+        record = self.world.records.read(node.name)
+        ours = record is not None and record.phase.sick and is_machine(node, record.machine.id)
+        return record.sentence if record is not None and ours else ""
+
+
+def _complaint(node: NodeView) -> str:
+    """A condition that counts, by which a node is not to be trusted."""
+    for kind, (status, reason) in node.conditions.items():
+        if status == "True" and own_fault(kind, reason):
+            return f"its condition {kind} is True ({reason})"
+    return ""
 
 
 def node_claim(r: Record) -> ClusterDelete:

@@ -90,7 +90,8 @@ class Situation:
     poll: Poll | None = None
     replacement: NodeView | None = None
     replacement_is_me: bool = False
-    replacement_problem: str = ""
+    replacement_problem: str = ""  # a condition of the new node that counts
+    replacement_record: str = ""  # what the new node's own open record says
     lease: Lease = Lease()
     turn_waited: timedelta = timedelta(0)  # how long a slot has been free for others ahead of this node
     intent_seen_for: timedelta = timedelta(

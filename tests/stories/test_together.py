@@ -699,3 +699,22 @@ def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0", "node-1"])
     assert records(stage) == {"node-0": "recovered", "node-1": "recovered"}
+
+
+def test_a_replacement_that_is_sick_too_takes_over_its_predecessors_place() -> None:
+    stage = Stage()
+    for node in stage.nodes(4):
+        stage.agent(node)
+    stage.run(1)
+    stage.fault("node-0")
+    stage.run(5)
+    stage.replace_machine("node-0", "m-0", "node-9", "m-9")
+    stage.fault("node-9")
+    stage.agent("node-9")
+    stage.run(120)
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.phase == "superseded"
+    assert "node-9 (m-9) took its place and is sick too" in record.sentence
+    assert [machine for _, machine, _ in stage.provider.calls] == ["m-0", "m-9"]
+    assert [slot.node for slot in stage.gate().slots] == ["node-9"]
