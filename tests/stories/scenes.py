@@ -7,6 +7,7 @@ from typing import Any
 
 from recovery.model import Outcome, Phase, Record
 from recovery.record import encode
+from recovery.signals.npd import Unreadable
 from recovery.testing.stage import QUICK, REASONS, Actor, Stage, npd_page
 
 NODES = "/api/v1/nodes"
@@ -62,13 +63,16 @@ def counted_page(shown: str = "", **counters: int) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def cast(policy: bytes | None = QUICK, count: int = 4, *, plugin: bool = False, **options: Any) -> Stage:
-    """Nodes, each with its agent, all healthy and looked at."""
+def cast(
+    policy: bytes | None = QUICK, count: int = 4, *, agents: int = 2, plugin: bool = False, **options: Any
+) -> Stage:
+    """Nodes, the first ones with their agents, all healthy and looked at."""
     s = Stage(policy)
-    for name in s.nodes(count):
+    for i, name in enumerate(s.nodes(count)):
         if plugin:
             s.pages[name].body = plugin_page(False, 0)
-        s.agent(name, **options)
+        if i < agents:
+            s.agent(name, **options)
     s.run(3)
     return s
 
@@ -243,7 +247,7 @@ def _draining(s: Stage) -> None:
 def _before_the_call(s: Stage) -> None:
     """Drained; the page cannot be read, so that the call waits."""
     _draining(s)
-    s.pages["node-0"].error = OSError("connection refused")
+    s.pages["node-0"].error = Unreadable("connection refused")
     s.run(12)
     remove_pod(s)
     s.run(3)

@@ -35,9 +35,10 @@ from scenes import (
 )
 
 from recovery.model import Phase
+from recovery.signals.npd import Unreadable
 from recovery.testing.stage import Stage, npd_page
 
-GONE = OSError("connection refused")
+GONE = Unreadable("connection refused")
 ANY_AND_TOLD = policy(match="type: NeuronHealth, reason: NeuronHasError_HBM_*")
 
 
@@ -208,7 +209,7 @@ def test_a_node_that_hung_is_treated_when_it_breaks_itself() -> None:
 
 
 def test_nodes_that_hang_do_not_brake_the_broken_ones_recovery() -> None:
-    s = cast(None, 6)
+    s = cast(None, 6, agents=6)
     for node in ("node-1", "node-2", "node-3", "node-4", "node-5"):
         s.fault(node, "HANG_ON_COLLECTIVES")
     s.run(5)

@@ -28,6 +28,7 @@ from scenes import (
 )
 
 from recovery.model import Phase
+from recovery.signals.npd import Unreadable
 from recovery.testing.stage import Stage, npd_page
 
 
@@ -190,7 +191,7 @@ def test_a_boot_while_the_machine_is_being_replaced_is_no_proof() -> None:
 def test_a_machine_that_booted_and_is_never_readable_again_is_a_persons() -> None:
     s = at("waiting")
     boot(s, "node-0")
-    s.pages["node-0"].error = OSError("connection refused")
+    s.pages["node-0"].error = Unreadable("connection refused")
     s.run(31 * 60, step=10)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
 

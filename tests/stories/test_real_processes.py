@@ -75,7 +75,7 @@ def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_
     assert stage.proxy.count("SetInstanceHealth") == 2
     held = [[x["node"] for x in gate["status"]["slots"]] for gate in gate_writes(stage) if gate.get("status")]
     assert max(len(nodes) for nodes in held) == 2
-    # While the faults are still coming in, the first guarded ones may see three sick or fewer: 30% allows that.
+    # While the faults are still coming in, the first guarded ones may see three sick or fewer: 30% allows it.
     early = {node for nodes in held for node in nodes if node in guarded}
     assert early == set() or len(early) <= 3
     marked = {

@@ -127,6 +127,16 @@ def test_peers_that_are_off_conclude_nothing() -> None:
     assert written == []
 
 
+def test_peers_that_are_off_make_no_deleted_record_again() -> None:
+    s = at("draining")
+    for node in ("node-0", "node-1", "node-2", "node-3"):
+        new_process(s, node, on=False)
+    s.store.request("DELETE", "/apis/noderecovery.dev/v1alpha1/noderecoveries/node-0")
+    gate = s.gate()
+    s.run(200, step=2)
+    assert (s.record("node-0"), s.gate()) == (None, gate)
+
+
 # ---------------------------------------------------------------- pause
 
 
@@ -292,7 +302,7 @@ def test_a_brake_that_comes_on_in_the_middle_stops_the_call(point: str) -> None:
 
 
 def test_a_brake_stops_no_proof() -> None:
-    s = cast(REBOOTS)
+    s = cast(REBOOTS, agents=3)
     stubborn_pod(s)
     remove_pod(s)
     s.fault("node-0")
