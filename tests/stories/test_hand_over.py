@@ -110,7 +110,7 @@ def late(then: str) -> Stage:
     s = cast(policy(f"{{do: drain, within: 5m, then: {then}}}, {{do: replace, within: 30m}}"))
     stubborn_pod(s)
     s.fault("node-0")
-    s.run(5 * 60 + 20, step=2)
+    s.run(5 * 60 + 20, step=5)
     return s
 
 
@@ -143,7 +143,7 @@ def test_what_follows_a_late_drain_is_a_hand_over_if_nothing_else_is_said() -> N
     s = cast(policy("{do: drain, within: 5m}, {do: replace, within: 30m}"))
     stubborn_pod(s)
     s.fault("node-0")
-    s.run(5 * 60 + 20, step=2)
+    s.run(5 * 60 + 20, step=5)
     assert phase(s) is Phase.HANDED_OVER
 
 

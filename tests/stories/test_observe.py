@@ -32,7 +32,7 @@ def observed(rules: bytes | None = None, count: int = 2) -> tuple[Stage, Actor]:
 def test_off_for_a_week_leaves_one_event_and_one_count_of_what_would_have_been_done() -> None:
     s, agent = observed()
     s.fault("node-0")
-    s.run(WEEK, step=600)
+    s.run(WEEK, step=1800)
     (sentence,) = told(s, "WouldRecover")
     assert sentence.startswith(f"would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace)")
     assert "if budget and brake allow" in sentence
