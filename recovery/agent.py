@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from recovery.assess import UNKNOWN_TOO_LONG, diagnose
@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 API_RETRY = timedelta(seconds=2)
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
-REPEATED = frozenset({"handedOver", "abandoned", "vanished", "lost"})
+FAILURES = frozenset({"api", "error", "bug"})
+REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
 QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
 
 
@@ -94,6 +95,7 @@ class Agent:
         if keys == self._keys and self._w.clock.monotonic() < self._due:
             return self._last
         self._keys = keys
+        self._tell_faults(readings, self._w.cluster.time.now())
         try:
             d = self._look(readings)
             self.bugs = 0
@@ -110,6 +112,8 @@ class Agent:
             d = wait(
                 "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
             )
+        if d.key in FAILURES:
+            self._tell_failure(d)
         self._due = self._w.clock.monotonic() + d.look_again.total_seconds()
         self._last = d
         self.waiting = d.verb in (Verb.HOLD, Verb.WAIT) and d.key in ("budget", "turn", "cooldown")
@@ -151,7 +155,7 @@ class Agent:
     def _notice_deletion(self, s: Situation) -> Situation:
         """An agent whose open record vanished stops and does not make it again (ruling A2)."""
         known = self._record
-        if known is not None and s.record is None and not s.record_problem:
+        if known is not None and s.record is None and not s.record_problem and known.phase.open:
             self._w.leases.release(self.node)
             self._looked = True
             return replace(s, vanished=True)
@@ -172,7 +176,9 @@ class Agent:
             memory.turn_since = None
         if d.key == "brake":
             self._executor.share_census(s)
-        if s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
+        if s.node is None:  # whether its machine is gone is for others to prove: they need the Lease
+            self._w.leases.release(self.node)
+        elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
             self._w.leases.hold(self.node, Role.OWNER)
         return d
 
@@ -189,7 +195,6 @@ class Agent:
 
     def _tell(self, s: Situation, d: Decision) -> None:
         self._gauges(s, d)
-        self._tell_faults(s)
         self._say(d)
         if d.effect is not None or d.verb is Verb.LEAVE:
             return
@@ -206,6 +211,13 @@ class Agent:
             self._count_would(s)
         warning = d.verb is Verb.HOLD
         self._publisher.event(Notice(self.node, self._node_uid, event, d.reason, warning, s.now))
+
+    def _tell_failure(self, d: Decision) -> None:
+        """A cycle that failed says so too: in the log, and as an Event where there is somebody to take it."""
+        self._say(d)
+        if self._due_to_tell(f"failed {d.key}"):
+            now = self._w.cluster.time.now()
+            self._publisher.event(Notice(self.node, self._node_uid, "Failed", d.reason, True, now))
 
     def _due_to_tell(self, key: str, repeat: bool = False) -> bool:
         """Once per kind of sentence; hand-overs and the like again every minute."""
@@ -224,18 +236,18 @@ class Agent:
             action = found[0].ladder[-1].do.value
             self._metrics.would_act.labels(found[0].rule_name, action).inc()
 
-    def _tell_faults(self, s: Situation) -> None:
+    def _tell_faults(self, readings: tuple[Reading, ...], at: datetime) -> None:
         """Faults are published while they last, in observe mode too: alarms need data points (ruling E32)."""
         self._metrics.faults.clear()
         now = self._w.clock.monotonic()
-        for reading in s.readings:
+        for reading in readings:
             for p in reading.problems:
                 self._metrics.faults.labels(p.type, p.reason).set(1)
                 key = f"fault {p.source} {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
                 last = self._told_at.get(key)
                 if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
                     self._told_at[key] = now
-                    self._publisher.fault(p.reason, s.now)
+                    self._publisher.fault(p.reason, at)
 
     def _gauges(self, s: Situation, d: Decision) -> None:
         m = self._metrics

@@ -118,8 +118,10 @@ def enough(p: Problem, times: Rate, now: datetime) -> bool:
 
 def _settled(fault: Fault, s: Situation) -> bool:
     """Remembered as finished: the same machine, boot, reason and count start nothing again (ruling C24)."""
-    if s.record is None or s.record.phase.open:
+    if s.record is None:
         return False
+    if s.record.phase.open and any(f.key == fault.key for f in s.record.faults):
+        return False  # it is what this very record is about
     return any(
         old.key == fault.key
         and old.machine == fault.machine
@@ -127,6 +129,12 @@ def _settled(fault: Fault, s: Situation) -> bool:
         and (old.counter == fault.counter or plugins(old))
         for old in s.record.acknowledged
     )
+
+
+def taken_back(s: Situation, faults: tuple[Fault, ...]) -> bool:
+    """Whether all that calls for treatment, or else all there is, was taken back by its own source."""
+    treated = tuple(d.fault for d in diagnose(s) if d.treat) or faults
+    return bool(treated) and all(cleared(f, s) for f in treated)
 
 
 def plugins(fault: Fault) -> bool:
@@ -150,6 +158,8 @@ def _diagnosis(fault: Fault, s: Situation, edge: Problem | None) -> Diagnosis:
         times = rule.match.times
         if edge is not None and times is not None and not enough(edge, times, s.now):
             continue
+        if fault.kind is Kind.EDGE and edge is None and s.record is not None and rule.name != s.record.rule:
+            continue  # it is on record: the rule that was met then goes on speaking of it
         if matches(rule, fault, s.node):
             return _with_rule(fault, rule, rank, s)
     return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, "no rule of the policy speaks of it")

@@ -155,6 +155,8 @@ def brake(s: Situation) -> str | None:
     if s.census is None:
         return "nothing is known yet of how many nodes are sick"
     for scope, share, sick, population in _brake_scopes(s):
+        if population == 0:
+            return f"nothing is known of how many nodes with {scope} are sick"
         allowed = brake_allows(share, population)
         if sick > allowed:
             where = "in the fleet" if scope == "fleet" else f"with {scope}"
@@ -198,6 +200,14 @@ FORBIDDEN: tuple[tuple[str, Question], ...] = (
 )
 """Asked before anything else is said of a node: somebody has said hands off."""
 
+UNASKED: tuple[tuple[str, Question], ...] = (
+    *FORBIDDEN,
+    ("skewed", skewed),
+    ("budget", budget),
+    ("cooldown", cooldown),
+)
+"""Answered by what is read anyway: while one of these holds, the cloud is not asked for anything."""
+
 CHEAP: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
     ("skewed", skewed),
@@ -205,7 +215,7 @@ CHEAP: tuple[tuple[str, Question], ...] = (
     ("budget", budget),
     ("cooldown", cooldown),
 )
-"""Asked before a start, and answered without counting the fleet."""
+"""Asked before a start, in this order, and answered without counting the fleet."""
 
 STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), ("group-short", group_short))
 """All questions before a start. (``attempts_used`` is asked apart: it hands over.)"""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery import brakes, drain
-from recovery.assess import cleared, live, name, unreadable
+from recovery.assess import live, name, taken_back, unreadable
 from recovery.gate import replacement_of
 from recovery.lifecycle import Event, move
 from recovery.model import (
@@ -80,21 +80,27 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
         note(r, now, phase.value, why),
         phase=phase,
         phase_since=now,
-        acknowledged=(*known, *settled),
+        acknowledged=(*(x for x in known if x.key not in {f.key for f in settled}), *settled),
     )
 
 
 def end(s: Situation, r: Record, event: Event, why: str, tell: Tell) -> Decision:
     """Close, with our marks taken off first: a crash in between leaves a record that still owes it."""
-    same_machine = s.machine is None or s.machine.id == r.machine.id
-    if (r.marks or left_marks(s)) and s.node is not None and same_machine and s.role is Role.OWNER:
+    if s.role is Role.OWNER and s.node is not None and ((r.marks and same_object(s, r)) or left_marks(s)):
         return act(Unmark(), f"{why}; our marks come off", Tell("Uncordoned"))
     return act(WriteRecord(close(r, s.now, event, why)), why, tell)
 
 
 def left_marks(s: Situation) -> bool:
     """Whether the node bears marks of ours: the patch may have come through, and the record not."""
-    return s.node is not None and (s.node.has_taint(TAINT) or CORDONED_BY in s.node.annotations)
+    if s.node is None:
+        return False
+    return s.node.has_taint(TAINT) or s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
+
+
+def same_object(s: Situation, r: Record) -> bool:
+    """Whether the marks on record can be on this Node at all: a Node made anew bears none."""
+    return s.node is not None and s.node.uid == r.node_uid
 
 
 def hand_over(
@@ -145,7 +151,7 @@ def climb(s: Situation, r: Record) -> Decision:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
     if reason := brakes.excluded(s):
         return excluded_away(s, r, reason)
-    if not acted(r) and r.faults and all(cleared(f, s) for f in r.faults):
+    if not acted(r) and taken_back(s, r.faults):
         why = f"{name(r.faults[0])} was taken back by its own source before anything destructive"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
     if s.gate.slot_of(r.node, r.uid) is None:
@@ -267,8 +273,10 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return wait(f"{what} waits for a fresh signal: {why}", key="unreadable")
     if s.preflight_refused:
         return hand_over(s, r, s.preflight_refused, outcome="refused")
+    if s.preflight_retry and late:
+        return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {s.preflight_retry}")
     if s.preflight_retry:
-        return wait(f"{what}: {s.preflight_retry}", key="preflight")
+        return hold(f"{what}: {s.preflight_retry}", key="preflight")
     if s.preflight is None:
         return wait(f"{what}: not looked at yet", key="preflight")
     if early := not_yet(s, s.preflight):
@@ -409,7 +417,8 @@ def to_proof(s: Situation, r: Record, why: str) -> Decision:
 
 def prove(s: Situation, r: Record) -> Decision:
     """Healthy through probation, by fresh signals (law 11)."""
-    if r.machine.route.get("nodeclaim") and acted(r):
+    asked_to_replace = r.intent is not None and r.intent.action == Step.REPLACE.value
+    if r.machine.route.get("nodeclaim") and asked_to_replace and acted(r):
         why = f"proved: Node and NodeClaim of {r.machine.id} are gone"
         return end(s, r, Event.PROVED, why, succeeded(r))
     if r.replacement_machine:

@@ -299,13 +299,14 @@ class Cluster:
         path = f"/api/v1/namespaces/default/events/{quote(name)}"
         self._call("PATCH", path, body=patch, content_type=MERGE_PATCH)
 
-    def exists(self, item: ClusterDelete) -> bool:
-        """Whether the very object (by uid) is still there."""
+    def deleting(self, item: ClusterDelete) -> bool | None:
+        """Whether the very object (by uid) is on its way out; None where it is gone."""
         try:
             found = self._call("GET", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}")
         except NotFound:
-            return False
-        return bool(found["metadata"].get("uid") == item.uid)
+            return None
+        metadata = found["metadata"]
+        return bool(metadata.get("deletionTimestamp")) if metadata.get("uid") == item.uid else None
 
     def delete(self, item: ClusterDelete) -> None:
         """Delete the very object; ``Conflict`` if another has taken its name."""

@@ -228,6 +228,11 @@ class Executor:
                 memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
             except (NotFound, Conflict):
                 continue  # it is gone, or another pod has its name
+            except ApiUnavailable as error:
+                memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
+                return Done(
+                    f"the eviction of {pod} was not answered: {error.reason}"
+                )  # look up before the next
             except ApiError as error:
                 refused += 1
                 memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
@@ -356,6 +361,8 @@ class Submission:
             self._w.cluster.delete(route)
         except NotFound:
             return
+        except TooManyRequests as error:
+            raise Retry(error.reason) from None
         except Conflict:
             raise Refused(f"{route.name} is another object now: nothing was deleted") from None
         except ApiUnavailable as error:

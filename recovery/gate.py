@@ -229,8 +229,10 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
         open_lines.append(Line(r.node, r.uid, r.phase_since))
         if r.phase is Phase.RECOVERING or r.marks or r.intent:
             slots.append(Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), r.phase_since))
+    counted = {(s.at, s.machine) for s in starts}
     for r in records:
-        starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason) for s in r.starts]
+        fresh = [s for s in r.starts if (s.at, s.machine) not in counted]
+        starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason) for s in fresh]
         if r.replacement_machine and not any(c.machine == r.replacement_machine for c in claimed):
             claimed.append(Claim(r.replacement_machine, r.machine.id))
     starts.sort(key=lambda s: s.at)

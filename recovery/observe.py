@@ -16,7 +16,7 @@ from recovery.census import count
 from recovery.climb import UNSETTLED
 from recovery.clock import Clock
 from recovery.cluster import Cluster
-from recovery.errors import ApiError, NotFound, Refused, Retry
+from recovery.errors import ApiError, NotFound, Refused, Retry, SettingsError
 from recovery.fleet import Identified, Providers
 from recovery.gate import Gates
 from recovery.lease import Leases
@@ -27,6 +27,7 @@ from recovery.model import (
     Gate,
     IntentState,
     NodeView,
+    NotApplied,
     Phase,
     Policy,
     Poll,
@@ -42,6 +43,7 @@ from recovery.wire import Undecodable
 
 CENSUS_AGE = timedelta(seconds=10)
 """How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
+LEEWAY = timedelta(seconds=5)
 REFUSED_FOR = 3.0
 """Seconds after which a pod that a disruption budget kept is asked for again."""
 
@@ -136,7 +138,7 @@ class Observer:
         """Record, gate and Lease."""
         w = self.world
         try:
-            s = replace(s, record=w.records.read(s.node_name))
+            s = replace(s, record=past(w.records.read(s.node_name), s.now))
         except Undecodable as error:
             return replace(s, record_problem=str(error))
         if not w.on:
@@ -198,10 +200,13 @@ class Observer:
             return s
         if memory.turn_since is not None:
             s = replace(s, turn_waited=timedelta(seconds=self.world.clock.monotonic() - memory.turn_since))
+        if brakes.first_reason(brakes.UNASKED, s):
+            return s  # nothing to ask the cloud about yet
         s = self._preflight(s, r)
-        if brakes.first_reason(brakes.CHEAP, s) or s.now - line.since < s.settle:
+        joined = min(line.since, s.now)
+        if brakes.first_reason(brakes.CHEAP, s) or (line.since <= s.now and s.now - joined < s.settle):
             return s
-        return replace(s, census=self._census(s, memory, not_before=line.since + s.settle, fresh=fresh))
+        return replace(s, census=self._census(s, memory, not_before=joined + s.settle, fresh=fresh))
 
     def _on_the_rung(self, s: Situation, r: Record, memory: Memory, fresh: bool) -> Situation:
         rung = r.step
@@ -243,6 +248,8 @@ class Observer:
         for known in () if fresh else (memory.census, s.gate.census if s.gate else None):
             if known is None or (not_before is not None and known.at < not_before):
                 continue
+            if any(scope not in known.by_label for scope in self._scopes(s)):
+                continue  # counted under another policy
             if timedelta(0) <= s.now - known.at <= (age or s.settle):
                 return known
         w = self.world
@@ -256,19 +263,29 @@ class Observer:
         memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, w.cluster.time.now())
         return memory.census
 
+    def _scopes(self, s: Situation) -> list[str]:
+        """The scopes in which this node's neighbours have to be counted."""
+        labels = s.node.labels if s.node else {}
+        keys = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
+        return [f"{key}={labels[key]}" for key in keys if key in labels]
+
     def _poll(self, s: Situation, r: Record) -> Poll | None:
         assert r.intent is not None
         if r.machine.route.get("nodeclaim") and r.intent.action == Step.REPLACE.value:
             return self._node_claim(s, r)
         try:
             return self.world.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
-        except (Retry, Refused) as error:
-            return Running(f"{r.intent.action}: {error.reason}") if isinstance(error, Retry) else None
+        except (Retry, Refused, SettingsError) as error:
+            return Running(f"{r.intent.action}: {error}")  # the rung's deadline decides
 
     def _node_claim(self, s: Situation, r: Record) -> Poll:
         """Karpenter's way is seen through the Kubernetes API: Node and NodeClaim gone (ruling D28)."""
-        if self.world.cluster.exists(node_claim(r)):
-            return Running(f"NodeClaim {r.machine.route['nodeclaim']} is being deleted by Karpenter")
+        deleting = self.world.cluster.deleting(node_claim(r))
+        if deleting is not None:
+            name = r.machine.route["nodeclaim"]
+            if not deleting:
+                return NotApplied(f"NodeClaim {name} is there, and nobody deletes it")
+            return Running(f"NodeClaim {name} is being deleted by Karpenter")
         if s.node is not None and (s.machine is None or s.machine.id == r.machine.id):
             return Running(f"NodeClaim {r.machine.route['nodeclaim']} is gone, and Node {r.node} is not yet")
         return Done(f"Node {r.node} and NodeClaim {r.machine.route['nodeclaim']} are gone")
@@ -304,6 +321,22 @@ def _complaint(node: NodeView) -> str:
         if status == "True" and own_fault(kind, reason):
             return f"its condition {kind} is True ({reason})"
     return ""
+
+
+def past(r: Record | None, now: datetime) -> Record | None:
+    """A moment in the future counts as now (ruling A9). What is within ``LEEWAY`` is two clocks rounding."""
+    if r is None:
+        return None
+
+    def no_later(at: datetime) -> datetime:
+        return now if at - now > LEEWAY else at
+
+    return replace(
+        r,
+        phase_since=no_later(r.phase_since),
+        rung_since=no_later(r.rung_since) if r.rung_since else None,
+        faults=tuple(replace(f, since=no_later(f.since)) for f in r.faults),
+    )
 
 
 def node_claim(r: Record) -> ClusterDelete:

@@ -7,9 +7,19 @@ function. ``climb`` goes on with a recovery that has its slot; ``conclude`` ends
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from recovery import brakes
-from recovery.assess import Diagnosis, cleared, diagnose, name, plugins, unreadable
+from recovery.assess import (
+    SIGNAL_UNKNOWN,
+    Diagnosis,
+    cleared,
+    diagnose,
+    name,
+    plugins,
+    taken_back,
+    unreadable,
+)
 from recovery.climb import (
     DEFAULT_PROBATION,
     MOST_FAULTS,
@@ -18,6 +28,7 @@ from recovery.climb import (
     end,
     excluded_away,
     hand_over,
+    left_marks,
     not_yet,
     prove,
 )
@@ -35,6 +46,7 @@ from recovery.situation import (
     Situation,
     TakeSlot,
     Tell,
+    Unmark,
     WriteRecord,
     act,
     hold,
@@ -45,6 +57,8 @@ from recovery.situation import (
 )
 
 IDLE = REPEAT
+SELDOM = timedelta(seconds=10)
+"""Between two looks at what only a person or a cloud changes."""
 TURN, STAGGER = 3.0, 0.25
 """Seconds that all ahead in the queue have to take a free slot (they look every 2 s), and then each (A8)."""
 
@@ -96,18 +110,18 @@ def observe_only(s: Situation) -> Decision:
         return still_handed_over(s.record) if s.record and handed else leave(healthy(s))
     d = found[0]
     if not d.treat:
-        return hold(f"{why}: would tell of {name(d.fault)} ({told_why(d)})", key=f"tell {d.fault.key}")
+        return hold(f"{why}: would tell of {name(d.fault)} ({told_why(d)})", REPEAT, f"tell {d.fault.key}")
     steps = ", ".join(r.do.value for r in d.ladder)
     if s.now < d.due:
         return wait(
             f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}", until(d.due, s.now)
         )
     if reason := brakes.first_reason((("x", brakes.excluded), ("c", brakes.foreign_claim)), s):
-        return hold(f"{why}: would leave {name(d.fault)} alone: {reason[1]}", key="would-hold")
+        return hold(f"{why}: would leave {name(d.fault)} alone: {reason[1]}", REPEAT, "would-hold")
     if s.machine_problem:
-        return hold(f"{why}: would hand over {name(d.fault)}: {s.machine_problem}", key="would-hand-over")
+        return hold(f"{why}: would hand over {name(d.fault)}: {s.machine_problem}", REPEAT, "would-hand-over")
     what = f"would have {done(d)} {s.node_name}: {name(d.fault)} (rule {d.rule_name}: {steps})"
-    return hold(f"{what}, if budget and brake allow; {why}", key=f"would {d.fault.key}")
+    return hold(f"{what}, if budget and brake allow; {why}", REPEAT, f"would {d.fault.key}")
 
 
 def done(d: Diagnosis) -> str:
@@ -149,7 +163,7 @@ def begin(s: Situation) -> Decision:
     if s.node is None:
         return wait(f"{name(d.fault)}: the node has not been read", key="no-node")
     if d.treat and (reason := brakes.first_reason((("excluded", brakes.excluded),), s)):
-        return hold(f"{name(d.fault)}: nothing is done: {reason[1]}", key=reason[0])
+        return hold(f"{name(d.fault)}: nothing is done: {reason[1]}", SELDOM, reason[0])
     if not s.lease.mine and not s.lease.stale:
         return wait(f"{name(d.fault)}: another agent works on this node ({s.lease.holder})", key="lease")
     assert s.machine is not None or s.machine_problem
@@ -177,6 +191,7 @@ def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
         boot_id=s.node.boot_id,
         faults=faults,
         phase_since=s.now,
+        rule=found[0].rule_name,
     )
     if s.record is not None:
         old = s.record
@@ -260,6 +275,9 @@ def rebooted(s: Situation, r: Record) -> Decision:
     if replacing and r.intent is not None and r.intent.state in UNSETTLED:
         # A machine that is being replaced may well boot once more. It stays what it is.
         return act(WriteRecord(replace(r, boot_id=s.node.boot_id)), "the machine booted while being replaced")
+    boots = sum(1 for line in r.history if line.event == "rebooted")
+    if boots >= s.policy.limits.attempts.max:
+        return hand_over(s, r, f"the machine booted {boots + 1} times, which nobody here asked for")
     why = "the machine booted, which nobody here asked for: it is assessed anew"
     changed = replace(
         note(r, s.now, "rebooted", why),
@@ -288,13 +306,9 @@ def unrecorded(s: Situation, r: Record) -> Decision | None:
     return act(WriteRecord(note(changed, s.now, "fault", why)), why, Tell("FaultSeen", warning=True))
 
 
-def all_cleared(s: Situation, r: Record) -> bool:
-    return bool(r.faults) and all(cleared(f, s) for f in r.faults)
-
-
 def suspect(s: Situation, r: Record) -> Decision:
     """Tolerated for as long as the rule says; then told, or queued for treatment."""
-    if all_cleared(s, r):
+    if taken_back(s, r.faults):
         why = f"{name(r.faults[0])} was taken back by its own source"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
     found = diagnose(s)
@@ -306,6 +320,8 @@ def suspect(s: Situation, r: Record) -> Decision:
         told = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{told}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
     if not d.fault.latched and (blind := unreadable(s, d.fault)):
+        if any(x.fault.type == SIGNAL_UNKNOWN for x in found):
+            return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", told=True)
         return wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
         return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
@@ -334,7 +350,7 @@ def suspect(s: Situation, r: Record) -> Decision:
 def waiting(s: Situation, r: Record) -> Decision:
     """In the queue: every question is asked on one gate, and the slot is taken on that very gate."""
     what = f"{name(r.faults[0])}: waiting"
-    if all_cleared(s, r):
+    if taken_back(s, r.faults):
         why = f"{name(r.faults[0])} was taken back by its own source"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
     if excluded := brakes.excluded(s):
@@ -349,16 +365,16 @@ def waiting(s: Situation, r: Record) -> Decision:
     if line is None:
         return act(Join(r.uid), f"{what} for a slot of the budget", Tell("Waiting"))
     if found := brakes.first_reason(brakes.FORBIDDEN, s):
-        return hold(f"{what}: {found[1]}", key=found[0])
+        return hold(f"{what}: {found[1]}", SELDOM, found[0])
     if s.preflight_refused:
         return hand_over(s, r, s.preflight_refused, outcome="refused")
     if used := brakes.attempts_used(s):
         return hand_over(s, r, used)
-    if s.preflight_retry:
-        return wait(f"{what}: {s.preflight_retry}", key="preflight")
     if found := brakes.first_reason(brakes.CHEAP, s):
         return hold(f"{what}: {found[1]}", key=found[0])
-    if s.now - line.since < s.settle:
+    if s.preflight_retry:
+        return hold(f"{what}: {s.preflight_retry}", SELDOM, "preflight")
+    if timedelta(0) <= s.now - line.since < s.settle:
         told = f"{what} {span(s.settle)} for other faults to show"
         return wait(told, until(line.since + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
@@ -387,7 +403,8 @@ def ahead_of(s: Situation, r: Record) -> list[str]:
 
 def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
-    slot = Slot(r.node, r.uid, r.attempt + 1, r.scopes or ("fleet",), s.now)
+    scopes = scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per)
+    slot = Slot(r.node, r.uid, r.attempt + 1, scopes, s.now)
     start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason)
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
 
@@ -396,8 +413,10 @@ def granted(s: Situation, r: Record) -> Decision:
     """The slot is ours: the record says so before the node bears any mark (ruling A2)."""
     group = s.preflight.group if s.preflight else r.machine.group
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
+    slot = s.gate.slot_of(r.node, r.uid) if s.gate else None
     started = replace(
         note(r, s.now, "started", why),
+        scopes=slot.scopes if slot else r.scopes,
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
         machine=replace(r.machine, group=group),
@@ -411,10 +430,11 @@ def granted(s: Situation, r: Record) -> Decision:
 
 def tidy_up(s: Situation, r: Record) -> Decision | None:
     """A closed record still on the gate, or our marks still on a node in nobody's hands: take them off."""
-    if s.gate is None:
-        return None
     for uid in sorted(standing(s)):
         return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
+    kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
+    if left_marks(s) and not kept:
+        return act(Unmark(), f"{r.sentence}; our marks come off", Tell("Uncordoned"))
     return None
 
 
@@ -449,7 +469,7 @@ def in_a_persons_hands(s: Situation, r: Record) -> Decision:
     if only_told and diagnose(s):
         return begin(s)
     rebooted_since = bool(s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id)
-    if only_told and (rebooted_since or all_cleared(s, r)):
+    if only_told and (rebooted_since or taken_back(s, r.faults)):
         by = "a new boot" if rebooted_since else "its own source"
         why = f"{name(r.faults[0])} was taken back by {by}"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))

@@ -31,7 +31,6 @@ from recovery.signals.npd import NpdSource
 from recovery.signals.scrape import PageReader, check_url
 from recovery.sweep import Sweeper
 from recovery.variables import Mode
-from recovery.wire import Undecodable
 
 log = logging.getLogger("recovery")
 
@@ -103,13 +102,8 @@ class Program:
         return [NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
 
     def _all_records(self) -> list[Record]:
-        records = []
-        for obj in self.cluster.list_records():
-            try:
-                records.append(decode(obj))
-            except Undecodable as error:
-                log.warning("%s", error)
-        return records
+        """For rebuilding the gate: a record that cannot be read may hold a slot, so it stops this."""
+        return [decode(obj) for obj in self.cluster.list_records()]
 
     def _monitor(self) -> Monitor | None:
         """The monitor of the provider in use; imported when there is something to tell it."""

@@ -108,7 +108,9 @@ class Sweeper:
 
     def _one(self, node: str, uid: str) -> float:
         lease = self._w.leases.look(node)
-        if not lease.mine and not lease.stale:
+        if lease.stale:  # one concluder is enough: the others need not ask the cloud what it asks
+            lease = self._w.leases.hold(node, Role.CONCLUDER)
+        if not lease.mine:
             self._said.pop(node, None)
             self._observer.forget(node)
             return self._idle
@@ -123,6 +125,10 @@ class Sweeper:
         except NodeRecoveryError as error:
             log.info("%s: not concluded yet: %s", node, error)
             return BUSY
+        except Exception:  # a bug with one node must not keep the others from being concluded
+            self._metrics.errors.labels("bug").inc()
+            log.exception("%s: a bug; trying again later", node)
+            return self._idle
         if self._said.get(node) != d.key or d.effect is not None:
             self._said[node] = d.key
             log.info("%s (its agent is gone): %s", node, d.reason)

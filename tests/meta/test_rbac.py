@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "replace_lease": ({"metadata": {"name": "l"}},),
     "create_event": ({},),
     "patch_event": ("e", {}),
-    "exists": (CLAIM,),
+    "deleting": (CLAIM,),
     "delete": (CLAIM,),
 }
 

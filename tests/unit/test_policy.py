@@ -376,7 +376,7 @@ WAITING: dict[str, Row] = {
     ),
     "throttled": (
         situation(preflight=None, preflight_retry="throttled"),
-        "wait",
+        "hold",
         "preflight",
         f"{DMA}: waiting: throttled",
     ),
@@ -596,9 +596,9 @@ RECOVERING: dict[str, Row] = {
     ),
     "another machine": (
         recovering(draining(), machine=SHIFT),
-        "act WriteRecord",
-        "superseded",
-        "the machine behind node-0 is m-9 now",
+        "act Unmark",
+        "Unmark",
+        "the machine behind node-0 is m-9 now, not m-0: nothing is called; our marks come off",
     ),
     "a boot": (
         recovering(draining(), node=replace(OURS, boot_id="boot-2")),
@@ -926,8 +926,8 @@ CLOSED: dict[str, Row] = {
     ),
     "handed over, another machine": (
         situation(record=record(Phase.HANDED_OVER, marks=BOTH), gate=gate(open=()), machine=SHIFT),
-        "act WriteRecord",
-        "superseded",
+        "act Unmark",
+        "Unmark",
         "the machine behind node-0 is m-9 now: the hand-over of m-0 has ended",
     ),
     "told, and a fault to treat": (

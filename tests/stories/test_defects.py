@@ -1,0 +1,250 @@
+"""Defects that a review found, each with the story that would have shown it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from scenery import change_node
+
+from recovery.climb import close
+from recovery.errors import Refused, Retry, SettingsError
+from recovery.lifecycle import Event
+from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase
+from recovery.testing.stage import Stage, npd_page
+
+
+def handed_over(stage: Stage) -> None:
+    """node-0 is handed over untouched, for its group refuses it."""
+    stage.provider.preflight_error = Refused("its group refuses")
+    stage.fault("node-0")
+    stage.run(10)
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.phase is Phase.HANDED_OVER
+
+
+def test_a_released_fault_is_not_treated_again_because_another_one_opens_a_record() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    actor = stage.agent("node-0")
+    handed_over(stage)
+    stage.provider.preflight_error = None
+    records = actor.agent._w.records  # type: ignore[union-attr]
+    record = records.read("node-0")
+    assert record is not None
+    records.write(close(record, stage.clock.now(), Event.RELEASED, "released"))
+    stage.run(120)
+    stage.pages["node-0"].body = npd_page("DMA_ERROR", "HANG_ON_COLLECTIVES")
+    stage.run(60)
+    assert stage.provider.calls == []
+
+
+def cordoned_by_ann(node: dict[str, Any]) -> None:
+    node["metadata"].setdefault("annotations", {})[CORDONED_BY] = "ann"
+    node["spec"]["unschedulable"] = True
+
+
+def test_a_foreign_cordoned_by_annotation_is_left_alone_and_the_record_is_closed() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    stage.agent("node-0")
+    change_node(stage, "node-0", cordoned_by_ann)
+    stage.fault("node-0")
+    stage.run(1)
+    change_node(stage, "node-0", lambda node: node["metadata"]["labels"].update({EXCLUDE: "true"}))
+    stage.run(30)
+    node = stage.node("node-0")
+    assert node["metadata"]["annotations"][CORDONED_BY] == "ann"
+    assert node["spec"]["unschedulable"]
+    record = stage.record("node-0")
+    assert record is None or not record.phase.open
+
+
+def test_an_agent_whose_node_object_is_deleted_lets_its_peers_conclude() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    stage.agent("node-0")
+    stage.agent("node-1")
+    stage.add_pod("stays", "node-0")
+    stage.fault("node-0")
+    stage.run(3)
+    stage.delete_node("node-0")
+    stage.run(200, step=2)
+    assert stage.gate().slots == ()
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.phase is Phase.SUPERSEDED
+
+
+def test_a_provider_that_only_says_later_ends_with_a_person() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    stage.agent("node-0")
+    stage.add_pod("p", "node-0")
+    stage.fault("node-0")
+    stage.run(3)
+    stage.provider.preflight_error = Retry("the cloud is throttling")
+    stage.run(3600, step=10)
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.phase is Phase.HANDED_OVER
+    assert "the cloud is throttling" in record.sentence
+
+
+@pytest.mark.parametrize("error", [Refused("AccessDenied"), SettingsError(["boto3 is not installed"])])
+def test_a_provider_that_cannot_say_how_a_call_stands_ends_with_a_person_at_the_deadline(
+    error: Exception,
+) -> None:
+    stage = Stage()
+    stage.nodes(4)
+    stage.agent("node-0")
+    stage.fault("node-0")
+    stage.run(5)
+    assert len(stage.provider.calls) == 1
+
+    def cannot(*_: object) -> None:
+        raise error
+
+    stage.provider.poll = cannot  # type: ignore[assignment]
+    stage.run(1900, step=5)
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.phase is Phase.HANDED_OVER
+    assert stage.gate().slots == ()
+
+
+def test_without_our_crds_a_fault_is_still_told() -> None:
+    stage = Stage(crds=False)
+    stage.nodes(2)
+    stage.agent("node-0")
+    stage.fault("node-0")
+    stage.run(70)
+    assert [m.name for m in stage.told.metrics].count("NeuronHasError_DMA_ERROR") == 2
+    assert any(reason == "Failed" and "noderecoveries" in told for reason, told in stage.events("node-0"))
+
+
+def test_a_bug_with_one_node_keeps_no_other_from_being_concluded() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    for node in ("node-0", "node-1"):
+        stage.agent(node)
+    stage.fault("node-0")
+    stage.run(5)
+    stage.fault("node-1")
+    stage.run(5)
+    for name in ("agent of node-0", "agent of node-1"):
+        stage.kill(stage.actors[name])
+    stage.delete_node("node-1")
+
+    def bug(*_: object) -> None:
+        raise ValueError("a bug")
+
+    stage.provider.poll = bug  # type: ignore[assignment]
+    stage.concluder()
+    stage.run(300, step=5)
+    record = stage.record("node-1")
+    assert record is not None
+    assert record.phase is Phase.SUPERSEDED
+
+
+def test_deleting_a_closed_record_does_not_stop_the_agent() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    stage.agent("node-0")
+    handed_over(stage)
+    stage.store.request("DELETE", "/apis/noderecovery.dev/v1alpha1/noderecoveries/node-0")
+    stage.provider.preflight_error = None
+    stage.pages["node-0"].body = npd_page("HBM_UNCORRECTABLE_ERROR")
+    stage.run(70)
+    assert len(stage.provider.calls) == 1
+
+
+def test_one_peer_at_a_time_asks_the_cloud_how_a_dead_agents_call_stands() -> None:
+    stage = Stage()
+    for node in stage.nodes(12):
+        stage.agent(node)
+    stage.run(1)
+    stage.fault("node-0")
+    stage.run(5)
+    stage.kill(stage.actors["agent of node-0"])
+    stage.run(200, step=2)
+    asked = [0]
+    poll = stage.provider.poll
+
+    def counted(*arguments: object) -> object:
+        asked[0] += 1
+        return poll(*arguments)  # type: ignore[arg-type]
+
+    stage.provider.poll = counted  # type: ignore[assignment, method-assign]
+    stage.run(60, step=1)
+    assert 0 < asked[0] <= 40
+
+
+def test_a_node_that_waits_for_the_budget_asks_the_cloud_for_nothing() -> None:
+    stage = Stage()
+    for node in stage.nodes(4):
+        stage.agent(node)
+    stage.add_pod("p", "node-0")
+    stage.fault("node-0")
+    stage.run(2)
+    asked = [0]
+    preflight = stage.provider.preflight
+
+    def counted(*arguments: object) -> object:
+        asked[0] += 1
+        return preflight(*arguments)  # type: ignore[arg-type]
+
+    stage.kill(stage.actors["agent of node-0"])
+    stage.provider.preflight = counted  # type: ignore[assignment, method-assign]
+    stage.fault("node-1")
+    stage.run(30)
+    assert asked[0] == 0
+
+
+def test_observing_costs_the_api_server_next_to_nothing_while_a_fault_lasts() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    stage.agent("node-0", on=False)
+    stage.fault("node-0")
+    stage.run(5)
+    before = sum(count for (verb, _), count in stage.store.requests.items() if verb in ("get", "list"))
+    stage.run(300)
+    after = sum(count for (verb, _), count in stage.store.requests.items() if verb in ("get", "list"))
+    assert after - before <= 15
+
+
+def test_marks_left_by_a_lost_record_come_off_after_a_boot() -> None:
+    stage = Stage()
+    stage.nodes(4)
+    stage.agent("node-0")
+    stage.agent("node-1")
+    stage.add_pod("stays", "node-0")
+    stage.fault("node-0")
+    stage.run(3)
+    stage.store.request("DELETE", "/apis/noderecovery.dev/v1alpha1/noderecoveries/node-0")
+    stage.run(70, step=1)
+    stage.fault("node-0", "none")
+    change_node(stage, "node-0", lambda node: node["status"]["nodeInfo"].update(bootID="m-0-boot-2"))
+    stage.kill(stage.actors["agent of node-0"])
+    stage.run(5)
+    stage.agent("node-0", place="another pod")
+    stage.run(10)
+    taints = stage.node("node-0")["spec"].get("taints") or []
+    assert TAINT not in [taint["key"] for taint in taints]
+    assert not stage.node("node-0")["spec"].get("unschedulable")
+
+
+def test_a_record_is_not_opened_by_copies_of_itself() -> None:
+    """A fault that is closed again and again is remembered once: others are not pushed out of the memory."""
+    stage = Stage()
+    stage.nodes(4)
+    actor = stage.agent("node-0")
+    handed_over(stage)
+    record = actor.agent._w.records.read("node-0")  # type: ignore[union-attr]
+    assert record is not None
+    again = replace(record, phase=Phase.WAITING)
+    for _ in range(3):
+        again = replace(close(again, stage.clock.now(), Event.GAVE_UP, "again"), phase=Phase.WAITING)
+    assert len(again.acknowledged) == 1
