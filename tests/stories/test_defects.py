@@ -50,6 +50,7 @@ def test_a_foreign_cordoned_by_annotation_is_left_alone_and_the_record_is_closed
     stage = Stage()
     stage.nodes(4)
     stage.agent("node-0")
+    stage.add_pod("p", "node-0")
     change_node(stage, "node-0", cordoned_by_ann)
     stage.fault("node-0")
     stage.run(1)

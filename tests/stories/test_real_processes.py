@@ -59,10 +59,10 @@ def replaced_by_its_group(stage: RealStage, node: str, instance: str) -> str:
 def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_brake(
     stage: RealStage,
 ) -> None:
-    # Groups of five: one that is short of a machine starts no second replacement. Half of the nodes are
+    # A group each, since one that is short of a machine starts no second replacement. Half of the nodes are
     # guarded by a brake of their own, of which all ten are sick: none of them may start.
-    free = [node for _ in range(2) for node in stage.group(5)]
-    guarded = [node for _ in range(2) for node in stage.group(5, guarded="yes")]
+    free = [node for _ in range(10) for node in stage.group(1)]
+    guarded = list(stage.group(10, guarded="yes"))
     for node in (*free, *guarded):
         stage.sidecar(node)
     stage.ready()
