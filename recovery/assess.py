@@ -213,3 +213,14 @@ def unreadable(s: Situation, fault: Fault) -> str | None:
     if reading is None:
         return f"{fault.source} has not been read"
     return reading.unknown.get("*") or reading.unknown.get(fault.type)
+
+
+def healthy(s: Situation) -> str:
+    unknown = [why for r in s.readings for why in r.unknown.values()]
+    if unknown:
+        return f"unknown: {unknown[0]}"
+    return "healthy: no confirmed problem" if s.readings else "nothing has been read yet"
+
+
+def told_why(d: Diagnosis) -> str:
+    return d.why_only_told or f"rule {d.rule_name}: notify"

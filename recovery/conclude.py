@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from recovery.climb import UNSETTLED, close, follow, hand_over, prove
+from recovery.closing import UNSETTLED, close, hand_over
+from recovery.follow import follow
 from recovery.lifecycle import Event
 from recovery.model import IntentState, Machine, Phase, Record
+from recovery.proof import prove
 from recovery.record import note
 from recovery.situation import (
     REPEAT,

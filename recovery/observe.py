@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from recovery import brakes
 from recovery.catalog import foreign_claim, lookup, types
 from recovery.census import count
-from recovery.climb import UNSETTLED
 from recovery.clock import Clock
+from recovery.closing import UNSETTLED
 from recovery.cluster import Cluster
 from recovery.errors import ApiError, NotFound, Refused, Retry, SettingsError
 from recovery.fleet import Identified, Providers

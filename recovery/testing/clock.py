@@ -11,14 +11,15 @@ class FakeClock:
     def __init__(self, start: datetime = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)) -> None:
         self._start = start
         self._elapsed = 0.0
+        self._true = start
         self._stepped = timedelta(0)
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=self._elapsed) + self._stepped
+        return self._true + self._stepped
 
     def true_time(self) -> datetime:
         """What a clock that nobody steps says: the API server's."""
-        return self._start + timedelta(seconds=self._elapsed)
+        return self._true
 
     def monotonic(self) -> float:
         return self._elapsed
@@ -28,6 +29,7 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self._elapsed += seconds
+        self._true = self._start + timedelta(seconds=self._elapsed)
 
     def step(self, by: timedelta) -> None:
         self._stepped += by

@@ -36,6 +36,8 @@ class Controllers:
     def advance(self) -> None:
         """What is due at the shelf's `now()`: terminating pods past their grace period go, evictions that
         nobody confirmed no longer count as disruptions."""
+        if not self._going and not self._shelf.objects[PDBS]:
+            return
         due = self._shelf.now()
         for key in [key for key, deadline in self._going.items() if deadline <= due]:
             self._end(key)

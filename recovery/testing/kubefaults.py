@@ -117,6 +117,8 @@ class FaultyApi:
                 method, path, query=query, body=body, content_type=content_type, user_agent=user_agent
             )
 
+        if not self._faults:
+            return go()
         asked = Asked(method, path, query or {}, body, content_type, user_agent)
         effect = self._struck(asked)
         return effect(asked, go) if effect else go()

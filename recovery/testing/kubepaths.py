@@ -24,7 +24,8 @@ class Target:
     @property
     def rbac_name(self) -> str:
         """The resource as RBAC rules name it: `pods` or `pods/eviction`."""
-        return "/".join(filter(None, (self.resource.plural, self.subresource)))
+        plural = self.resource.plural
+        return f"{plural}/{self.subresource}" if self.subresource else plural
 
 
 def parse(path: str, resources: Iterable[Resource]) -> Target:

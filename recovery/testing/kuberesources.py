@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,6 +129,14 @@ BUILTIN: tuple[Resource, ...] = (
 )  # fmt: skip
 
 
+_schemas: dict[bytes, Json] = {}
+
+
+def _one_of_a_kind(schema: Json) -> Json:
+    """The same schema as the same object, for what is prepared once per schema."""
+    return _schemas.setdefault(marshal.dumps(schema), schema)
+
+
 def from_crd(crd: Mapping[str, Any]) -> list[Resource]:
     """The resources that a CustomResourceDefinition (apiextensions.k8s.io/v1) serves, one per served version.
 
@@ -148,7 +157,7 @@ def from_crd(crd: Mapping[str, Any]) -> list[Resource]:
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
             custom=True,
-            schema=(version.get("schema") or {}).get("openAPIV3Schema") or {},
+            schema=_one_of_a_kind((version.get("schema") or {}).get("openAPIV3Schema") or {}),
             columns=tuple(version.get("additionalPrinterColumns") or ()),
         )
         for version in spec["versions"]

@@ -8,7 +8,7 @@ Covers types, required, enum, bounds, patterns, formats `date-time`, defaults, n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from recovery.testing.kubestatus import Cause
@@ -22,6 +22,8 @@ _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\
 def settle(schema: Schema, document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The document as a server would keep it: unknown fields pruned, defaults filled in, nulls that may
     not be dropped. Also the paths of the pruned fields (a server names them in `Warning` headers)."""
+    if _quick(schema)(document):
+        return document, []
     pruned: list[str] = []
     known = {**(schema.get("properties") or {}), **dict.fromkeys(_ROOT_FIELDS, _KEEP)}
     return _settle({**schema, "properties": known}, document, "", pruned), pruned
@@ -30,10 +32,103 @@ def settle(schema: Schema, document: dict[str, Any]) -> tuple[dict[str, Any], li
 def violations(schema: Schema, document: Mapping[str, Any]) -> list[Cause]:
     """Everything in the document that the schema forbids, each with its field. Empty: valid."""
     known = {key: value for key, value in document.items() if key not in _ROOT_FIELDS}
+    if _quick(schema)(known):
+        return []
     return list(_violations({"type": "object", **schema}, known, ""))
 
 
 _KEEP: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+
+Check = Callable[[Any], bool]
+
+_WORDS = frozenset({"type", "description", "nullable", "default"})
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+}
+_quick_checks: dict[int, tuple[Schema, Check]] = {}
+
+
+def _quick(schema: Schema) -> Check:
+    """A check of whole documents that is True only where `settle` changes and `violations` finds nothing.
+    Made once per schema, which is kept so that its identity is not given to another."""
+    held = _quick_checks.get(id(schema))
+    if held is None or held[0] is not schema:
+        known = {**(schema.get("properties") or {}), **dict.fromkeys(_ROOT_FIELDS, _KEEP)}
+        held = schema, _quick_check({"type": "object", **schema, "properties": known})
+        _quick_checks[id(schema)] = held
+    return held[1]
+
+
+def _quick_check(schema: Schema) -> Check:
+    kind, words = schema.get("type"), schema.keys() - _WORDS
+    check: Check = _unsure
+    if schema == _KEEP:
+        check = _anything
+    elif kind in _SCALARS and words <= {"maxLength", "minimum", "maximum", "enum"}:
+        check = _quick_scalar(_SCALARS[kind], schema)
+    elif kind == "array" and words <= {"items", "maxItems"}:
+        check = _quick_array(_quick_check(schema.get("items") or _KEEP), schema.get("maxItems"))
+    elif kind == "object" and words <= _OBJECT_WORDS:
+        check = _quick_object(schema)
+    if not schema.get("nullable"):
+        return check
+    return lambda value: value is None or check(value)
+
+
+_OBJECT_WORDS = frozenset(
+    ("properties", "required", "additionalProperties", "maxProperties", "x-kubernetes-preserve-unknown-fields")
+)
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _unsure(value: Any) -> bool:
+    return False
+
+
+def _quick_scalar(types: tuple[type, ...], schema: Schema) -> Check:
+    longest, enum = schema.get("maxLength"), schema.get("enum")
+    least, most = schema.get("minimum"), schema.get("maximum")
+
+    def check(value: Any) -> bool:
+        if type(value) not in types or (enum is not None and value not in enum):
+            return False
+        if type(value) is str:
+            return longest is None or len(value) <= longest
+        return (least is None or value >= least) and (most is None or value <= most)
+
+    return check
+
+
+def _quick_array(item: Check, most: int | None) -> Check:
+    def check(value: Any) -> bool:
+        return type(value) is list and (most is None or len(value) <= most) and all(map(item, value))
+
+    return check
+
+
+def _quick_object(schema: Schema) -> Check:
+    properties = schema.get("properties") or {}
+    below = {key: _quick_check(each) for key, each in properties.items()}
+    needed = {*(schema.get("required") or ()), *(k for k, each in properties.items() if "default" in each)}
+    most = schema.get("maxProperties")
+    extra, other = schema.get("additionalProperties"), _unsure
+    if isinstance(extra, Mapping):
+        other = _quick_check(extra)
+    elif extra is True or schema.get("x-kubernetes-preserve-unknown-fields"):
+        other = _anything
+
+    def check(value: Any) -> bool:
+        if type(value) is not dict or not needed <= value.keys() or (most is not None and len(value) > most):
+            return False
+        return all(below.get(key, other)(item) for key, item in value.items())
+
+    return check
 
 
 def _settle(schema: Schema, value: Any, path: str, pruned: list[str]) -> Any:

@@ -68,6 +68,8 @@ class KubernetesStore:
         self._controllers = Controllers(self._shelf)
         self._verbs = Verbs(self._shelf, seed)
         self._watches: list[Watch] = []
+        self._dated = datetime.min.replace(tzinfo=UTC), ""
+        self._targets: tuple[list[Resource], dict[str, Target]] = [], {}
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -100,7 +102,7 @@ class KubernetesStore:
             self._controllers.advance()
             try:
                 status, answer, headers = self._answer(
-                    method.upper(), path.partition("?")[0], dict(query or {}), copied, kind, user_agent
+                    method.upper(), path.partition("?")[0], query or {}, copied, kind, user_agent
                 )
             except ApiError as error:
                 status, answer, headers = error.status, error.body, error.headers
@@ -199,20 +201,32 @@ class KubernetesStore:
 
     def headers(self) -> dict[str, str]:
         """The header fields of every answer: the type, and the server's time as `Date` (RFC 7231)."""
-        moment = self._shelf.now().astimezone(UTC)
-        return {"Content-Type": "application/json", "Date": format_datetime(moment, usegmt=True)}
+        moment = self._shelf.now().replace(microsecond=0)
+        if moment != self._dated[0]:
+            self._dated = moment, format_datetime(moment.astimezone(UTC), usegmt=True)
+        return {"Content-Type": "application/json", "Date": self._dated[1]}
 
     def _answer(self, method: str, path: str, query: Query, body: Any, kind: str, actor: str) -> Answer:
-        document = discovery(path, self._shelf.resources) if method == "GET" else None
-        if document is not None:
-            return 200, document, {}
-        if (method, path) == ("POST", _REVIEWS):
-            self.requests["create", "selfsubjectaccessreviews"] += 1
-            review = body if isinstance(body, dict) else {}
-            return 201, {**review, "status": {"allowed": True}}, {}
-        call = Call(method, path, parse(path, self._shelf.resources), query, body, kind, actor)
-        self.requests[call.verb, call.target.rbac_name] += 1
+        target = self._known(path)
+        if target is None:
+            document = discovery(path, self._shelf.resources) if method == "GET" else None
+            if document is not None:
+                return 200, document, {}
+            if (method, path) == ("POST", _REVIEWS):
+                self.requests["create", "selfsubjectaccessreviews"] += 1
+                review = body if isinstance(body, dict) else {}
+                return 201, {**review, "status": {"allowed": True}}, {}
+            target = parse(path, self._shelf.resources)
+            self._targets[1][path] = target
+        call = Call(method, path, target, query, body, kind, actor)
+        self.requests[call.verb, target.rbac_name] += 1
         return self._verbs.answer(call)
+
+    def _known(self, path: str) -> Target | None:
+        """The target of a path that was read before, while the same resources are served."""
+        if self._targets[0] is not self._shelf.resources:
+            self._targets = self._shelf.resources, {}
+        return self._targets[1].get(path)
 
     def _open_watch(self, target: Target, query: dict[str, str]) -> Watch:
         resource = target.resource

@@ -72,6 +72,17 @@ class Verbs:
         self.lister = Lister()
         self._shelf = shelf
         self._random = random.Random(seed)  # noqa: S311 - names and uids of tests, the same in every run
+        self._one: dict[str, Callable[[Call], Answer]] = {
+            "GET": self._get,
+            "PUT": self._write,
+            "PATCH": self._write,
+            "DELETE": self._delete,
+        }
+        self._many: dict[str, Callable[[Call], Answer]] = {
+            "GET": self._list,
+            "POST": self._create,
+            "DELETE": self._delete_all,
+        }
 
     def answer(self, call: Call) -> Answer:
         """Status code, body (not to be changed: it may be the stored object) and further header fields."""
@@ -81,15 +92,9 @@ class Verbs:
         target = call.target
         if target.subresource == "eviction":
             return self._evict(call)
-        one: dict[str, Callable[[Call], Answer]] = {
-            "GET": self._get,
-            "PUT": self._write,
-            "PATCH": self._write,
-        }
-        if not target.subresource:
-            one["DELETE"] = self._delete
-        many = {"GET": self._list, "POST": self._create, "DELETE": self._delete_all}
-        handler = (one if target.name else many).get(call.method)
+        handler = (self._one if target.name else self._many).get(call.method)
+        if target.subresource and call.method == "DELETE":
+            handler = None
         whole_cluster = target.resource.namespaced and not target.namespace
         if handler is None or (whole_cluster and call.method != "GET"):
             raise method_not_allowed()

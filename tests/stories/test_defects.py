@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scenery import change_node
 
-from recovery.climb import close
+from recovery.closing import close
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.lifecycle import Event
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase

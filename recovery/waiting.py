@@ -1,0 +1,161 @@
+"""Before a start: tolerated, confirmed, waiting for a slot, granted. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from recovery import brakes
+from recovery.assess import (
+    SIGNAL_UNKNOWN,
+    diagnose,
+    name,
+    taken_back,
+    told_why,
+    unreadable,
+)
+from recovery.climb import not_yet
+from recovery.closing import DEFAULT_PROBATION, end, excluded_away, hand_over
+from recovery.gate import scopes_of
+from recovery.lifecycle import Event, move
+from recovery.model import GroupStart, Record, Slot, Start
+from recovery.record import note
+from recovery.situation import (
+    POLLED,
+    Decision,
+    Join,
+    Situation,
+    TakeSlot,
+    Tell,
+    WriteRecord,
+    act,
+    hold,
+    leave,
+    span,
+    until,
+    wait,
+)
+
+SELDOM = timedelta(seconds=10)
+"""Between two looks at what only a person or a cloud changes."""
+TURN, STAGGER = 3.0, 0.25
+"""Seconds that all ahead in the queue have to take a free slot (they look every 2 s), and then each (A8)."""
+
+
+def suspect(s: Situation, r: Record) -> Decision:
+    """Tolerated for as long as the rule says; then told, or queued for treatment."""
+    if taken_back(s, r.faults):
+        why = f"{name(r.faults[0])} was taken back by its own source"
+        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    found = diagnose(s)
+    if not found:
+        return leave("the record names no fault", key="empty")
+    # Of the faults that are due the earliest rule chooses; one that is still tolerated holds up no other.
+    d = min(found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
+    if s.now < d.due:
+        told = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
+        return wait(f"{told}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
+    if not d.fault.latched and (blind := unreadable(s, d.fault)):
+        if any(x.fault.type == SIGNAL_UNKNOWN for x in found):
+            return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", told=True)
+        return wait(f"{name(d.fault)}: {blind}", key="unreadable")
+    if not d.treat:
+        return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
+    if s.machine_problem:
+        return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
+    steps = ", ".join(x.do.value for x in d.ladder)
+    why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
+    queued = replace(
+        note(r, s.now, "confirmed", why),
+        phase=move(r.phase, Event.CONFIRMED),
+        phase_since=s.now,
+        rule=d.rule_name,
+        ladder=d.ladder,
+        after=d.after,
+        probation=d.rule.probation if d.rule else DEFAULT_PROBATION,
+        rung=0,
+        rung_since=None,
+        intent=None,
+        replacement="",
+        replacement_machine="",
+        scopes=scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per),
+    )
+    return act(WriteRecord(queued), why, Tell("Confirmed", warning=True))
+
+
+def waiting(s: Situation, r: Record) -> Decision:
+    """In the queue: every question is asked on one gate, and the slot is taken on that very gate."""
+    what = f"{name(r.faults[0])}: waiting"
+    if taken_back(s, r.faults):
+        why = f"{name(r.faults[0])} was taken back by its own source"
+        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    if excluded := brakes.excluded(s):
+        return excluded_away(s, r, excluded)
+    if s.gate is None:
+        return wait(f"{what}: {s.gate_problem or 'the gate cannot be read'}", key="gate")
+    if s.gate_problem:
+        return hold(f"{what}: the gate cannot be used: {s.gate_problem}", key="gate")
+    if s.gate.slot_of(r.node, r.uid):
+        return granted(s, r)
+    line = next((x for x in s.gate.open if x.record_uid == r.uid), None)
+    if line is None:
+        return act(Join(r.uid), f"{what} for a slot of the budget", Tell("Waiting"))
+    if found := brakes.first_reason(brakes.FORBIDDEN, s):
+        return hold(f"{what}: {found[1]}", SELDOM, found[0])
+    if s.preflight_refused:
+        return hand_over(s, r, s.preflight_refused, outcome="refused")
+    if used := brakes.attempts_used(s):
+        return hand_over(s, r, used)
+    if found := brakes.first_reason(brakes.CHEAP, s):
+        return hold(f"{what}: {found[1]}", key=found[0])
+    if s.preflight_retry:
+        return hold(f"{what}: {s.preflight_retry}", SELDOM, "preflight")
+    if timedelta(0) <= s.now - line.since < s.settle:
+        told = f"{what} {span(s.settle)} for other faults to show"
+        return wait(told, until(line.since + s.settle, s.now), "settle")
+    if s.preflight is not None and (early := not_yet(s, s.preflight)):
+        return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
+    if found := brakes.first_reason(brakes.STARTING, s):
+        return hold(f"{what}: {found[1]}", key=found[0])
+    ahead = ahead_of(s, r)
+    if ahead and s.turn_waited.total_seconds() < TURN + STAGGER * len(ahead):
+        told = f"{what}: {ahead[0]} is ahead in the queue"
+        return wait(told, POLLED / 4, "turn")
+    return take_slot(s, r)
+
+
+def ahead_of(s: Situation, r: Record) -> list[str]:
+    """Nodes that wait for a slot and came before this one."""
+    assert s.gate is not None
+    holders = {x.record_uid for x in s.gate.slots}
+    ahead = []
+    for line in s.gate.open:
+        if line.record_uid == r.uid:
+            break
+        if line.record_uid not in holders:
+            ahead.append(line.node)
+    return ahead
+
+
+def take_slot(s: Situation, r: Record) -> Decision:
+    group = s.preflight.group if s.preflight else r.machine.group
+    scopes = scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per)
+    slot = Slot(r.node, r.uid, r.attempt + 1, scopes, s.now)
+    start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason)
+    return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
+
+
+def granted(s: Situation, r: Record) -> Decision:
+    """The slot is ours: the record says so before the node bears any mark (ruling A2)."""
+    group = s.preflight.group if s.preflight else r.machine.group
+    why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
+    slot = s.gate.slot_of(r.node, r.uid) if s.gate else None
+    started = replace(
+        note(r, s.now, "started", why),
+        scopes=slot.scopes if slot else r.scopes,
+        phase=move(r.phase, Event.GRANTED),
+        phase_since=s.now,
+        machine=replace(r.machine, group=group),
+        starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group)),
+    )
+    return act(WriteRecord(started), why, Tell("RecoveryStarted", warning=True))
