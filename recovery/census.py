@@ -42,10 +42,14 @@ def count(
     own_fault: OwnFault,
     labels: Iterable[str],
     now: datetime,
+    unknown: Iterable[str] = (),
 ) -> Census:
-    """The census of a fleet. ``labels``: for which label keys each value's share is wanted."""
+    """The census of a fleet. ``labels``: for which label keys each value's share is wanted.
+
+    ``unknown``: nodes whose records cannot be read; they count, since nothing is known of them.
+    """
     keys = sorted(set(labels))
-    in_records = {r.node for r in records if counts(r, own_fault)}
+    in_records = {r.node for r in records if counts(r, own_fault)} | set(unknown)
     sick: list[str] = []
     population: Counter[str] = Counter()
     affected: Counter[str] = Counter()

@@ -101,7 +101,8 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
         how = "cordoned" if wanted.cordoned else "tainted"
         return act(Mark(wanted), f"{how} for {name(r.faults[0])}", Tell("Cordoned"))
     if rung.do in (Step.CORDON, Step.TAINT):
-        return next_rung(s, r, f"{name(r.faults[0])}: {rung.do.value} is done")
+        held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
+        return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}")
     if rung.do is Step.DRAIN:
         return drain_on(s, r, rung)
     return provider_step(s, r, rung)
@@ -235,5 +236,7 @@ def may_submit(s: Situation) -> str | None:
         return "the machine has booted since this was decided"
     if undone := marks_undone(s, r):
         return undone
+    if not acted(r) and taken_back(s, r.faults):
+        return f"{name(r.faults[0])} was taken back by its own source a moment ago"
     found = brakes.first_reason((*brakes.GOING_ON, ("skewed", brakes.skewed)), s)
     return found[1] if found else None

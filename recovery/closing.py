@@ -82,7 +82,8 @@ def hand_over(
 
 def excluded_away(s: Situation, r: Record, reason: str) -> Decision:
     """Excluded before the call: marks off, slot freed, closed (ruling B14)."""
-    why = f"closed without a destructive step: {reason}"
+    done = "no further step is taken" if acted(r) else "closed without a destructive step"
+    why = f"{done}: {reason}"
     return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
 
 
@@ -91,7 +92,7 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
     ours = s.role is Role.OWNER and s.machine is not None and s.machine.id == r.machine.id
     following = r.ladder[r.rung + 1] if r.rung + 1 < len(r.ladder) else None
     if following is None or not ours:
-        return hand_over(s, r, why)
+        return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step")
     sentence = f"{why}; next: {following.do.value}"
     changed = replace(note(r, s.now, "rung", sentence), rung=r.rung + 1, rung_since=None, intent=None)
     return act(WriteRecord(changed), sentence, Tell("NextStep"))

@@ -254,13 +254,14 @@ class Observer:
                 return known
         w = self.world
         labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
-        records = []
+        records, unknown = [], []
         for obj in w.cluster.list_records():
             try:
                 records.append(decode(obj))
             except Undecodable:
-                continue
-        memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, w.cluster.time.now())
+                unknown.append(str(obj["metadata"]["name"]))
+        now = w.cluster.time.now()
+        memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, now, unknown)
         return memory.census
 
     def _scopes(self, s: Situation) -> list[str]:

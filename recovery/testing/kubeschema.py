@@ -79,7 +79,13 @@ def _quick_check(schema: Schema) -> Check:
 
 
 _OBJECT_WORDS = frozenset(
-    ("properties", "required", "additionalProperties", "maxProperties", "x-kubernetes-preserve-unknown-fields")
+    (
+        "properties",
+        "required",
+        "additionalProperties",
+        "maxProperties",
+        "x-kubernetes-preserve-unknown-fields",
+    )
 )
 
 
