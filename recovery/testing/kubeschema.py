@@ -123,7 +123,8 @@ def _quick_object(schema: Schema) -> Check:
     below = {key: _quick_check(each) for key, each in properties.items()}
     needed = {*(schema.get("required") or ()), *(k for k, each in properties.items() if "default" in each)}
     most = schema.get("maxProperties")
-    extra, other = schema.get("additionalProperties"), _unsure
+    other: Check = _unsure
+    extra = schema.get("additionalProperties")
     if isinstance(extra, Mapping):
         other = _quick_check(extra)
     elif extra is True or schema.get("x-kubernetes-preserve-unknown-fields"):

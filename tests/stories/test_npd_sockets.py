@@ -215,7 +215,7 @@ def test_a_chunked_answer_is_read(server: Server, reader: PageReader) -> None:
 @pytest.mark.parametrize(
     ("encoding", "packed"),
     [
-        (b"gzip", gzip.compress(PAGE, mtime=0)),  # the same bytes in every worker: they are in the test's name
+        (b"gzip", gzip.compress(PAGE, mtime=0)),  # the bytes are in the name: the same in every worker
         (b"x-gzip", gzip.compress(PAGE, mtime=0)),
         (b"deflate", zlib.compress(PAGE)),
         (b"identity", PAGE),
