@@ -55,7 +55,7 @@ class Pages:
                 return  # a sidecar was killed in the middle
 
         self._server = Quiet(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self, node: str) -> str:
         self.bodies.setdefault(node, HEALTHY)
@@ -78,6 +78,10 @@ class RealStage:
         self.pages = Pages()
         self.aws = LocalAws()
         self.sidecars: dict[str, subprocess.Popen[bytes]] = {}
+        # The image has no kubernetes_validate, which the client imports where it can: 0.1 s for each process.
+        self.absent = folder / "absent"
+        self.absent.mkdir()
+        (self.absent / "kubernetes_validate.py").write_text("raise ImportError\n")
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 
@@ -129,6 +133,7 @@ class RealStage:
         environ = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
+            "PYTHONPATH": str(self.absent),
             "ENABLE_RECOVERY": "true",
             "NODE_NAME": node,
             "NPD_METRICS_URL": self.pages.url(node),

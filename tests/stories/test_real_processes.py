@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 from real import DMA_ERROR, HBM_ERROR, RealStage
 
-pytestmark = pytest.mark.slow
-
 POLICY = """
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
@@ -55,6 +53,7 @@ def replaced_by_its_group(stage: RealStage, node: str, instance: str) -> str:
     return stage.join(new[0])
 
 
+@pytest.mark.slow(22)
 @pytest.mark.parametrize("stage", [{"budget": 2, "brake": "100%"}], indirect=True)
 def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_brake(
     stage: RealStage,
@@ -85,6 +84,7 @@ def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_
     assert early or any(braked in stage.log(node) or "budget" in stage.log(node) for node in guarded)
 
 
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("stage", [{"budget": 1, "brake": "100%"}], indirect=True)
 def test_a_machine_that_dies_with_its_agent_is_proved_by_a_peer_and_the_next_fault_has_its_turn(
     stage: RealStage,
@@ -108,6 +108,7 @@ def test_a_machine_that_dies_with_its_agent_is_proved_by_a_peer_and_the_next_fau
     assert max(slots) == 1
 
 
+@pytest.mark.slow(25)
 @pytest.mark.parametrize("stage", [{"budget": 1, "brake": "100%"}], indirect=True)
 def test_an_agent_killed_at_random_moments_asks_for_its_machine_once(stage: RealStage) -> None:
     seed = random.SystemRandom().randrange(10_000)
@@ -127,6 +128,7 @@ def test_an_agent_killed_at_random_moments_asks_for_its_machine_once(stage: Real
     assert stage.proxy.count("SetInstanceHealth") == 1
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("stage", [{"budget": 1, "brake": "100%"}], indirect=True)
 def test_a_lost_answer_of_set_instance_health_is_observed_and_never_repeated(stage: RealStage) -> None:
     nodes = stage.group(2)
@@ -142,6 +144,7 @@ def test_a_lost_answer_of_set_instance_health_is_observed_and_never_repeated(sta
     assert (intent["state"], intent["attempt"]) == ("submitted", 1)
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("stage", [{"budget": 1, "brake": "100%"}], indirect=True)
 def test_switched_off_the_program_tells_what_it_would_do_and_changes_nothing(stage: RealStage) -> None:
     nodes = stage.group(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -52,6 +53,7 @@ LADDER = (
 )
 
 
+@functools.cache
 def policy(rules: str = RULES, limits: str = "{}", exclude: str = "[]") -> Policy:
     head = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
     text = f"{head}limits: {limits}\nexclude: {exclude}\nrules:{rules if rules.strip() else ' []'}\n"
