@@ -1,7 +1,7 @@
 # Every target sets up what it needs, on a machine with Python >= 3.11 (and its venv module), make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock clean
+.PHONY: help demo test check e2e e2e-tools bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help: ## Say what can be made
 	@echo "make TARGET, where TARGET is one of:"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 13
 
 demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|azure|baremetal)
 	@$(BIN)/node-recovery demo \
@@ -42,6 +42,12 @@ check: $(STAMP) ## Run the linter, the format check, the type check and the laye
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-cache
+
+e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (needs Go for those that are not installed)
+	$(BIN)/python -m pytest -n 0 tests/e2e $(ARGS)
+
+e2e-tools: $(STAMP) ## Build the programs that make e2e needs and does not find
+	@$(BIN)/python tests/e2e/toolbox.py
 
 bench: $(STAMP) ## Run the benchmarks
 	@set -eu; found=; \
