@@ -16,7 +16,9 @@ from typing import Protocol
 from recovery.assess import UNKNOWN_TOO_LONG, diagnose
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.executor import Executor
+from recovery.explain import View
 from recovery.gate import places
+from recovery.heartbeat import Heartbeat
 from recovery.metrics import Metrics
 from recovery.model import Kind, Reading, Record
 from recovery.observe import Observer, World
@@ -54,8 +56,11 @@ class Agent:
         metrics: Metrics,
         sources: Sequence[Source],
         node: str,
+        *,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self.node = node
+        self._heartbeat = heartbeat
         self._w = world
         self._observer = observer
         self._executor = executor
@@ -69,6 +74,8 @@ class Agent:
         self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
         self._due = 0.0
         self._last = leave("nothing has been read yet")
+        self._situation: Situation | None = None
+        self._view = View(world.cluster.time.now(), (), self._last)
         self._keys: object = None
         self._told_at: dict[str, float] = {}
         self._said = ""
@@ -85,14 +92,22 @@ class Agent:
     def last(self) -> Decision:
         return self._last
 
+    @property
+    def view(self) -> View:
+        """What was last seen and decided; whole, whoever asks from another thread."""
+        return self._view
+
     # ------------------------------------------------------------ the cycle
 
     def cycle(self) -> Decision:
         """Read the sources; look at the world if there is a reason to; do one thing. Never raises."""
         self._metrics.cycles.inc()
         readings = tuple(source.poll(self._boot_id) for source in self._sources)
+        if self._heartbeat is not None:
+            self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
         keys = _keys(readings)
         if keys == self._keys and self._w.clock.monotonic() < self._due:
+            self._view = replace(self._view, readings=readings)
             return self._last
         self._keys = keys
         self._tell_faults(readings, self._w.cluster.time.now())
@@ -116,6 +131,7 @@ class Agent:
             self._tell_failure(d)
         self._due = self._w.clock.monotonic() + d.look_again.total_seconds()
         self._last = d
+        self._view = View(self._w.cluster.time.now(), readings, d, self._situation)
         self.waiting = d.verb in (Verb.HOLD, Verb.WAIT) and d.key in ("budget", "turn", "cooldown")
         return d
 
@@ -129,6 +145,7 @@ class Agent:
             s = self._observe(readings, fresh=False)
             d = decide(s)
             d = self._act(s, d)
+        self._situation = s
         self._tell(s, d)
         return d
 
@@ -195,6 +212,7 @@ class Agent:
 
     def _tell(self, s: Situation, d: Decision) -> None:
         self._gauges(s, d)
+        self._tell_held(s, d)
         self._say(d)
         if d.effect is not None or d.verb is Verb.LEAVE:
             return
@@ -226,7 +244,7 @@ class Agent:
         if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
             return False
         if not repeat:
-            self._told_at = {k: v for k, v in self._told_at.items() if k.startswith("fault ")}
+            self._told_at = {k: v for k, v in self._told_at.items() if k.startswith(("fault ", "held "))}
         self._told_at[key] = now
         return True
 
@@ -249,13 +267,24 @@ class Agent:
                     self._told_at[key] = now
                     self._publisher.fault(p.reason, at)
 
+    def _tell_held(self, s: Situation, d: Decision) -> None:
+        """What holds a recovery is published while it lasts, as faults are: above all the brake (law 10).
+
+        In observe mode nothing is held, though there may be something to tell.
+        """
+        kind = _kind(d)
+        if d.verb is not Verb.HOLD or kind.startswith(("would", "tell")):
+            return
+        if self._due_to_tell(f"held {kind}", repeat=True):
+            self._publisher.held(kind, s.now)
+
     def _gauges(self, s: Situation, d: Decision) -> None:
         m = self._metrics
         for r in s.readings:
             m.signal_unknown.labels(r.source).set(0 if r.readable else 1)
         record = s.record
         m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "")
-        m.one_of(m.held, d.key if d.verb is Verb.HOLD else "")
+        m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "")
         m.hand_overs("agent", 1 if d.key == "handedOver" else 0)
         m.abandoned.set(1 if d.key == "abandoned" else 0)
 
@@ -265,6 +294,11 @@ class Agent:
         if line != self._said:
             self._said = line
             log.info("%s: %s", self.node, d.reason)
+
+
+def _kind(d: Decision) -> str:
+    """The key without the fault that some name: what it labels must not grow with the faults there are."""
+    return d.key.split(" ", 1)[0]
 
 
 def _on_gate(s: Situation) -> bool:

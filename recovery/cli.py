@@ -6,9 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 
 import click
 
+from recovery.console.output import output_option
 from recovery.errors import NodeRecoveryError, SettingsError
 from recovery.model import Step
 
@@ -53,7 +55,9 @@ def group() -> None:
 
     \b
     node-recovery demo                      see it work, with nothing installed
-    node-recovery policy check FILE         is this policy right?
+    node-recovery doctor                    what is missing for recovery to work here?
+    node-recovery explain NODE              why was this node replaced, or why not?
+    node-recovery pause --for 2h --reason "upgrade of the network"
     ENABLE_RECOVERY=true node-recovery run  the agent, beside node-problem-detector
     """
 
@@ -64,6 +68,132 @@ def run() -> None:
     from recovery.run import run as run_agent
 
     sys.exit(run_agent(os.environ))
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _length(_: click.Context, __: click.Parameter, value: str) -> timedelta:
+    from recovery.units import parse_duration
+
+    try:
+        length = parse_duration(value)
+    except ValueError:
+        length = timedelta(0)
+    if length <= timedelta(0):
+        raise click.BadParameter(f"found {value!r}, expected a duration such as 30m, 2h or 1h30m")
+    return length
+
+
+def _account(_: click.Context, __: click.Parameter, value: str) -> str:
+    namespace, slash, name = value.partition("/")
+    if value and not (namespace and slash and name and "/" not in name):
+        raise click.BadParameter(f"found {value!r}, expected NAMESPACE/NAME")
+    return value
+
+
+@group.command()
+@click.option("--all", "every", is_flag=True, help="Closed records too.")
+@output_option
+def status(every: bool, output: str) -> None:
+    """What is being recovered, what waits, and what holds all of it.
+
+    A line for each open record and each node in a person's hands; then who is out of service, who waits, the
+    pause, and the last count of the sick, by which the brake goes.
+    """
+    from recovery.console.status import status as show
+
+    show(every, output)
+
+
+@group.command()
+@click.argument("node")
+@output_option
+def explain(node: str, output: str) -> None:
+    """Why was NODE replaced, or why not? In one sentence, and the facts under it.
+
+    Asks the agent on the node through the API server, so it works with ENABLE_RECOVERY=false too; your user
+    needs `get` on pods/proxy for that. Without an answer, the record and the Node speak.
+    """
+    from recovery.console.explain import explain as show
+
+    show(node, output)
+
+
+@group.command()
+@click.option(
+    "--for", "length", metavar="DURATION", callback=_length, required=True, help="Such as 30m or 2h."
+)
+@click.option("--reason", required=True, help="Why: everybody who asks will read it.")
+@click.option("--owner", default="", help="Who; the default is your user name at the API server.")
+@output_option
+def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
+    """Stop every destructive step that has not begun, on all nodes, for a while.
+
+    It ends by itself. Observing, proving, uncordoning and cleaning up go on. A pause that ends later than
+    yours anyway is left as it is.
+    """
+    from recovery.console.pause import pause as do
+
+    if not reason.strip():
+        raise click.BadParameter("found nothing, expected a few words", param_hint="--reason")
+    do(length, reason.strip(), owner.strip(), output)
+
+
+@group.command()
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, not even about somebody else's pause.")
+@output_option
+def resume(yes: bool, output: str) -> None:
+    """End the pause."""
+    from recovery.console.pause import resume as do
+
+    do(yes, output)
+
+
+@group.command()
+@click.argument("node")
+@click.option("--reason", default="", help="Why, for the record.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@output_option
+def release(node: str, reason: str, yes: bool, output: str) -> None:
+    """Give NODE back to service: one that is held, handed over or abandoned.
+
+    Takes node-recovery's cordon and taint off, frees the place in the budget and closes the record. The same
+    fault starts nothing again until the machine boots or is replaced. A replacement that has been asked for
+    cannot be released.
+    """
+    from recovery.console.release import release as do
+
+    do(node, reason.strip(), yes, output)
+
+
+@group.command()
+@click.option("--node", metavar="NAME", default="", help="The node to look at; the default is NODE_NAME.")
+@click.option(
+    "--service-account",
+    metavar="NAMESPACE/NAME",
+    default="",
+    callback=_account,
+    help="Whose rights to ask for; the default is the agent's own.",
+)
+@output_option
+def doctor(node: str, service_account: str, output: str) -> None:
+    """What is missing for recovery to work here?
+
+    Looks at settings, policy, node-problem-detector, the Node, the CRDs, the agent's rights and, on AWS, at
+    its permissions and the machine's Auto Scaling group. A line each, and what to do about each miss. It
+    changes nothing. In the agent's pod it sees most:
+
+    \b
+    kubectl -n NAMESPACE exec POD -c node-recovery -- node-recovery doctor
+    node-recovery doctor --node NAME   from a laptop
+
+    Marks: a tick is fine, ! is fine with advice, a cross is missing, ? could not be asked. Exit code 1 if
+    recovery could not work, 2 if that is for wrong settings.
+    """
+    from recovery.console.doctor.command import doctor as look
+
+    sys.exit(look(node, service_account, output))
 
 
 @group.command()

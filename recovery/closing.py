@@ -6,10 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.lifecycle import Event, move
+from recovery.marks import marked
 from recovery.model import (
-    CORDONED_BY,
-    OWNER_OF_MARKS,
-    TAINT,
     Fault,
     IntentState,
     Record,
@@ -60,9 +58,7 @@ def end(s: Situation, r: Record, event: Event, why: str, tell: Tell) -> Decision
 
 def left_marks(s: Situation) -> bool:
     """Whether the node bears marks of ours: the patch may have come through, and the record not."""
-    if s.node is None:
-        return False
-    return s.node.has_taint(TAINT) or s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
+    return s.node is not None and marked(s.node)
 
 
 def same_object(s: Situation, r: Record) -> bool:

@@ -28,10 +28,8 @@ from recovery.errors import (
     Retry,
     TooManyRequests,
 )
+from recovery.marks import mark_patch, unmark_patch
 from recovery.model import (
-    CORDONED_BY,
-    OWNER_OF_MARKS,
-    TAINT,
     Intent,
     IntentState,
     Marks,
@@ -187,14 +185,7 @@ class Executor:
         """One patch under the resourceVersion that was weighed; then the record says so."""
         assert s.node is not None
         assert s.record is not None
-        patch: dict[str, Any] = {"metadata": {"resourceVersion": s.node.resource_version}, "spec": {}}
-        if not s.node.has_taint(TAINT):
-            ours = {"key": TAINT, "effect": "NoSchedule"}
-            patch["spec"]["taints"] = [*_taints(s), ours]
-        if marks.cordoned and not s.node.unschedulable:
-            patch["spec"]["unschedulable"] = True
-            patch["metadata"]["annotations"] = {CORDONED_BY: OWNER_OF_MARKS}
-        if len(patch["spec"]) > 0:
+        if (patch := mark_patch(s.node, marks)) is not None:
             self._w.cluster.patch_node(s.node_name, patch)
         now = self._w.cluster.time.now()
         r = s.record
@@ -204,13 +195,7 @@ class Executor:
         """Only what is ours: the taint with our key, and the cordon that bears our annotation (law 5)."""
         assert s.node is not None
         assert s.record is not None
-        patch: dict[str, Any] = {"metadata": {"resourceVersion": s.node.resource_version}, "spec": {}}
-        if s.node.has_taint(TAINT):
-            patch["spec"]["taints"] = [t for t in _taints(s) if t["key"] != TAINT] or None
-        if s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS:
-            patch["metadata"]["annotations"] = {CORDONED_BY: None}
-            patch["spec"]["unschedulable"] = None
-        if patch["spec"] or "annotations" in patch["metadata"]:
+        if (patch := unmark_patch(s.node)) is not None:
             self._w.cluster.patch_node(s.node_name, patch)
         self._w.records.write(replace(s.record, marks=Marks()))
 
@@ -238,17 +223,6 @@ class Executor:
                 memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
         asked = f"asked for the eviction of {len(pods)} pod{'s' if len(pods) != 1 else ''}"
         return Done(f"{asked}, {refused} may not go yet" if refused else asked)
-
-
-def _taints(s: Situation) -> list[dict[str, str]]:
-    """The node's taints, whole: a patch replaces the list, and others' entries must come out as they were."""
-    assert s.node is not None
-    taints = []
-    for key, value, effect in s.node.taints:
-        at = s.node.tainted_at.get((key, effect), "")
-        rest = {"value": value, "timeAdded": at}
-        taints.append({"key": key, "effect": effect} | {k: v for k, v in rest.items() if v})
-    return taints
 
 
 class Submission:

@@ -54,6 +54,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.HANDED_OVER, Event.RELEASED): Phase.RELEASED,
     (Phase.HANDED_OVER, Event.CLEARED): Phase.WITHDRAWN,
     (Phase.HANDED_OVER, Event.OTHER_MACHINE): Phase.SUPERSEDED,
+    (Phase.LOST, Event.RELEASED): Phase.RELEASED,
     **{(phase, Event.REBOOTED): Phase.PROVING for phase in _OPEN},
     **{(phase, Event.OTHER_MACHINE): Phase.SUPERSEDED for phase in _OPEN},
     **{(phase, Event.GAVE_UP): Phase.HANDED_OVER for phase in _OPEN},

@@ -8,6 +8,8 @@ import socket
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
 
 from recovery import web
 from recovery.agent import BUGS_TO_DIE, Agent, Source
@@ -15,8 +17,10 @@ from recovery.clock import Clock, SystemClock
 from recovery.cluster import Cluster, KubernetesTransport
 from recovery.errors import ApiError, SettingsError
 from recovery.executor import Executor
+from recovery.explain import explanation
 from recovery.fleet import AUTO, Providers
 from recovery.gate import Gates
+from recovery.heartbeat import Heartbeat
 from recovery.lease import Identity, Leases, Place, this_place
 from recovery.metrics import Metrics
 from recovery.model import NodeView, Record
@@ -82,6 +86,7 @@ class Program:
                 self.metrics,
                 self._sources(),
                 settings.node_name,
+                heartbeat=self._heartbeat(),
             )
         self.sweeper = Sweeper(
             self.world,
@@ -100,6 +105,10 @@ class Program:
         s = self._settings
         self._reader = PageReader(s.npd_metrics_url)
         return [NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
+
+    def _heartbeat(self) -> Heartbeat | None:
+        interval = self._settings.heartbeat_interval
+        return Heartbeat(self.publisher, self._clock, self.cluster.time.now, interval) if interval else None
 
     def _all_records(self) -> list[Record]:
         """For rebuilding the gate: a record that cannot be read may hold a slot, so it stops this."""
@@ -193,6 +202,20 @@ class Program:
             return f"not yet: {self.agent.last.reason}"
         return None
 
+    def explain(self) -> dict[str, Any] | None:
+        """The answer of ``/api/v1/explain``."""
+        if self.agent is None:
+            return None
+        s = self._settings
+        about = {
+            "version": version("node-recovery"),
+            "mode": s.mode.value,
+            "recovery": s.enable_recovery,
+            "policy": s.policy_file.path,
+            "provider": s.provider,
+        }
+        return explanation(self.agent.view, s.node_name, about)
+
 
 def run(environ: Mapping[str, str]) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code; wrong settings raise ``SettingsError``."""
@@ -235,7 +258,13 @@ def _serve(settings: Settings, program: Program) -> web.Server | None:
     if settings.metrics_address is None:
         return None
     try:
-        server = web.serve(settings.metrics_address, program.metrics.registry, program.healthy, program.ready)
+        server = web.serve(
+            settings.metrics_address,
+            program.metrics.registry,
+            program.healthy,
+            program.ready,
+            program.explain,
+        )
     except OSError as error:
         host, port = settings.metrics_address
         raise SettingsError([f"METRICS_ADDRESS: cannot listen on {host}:{port}: {error.strerror}"]) from None

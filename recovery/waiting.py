@@ -147,7 +147,7 @@ def take_slot(s: Situation, r: Record) -> Decision:
 
 def granted(s: Situation, r: Record) -> Decision:
     """The slot is ours: the record says so before the node bears any mark (ruling A2)."""
-    group = s.preflight.group if s.preflight else r.machine.group
+    group = _group_at_start(s, r)
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
     slot = s.gate.slot_of(r.node, r.uid) if s.gate else None
     started = replace(
@@ -159,3 +159,10 @@ def granted(s: Situation, r: Record) -> Decision:
         starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group)),
     )
     return act(WriteRecord(started), why, Tell("RecoveryStarted", warning=True))
+
+
+def _group_at_start(s: Situation, r: Record) -> str:
+    """As the gate noted it when the slot was taken: with the budget used up the cloud is not asked."""
+    starts = s.gate.starts if s.gate else ()
+    noted = next((x.group for x in reversed(starts) if x.machine == r.machine.id and x.group), "")
+    return noted or (s.preflight.group if s.preflight else r.machine.group)

@@ -1,15 +1,19 @@
-"""The agent's own small HTTP server: ``/metrics``, ``/healthz``, ``/readyz``. Read-only."""
+"""The agent's own small HTTP server, read-only: metrics, health, and what it would answer if asked why."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 Check = Callable[[], str | None]
 """None is fine; otherwise the reason why not."""
+Explain = Callable[[], dict[str, Any] | None]
+"""What ``/api/v1/explain`` answers; None where there is no node of one's own to speak of."""
 
 
 class Server(ThreadingHTTPServer):
@@ -19,7 +23,9 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 16
 
 
-def serve(address: tuple[str, int], registry: CollectorRegistry, healthy: Check, ready: Check) -> Server:
+def serve(
+    address: tuple[str, int], registry: CollectorRegistry, healthy: Check, ready: Check, explain: Explain
+) -> Server:
     """Serve on ``address`` in a thread of its own; port 0 is any free one. Raises ``OSError``."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -32,8 +38,15 @@ def serve(address: tuple[str, int], registry: CollectorRegistry, healthy: Check,
             elif path in ("/healthz", "/readyz"):
                 reason = (healthy if path == "/healthz" else ready)()
                 self._answer(503 if reason else 200, (reason or "ok").encode() + b"\n", "text/plain")
+            elif path == "/api/v1/explain":
+                self._explain()
             else:
                 self._answer(404, b"not found\n", "text/plain")
+
+        def _explain(self) -> None:
+            found = explain()
+            body = found or {"error": "this agent has no node of its own (RECOVERY_MODE=concluder)"}
+            self._answer(200 if found else 404, json.dumps(body).encode() + b"\n", "application/json")
 
         def _answer(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)

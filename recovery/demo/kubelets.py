@@ -98,7 +98,16 @@ class Machine:
                 self.ready = True
         except OSError:
             return False
+        self._report_pod(int(found[1]))
         return True
+
+    def _report_pod(self, port: int) -> None:
+        """What the kubelet says of the pod that the sidecar runs in: here the address is the demo's own."""
+        pod = scene.detector_pod(self.name, port)
+        path = f"/api/v1/namespaces/{scene.HOME}/pods"
+        made = self._api.post(path, pod)
+        status = {**scene.RUNNING, "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+        self._api.put(f"{path}/{pod['metadata']['name']}/status", {**made, "status": status})
 
     @property
     def process(self) -> int | None:

@@ -10,6 +10,7 @@ Json = dict[str, Any]
 
 NAMESPACE = "training"
 APP = "trainer"
+HOME, DETECTOR = "default", "node-problem-detector"
 GRACE = 2  # seconds a trainer takes to stop
 
 CRDS = ("noderecoveries.yaml", "recoverygates.yaml")
@@ -153,3 +154,29 @@ def pod(name: str, on: str, *, app: str, owner: Json) -> Json:
 
 
 RUNNING: Json = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def detector_pod(on: str, port: int) -> Json:
+    """The DaemonSet's pod on node ``on``; its container node-recovery serves on ``port``."""
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": DETECTOR, "uid": "detector"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{DETECTOR}-{on}",
+            "namespace": HOME,
+            "labels": {"app": DETECTOR},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {
+            "nodeName": on,
+            "containers": [
+                {"name": DETECTOR, "image": DETECTOR},
+                {
+                    "name": "node-recovery",
+                    "image": "node-recovery",
+                    "ports": [{"name": "metrics", "containerPort": port}],
+                },
+            ],
+        },
+    }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from shutil import which
 
 from recovery.demo import report
 from recovery.demo.ledger import Ledger
@@ -146,15 +150,23 @@ class Story:
         return "2 of 4 nodes were replaced, one after the other; the rest was never touched."
 
     def hints(self, node: str) -> list[str]:
+        """Commands to look around with, about ``node`` and one that still stands."""
+        beside = Path(sys.executable).parent / "node-recovery"
+        command = "node-recovery" if which("node-recovery") else os.path.relpath(beside)
+        standing = next((n["metadata"]["name"] for n in self.world.api.items("/api/v1/nodes")), node)
         return [
             f"export KUBECONFIG={self.world.kubeconfig}",
+            f"{command} status --all",
+            f"{command} explain {node}",
+            f"{command} explain {standing}",
+            f'{command} pause --for 10m --reason "looking around"',
             "kubectl get nodes",
             "kubectl get nr                       # the records: one NodeRecovery per node ever treated",
             f"kubectl describe nr {node}",
             "kubectl get recoverygate fleet -o yaml",
             f"kubectl get events --field-selector involvedObject.name={node}",
             "kubectl -n training get pods -o wide",
-            f"node-recovery policy check {self.world.policy}",
+            f"{command} policy check {self.world.policy}",
         ]
 
 

@@ -190,7 +190,7 @@ class World:
         now = datetime.now(UTC)
         found: dict[str, float] = {}
         for metric in cloudwatch.list_metrics(Namespace=namespace)["Metrics"]:
-            dimensions = {d["Name"]: d["Value"] for d in metric["Dimensions"]}
+            told = [d["Value"] for d in metric["Dimensions"] if d["Name"] not in ("ClusterName", "Provider")]
             answer = cloudwatch.get_metric_statistics(
                 Namespace=namespace,
                 MetricName=metric["MetricName"],
@@ -202,10 +202,8 @@ class World:
             )
             points = answer["Datapoints"]
             name = str(metric["MetricName"])
-            if dimensions:
-                found[f"{name}({dimensions['Action']}, {dimensions['Outcome']})"] = sum(
-                    p["Sum"] for p in points
-                )
+            if metric["Dimensions"]:
+                found[f"{name}({', '.join(told)})"] = sum(p["Sum"] for p in points)
             else:
                 found[name] = max((p["Maximum"] for p in points), default=0.0)
         return found

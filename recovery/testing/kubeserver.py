@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from recovery.testing.kubefaults import NoAnswerError
 from recovery.testing.kubepaths import flag
+from recovery.testing.kubeproxy import Proxied, ask, proxied
 from recovery.testing.kuberesources import Resource
 from recovery.testing.kubestatus import ApiError, Json, Response, bad_request
 from recovery.testing.kubestore import KubernetesApi, KubernetesStore
@@ -169,6 +170,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._read_body()
         if url.path in _PROBES:
             self._send_bytes(200, {"Content-Type": "text/plain"}, b"ok")
+        elif self.command == "GET" and (asked := proxied(url.path)):
+            self._proxy(asked, url.query)
         elif self.command == "GET" and flag(query, "watch"):
             self._stream(url.path, query)
         else:
@@ -178,6 +181,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.command, url.path, query=query, body=body, content_type=kind, user_agent=agent
             )
             self._send(self._as_asked(url.path, answer))
+
+    def _proxy(self, asked: Proxied, query: str) -> None:
+        pod = self._front.api.request("GET", asked.pod, user_agent=self.headers.get("User-Agent", ""))
+        if not pod.ok:
+            self._send(pod)
+            return
+        status, headers, body = ask(asked, pod.body, query)
+        self._send_bytes(status, dict(headers), body)
 
     def _read_body(self) -> Any:
         """The decoded body, None when there is none. Raises `ApiError` 400, 411 or 413 (over 3 MiB)."""

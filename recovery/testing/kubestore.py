@@ -27,7 +27,10 @@ from recovery.testing.kubewatch import Watch
 
 Query = Mapping[str, str]
 
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_REVIEWS = {
+    f"/apis/authorization.k8s.io/v1/{kind}" for kind in ("selfsubjectaccessreviews", "subjectaccessreviews")
+}
+_WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _DEFINITIONS = f"/apis/{CRD_GROUP}/v1/customresourcedefinitions"
 
 
@@ -212,10 +215,13 @@ class KubernetesStore:
             document = discovery(path, self._shelf.resources) if method == "GET" else None
             if document is not None:
                 return 200, document, {}
-            if (method, path) == ("POST", _REVIEWS):
-                self.requests["create", "selfsubjectaccessreviews"] += 1
+            if method == "POST" and path in _REVIEWS:  # everybody may do everything
+                self.requests["create", path.rpartition("/")[2]] += 1
                 review = body if isinstance(body, dict) else {}
                 return 201, {**review, "status": {"allowed": True}}, {}
+            if (method, path) == ("POST", _WHO):  # nobody is asked who they are
+                self.requests["create", "selfsubjectreviews"] += 1
+                return 201, {**(body or {}), "status": {"userInfo": {"username": "system:anonymous"}}}, {}
             target = parse(path, self._shelf.resources)
             self._targets[1][path] = target
         call = Call(method, path, target, query, body, kind, actor)

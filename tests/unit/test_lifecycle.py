@@ -18,6 +18,7 @@ LEGAL = {
         "returned>recovering requeued>waiting suspected>suspect proved>recovered cleared>withdrawn"
     ),
     Phase.HANDED_OVER: "fault>suspect released>released cleared>withdrawn otherMachine>superseded",
+    Phase.LOST: "fault>suspect released>released",
 }
 ANY_OPEN = "rebooted>proving otherMachine>superseded gaveUp>handedOver released>released"
 
@@ -70,7 +71,12 @@ def test_every_open_phase_can_be_given_to_a_person_in_one_move(phase: Phase) -> 
 
 @pytest.mark.parametrize("phase", FINAL)
 def test_a_closed_record_opens_again_by_a_fault_and_by_nothing_else(phase: Phase) -> None:
-    assert {event for (start, event) in TABLE if start is phase} == {Event.FAULT}
+    assert {event for (start, event), to in TABLE.items() if start is phase and to.open} == {Event.FAULT}
+
+
+def test_of_the_closed_records_a_person_can_release_the_lost_one_alone() -> None:
+    closed = {phase for (phase, event) in TABLE if event is Event.RELEASED and not phase.sick}
+    assert closed == {Phase.LOST}
 
 
 def test_no_event_but_a_grant_or_a_return_leads_to_recovering() -> None:

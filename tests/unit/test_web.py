@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recovery import web
+from recovery.console.desk import connect
+from recovery.errors import ApiError
 from recovery.metrics import Metrics
+from recovery.testing.kubernetes import KubernetesServer, KubernetesStore
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +26,7 @@ class Site:
     metrics: Metrics
     sick: str | None = None
     unready: str | None = "not yet: nothing has been read"
+    explained: dict[str, Any] | None = None
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, str, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
@@ -34,7 +41,13 @@ class Site:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Site]:
     made = Site(0, Metrics())
-    server = web.serve(("127.0.0.1", 0), made.metrics.registry, lambda: made.sick, lambda: made.unready)
+    server = web.serve(
+        ("127.0.0.1", 0),
+        made.metrics.registry,
+        lambda: made.sick,
+        lambda: made.unready,
+        lambda: made.explained,
+    )
     made.port = server.server_address[1]
     try:
         yield made
@@ -75,3 +88,45 @@ def test_other_pages_are_not_there(site: Site) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_can_be_changed(site: Site, method: str) -> None:
     assert site.ask("/metrics", method)[0] == 501
+
+
+def test_what_was_decided_is_served_as_json(site: Site) -> None:
+    site.explained = {"node": "n1", "decision": {"reason": "healthy"}}
+    status, body, kind = site.ask("/api/v1/explain")
+    assert (status, json.loads(body), kind) == (200, site.explained, "application/json")
+
+
+def test_an_agent_without_a_node_of_its_own_has_nothing_to_explain(site: Site) -> None:
+    site.explained = None
+    status, body, _ = site.ask("/api/v1/explain")
+    assert (status, json.loads(body)) == (
+        404,
+        {"error": "this agent has no node of its own (RECOVERY_MODE=concluder)"},
+    )
+
+
+def test_the_api_servers_proxy_of_pods_reaches_it(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over real sockets: the command's desk, the API server's front, the pod's own port."""
+    site.explained = {"node": "n1", "decision": {"reason": "healthy"}}
+    store = KubernetesStore()
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "npd-x", "namespace": "default"},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "node-recovery", "ports": [{"containerPort": site.port}]}],
+        },
+        "status": {"phase": "Running", "podIP": "127.0.0.1"},
+    }
+    store.load(pod)
+    with KubernetesServer(store) as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+        desk = connect()
+        found = desk.agent_pod("n1")
+        assert found is not None
+        assert (found.port, desk.ask_agent(found, "/api/v1/explain")) == (site.port, site.explained)
+        with pytest.raises(ApiError, match="503 error trying to reach service"):
+            desk.ask_agent(replace(found, port=1), "/api/v1/explain")

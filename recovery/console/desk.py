@@ -1,0 +1,84 @@
+"""What a person's commands ask of the API server, beside what an agent does."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from recovery.clock import SystemClock
+from recovery.cluster import Cluster, KubernetesTransport
+from recovery.errors import ApiError
+
+CONTAINER = "node-recovery"
+"""What the agent's container is called in the manifests; by it its pod is found."""
+PORT = 9108
+
+
+@dataclass(frozen=True)
+class AgentPod:
+    """The pod that an agent runs in, and the port it serves."""
+
+    namespace: str
+    name: str
+    port: int
+    running: bool
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Desk(Cluster):
+    """The API server, asked with the rights of who calls. Agents need none of these rights."""
+
+    def agent_pod(self, node: str) -> AgentPod | None:
+        """The pod on ``node`` with the agent's container, a running one if there are several."""
+        items = self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
+        found = [pod for item in items if (pod := _agent_pod(item)) is not None]
+        return next((pod for pod in found if pod.running), found[0] if found else None)
+
+    def ask_agent(self, pod: AgentPod, path: str) -> Any:
+        """The JSON that the agent serves at ``path``, through the API server's proxy of pods."""
+        where = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}:{pod.port}/proxy{path}"
+        return self._call("GET", where)
+
+    def caller(self) -> str:
+        """Who asks: the API server's name for the caller, else (before 1.28) this machine's."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            found = self._call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
+        except ApiError:
+            found = {}
+        name = ((found.get("status") or {}).get("userInfo") or {}).get("username")
+        if not name or name == "system:anonymous":
+            return f"{getpass.getuser()}@{socket.gethostname()}"
+        return str(name)
+
+
+def connect(namespace: str = "") -> Desk:
+    """The cluster of the caller's kubeconfig, or of the pod this runs in. Raises ``SettingsError``."""
+    clock = SystemClock()
+    transport = KubernetesTransport(clock)
+    return Desk(transport, clock, namespace or transport.namespace)
+
+
+def _agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:
+    containers = (obj.get("spec") or {}).get("containers") or []
+    ours = next((c for c in containers if c.get("name") == CONTAINER), None)
+    if ours is None:
+        return None
+    meta, status = obj["metadata"], obj.get("status") or {}
+    running = status.get("phase") == "Running" and not meta.get("deletionTimestamp")
+    return AgentPod(meta["namespace"], meta["name"], _port(ours), running)
+
+
+def _port(container: Mapping[str, Any]) -> int:
+    """Where the agent listens: its own setting first, then what the manifest declares."""
+    address = next((e.get("value") for e in container.get("env") or [] if e["name"] == "METRICS_ADDRESS"), "")
+    port = str(address or "").rpartition(":")[2]
+    if port.isdecimal() and int(port):
+        return int(port)
+    return next((int(p["containerPort"]) for p in container.get("ports") or []), PORT)

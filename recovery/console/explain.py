@@ -1,0 +1,296 @@
+"""``node-recovery explain NODE``: what is decided and why, in one sentence, and the facts under it.
+
+The agent on the node is asked first, through the API server's proxy of pods: it knows what it sees, also
+where recovery is off and nothing is written anywhere. Where it does not answer, the record speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from recovery import record as records
+from recovery.catalog import foreign_claim
+from recovery.console.desk import AgentPod, Desk, connect
+from recovery.console.fleet import NotInstalled, gate_as_json, read_gate
+from recovery.console.output import JSON, ago, as_json, phase
+from recovery.console.status import gate_lines, record_as_json
+from recovery.errors import ApiError, NodeRecoveryError, NotFound
+from recovery.model import EXCLUDE, Gate, NodeView, Phase, Record
+from recovery.observe import own_fault
+from recovery.situation import span
+from recovery.wire import Undecodable, parse_moment
+
+AGENT = "/api/v1/explain"
+HISTORY = 6
+HINTS = {
+    "off": "set ENABLE_RECOVERY=true to let it act",
+    "paused": "node-recovery resume ends the pause",
+    "excluded": f"kubectl label node NODE {EXCLUDE}- takes it back in",
+    "handedOver": "node-recovery release NODE gives it back to service; a new machine ends it too",
+    "lost": "node-recovery release NODE gives it back to service",
+    "budget": "a place is free when one of those that are out is proved, handed over or released",
+    "brake": "fewer sick nodes, or a policy that allows more, take the brake off",
+    "claimed": "the other remediator has to take its mark off",
+    "abandoned": "ENABLE_RECOVERY=true continues it; node-recovery release NODE closes it",
+    "vanished": "restart the agent to begin anew",
+}
+
+
+class Unknown(NodeRecoveryError):
+    """Nobody knows this node."""
+
+
+@dataclass
+class Facts:
+    """All that could be found out of one node."""
+
+    name: str
+    now: datetime
+    node: NodeView | None
+    record: Record | None
+    record_problem: str
+    gate: Gate | None
+    gate_problem: str
+    pod: AgentPod | None
+    agent: dict[str, Any] | None
+    silence: str  # why there is no answer of the agent's
+
+
+def explain(node: str, output: str) -> None:
+    """Print the sentence, and the facts under it."""
+    facts = gather(connect(), node)
+    if output == JSON:
+        click.echo(as_json(_as_json(facts)))
+        return
+    for line in _lines(facts):
+        click.echo(line)
+
+
+# ---------------------------------------------------------------- gathering
+
+
+def gather(desk: Desk, name: str) -> Facts:
+    """Ask for everything; only the API server has to answer. Raises ``Unknown``, ``ApiError``."""
+    node = _node(desk, name)
+    record, problem = _record(desk, name)
+    if node is None and record is None and not problem:
+        raise Unknown(f"there is no Node {name}, and no record of one")
+    gate, gate_problem = read_gate(desk)
+    pod, agent, silence = _ask(desk, name)
+    return Facts(name, desk.time.now(), node, record, problem, gate, gate_problem, pod, agent, silence)
+
+
+def _node(desk: Desk, name: str) -> NodeView | None:
+    try:
+        return desk.get_node(name)
+    except NotFound:
+        return None
+
+
+def _record(desk: Desk, name: str) -> tuple[Record | None, str]:
+    try:
+        return records.decode(desk.get_record(name)), ""
+    except Undecodable as error:
+        return None, str(error)
+    except NotFound:
+        try:
+            desk.list_records()
+        except NotFound:
+            raise NotInstalled from None
+        return None, ""
+
+
+def _ask(desk: Desk, name: str) -> tuple[AgentPod | None, dict[str, Any] | None, str]:
+    try:
+        pod = desk.agent_pod(name)
+    except ApiError as error:
+        return None, None, f"its pod cannot be looked up: {error}"
+    if pod is None:
+        return None, None, "no pod on the node has a container node-recovery"
+    if not pod.running:
+        return pod, None, f"pod {pod} does not run"
+    try:
+        answer = desk.ask_agent(pod, AGENT)
+    except ApiError as error:
+        return pod, None, f"pod {pod} does not answer: {error}"
+    if not isinstance(answer, dict) or not isinstance(answer.get("decision"), dict):
+        return pod, None, f"pod {pod} does not answer as an agent does"
+    if answer.get("node") != name:
+        return pod, None, f"pod {pod} speaks of node {answer.get('node')}, not of {name}: is NODE_NAME right?"
+    return pod, answer, ""
+
+
+# ---------------------------------------------------------------- the sentence
+
+
+def sentence(f: Facts) -> str:
+    """What is decided about the node, in one sentence."""
+    if f.agent is not None:
+        return str(f.agent["decision"].get("reason", ""))
+    unsaid = f"its agent cannot be asked ({f.silence})"
+    if f.record_problem:
+        return f"the record cannot be read, and is not touched: {f.record_problem}; {unsaid}"
+    if f.record is not None and f.record.phase.sick:
+        return f"{_since(f.record)}: {f.record.sentence}; {unsaid}"
+    closed = f"{_since(f.record)}: {f.record.sentence}" if f.record else ""
+    if f.node is None:
+        return closed or f"the Node is not there; {unsaid}"
+    last = f"; last {closed}" if closed else ""
+    if problem := _condition(f.node):
+        return f"{problem}, and nothing is recorded of it{last}; {unsaid}"
+    return f"nothing is going on: no open record, and its Node shows no fault{last}; {unsaid}"
+
+
+def _since(r: Record) -> str:
+    return f"{r.phase.value} since {r.phase_since:%Y-%m-%d %H:%M:%SZ}"
+
+
+def _condition(node: NodeView) -> str:
+    for kind, (state, reason) in node.conditions.items():
+        if state == "True" and own_fault(kind, reason):
+            return f"its condition {kind} is True ({reason})"
+    return "" if node.ready else "the Node is not Ready"
+
+
+def changes(f: Facts) -> str:
+    """When, or by what, that can change."""
+    if f.agent is None:
+        if f.record is not None and f.record.phase is Phase.HANDED_OVER:
+            return HINTS["handedOver"].replace("NODE", f.name)
+        return ""
+    d = f.agent["decision"]
+    again = _moment(d.get("lookAgainAt"))
+    on = (f.agent.get("agent") or {}).get("recovery", True)
+    key = str(d.get("key", ""))
+    hint = HINTS.get(key if on or key in ("abandoned", "handedOver") else "off", "")
+    if not on and d.get("verb") == "leave":
+        hint = ""
+    told = [hint.replace("NODE", f.name)] if hint else []
+    if again is not None and again - f.now > timedelta(seconds=5):
+        told.append(f"it is weighed again at {again:%H:%M:%SZ} at the latest, in {span(again - f.now)}")
+    return "; ".join(told)
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        return parse_moment(str(text))
+    except ValueError:
+        return None
+
+
+# ---------------------------------------------------------------- the facts
+
+
+def _as_json(f: Facts) -> dict[str, Any]:
+    return {
+        "node": f.name,
+        "sentence": sentence(f),
+        "changes": changes(f) or None,
+        "agent": f.agent,
+        "agentPod": str(f.pod) if f.pod else None,
+        "agentProblem": f.silence or None,
+        "record": record_as_json(f.record) if f.record else None,
+        "recordProblem": f.record_problem or None,
+        "gate": gate_as_json(f.gate) if f.gate else None,
+        "gateProblem": f.gate_problem or None,
+    }
+
+
+def _lines(f: Facts) -> Iterator[str]:
+    yield click.style(f"{f.name}: {sentence(f)}", bold=True)
+    if what := changes(f):
+        yield f"  Next: {what}."
+    yield ""
+    yield from _agent_lines(f)
+    yield from _record_lines(f)
+    yield from _node_lines(f)
+    yield from gate_lines(f.gate, f.gate_problem, f.now)
+
+
+def _agent_lines(f: Facts) -> Iterator[str]:
+    if f.agent is None:
+        yield f"Agent:   {click.style('not asked', fg='yellow')}: {f.silence}"
+        return
+    a, d = f.agent.get("agent") or {}, f.agent["decision"]
+    state = "on" if a.get("recovery") else "off, it only observes"
+    at = _moment(d.get("at"))
+    decided = f"; decided {ago(at, f.now)}" if at else ""
+    yield f"Agent:   {f.pod}, version {a.get('version')}, recovery {state}, policy {a.get('policy')}{decided}"
+    for reading in f.agent.get("readings") or []:
+        yield from _reading_lines(reading, f)
+    for fault in f.agent.get("faults") or []:
+        yield f"Fault:   {_fault(fault, f.now)}"
+
+
+def _reading_lines(reading: dict[str, Any], f: Facts) -> Iterator[str]:
+    at = _moment(reading.get("at"))
+    listed = len(reading.get("listed") or [])
+    read = ago(at, f.now) if at else "never"
+    yield f"Signals: {reading.get('source')}, read {read}, can name {listed} reasons"
+    for p in reading.get("problems") or []:
+        yield f"           {_problem(p, f.now)}"
+    for kind, why in (reading.get("unknown") or {}).items():
+        since = _moment((reading.get("unknownSince") or {}).get(kind))
+        what = "nothing is known" if kind == "*" else f"{kind} is unknown"
+        yield click.style(
+            f"           {what} since {ago(since, f.now) if since else 'now'}: {why}", fg="yellow"
+        )
+
+
+def _problem(p: dict[str, Any], now: datetime) -> str:
+    since = _moment(p.get("since"))
+    what = " ".join(filter(None, (p.get("type"), p.get("reason"))))
+    if p.get("kind") == "edge":
+        times = len(p.get("times") or [])
+        return f"{what}: seen {times} time{'s' if times != 1 else ''}"
+    marks = [word for word in ("latched", "masked") if p.get(word)]
+    extra = f" ({', '.join(marks)})" if marks else ""
+    return f"{what} for {span(now - since)}{extra}" if since else f"{what}{extra}"
+
+
+def _fault(fault: dict[str, Any], now: datetime) -> str:
+    what = " ".join(filter(None, (fault.get("type"), fault.get("reason"))))
+    rule = f"rule {fault['rule']}" if fault.get("rule") else "no rule"
+    due = _moment(fault.get("due"))
+    wait = f", tolerated until {due:%H:%M:%SZ}" if due and due > now else ""
+    if fault.get("onlyTold"):
+        return f"{what}: {rule}{wait}, only told: {fault['onlyTold']}"
+    return f"{what}: {rule}{wait}, remedy {', '.join(fault.get('remedy') or [])}"
+
+
+def _record_lines(f: Facts) -> Iterator[str]:
+    if f.record_problem:
+        yield f"Record:  {click.style('cannot be read', fg='red')}: {f.record_problem}"
+        return
+    r = f.record
+    if r is None:
+        yield "Record:  none"
+        return
+    step = f", step {r.step.do.value}" if r.step and r.phase.open else ""
+    group = f" in group {r.machine.group}" if r.machine.group else ""
+    yield (
+        f"Record:  {phase(r.phase.value)} for {span(f.now - r.phase_since)}{step}, attempt {r.attempt}, "
+        f"machine {r.machine.id}{group}"
+    )
+    for line in r.history[-HISTORY:]:
+        yield f"           {line.at:%Y-%m-%d %H:%M:%SZ}  {line.event}: {line.sentence}"
+    if len(r.history) > HISTORY:
+        yield f"           ({len(r.history) - HISTORY} earlier: kubectl get nr {f.name} -o yaml)"
+
+
+def _node_lines(f: Facts) -> Iterator[str]:
+    n = f.node
+    if n is None:
+        yield "Node:    not there"
+        return
+    marks = [f"{k}={v}:{e}" if v else f"{k}:{e}" for k, v, e in n.taints]
+    told = ["Ready" if n.ready else "not Ready", n.provider_id or "no providerID"]
+    told += ["cordoned"] if n.unschedulable else []
+    told += [f"taints {', '.join(marks)}"] if marks else []
+    told += [claim] if (claim := foreign_claim(n)) else []
+    yield f"Node:    {'; '.join(told)}"

@@ -1,0 +1,102 @@
+"""How the commands print: tables and colour for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from recovery.errors import NodeRecoveryError, SettingsError
+from recovery.situation import span
+
+HUMAN, JSON = "human", "json"
+COLOURS = {
+    "suspect": "yellow",
+    "waiting": "yellow",
+    "recovering": "cyan",
+    "proving": "cyan",
+    "recovered": "green",
+    "handedOver": "red",
+    "lost": "red",
+}
+
+
+class Declined(NodeRecoveryError):
+    """The person said no."""
+
+
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--output human|json``, as every command of people's has it."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice([HUMAN, JSON]),
+        default=HUMAN,
+        show_default=True,
+        help="For people, or for programs.",
+    )(command)
+
+
+def ask(question: str) -> None:
+    """Returns on a yes. A no is ``Declined``; where there is no terminal to ask at: ``SettingsError``."""
+    if not at_terminal():
+        raise SettingsError([f"{question} There is no terminal to ask at: say --yes."])
+    if not click.confirm(question, err=True):
+        raise Declined("Nothing was changed.")
+
+
+def at_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def as_json(value: Any) -> str:
+    """``value`` as indented JSON; moments in RFC 3339, UTC, milliseconds."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return moment(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def moment(at: datetime) -> str:
+    """``2026-11-21T10:15:03.250Z``."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def age(since: datetime, now: datetime) -> str:
+    """How long ago, as kubectl writes it: ``42s``, ``5m``, ``3h``, ``12d``."""
+    seconds = max(int((now - since).total_seconds()), 0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size or (size == 86400 and seconds >= size):
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def ago(since: datetime, now: datetime) -> str:
+    """``12 s ago``, ``5 min ago``."""
+    return f"{span(now - since)} ago"
+
+
+def phase(name: str) -> str:
+    """A record's phase, in its colour (click leaves colours out where nobody would see them)."""
+    return click.style(name, fg=COLOURS[name]) if name in COLOURS else name
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns side by side, three spaces apart; the last one is as long as it likes."""
+    widths = [max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head) - 1)]
+    return [
+        "   ".join(
+            [*(c + " " * (w - len(click.unstyle(c))) for c, w in zip(row, widths, strict=False)), row[-1]]
+        )
+        for row in (head, *rows)
+    ]

@@ -1,0 +1,118 @@
+"""``node-recovery status``: every recovery, and what holds all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+
+from recovery.console.desk import connect
+from recovery.console.fleet import Fleet, gate_as_json, read_fleet, waiting
+from recovery.console.output import JSON, age, ago, as_json, phase, table
+from recovery.model import Gate, Record
+from recovery.situation import hour
+from recovery.wire import moment
+
+HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE", "WHY")
+
+
+def status(every: bool, output: str) -> None:
+    """Print records, gate, pause and brake. ``every``: closed records too."""
+    desk = connect()
+    fleet = read_fleet(desk)
+    now = desk.time.now()
+    chosen = [r for r in fleet.records if every or r.phase.sick]
+    if output == JSON:
+        click.echo(as_json(_as_json(fleet, chosen)))
+        return
+    for line in _lines(fleet, chosen, now, len(fleet.records) - len(chosen)):
+        click.echo(line)
+
+
+def _as_json(fleet: Fleet, chosen: list[Record]) -> dict[str, Any]:
+    return {
+        "records": [record_as_json(r) for r in chosen],
+        "unreadable": [{"node": node, "problem": why} for node, why in fleet.unreadable.items()],
+        "gate": gate_as_json(fleet.gate) if fleet.gate else None,
+        "gateProblem": fleet.gate_problem or None,
+    }
+
+
+def record_as_json(r: Record) -> dict[str, Any]:
+    """A record as people and programs ask for it."""
+    return {
+        "node": r.node,
+        "phase": r.phase.value,
+        "since": moment(r.phase_since),
+        "rule": r.rule,
+        "step": _step(r),
+        "attempt": r.attempt,
+        "machine": r.machine.id,
+        "group": r.machine.group,
+        "faults": [{"type": f.type, "reason": f.reason, "since": moment(f.since)} for f in r.faults],
+        "replacement": r.replacement,
+        "sentence": r.sentence,
+        "history": [
+            {"at": moment(x.at), "attempt": x.attempt, "event": x.event, "sentence": x.sentence}
+            for x in r.history
+        ],
+    }
+
+
+def _lines(fleet: Fleet, chosen: list[Record], now: datetime, closed: int) -> Iterator[str]:
+    rows = [
+        (r.node, phase(r.phase.value), r.rule, _step(r), str(r.attempt), age(r.phase_since, now), r.sentence)
+        for r in chosen
+    ]
+    rows += [
+        (node, click.style("?", fg="red"), "", "", "", "", why) for node, why in fleet.unreadable.items()
+    ]
+    if rows:
+        yield from table(HEAD, rows)
+    else:
+        yield "No node is being recovered, and none is in a person's hands."
+    if closed:
+        what = "record is" if closed == 1 else "records are"
+        yield f"({closed} closed {what} left out; --all shows them.)"
+    yield ""
+    yield from gate_lines(fleet.gate, fleet.gate_problem, now)
+
+
+def _step(r: Record) -> str:
+    return r.step.do.value if r.step and r.phase.open else ""
+
+
+def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
+    """What the gate says, a line for each thing that can hold a recovery."""
+    if problem:
+        yield click.style("Gate:    ", bold=True) + f"cannot be read, and nothing starts anywhere: {problem}"
+        return
+    if gate is None:
+        yield "Gate:    not there yet: no agent has needed it. Nothing is paused."
+        return
+    out = ", ".join(f"{s.node} ({age(s.since, now)}; {', '.join(s.scopes)})" for s in gate.slots)
+    yield f"Out:     {out or 'no node'}"
+    queue = ", ".join(f"{x.node} ({age(x.since, now)})" for x in waiting(gate))
+    yield f"Waiting: {queue or 'no node'}"
+    yield f"Pause:   {pause_sentence(gate, now)}"
+    yield f"Brake:   {_count(gate, now)}"
+    if gate.last_start:
+        yield f"Started: last at {hour(gate.last_start)}, {ago(gate.last_start, now)}"
+
+
+def pause_sentence(gate: Gate, now: datetime) -> str:
+    """Who paused all recoveries, until when and why; or that nobody has."""
+    p = gate.pause
+    if p is None or not p.in_force(now):
+        return "none" if p is None else f"none ({p.owner}'s ended {ago(p.until, now) if p.until else ''})"
+    end = f"until {p.until:%Y-%m-%d %H:%M:%SZ}" if p.until else "without an end"
+    return click.style(f"{p.owner} paused all recoveries {end}: {p.reason}", fg="yellow")
+
+
+def _count(gate: Gate, now: datetime) -> str:
+    c = gate.census
+    if c is None:
+        return "nobody has had to count the sick yet"
+    return f"{len(c.sick)} of {c.population} nodes were sick or unknown when last counted, {ago(c.at, now)}"

@@ -1,0 +1,115 @@
+"""A person at a terminal, in front of a stage: the real commands, the store as their API server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from recovery import cli
+from recovery.cluster import Response
+from recovery.explain import explanation
+from recovery.testing.kubeproxy import proxied
+from recovery.testing.stage import Actor, Stage, StoreTransport
+
+PERSON = "ada"
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "npd", "uid": "u"}
+ABOUT = {"version": "1.2.3", "mode": "sidecar", "recovery": True, "policy": "built-in", "provider": "auto"}
+
+
+class Reach(StoreTransport):
+    """The API server and its proxy of pods: the stage's agents answer as their HTTP servers would."""
+
+    namespace = "default"
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.api, PERSON)
+        self.stage = stage
+        self.deaf: set[str] = set()
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        asked = proxied(path)
+        if asked is None:
+            return super().request(method, path, **options)
+        node = asked.pod.rsplit("/", 1)[-1].removeprefix("npd-")
+        actor = next(
+            (a for a in reversed(self.stage.actors.values()) if a.node == node and a.alive and a.agent), None
+        )
+        if actor is None or node in self.deaf:
+            message = "error trying to reach service: dial tcp 10.0.0.1:9108: connect: connection refused"
+            return Response(503, {}, {"kind": "Status", "message": message})
+        return Response(200, {}, self._answer(actor, asked.rest))
+
+    def _answer(self, actor: Actor, path: str) -> dict[str, Any]:
+        assert path == "/api/v1/explain"
+        assert actor.agent is not None
+        about = {**ABOUT, "recovery": actor.sweeper._w.on}
+        return json.loads(json.dumps(explanation(actor.agent.view, actor.node, about)))  # type: ignore[no-any-return]
+
+
+@dataclass
+class Said:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Terminal:
+    """Runs commands as a user would type them."""
+
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stage = stage
+        self.reach = Reach(stage)
+        self.attended = True
+        monkeypatch.setattr("recovery.console.desk.KubernetesTransport", lambda clock: self.reach)
+        monkeypatch.setattr("recovery.console.desk.SystemClock", lambda: stage.clock)
+        monkeypatch.setattr("recovery.console.output.at_terminal", lambda: self.attended)
+        monkeypatch.setattr("getpass.getuser", lambda: PERSON)
+        monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+
+    def run(self, *arguments: str, answer: str = "") -> Said:
+        """One command; ``answer`` is what is typed when it asks."""
+        runner = CliRunner()
+        with runner.isolation(input=answer) as (out, err, _):
+            code = cli.main(arguments)
+        return Said(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+def pod_of(stage: Stage, node: str, *, phase: str = "Running", port: int = 9108) -> None:
+    """The DaemonSet's pod on ``node``, the agent's container in it."""
+    stage.store.load(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"npd-{node}",
+                "namespace": "default",
+                "ownerReferences": [
+                    {
+                        "apiVersion": "apps/v1",
+                        "kind": "DaemonSet",
+                        "name": "x",
+                        "uid": "u",
+                        "controller": True,
+                    }
+                ],
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [
+                    {"name": "node-problem-detector"},
+                    {"name": "node-recovery", "ports": [{"containerPort": port}]},
+                ],
+            },
+            "status": {"phase": phase},
+        }
+    )

@@ -1,0 +1,525 @@
+"""What a person types at 3 a.m.: status, explain, pause, resume, release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from console import Said, Terminal, pod_of
+from scenes import (
+    ALL_MARKS,
+    DMA,
+    GATES,
+    NO_MARKS,
+    RECORDS,
+    at,
+    boot,
+    calls,
+    cast,
+    marked,
+    new_process,
+    no_place,
+    patch_node,
+    phase,
+    policy,
+    told,
+)
+
+from recovery.model import Phase
+from recovery.testing.kubernetes import lost_request, refused
+from recovery.testing.stage import Stage
+
+Sit = Callable[[Stage], Terminal]
+
+
+@pytest.fixture
+def sit(monkeypatch: pytest.MonkeyPatch) -> Sit:
+    """Sit down in front of a stage; the nodes' agents run in pods."""
+
+    def made(stage: Stage) -> Terminal:
+        for node in ("node-0", "node-1"):
+            pod_of(stage, node)
+        return Terminal(stage, monkeypatch)
+
+    return made
+
+
+def handed_over() -> Stage:
+    """node-0 is in a person's hands, cordoned: its remedy is a cordon."""
+    s = cast(policy("{do: cordon}"))
+    s.fault("node-0")
+    s.run(10)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+    return s
+
+
+def ok(said: Said) -> str:
+    assert (said.code, said.err) == (0, "")
+    return said.out
+
+
+# ---------------------------------------------------------------- status
+
+
+def test_a_quiet_fleet_is_said_to_be_one(sit: Sit) -> None:
+    out = ok(sit(cast()).run("status"))
+    assert out.startswith("No node is being recovered, and none is in a person's hands.\n")
+    assert "Gate:    not there yet: no agent has needed it. Nothing is paused.\n" in out
+
+
+def test_status_shows_each_open_record_with_its_sentence_and_who_is_out(sit: Sit) -> None:
+    out = ok(sit(at("draining")).run("status"))
+    head, row = out.splitlines()[:2]
+    assert head.split() == ["NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE", "WHY"]
+    assert row.split()[:5] == ["node-0", "recovering", "neuron-hardware", "drain", "0"]
+    assert f"{DMA}: recovery starts (drain, replace)" in row
+    assert "Out:     node-0 (" in out
+    assert "fleet, topology.kubernetes.io/zone=a)" in out
+    assert "Brake:   1 of 4 nodes were sick or unknown when last counted" in out
+
+
+def test_status_leaves_closed_records_out_and_says_so(sit: Sit) -> None:
+    s = handed_over()
+    terminal = sit(s)
+    assert "handedOver" in ok(terminal.run("status"))
+    ok(terminal.run("release", "node-0", "--yes"))
+    out = ok(terminal.run("status"))
+    assert "(1 closed record is left out; --all shows them.)" in out
+    assert "released by ada@laptop" not in out
+    assert "released by ada@laptop" in ok(terminal.run("status", "--all"))
+
+
+def test_status_for_programs_has_records_gate_and_pause(sit: Sit) -> None:
+    terminal = sit(at("draining"))
+    ok(terminal.run("pause", "--for", "1h", "--reason", "a network change"))
+    found = terminal.run("status", "-o", "json").json
+    assert [(r["node"], r["phase"], r["step"]) for r in found["records"]] == [
+        ("node-0", "recovering", "drain")
+    ]
+    assert [slot["node"] for slot in found["gate"]["slots"]] == ["node-0"]
+    assert found["gate"]["pause"]["owner"] == "ada@laptop"
+
+
+def test_a_record_that_cannot_be_read_is_listed_with_the_reason(sit: Sit) -> None:
+    s = at("draining")
+    terminal = sit(s)
+    obj = s.store.request("GET", f"{RECORDS}/node-0").body
+    obj["status"]["version"] = 99
+    s.store.request("PUT", f"{RECORDS}/node-0", body=obj)
+    out = ok(terminal.run("status"))
+    assert "node-0   ?" in out
+    assert "was written in version 99 of the record" in out
+
+
+def test_a_gate_that_cannot_be_read_is_said_to_stop_everything(sit: Sit) -> None:
+    s = at("draining")
+    terminal = sit(s)
+    obj = s.store.request("GET", f"{GATES}/fleet").body
+    obj["status"]["version"] = 99
+    s.store.request("PUT", f"{GATES}/fleet", body=obj)
+    assert "Gate:    cannot be read, and nothing starts anywhere: RecoveryGate fleet was written in" in ok(
+        terminal.run("status")
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("explain", "node-0"),
+        ("pause", "--for", "1h", "--reason", "x"),
+        ("release", "node-0", "--yes"),
+    ],
+)
+def test_without_the_crds_a_command_says_what_to_install(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = Stage(crds=False)
+    s.nodes(1)
+    said = Terminal(s, monkeypatch).run(*command)
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "the API server knows no NodeRecovery: the CRDs are not installed (kubectl apply -k deploy/crds)\n"
+    )
+
+
+def test_an_api_server_that_does_not_answer_is_one_sentence(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    s.api.fail_next(lambda asked: True, lost_request)
+    said = terminal.run("status")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.count("\n") == 1
+
+
+# ---------------------------------------------------------------- explain
+
+
+def test_explain_says_the_agents_own_sentence_and_the_facts_under_it(sit: Sit) -> None:
+    s = at("waiting")
+    out = ok(sit(s).run("explain", "node-0"))
+    first, second = out.splitlines()[:2]
+    assert first == (f"node-0: {DMA}: waiting: the budget of the fleet is used up: 0 of 0 may be out (none)")
+    assert second == (
+        "  Next: a place is free when one of those that are out is proved, handed over or released."
+    )
+    assert "Agent:   default/npd-node-0, version 1.2.3, recovery on, policy built-in" in out
+    assert f"NeuronHealth {DMA} for " in out
+    assert "(latched)" in out
+    assert f"Fault:   NeuronHealth {DMA}: rule neuron-hardware, remedy drain, replace" in out
+    assert "Record:  waiting for " in out
+    assert "Node:    Ready; fake:///workers/m-0" in out
+
+
+def test_explain_works_while_recovery_is_off_and_nothing_is_written(sit: Sit) -> None:
+    s = cast(on=False)
+    s.fault("node-0")
+    s.run(3)
+    assert s.record("node-0") is None
+    out = ok(sit(s).run("explain", "node-0"))
+    assert out.startswith(
+        f"node-0: would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace), "
+        "if budget and brake allow; recovery is off (ENABLE_RECOVERY=false)\n"
+        "  Next: set ENABLE_RECOVERY=true to let it act"
+    )
+    assert "recovery off, it only observes" in out
+    assert "Record:  none" in out
+
+
+def test_explain_of_a_tolerated_fault_says_when_that_ends(sit: Sit) -> None:
+    s = at("suspect")
+    out = ok(sit(s).run("explain", "node-0"))
+    assert f"node-0: {DMA}: tolerated for 60 min by rule neuron-hardware, " in out
+    assert "tolerated until " in out
+    assert "  Next: it is weighed again at " in out
+
+
+def test_explain_names_the_command_that_ends_a_pause_an_exclusion_or_a_hand_over(sit: Sit) -> None:
+    s = at("waiting")
+    terminal = sit(s)
+    ok(terminal.run("pause", "--for", "1h", "--reason", "a network change"))
+    s.run(15)
+    out = ok(terminal.run("explain", "node-0"))
+    assert "ada@laptop paused all recoveries until" in out.splitlines()[0]
+    assert "  Next: node-recovery resume ends the pause; it is weighed again at " in out
+    handed = sit(handed_over())
+    assert "node-recovery release node-0 gives it back to service" in ok(handed.run("explain", "node-0"))
+
+
+def test_explain_of_a_node_whose_agent_is_silent_says_so_and_lets_the_record_speak(sit: Sit) -> None:
+    s = at("after the call")
+    terminal = sit(s)
+    terminal.reach.deaf.add("node-0")
+    out = ok(terminal.run("explain", "node-0"))
+    assert out.startswith("node-0: recovering since ")
+    assert "its agent cannot be asked (pod default/npd-node-0 does not answer: " in out
+    assert "connection refused" in out
+
+
+def test_explain_of_a_node_without_an_agent_says_what_its_node_shows(sit: Sit) -> None:
+    terminal = sit(cast())
+    out = ok(terminal.run("explain", "node-3"))
+    assert out.startswith(
+        "node-3: nothing is going on: no open record, and its Node shows no fault; its agent cannot be asked "
+        "(no pod on the node has a container node-recovery)"
+    )
+    patch_node(
+        terminal.stage,
+        "node-3",
+        {"status": {"conditions": [{"type": "NeuronHealth", "status": "True", "reason": DMA}]}},
+        "status",
+    )
+    assert f"node-3: its condition NeuronHealth is True ({DMA}), and nothing is recorded of it" in ok(
+        terminal.run("explain", "node-3")
+    )
+
+
+def test_explain_tells_why_a_node_that_is_gone_was_replaced(sit: Sit) -> None:
+    s = at("after the call")
+    s.replace_machine("node-0", "m-0", "node-9", "m-9")
+    s.run(300)
+    assert phase(s) is Phase.RECOVERED
+    out = ok(sit(s).run("explain", "node-0"))
+    assert out.startswith("node-0: recovered since ")
+    assert "proved: m-0 is gone and node-9 (m-9) was healthy" in out.splitlines()[0]
+    assert "Node:    not there" in out
+
+
+def test_an_agent_of_another_node_is_not_believed(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    answer = terminal.reach._answer
+    terminal.reach._answer = lambda actor, path: {**answer(actor, path), "node": "node-7"}  # type: ignore[method-assign]
+    out = ok(terminal.run("explain", "node-0"))
+    assert "speaks of node node-7, not of node-0: is NODE_NAME right?" in out
+
+
+def test_a_pod_that_serves_something_else_is_not_believed(sit: Sit) -> None:
+    terminal = sit(cast())
+    terminal.reach._answer = lambda actor, path: {"hello": "world"}  # type: ignore[method-assign]
+    assert "does not answer as an agent does" in ok(terminal.run("explain", "node-0"))
+
+
+def test_a_pod_that_does_not_run_is_not_asked(sit: Sit) -> None:
+    s = cast()
+    pod_of(s, "node-2", phase="Pending")
+    assert "(pod default/npd-node-2 does not run)" in ok(sit(s).run("explain", "node-2"))
+
+
+def test_a_caller_who_may_not_use_the_proxy_gets_the_servers_words(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    s.api.fail_next(lambda asked: "/pods" in asked.path, refused(403, "Forbidden", "ada may not list pods"))
+    assert "its pod cannot be looked up: GET /api/v1/pods: 403 ada may not list pods" in ok(
+        terminal.run("explain", "node-0")
+    )
+
+
+def test_a_node_nobody_knows_is_an_error(sit: Sit) -> None:
+    said = sit(cast()).run("explain", "node-77")
+    assert (said.code, said.out) == (1, "")
+    assert said.err == "there is no Node node-77, and no record of one\n"
+
+
+def test_explain_for_programs_is_one_object(sit: Sit) -> None:
+    found = sit(at("waiting")).run("explain", "node-0", "-o", "json").json
+    assert found["node"] == "node-0"
+    assert found["sentence"].startswith(f"{DMA}: waiting: the budget of the fleet is used up")
+    assert found["agent"]["faults"][0]["rule"] == "neuron-hardware"
+    assert found["record"]["phase"] == "waiting"
+    assert found["agentProblem"] is None
+
+
+# ---------------------------------------------------------------- pause and resume
+
+
+def test_a_pause_stops_the_next_start_and_ends_by_itself(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    out = ok(terminal.run("pause", "--for", "10m", "--reason", "a network change"))
+    assert out.startswith("Paused until ")
+    assert "by ada@laptop: a network change." in out
+    s.fault("node-0")
+    s.run(300)
+    assert calls(s) == []
+    s.run(320)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_resume_ends_it_earlier(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    ok(terminal.run("pause", "--for", "10h", "--reason", "a network change"))
+    s.fault("node-0")
+    s.run(30)
+    assert calls(s) == []
+    assert ok(terminal.run("resume")) == (
+        "Recoveries go on: the pause of ada@laptop (a network change) has ended.\n"
+    )
+    s.run(30)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_resume_without_a_pause_says_that_there_was_none(sit: Sit) -> None:
+    assert ok(sit(cast()).run("resume")) == "Nothing was paused.\n"
+
+
+def test_a_shorter_pause_does_not_shorten_one_in_force(sit: Sit) -> None:
+    terminal = sit(cast())
+    ok(terminal.run("pause", "--for", "2h", "--reason", "a network change", "--owner", "grace"))
+    out = ok(terminal.run("pause", "--for", "1h", "--reason", "mine"))
+    assert out.startswith("Nothing was changed: grace paused all recoveries until ")
+    out = ok(terminal.run("pause", "--for", "3h", "--reason", "mine"))
+    assert out.endswith("It takes the place of grace's (a network change).\n")
+
+
+def test_a_pause_keeps_what_the_agents_have_agreed_on(sit: Sit) -> None:
+    s = at("draining")
+    before = s.gate()
+    ok(sit(s).run("pause", "--for", "1h", "--reason", "a network change"))
+    assert (s.gate().slots, s.gate().open, s.gate().stamp) == (before.slots, before.open, before.stamp)
+
+
+def test_a_pause_that_somebody_else_was_quicker_than_is_written_again(sit: Sit) -> None:
+    s = at("draining")
+    terminal = sit(s)
+    s.api.fail_next(lambda asked: asked.method == "PUT", refused(409, "Conflict", "it has been modified"))
+    assert ok(terminal.run("pause", "--for", "1h", "--reason", "x")).startswith("Paused until")
+
+
+def test_somebody_elses_pause_is_asked_about_before_it_ends(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    ok(terminal.run("pause", "--for", "2h", "--reason", "a network change", "--owner", "grace"))
+    said = terminal.run("resume", answer="n\n")
+    assert said.code == 1
+    assert "grace paused all recoveries: a network change. End it for everybody?" in said.err
+    assert said.err.endswith("Nothing was changed.\n")
+    assert s.gate().pause is not None
+    terminal.attended = False
+    said = terminal.run("resume")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.endswith("There is no terminal to ask at: say --yes.\n")
+    assert terminal.run("resume", "--yes").code == 0
+    assert s.gate().pause is None
+
+
+@pytest.mark.parametrize("length", ["2", "soon", "0s", "-1h", ""])
+def test_a_pause_needs_a_length_that_can_be_read(sit: Sit, length: str) -> None:
+    said = sit(cast()).run("pause", f"--for={length}", "--reason", "x")
+    assert (said.code, said.out) == (2, "")
+    assert f"found {length!r}, expected a duration such as 30m, 2h or 1h30m" in said.err
+
+
+def test_a_pause_needs_a_reason(sit: Sit) -> None:
+    terminal = sit(cast())
+    assert "Missing option '--reason'" in terminal.run("pause", "--for", "1h").err
+    said = terminal.run("pause", "--for", "1h", "--reason", "  ")
+    assert (said.code, "found nothing, expected a few words" in said.err) == (2, True)
+
+
+def test_pause_for_programs_says_what_holds(sit: Sit) -> None:
+    found = sit(cast()).run("pause", "--for", "1h", "--reason", "x", "-o", "json").json
+    assert (found["pause"]["owner"], found["pause"]["reason"]) == ("ada@laptop", "x")
+
+
+# ---------------------------------------------------------------- release
+
+
+def test_a_node_handed_over_is_given_back_to_service(sit: Sit) -> None:
+    s = handed_over()
+    said = sit(s).run("release", "node-0", "--reason", "card reseated", answer="y\n")
+    assert said.code == 0
+    assert (
+        f"A release takes our cordon and taint off, frees its place in the budget, and remembers {DMA}"
+        in (said.err + said.out)
+    )
+    assert said.out.endswith(
+        "node-0 is back in service, our marks are off: released by ada@laptop: card reseated.\n"
+    )
+    assert (phase(s), marked(s), no_place(s)) == (Phase.RELEASED, NO_MARKS, True)
+    assert told(s, "Released") == ["released by ada@laptop: card reseated"]
+
+
+def test_the_fault_of_a_released_node_starts_nothing_again_until_a_new_boot(sit: Sit) -> None:
+    s = handed_over()
+    ok(sit(s).run("release", "node-0", "--yes"))
+    s.run(600)
+    assert (phase(s), marked(s)) == (Phase.RELEASED, NO_MARKS)
+    boot(s, "node-0")
+    s.run(70)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_no_changes_nothing(sit: Sit) -> None:
+    s = handed_over()
+    said = sit(s).run("release", "node-0", answer="n\n")
+    assert (said.code, said.err.endswith("Nothing was changed.\n")) == (1, True)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+
+
+def test_a_script_has_to_say_yes(sit: Sit) -> None:
+    s = handed_over()
+    terminal = sit(s)
+    terminal.attended = False
+    said = terminal.run("release", "node-0")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.endswith("There is no terminal to ask at: say --yes.\n")
+    assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_recovery_in_the_middle_can_be_released_before_its_call(sit: Sit) -> None:
+    s = at("draining")
+    ok(sit(s).run("release", "node-0", "--yes"))
+    s.run(120)
+    assert (phase(s), marked(s), no_place(s), calls(s)) == (Phase.RELEASED, NO_MARKS, True, [])
+
+
+def test_a_replacement_that_was_asked_for_cannot_be_released(sit: Sit) -> None:
+    s = at("after the call")
+    said = sit(s).run("release", "node-0", "--yes")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith(
+        "nothing was changed: replace of m-0 has been asked for, and a release does not call it back."
+    )
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+
+
+def test_what_a_switched_off_agent_left_is_cleaned_up(sit: Sit) -> None:
+    s = at("draining")
+    new_process(s, "node-0", on=False)
+    s.run(70)
+    assert marked(s) == ALL_MARKS
+    ok(sit(s).run("release", "node-0", "--yes"))
+    assert (phase(s), marked(s), no_place(s)) == (Phase.RELEASED, NO_MARKS, True)
+
+
+def test_a_release_that_was_cut_off_is_finished_by_the_next_one(sit: Sit) -> None:
+    s = handed_over()
+    for actor in s.actors.values():
+        s.kill(actor)
+    terminal = sit(s)
+    s.api.fail_next(lambda asked: asked.method == "PATCH" and "/nodes/" in asked.path, lost_request)
+    said = terminal.run("release", "node-0", "--yes")
+    assert (said.code, phase(s), marked(s)) == (1, Phase.RELEASED, ALL_MARKS)
+    assert ok(terminal.run("release", "node-0", "--yes")).startswith("node-0 is back in service")
+    assert marked(s) == NO_MARKS
+
+
+def test_somebody_elses_cordon_stays_and_is_named(sit: Sit) -> None:
+    s = cast(policy("{do: cordon}"))
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    s.fault("node-0")
+    s.run(10)
+    out = ok(sit(s).run("release", "node-0", "--yes"))
+    assert "somebody else's cordon stays (kubectl uncordon node-0)" in out
+    assert s.node("node-0")["spec"]["unschedulable"] is True
+
+
+def test_a_node_that_is_gone_can_be_released_from_the_books(sit: Sit) -> None:
+    s = handed_over()
+    s.delete_node("node-0")
+    for actor in s.actors.values():
+        s.kill(actor)
+    out = ok(sit(s).run("release", "node-0", "--yes"))
+    assert out.startswith("node-0 is released; its Node is not there")
+
+
+def test_there_is_nothing_to_release_where_nothing_is_held(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    said = terminal.run("release", "node-0", "--yes")
+    assert (said.code, said.err) == (1, "there is nothing to release: node-0 has no record\n")
+    s = handed_over()
+    terminal = sit(s)
+    ok(terminal.run("release", "node-0", "--yes"))
+    said = terminal.run("release", "node-0", "--yes")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("there is nothing to release: node-0 is released: released by ada@laptop")
+
+
+def test_a_release_without_the_right_to_write_events_releases_all_the_same(sit: Sit) -> None:
+    s = handed_over()
+    for actor in s.actors.values():
+        s.kill(actor)
+    terminal = sit(s)
+    s.api.fail_next(lambda asked: "/events" in asked.path, refused(403, "Forbidden", "ada may not"))
+    said = terminal.run("release", "node-0", "--yes")
+    assert (said.code, phase(s)) == (0, Phase.RELEASED)
+    assert said.err.startswith("(no Event was written: ")
+
+
+def test_release_for_programs_says_what_was_done(sit: Sit) -> None:
+    found = sit(handed_over()).run("release", "node-0", "--yes", "-o", "json").json
+    assert (found["released"], found["marksTakenOff"]) == (True, True)
+
+
+def test_a_record_that_cannot_be_read_is_not_released(sit: Sit) -> None:
+    s = handed_over()
+    terminal = sit(s)
+    obj = s.store.request("GET", f"{RECORDS}/node-0").body
+    obj["status"]["version"] = 99
+    s.store.request("PUT", f"{RECORDS}/node-0", body=obj)
+    said = terminal.run("release", "node-0", "--yes")
+    assert (said.code, said.out) == (1, "")
+    assert "was written in version 99 of the record" in said.err
