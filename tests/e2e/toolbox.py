@@ -1,7 +1,8 @@
 """The programs that the end-to-end tests need: taken from where they are, else built once.
 
-A program comes from ``KUBEBUILDER_ASSETS``, from the PATH, or is built from the Go modules pinned in ``tools/``
-into a cache folder (``make e2e-tools``). One that cannot be had is an error with a sentence, never a skip.
+A program comes from ``KUBEBUILDER_ASSETS``, from the PATH, or is built from the Go modules pinned in
+``tools/`` into a cache folder (``make e2e-tools``). One that cannot be had is an error with a sentence, never
+a skip.
 """
 
 from __future__ import annotations
@@ -20,15 +21,25 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "node
 
 @dataclass(frozen=True)
 class Program:
-    """A Go program: the folder of ``tools/`` whose ``go.mod`` pins it, its package, and flags of the linker."""
+    """A Go program: the folder of ``tools/`` whose ``go.mod`` pins it, its package, the linker's flags."""
 
     family: str
     package: str
     ldflags: str = "-s -w"
 
 
+# Without its version in it, kubectl calls itself v0.0.0.
+KUBERNETES = " ".join(
+    ["-s -w"]
+    + [
+        f"-X k8s.io/component-base/version.{name}={value}"
+        for name, value in {"gitVersion": "v1.36.3", "gitMajor": "1", "gitMinor": "36"}.items()
+    ]
+)
+
 PROGRAMS = {
     "helm": Program("helm", "helm.sh/helm/v3/cmd/helm"),
+    "kubectl": Program("kubernetes", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
     "promtool": Program("prometheus", "github.com/prometheus/prometheus/cmd/promtool"),
 }
 
@@ -41,7 +52,9 @@ def program(name: str) -> Path:
     """The path of a program. Raises ``Missing``."""
     found = _there(name)
     if found is None:
-        raise Missing(f"{name} was not found on the PATH and has not been built: run make e2e-tools (it needs Go)")
+        raise Missing(
+            f"{name} was not found on the PATH and has not been built: run make e2e-tools (it needs Go)"
+        )
     return found
 
 
@@ -54,7 +67,7 @@ def _there(name: str) -> Path | None:
 
 
 def build(name: str) -> Path:
-    """Build a program into the cache folder. Raises ``Missing`` without Go, ``CalledProcessError`` if it fails."""
+    """Build a program into the cache folder. Raises ``Missing`` without Go, else ``CalledProcessError``."""
     go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
     if go is None:
         raise Missing(f"{name} is not on the PATH and there is no Go to build it with: install either")
@@ -63,10 +76,54 @@ def build(name: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "CGO_ENABLED": "0"}
     fresh = target.with_suffix(f".{os.getpid()}")
-    command = [go, "build", "-mod=readonly", "-trimpath", "-ldflags", what.ldflags, "-o", str(fresh), what.package]
-    subprocess.run(command, cwd=TOOLS / what.family, env=environ, check=True)
+    command = [
+        go,
+        "build",
+        "-mod=readonly",
+        "-trimpath",
+        "-ldflags",
+        what.ldflags,
+        "-o",
+        str(fresh),
+        what.package,
+    ]
+    subprocess.run(command, cwd=TOOLS / what.family, env=environ, check=True)  # noqa: S603
     fresh.replace(target)
     return target
+
+
+IAM_FILES = ("package.json", "package-lock.json", ".npmrc", "simulate.mjs")
+
+
+def iam_simulator() -> tuple[str, Path]:
+    """Node and the script of ``tools/iam``, beside what it imports. Raises ``Missing``."""
+    node, folder = shutil.which("node"), CACHE / "iam"
+    if node is None:
+        raise Missing(
+            "node was not found on the PATH: install Node.js 20 or later (it weighs the IAM policies)"
+        )
+    for name in IAM_FILES:
+        made, wanted = folder / name, TOOLS / "iam" / name
+        if not made.is_file() or made.read_bytes() != wanted.read_bytes():
+            raise Missing("the IAM engine is not installed as tests/e2e/tools/iam says: run make e2e-tools")
+    return node, folder / "simulate.mjs"
+
+
+def install_iam_simulator() -> None:
+    """``npm ci`` by the committed lock into the cache folder. Raises ``Missing``, ``CalledProcessError``."""
+    npm, folder = shutil.which("npm"), CACHE / "iam"
+    if npm is None:
+        raise Missing(
+            "npm was not found on the PATH: install Node.js 20 or later (it weighs the IAM policies)"
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    packages, script = IAM_FILES[:-1], IAM_FILES[-1]
+    for name in packages:
+        shutil.copyfile(TOOLS / "iam" / name, folder / name)
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    subprocess.run(command, cwd=folder, check=True)  # noqa: S603
+    shutil.copyfile(TOOLS / "iam" / script, folder / script)  # last: it says that all is there
 
 
 def main() -> int:
@@ -82,6 +139,15 @@ def main() -> int:
                 return 1
             print(f"{name}: built in {time.monotonic() - began:.0f} s", flush=True)
         print(f"{name}: {found}", flush=True)
+    try:
+        iam_simulator()
+    except Missing:
+        try:
+            install_iam_simulator()
+        except (Missing, subprocess.CalledProcessError) as error:
+            print(f"iam: {error}", file=sys.stderr)
+            return 1
+    print(f"iam: {CACHE / 'iam'}", flush=True)
     return 0
 
 

@@ -44,13 +44,21 @@ from recovery.model import (
 from recovery.testing.kubeschema import settle, violations
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-FILES = sorted(p for p in DEPLOY.rglob("*.yaml") if p.name != "kustomization.yaml")
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
 AT = datetime(2026, 11, 21, 10, 15, 0, 250_000, tzinfo=UTC)
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
     return [d for d in yaml.safe_load_all(path.read_text()) if d]
+
+
+def resources(kustomization: Path) -> list[str]:
+    (found,) = documents(kustomization)
+    listed: list[str] = found.get("resources", [])
+    return listed
+
+
+FILES = sorted(k.parent / name for k in KUSTOMIZATIONS for name in resources(k) if name.endswith(".yaml"))
 
 
 def relative(path: Path) -> str:
@@ -81,8 +89,7 @@ def test_a_manifest_is_valid_for_the_newest_kubernetes_we_have_schemas_of(path: 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=relative)
 def test_a_kustomization_lists_each_of_its_files_once_and_nothing_else(path: Path) -> None:
-    (kustomization,) = documents(path)
-    listed = kustomization.get("resources", [])
+    listed = resources(path)
     missing = [name for name in listed if not (path.parent / name).exists()]
     assert missing == []
     assert len(listed) == len(set(listed))
@@ -92,8 +99,9 @@ def test_a_kustomization_lists_each_of_its_files_once_and_nothing_else(path: Pat
 
 
 def test_there_are_manifests_to_look_at() -> None:
-    assert {"crds/kustomization.yaml", "rbac/kustomization.yaml"} <= {relative(p) for p in KUSTOMIZATIONS}
-    assert len(FILES) >= 8
+    folders = {relative(p.parent) for p in KUSTOMIZATIONS}
+    assert {"crds", "rbac", "eks-neuron", "eks-neuron/irsa", "eks-neuron/policy"} <= folders
+    assert len(FILES) >= 11
 
 
 # ---------------------------------------------------------------- CRDs

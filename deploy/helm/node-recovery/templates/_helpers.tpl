@@ -1,0 +1,96 @@
+{{- define "node-recovery.labels" -}}
+app.kubernetes.io/name: node-recovery
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "node-recovery.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* A pod that reads a ConfigMap once, at its start, is started again when the map changes. */}}
+{{- define "node-recovery.annotations" -}}
+checksum/settings: {{ include (print $.Template.BasePath "/settings.yaml") . | sha256sum }}
+{{- with .Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What the container of a sidecar and that of the concluder share. */}}
+{{- define "node-recovery.container" -}}
+image: {{ include "node-recovery.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+envFrom:
+  - configMapRef: {name: {{ .Release.Name }}}
+ports:
+  - {name: metrics, containerPort: 9108}
+startupProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 15
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  timeoutSeconds: 5
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+  seccompProfile: {type: RuntimeDefault}
+{{- if .Values.policy }}
+volumeMounts:
+  - {name: policy, mountPath: /etc/node-recovery, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* The sidecar, in a DaemonSet made here or in the patch for one that is already there. */}}
+{{- define "node-recovery.sidecar" -}}
+name: node-recovery
+{{ include "node-recovery.container" . }}
+env:
+  - name: NODE_NAME
+    valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  {{- with .Values.sidecar.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+resources:
+  {{- toYaml .Values.sidecar.resources | nindent 2 }}
+{{- end }}
+
+{{- define "node-recovery.policyVolume" -}}
+name: policy
+configMap: {name: {{ .Release.Name }}-policy}
+{{- end }}
+
+{{/* node-problem-detector's files, of the two kinds of monitors, and its flags for them. */}}
+{{- define "node-recovery.logMonitors" -}}
+{{- $files := dict }}
+{{- if .Values.npd.neuron }}
+{{- $_ := set $files "neuron-monitor.json" (.Files.Get "files/neuron-monitor.json") }}
+{{- end }}
+{{- merge (deepCopy .Values.npd.logMonitors) $files | toYaml }}
+{{- end }}
+
+{{- define "node-recovery.npdFlags" -}}
+{{- $logs := include "node-recovery.logMonitors" . | fromYaml | keys | sortAlpha }}
+{{- $plugins := .Values.npd.pluginMonitors | keys | sortAlpha }}
+{{- if not (or $logs $plugins) }}
+{{- fail "npd has nothing to watch: set npd.neuron, npd.logMonitors or npd.pluginMonitors" }}
+{{- end }}
+{{- with $logs }}
+- --config.system-log-monitor=/config/{{ join ",/config/" . }}
+{{- end }}
+{{- with $plugins }}
+- --config.custom-plugin-monitor=/config/{{ join ",/config/" . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,104 @@
+"""Write again what the chart has from elsewhere: ``python deploy/helm/render.py``.
+
+The chart is packed alone, so it holds copies of the CRDs, of the rights and of the detector's rules. The
+table of values in its README comes from the comments in ``values.yaml``; the schema of its ``settings`` from
+the program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recovery.settings import describe
+
+HERE = Path(__file__).parent
+CHART = HERE / "node-recovery"
+DEPLOY = HERE.parent
+
+COPIES = {
+    "crds/noderecoveries.yaml": "crds/noderecoveries.yaml",
+    "crds/recoverygates.yaml": "crds/recoverygates.yaml",
+    "files/clusterrole.yaml": "rbac/clusterrole.yaml",
+    "files/role.yaml": "rbac/role.yaml",
+    "files/npd-rbac.yaml": "eks-neuron/npd-rbac.yaml",
+    "files/neuron-monitor.json": "eks-neuron/neuron-monitor.json",
+}
+"""File of the chart -> file of ``deploy/`` that it is a copy of."""
+
+CHARTS_OWN = {"NODE_NAME", "POD_NAMESPACE", "RECOVERY_MODE", "POLICY_FILE", "METRICS_ADDRESS"}
+"""Variables that the templates set, or that the probes rely on: no settings of the chart's user."""
+
+MARKS = ("<!-- values: written by deploy/helm/render.py -->", "<!-- end of values -->")
+
+
+def rendered() -> dict[Path, str]:
+    """Every derived file and what should be in it."""
+    files = {CHART / copy: (DEPLOY / source).read_text() for copy, source in COPIES.items()}
+    return files | {CHART / "values.schema.json": schema(), CHART / "README.md": readme()}
+
+
+def schema() -> str:
+    """The schema as it is, but for the variables under ``settings``."""
+    found = json.loads((CHART / "values.schema.json").read_text())
+    anything = {"type": ["string", "number", "boolean"]}
+    found["properties"]["settings"]["properties"] = {
+        name: {"description": what.replace("`", ""), **anything}
+        for name, _, what in describe()
+        if name not in CHARTS_OWN
+    }
+    switch = found["properties"]["settings"]["properties"]["ENABLE_RECOVERY"]
+    switch["enum"] = [True, False, "true", "false"]
+    return json.dumps(found, indent=2) + "\n"
+
+
+def readme() -> str:
+    """The README as it is, but for the table of values."""
+    text = (CHART / "README.md").read_text()
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    rows = [f"| `{name}` | {_cell(default)} | {what} |" for name, default, what in values()]
+    table = "\n".join(["| value | default | what |", "| --- | --- | --- |", *rows])
+    return f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}"
+
+
+def values() -> list[tuple[str, Any, str]]:
+    """(name, default, comment) of every value in ``values.yaml``. A block mapping is a section of values."""
+    text = (CHART / "values.yaml").read_text()
+    root = yaml.compose(text)
+    assert isinstance(root, yaml.MappingNode)
+    return list(_values(root, text.splitlines(), ""))
+
+
+def _values(section: yaml.MappingNode, lines: list[str], path: str) -> Iterator[tuple[str, Any, str]]:
+    for key, node in section.value:
+        name = f"{path}{key.value}"
+        if isinstance(node, yaml.MappingNode) and not node.flow_style:
+            yield from _values(node, lines, f"{name}.")
+        else:
+            yield name, yaml.safe_load(yaml.serialize(node)), _comment(lines, key.start_mark.line)
+
+
+def _comment(lines: list[str], line: int) -> str:
+    """The comment that ends right above ``line``, as one paragraph."""
+    words: list[str] = []
+    while line and (found := re.fullmatch(r" *# (.*)", lines[line - 1])):
+        words.insert(0, found[1])
+        line -= 1
+    return " ".join(words)
+
+
+def _cell(default: Any) -> str:
+    if default == "":
+        return ""
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+if __name__ == "__main__":
+    for file, content in rendered().items():
+        file.write_text(content)

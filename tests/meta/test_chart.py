@@ -1,0 +1,120 @@
+"""deploy/helm/node-recovery, as far as it can be read without Helm. Rendering it is for ``make e2e``."""
+
+from __future__ import annotations
+
+import runpy
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "node-recovery"
+RENDER = runpy.run_path(str(ROOT / "deploy" / "helm" / "render.py"))
+DERIVED: dict[Path, str] = RENDER["rendered"]()
+SCHEMA: dict[str, Any] = yaml.safe_load(DERIVED[CHART / "values.schema.json"])
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", DERIVED, ids=lambda path: str(path.relative_to(CHART)))
+def test_what_the_chart_has_from_elsewhere_is_up_to_date(path: Path) -> None:
+    assert path.read_text() == DERIVED[path], "run: python deploy/helm/render.py"
+
+
+def test_no_file_of_the_chart_is_a_copy_that_nobody_compares() -> None:
+    held = {p for folder in ("crds", "files") for p in (CHART / folder).iterdir()}
+    assert held == {CHART / copy for copy in RENDER["COPIES"]}
+
+
+def test_every_value_has_a_comment_above_it() -> None:
+    assert [name for name, _, what in RENDER["values"]() if not what] == []
+
+
+def test_the_table_of_values_reads_nested_names_defaults_and_comments() -> None:
+    rows = {name: (default, what) for name, default, what in RENDER["values"]()}
+    assert rows["settings.ENABLE_RECOVERY"][0] == "false"
+    assert rows["npd.resources"][0] == VALUES["npd"]["resources"]
+    assert rows["npd.neuron"][1].startswith("Watch the kernel log")
+
+
+def test_the_chart_is_of_the_programs_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    kustomization = yaml.safe_load((ROOT / "deploy" / "eks-neuron" / "kustomization.yaml").read_text())
+    (image,) = kustomization["images"]
+    assert {chart["version"], chart["appVersion"], image["newTag"]} == {project["version"]}
+
+
+def test_it_ships_with_recovery_off() -> None:
+    assert VALUES["settings"]["ENABLE_RECOVERY"] == "false"
+
+
+# ---------------------------------------------------------------- the schema
+
+
+def test_the_values_that_ship_are_valid() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    jsonschema.validate(VALUES, SCHEMA)
+
+
+def sections(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if "properties" in schema:
+        yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from sections(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from sections(schema["items"], f"{path}[]")
+
+
+def test_no_section_takes_a_value_that_the_chart_does_not_know() -> None:
+    found = dict(sections(SCHEMA))
+    for name, definition in SCHEMA["definitions"].items():
+        found |= dict(sections(definition, f"definitions.{name}"))
+    assert len(found) > 10
+    assert [path for path, section in found.items() if section.get("additionalProperties") is not False] == []
+
+
+def test_the_schema_knows_just_the_values_that_there_are() -> None:
+    def names(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
+        for name in values.keys() ^ schema["properties"].keys():
+            if path != "settings." and name != "global":
+                yield f"{path}{name}"
+        for name, child in schema["properties"].items():
+            if "properties" in child and isinstance(values.get(name), dict):
+                yield from names(values[name], child, f"{name}.")
+
+    assert list(names(VALUES, SCHEMA)) == []
+
+
+@pytest.mark.parametrize("switch", [True, False, "true", "false"])
+def test_the_switch_takes_true_and_false_however_helm_hands_them_over(switch: Any) -> None:
+    jsonschema.validate({"settings": {"ENABLE_RECOVERY": switch}}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"settings": {"ENABLE_RECOVERY": "yes"}}, "'yes' is not one of"),
+        ({"settings": {"ENABLE_RECOVRY": "true"}}, "'ENABLE_RECOVRY' does not match any"),
+        ({"settings": {"NODE_NAME": "n"}}, "'NODE_NAME' does not match any"),
+        ({"enableRecovery": True}, "'enableRecovery' was unexpected"),
+        ({"npd": {"image": {"tag": ""}}}, "does not match"),
+        ({"npd": {"maxUnavailable": 0}}, "less than the minimum"),
+        ({"npd": {"logMonitors": {"a/b.json": "{}"}}}, "does not match"),
+        ({"sidecar": {"resources": {"limits": {"memroy": "1Gi"}}}}, "'memroy' was unexpected"),
+    ],
+)
+def test_a_wrong_value_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(jsonschema.ValidationError, match=message):
+        jsonschema.validate(wrong, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "right", [{"AWS_REGION": "us-west-2"}, {"POLL_INTERVAL": 0.5}, {"POLL_INTERVAL": "1s"}]
+)
+def test_settings_are_the_programs_variables_and_the_sdks(right: dict[str, Any]) -> None:
+    jsonschema.validate({"settings": right}, SCHEMA)

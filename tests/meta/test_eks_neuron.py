@@ -1,0 +1,288 @@
+"""deploy/eks-neuron: what it starts, with which rights, and what it calls a fault of the hardware.
+
+How kustomize puts it together is for ``make e2e``; here its files are read as they are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import botocore
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from providers.aws.session import Limits
+from recovery.assess import matches
+from recovery.model import Fault, Step
+from recovery.policy_file import load_builtin
+from recovery.settings import Settings, load_settings
+from recovery.units import parse_duration
+from recovery.variables import Mode, Variables
+
+ROOT = Path(__file__).parents[2]
+EKS = ROOT / "deploy" / "eks-neuron"
+CAPTURED = ROOT / "tests" / "captures" / "neuron-dma-error" / "00-healthy.prom"
+DRIVER = "neuron:ncdev: NEURON_HW_ERR={} instance-id=i-0abc hostname=h nd-id=0 action=TERMINATE_INSTANCE"
+
+
+def manifest(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((EKS / name).read_text())
+    return found
+
+
+DAEMONSET = manifest("daemonset.yaml")
+CONCLUDER = manifest("concluder.yaml")
+KUSTOMIZATION = manifest("kustomization.yaml")
+MONITOR = json.loads((EKS / "neuron-monitor.json").read_text())
+
+
+def pod(workload: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def container(workload: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [c for c in pod(workload)["containers"] if c["name"] == name]
+    return dict(found)
+
+
+NPD = container(DAEMONSET, "node-problem-detector")
+SIDECAR = container(DAEMONSET, "node-recovery")
+CONCLUDERS = container(CONCLUDER, "node-recovery")
+OURS = pytest.mark.parametrize("ours", [SIDECAR, CONCLUDERS], ids=["sidecar", "concluder"])
+
+
+def environment(ours: dict[str, Any]) -> dict[str, str]:
+    """The variables of a running container."""
+    lines = (EKS / "settings.env").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    fields = {"spec.nodeName": "ip-10-0-1-5.ec2.internal", "metadata.namespace": "neuron-healthcheck-system"}
+    for entry in ours["env"]:
+        settings[entry["name"]] = entry.get("value") or fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+    return settings
+
+
+def started(ours: dict[str, Any]) -> Settings:
+    return load_settings(environment(ours))
+
+
+# ---------------------------------------------------------------- the switch
+
+
+@OURS
+def test_it_ships_with_recovery_off(ours: dict[str, Any]) -> None:
+    assert started(ours).enable_recovery is False
+    assert started(ours).warnings == ()
+
+
+@OURS
+def test_every_variable_is_one_that_the_program_reads(ours: dict[str, Any]) -> None:
+    assert environment(ours).keys() <= Variables.model_fields.keys()
+
+
+@OURS
+def test_one_file_holds_the_switch_for_every_pod(ours: dict[str, Any]) -> None:
+    assert ours["envFrom"] == [{"configMapRef": {"name": "node-recovery"}}]
+    assert "ENABLE_RECOVERY" not in {entry["name"] for entry in ours["env"]}
+    maps = {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+    assert maps["node-recovery"]["envs"] == ["settings.env"]
+    assert "disableNameSuffixHash" not in KUSTOMIZATION["generatorOptions"], "an edit starts pods again"
+
+
+def test_a_sidecar_knows_its_node_and_a_concluder_has_none() -> None:
+    sidecar, concluder = started(SIDECAR), started(CONCLUDERS)
+    assert (sidecar.mode, sidecar.node_name) == (Mode.SIDECAR, "ip-10-0-1-5.ec2.internal")
+    assert (concluder.mode, concluder.node_name) == (Mode.CONCLUDER, "")
+    assert sidecar.pod_namespace == concluder.pod_namespace == KUSTOMIZATION["namespace"]  # of the Leases
+
+
+def test_faults_go_where_the_alarms_of_neurons_users_look() -> None:
+    assert started(SIDECAR).cloudwatch_namespace == "NeuronHealthCheck"
+
+
+def test_names_are_those_of_the_detector_whose_place_it_takes() -> None:
+    assert KUSTOMIZATION["namespace"] == "neuron-healthcheck-system"
+    assert DAEMONSET["metadata"]["name"] == "node-problem-detector"
+    # A selector cannot be changed: with another one, `kubectl apply` over AWS's DaemonSet would be refused.
+    assert DAEMONSET["spec"]["selector"] == {"matchLabels": {"app": "node-problem-detector"}}
+    assert "value: node-problem-detector}" in KUSTOMIZATION["patches"][0]["patch"]
+
+
+# ---------------------------------------------------------------- rights and limits of the pods
+
+
+@OURS
+def test_an_agent_has_no_privilege(ours: dict[str, Any]) -> None:
+    assert ours["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert "volumeMounts" not in ours
+
+
+def test_nothing_of_the_node_is_in_a_pod_but_the_kernel_log_and_only_the_detector_sees_it() -> None:
+    host = [v for v in pod(DAEMONSET)["volumes"] if "hostPath" in v]
+    assert [v["hostPath"]["path"] for v in host] == ["/dev/kmsg"]
+    assert all(mount["readOnly"] for mount in NPD["volumeMounts"])
+    for spec in (pod(DAEMONSET), pod(CONCLUDER)):
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+
+
+@pytest.mark.parametrize("each", [NPD, SIDECAR, CONCLUDERS], ids=["detector", "sidecar", "concluder"])
+def test_no_container_has_a_cpu_limit_and_each_has_one_of_memory(each: dict[str, Any]) -> None:
+    assert each["resources"]["limits"].keys() == {"memory"}
+    assert each["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+@OURS
+def test_an_agent_may_use_what_was_measured_and_half_as_much_again(ours: dict[str, Any]) -> None:
+    assert ours["resources"] == {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
+
+
+@OURS
+def test_a_kubelet_asks_where_the_agent_answers(ours: dict[str, Any]) -> None:
+    assert ours["ports"] == [{"name": "metrics", "containerPort": started(ours).metrics_address[1]}]  # type: ignore[index]
+    paths = {kind: ours[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+    assert {probe["port"] for probe in paths.values()} == {"metrics"}
+    assert {kind: probe["path"] for kind, probe in paths.items()} == {
+        "startup": "/healthz",
+        "liveness": "/healthz",
+        "readiness": "/readyz",
+    }
+
+
+@pytest.mark.parametrize("workload", [DAEMONSET, CONCLUDER], ids=["sidecar", "concluder"])
+def test_a_call_that_was_begun_can_end_before_the_pod_is_killed(workload: dict[str, Any]) -> None:
+    assert pod(workload)["terminationGracePeriodSeconds"] > Limits().longest
+
+
+def test_no_taint_drives_the_agent_off_its_node_and_nothing_preempts_it() -> None:
+    assert pod(DAEMONSET)["tolerations"] == [{"operator": "Exists"}]
+    assert pod(DAEMONSET)["priorityClassName"] == "system-node-critical"
+
+
+def test_it_runs_on_every_type_of_instance_that_has_neuron_devices() -> None:
+    model = max(Path(botocore.__file__).parent.glob("data/ec2/*/service-2.json.gz"))
+    known = re.findall(r'"((?:inf|trn)\d\w*\.\w+)"', gzip.decompress(model.read_bytes()).decode())
+    affinity = pod(DAEMONSET)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = affinity["nodeSelectorTerms"]
+    wanted = {each["key"]: each["values"] for each in term["matchExpressions"]}
+    types = wanted["node.kubernetes.io/instance-type"]
+    assert len(known) > 10
+    assert sorted(types) == sorted(set(known)), "AWS has other types by now"
+
+
+# ---------------------------------------------------------------- the detector
+
+
+def test_the_detector_is_one_that_cannot_lose_the_kernel_log() -> None:
+    version = re.fullmatch(r"registry\.k8s\.io/.+:v(\d+)\.(\d+)\.(\d+)", NPD["image"])
+    assert version is not None
+    assert tuple(map(int, version.groups())) >= (1, 36, 0)
+
+
+def test_the_detectors_page_is_where_the_sidecar_reads_and_nobody_else_can() -> None:
+    flags = dict(word.removeprefix("--").split("=") for word in NPD["command"] if "=" in word)
+    page = f"http://{flags['prometheus-address']}:{flags['prometheus-port']}/metrics"
+    assert page == started(SIDECAR).npd_metrics_url == "http://127.0.0.1:20257/metrics"
+
+
+def test_the_detector_is_given_the_file_that_it_is_told_to_read() -> None:
+    (file,) = [w.split("=")[1] for w in NPD["command"] if w.startswith("--config.system-log-monitor=")]
+    (volume,) = [v for v in pod(DAEMONSET)["volumes"] if v["name"] == "config"]
+    maps = {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+    assert file == f"/config/{maps[volume['configMap']['name']]['files'][0]}"
+    assert {"name": "config", "mountPath": "/config", "readOnly": True} in NPD["volumeMounts"]
+
+
+def test_the_reasons_are_the_names_that_a_real_detector_lists_but_for_the_hang() -> None:
+    """A hang is another worker's fault, and would mask this node's: of a type's reasons one shows."""
+    families = text_string_to_metric_families(CAPTURED.read_text())
+    (gauge,) = [family for family in families if family.name == "problem_gauge"]
+    listed = {(s.labels["type"], s.labels["reason"]) for s in gauge.samples}
+    ours = {(rule["condition"], rule["reason"]) for rule in MONITOR["rules"]}
+    assert ours == listed - {("NeuronHealth", "NeuronHasError_HANG_ON_COLLECTIVES")}
+    assert [(c["type"], c["reason"]) for c in MONITOR["conditions"]] == [("NeuronHealth", "NeuronHasNoError")]
+
+
+@pytest.mark.parametrize("rule", MONITOR["rules"], ids=lambda rule: rule["reason"])
+def test_what_the_detector_calls_a_fault_is_replaced_by_the_built_in_policy(rule: dict[str, str]) -> None:
+    fault = Fault("npd", rule["condition"], rule["reason"], "", datetime(2026, 1, 1, tzinfo=UTC), "i-1", "b")
+    first = next(r for r in load_builtin().policy.rules if matches(r, fault, None))
+    assert first.remedy is not None
+    assert [rung.do for rung in first.remedy] == [Step.DRAIN, Step.REPLACE]
+    assert rule["type"] == "permanent", "a temporary rule has no condition"
+
+
+def reasons_of(line: str) -> list[str]:
+    """As node-problem-detector matches: at the end of the lines that it holds."""
+    return [r["reason"] for r in MONITOR["rules"] if re.search(r["pattern"] + r"\Z", line, re.ASCII)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        "NEURON_HW_ERR={} instance-id=i-0abc action=TERMINATE_INSTANCE",
+        "kernel: NEURON_HW_ERR={} affecting neuron devices",
+        "kernel: NEURON_HW_ERR={}",
+        "an earlier line\nkernel: NEURON_HW_ERR={} nd-id=0",
+        DRIVER,
+    ],
+)
+@pytest.mark.parametrize("code", ["SRAM_UNCORRECTABLE_ERROR", "NC_UNCORRECTABLE_ERROR", "DMA_ERROR"])
+def test_the_drivers_line_is_a_fault_wherever_in_it_the_code_stands(line: str, code: str) -> None:
+    text = line.format(code if "=" in line else f"NEURON_HW_ERR={code}")
+    assert reasons_of(text) == [f"NeuronHasError_{code}"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        DRIVER.format("HANG_ON_COLLECTIVES"),
+        DRIVER.format("DMA_ERROR_RECOVERED"),
+        DRIVER.format("DMA_ERRORS"),
+        "kernel: MY_NEURON_HW_ERR=DMA_ERROR 1",
+        "kernel: NEURON_HW_ERR DMA_ERROR",
+        "kernel: NEURON_HW_ERR=DMA_ERROR nd-id=0\na later line",
+    ],
+)
+def test_no_other_line_is_a_fault(line: str) -> None:
+    assert reasons_of(line) == []
+
+
+def test_a_restart_forgets_nothing_that_was_logged_since_the_boot() -> None:
+    assert parse_duration(MONITOR["lookback"]) >= parse_duration("2160h")
+    assert (MONITOR["plugin"], MONITOR["logPath"]) == ("kmsg", "/dev/kmsg")
+    assert MONITOR["metricsReporting"] is True
+
+
+# ---------------------------------------------------------------- what one may add
+
+
+def test_a_policy_of_ones_own_begins_as_a_copy_of_the_built_in_one() -> None:
+    built_in = ROOT / "recovery" / "catalog" / "default-policy.yaml"
+    assert (EKS / "policy" / "policy.yaml").read_bytes() == built_in.read_bytes()
+
+
+def test_a_policy_is_mounted_where_its_variable_says() -> None:
+    component = manifest("policy/kustomization.yaml")
+    (literal,) = component["configMapGenerator"][0]["literals"]
+    (mount,) = container(manifest("policy/mount.yaml"), "node-recovery")["volumeMounts"]
+    (file,) = component["configMapGenerator"][1]["files"]
+    assert literal == f"POLICY_FILE={mount['mountPath']}/{file}"
+    assert {p["target"]["name"] for p in component["patches"]} == {
+        DAEMONSET["metadata"]["name"],
+        CONCLUDER["metadata"]["name"],
+    }
