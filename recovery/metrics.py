@@ -13,7 +13,7 @@ class Metrics:
         r = self.registry
         self.enabled = Gauge("node_recovery_enabled", "1 if ENABLE_RECOVERY is true.", registry=r)
         self.faults = Gauge(
-            "node_recovery_faults", "Faults seen on this node now, 1 each.", ["type", "reason"], registry=r
+            "node_recovery_faults", "1 for each fault seen on this node now.", ["type", "reason"], registry=r
         )
         self.signal_unknown = Gauge(
             "node_recovery_signal_unknown", "1 while nothing is known from a source.", ["source"], registry=r
@@ -53,6 +53,18 @@ class Metrics:
         self.last_cycle = Gauge(
             "node_recovery_last_cycle_timestamp_seconds", "When the last cycle ended.", registry=r
         )
+
+    def describe(self) -> list[tuple[str, tuple[str, ...], str]]:
+        """(name as it is scraped, labels, what it says) of every family, for the README."""
+        families = [x for x in vars(self).values() if isinstance(x, Gauge | Counter)]
+        return [
+            (
+                f"{f._name}_total" if isinstance(f, Counter) else f._name,
+                tuple(f._labelnames),
+                f._documentation,
+            )
+            for f in families
+        ]
 
     def hand_overs(self, teller: str, count: int) -> None:
         """Set how many open hand-overs ``teller`` knows of; an agent and its sweeper know different ones."""

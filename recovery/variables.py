@@ -113,6 +113,16 @@ def _within(low: str, high: str, plain_seconds: bool) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _heartbeat(text: str) -> timedelta | None:
+    try:
+        duration = parse_duration(text) if text else None
+    except ValueError:
+        duration = timedelta(0)
+    if duration is not None and not timedelta(minutes=1) <= duration <= timedelta(hours=1):
+        raise _expected("a duration from 1m to 1h such as 5m, or nothing for off")
+    return duration
+
+
 def _cluster(text: str) -> str:
     if len(text) > 255 or not re.fullmatch(r"(?!:)[\x20-\x7e]*", text) or (text and not text.strip()):
         raise _expected("at most 255 printable ASCII characters, not beginning with a colon")
@@ -187,13 +197,15 @@ class Variables(BaseSettings):
         None, "this Node's name, from `spec.nodeName`; required in sidecar mode"
     )
     NPD_METRICS_URL: Annotated[str, BeforeValidator(_url)] = _variable(
-        "http://127.0.0.1:20257/metrics", "node-problem-detector's metrics page on this node"
+        "http://127.0.0.1:20257/metrics",
+        "node-problem-detector's metrics page on this node; its host must be loopback or one of the Node's "
+        "own addresses",
     )
     PROMETHEUS_URL: Annotated[str | None, BeforeValidator(_optional_url)] = _variable(
-        "", "a Prometheus server, for fleet mode"
+        "", "a Prometheus server, for fleet mode (not in this version)"
     )
     PROVIDER: Annotated[str, BeforeValidator(_provider)] = _variable(
-        "auto", "`auto` (from the Node's providerID) or the name of an installed provider"
+        "auto", "`auto` (from the Node's providerID) or the name of an installed one: `aws`, `baremetal`"
     )
     POLICY_FILE: str = _variable("", "a RecoveryPolicy that replaces the built-in one whole")
     CLUSTER_NAME: Annotated[str, BeforeValidator(_cluster)] = _variable(
@@ -205,8 +217,13 @@ class Variables(BaseSettings):
     CLOUDWATCH_NAMESPACE: Annotated[str, BeforeValidator(_cloudwatch)] = _variable(
         "NodeRecovery", "the namespace of the metrics sent to CloudWatch"
     )
+    HEARTBEAT_INTERVAL: Annotated[timedelta | None, BeforeValidator(_heartbeat)] = _variable(
+        "", "between two heartbeats sent to the cloud, `1m` to `1h`; empty is off"
+    )
     METRICS_ADDRESS: Annotated[tuple[str, int] | None, BeforeValidator(_address)] = _variable(
-        ":9108", "where `/metrics` and `/healthz` are served; port 0 is any free one, empty is off"
+        ":9108",
+        "where `/metrics`, `/healthz`, `/readyz` and `/api/v1/explain` are served; port 0 is any free one, "
+        "empty is off",
     )
     POD_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
         "", "the namespace of this pod, from `metadata.namespace`, where its Leases live"

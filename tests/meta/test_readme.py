@@ -1,51 +1,34 @@
-"""Every setting, metric and command is in the README, and nothing else is said to be one."""
+"""What the README has from the code is what the code says."""
 
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
-import click
 import pytest
 
-from recovery.cli import group
-from recovery.metrics import Metrics
-from recovery.settings import describe
-
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+RENDER = runpy.run_path(str(ROOT / "docs" / "render.py"))
 
 
-@pytest.mark.parametrize(("name", "default"), [(name, default) for name, default, _ in describe()])
-def test_each_setting_is_in_the_readme_with_its_default(name: str, default: str) -> None:
-    row = re.search(rf"^\| `{name}` \|(?P<default>[^|]*)\|", README, re.MULTILINE)
-    assert row is not None
-    assert row["default"].strip().strip("`") == default
+def test_settings_commands_and_metrics_are_as_the_code_has_them() -> None:
+    assert RENDER["rendered"](README) == README, "run: python docs/render.py"
 
 
-def metric_names() -> set[str]:
-    return {
-        family.name + ("_total" if family.type == "counter" else "")
-        for family in Metrics().registry.collect()
-    }
-
-
-def test_each_metric_is_in_the_readme_and_no_other() -> None:
-    assert set(re.findall(r"^\| `(node_recovery_[a-z_]+)", README, re.MULTILINE)) == metric_names()
-
-
-def commands(command: click.Command, path: str = "node-recovery") -> list[str]:
-    if isinstance(command, click.Group):
-        return [x for name, child in command.commands.items() for x in commands(child, f"{path} {name}")]
-    return [path]
-
-
-def test_each_command_is_in_the_readme_and_no_other() -> None:
-    told = {
-        m.removesuffix(" FILE")
-        for m in re.findall(r"^\| `(node-recovery [a-z ]+(?: FILE)?)` ", README, re.MULTILINE)
-    }
-    assert told == set(commands(group))
+def test_a_table_without_its_place_is_an_error() -> None:
+    with pytest.raises(ValueError, match="found 0 places for metrics, expected 1"):
+        RENDER["rendered"](README.replace("<!-- end of metrics -->", ""))
 
 
 def test_no_word_of_the_readme_is_about_this_machine() -> None:
     assert not re.search(r"/(work|root|tmp|home)/", README)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []

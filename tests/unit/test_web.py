@@ -130,3 +130,16 @@ def test_the_api_servers_proxy_of_pods_reaches_it(
         assert (found.port, desk.ask_agent(found, "/api/v1/explain")) == (site.port, site.explained)
         with pytest.raises(ApiError, match="503 error trying to reach service"):
             desk.ask_agent(replace(found, port=1), "/api/v1/explain")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_without_a_host_it_listens_on_every_address_of_both_families(address: str) -> None:
+    server = web.serve(("", 0), Metrics().registry, lambda: None, lambda: None, lambda: None)
+    try:
+        connection = http.client.HTTPConnection(address, server.server_address[1], timeout=5)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        server.shutdown()
+        server.server_close()
