@@ -1,7 +1,7 @@
 # Every target sets up what it needs, on a machine with Python >= 3.11 (and its venv module), make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e e2e-tools bench lock clean
+.PHONY: help demo test check e2e e2e-tools bench sbom lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -56,21 +56,33 @@ bench: $(STAMP) ## Run the benchmarks
 	done; \
 	[ -n "$$found" ] || { echo "There is no benchmark in bench/ (bench_*.py)." >&2; exit 1; }
 
-lock: ## Write requirements.lock again after a change of pyproject.toml (UPGRADE=1 takes newer versions)
+sbom: $(STAMP) ## List what the image holds in build/sbom.cdx.json (CycloneDX), by the image's own steps
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/install-image "$(CURDIR)/build/image"
+	@mv build/image/sbom.cdx.json build/sbom.cdx.json && rm -rf build/image
+	@$(BIN)/python -c 'import json; print("build/sbom.cdx.json:", \
+		len(json.load(open("build/sbom.cdx.json"))["components"]), "components")'
+
+lock: ## Write the locks again after a change of pyproject.toml (UPGRADE=1 takes newer versions)
 	@command -v $(LOCK_PYTHON) >/dev/null && $(LOCK_PYTHON) -c '' || \
 		{ echo "The lock is made with Python 3.11; name one: make lock LOCK_PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@rm -rf build/lock && mkdir -p build/lock && $(LOCK_PYTHON) -m venv build/lock/venv
 	@build/lock/venv/bin/python -m pip install --quiet --upgrade pip pip-tools
-	@$(LOCK_PYTHON) .ci/lock_input.py > build/lock/requirements.in
-	@if [ -s requirements.lock ]; then cp requirements.lock build/lock/; fi
-# Local wheels are left aside, so that the hashes of all files that the registry has are written.
-	PIP_FIND_LINKS= CUSTOM_COMPILE_COMMAND="make lock" build/lock/venv/bin/pip-compile --quiet --no-config \
-		--generate-hashes --strip-extras --allow-unsafe --newline lf $(if $(filter 1,$(UPGRADE)),--upgrade) \
-		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
-		--output-file build/lock/requirements.lock - < build/lock/requirements.in
-	@sed 's/\(# via\|#  \) -r -$$/\1 pyproject.toml/' build/lock/requirements.lock > requirements.lock
+# The image's locks have the versions of the first: what is tested is what runs.
+	@$(call compile,all,requirements.lock,)
+	@$(call compile,runtime,requirements-runtime.lock,--constraint requirements.lock)
+	@$(call compile,build,requirements-build.lock,--constraint requirements.lock)
 	@rm -rf build/lock
-	@echo "requirements.lock is written."
+	@echo "requirements.lock, requirements-runtime.lock and requirements-build.lock are written."
+
+# $(call compile,PURPOSE,LOCK,OPTIONS), PURPOSE as .ci/lock_input.py takes it. A lock that is there keeps its versions.
+# Local wheels are left aside, so that the hashes of all files that the registry has are written.
+compile = $(LOCK_PYTHON) .ci/lock_input.py $(1) > build/lock/requirements.in && \
+	if [ -s $(2) ]; then cp $(2) build/lock/; fi && \
+	PIP_FIND_LINKS= CUSTOM_COMPILE_COMMAND="make lock" build/lock/venv/bin/pip-compile --quiet --no-config \
+		--generate-hashes --strip-extras --allow-unsafe --newline lf $(if $(filter 1,$(UPGRADE)),--upgrade) $(3) \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+		--output-file build/lock/$(2) - < build/lock/requirements.in && \
+	sed 's/\(\# via\|\#  \) -r -$$/\1 pyproject.toml/' build/lock/$(2) > $(2)
 
 clean: ## Remove everything that was made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

@@ -8,7 +8,9 @@
         ...
         assert proxy.count("SetInstanceHealth") == 1
 
-A rule is used up after ``times`` requests of its action; rules of one action are used in order.
+An action is what AWS calls it, and for any other server method and path: ``POST /machines/m-1/cycle``. What
+is given as one may be a shell pattern (``POST *``). A rule is used up after ``times`` requests of its action;
+rules of one action are used in order.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -101,7 +104,7 @@ class CountingProxy:
 
     def count(self, *actions: str) -> int:
         """How many requests of ``actions`` arrived; of all, without any."""
-        return sum(1 for r in self.requests if not actions or r.action in actions)
+        return sum(1 for r in self.requests if not actions or any(fnmatchcase(r.action, a) for a in actions))
 
     def forget(self) -> None:
         """Drop all requests and rules."""
@@ -157,8 +160,10 @@ def _error_xml(status: int, code: str, message: str) -> bytes:
     ).encode()
 
 
-def describe(path: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str, dict[str, str]]:
-    """Service, action and fields of a request in any of AWS's three ways: query, JSON 1.0, RPC v2."""
+def describe(
+    method: str, path: str, headers: Mapping[str, str], body: bytes
+) -> tuple[str, str, dict[str, str]]:
+    """Service, action and fields of a request: AWS's three ways (query, JSON 1.0, RPC v2), and all others."""
     scope = _SCOPE.search(headers.get("Authorization", ""))
     service = scope[1] if scope else ""
     rpc = _RPC.search(urlsplit(path).path)
@@ -168,7 +173,7 @@ def describe(path: str, headers: Mapping[str, str], body: bytes) -> tuple[str, s
         return service, target.rpartition(".")[2], {}
     form = parse_qs(body.decode("utf-8", "replace")) if body[:1].isalpha() else {}
     params = {key: values[0] for key, values in form.items()}
-    return service, params.get("Action", ""), params
+    return service, params.get("Action") or f"{method} {urlsplit(path).path}", params
 
 
 def _handler(state: _State) -> type[BaseHTTPRequestHandler]:
@@ -204,8 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers.pop("x-amz-crc32", None)
         self._answer(status, headers.pop("Content-Type", "text/xml"), answer, headers)
 
-    def do_GET(self) -> None:
-        self.do_POST()
+    do_GET = do_PUT = do_PATCH = do_DELETE = do_POST  # noqa: N815 (named by http.server)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -213,9 +217,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _note(self, body: bytes) -> _Rule:
         """Record the request and take the first rule that fits it."""
         state = self.proxy_state
-        service, action, params = describe(self.path, dict(self.headers.items()), body)
+        service, action, params = describe(self.command, self.path, dict(self.headers.items()), body)
         with state.lock:
-            rule = next((r for r in state.rules if r.action == action and r.times > 0), _Rule(action, 1))
+            fitting = (r for r in state.rules if fnmatchcase(action, r.action) and r.times > 0)
+            rule = next(fitting, _Rule(action, 1))
             rule.times -= 1
             forwarded = not rule.refuse and rule.answer is None
             state.requests.append(Request(service, action, params, body, forwarded))

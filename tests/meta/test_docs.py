@@ -1,0 +1,80 @@
+"""The guides in ``docs/``: what they point at is there, and what they say of the shipped files is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from recovery.cli import group
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+MOVING = (ROOT / "docs" / "moving-from-the-neuron-agent.md").read_text()
+
+
+def guides() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+
+
+@guides()
+def test_every_link_and_path_of_a_guide_leads_somewhere(guide: Path) -> None:
+    text = guide.read_text()
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", text)
+    paths = re.findall(r"`((?:deploy|iam|docs|\.ci)/[\w./-]+)`", text)
+    assert [link for link in links if not (guide.parent / link).exists()] == []
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@guides()
+def test_every_command_of_a_guide_exists(guide: Path) -> None:
+    fences = re.findall(r"^ *```\w*\n(.*?)^ *```$", guide.read_text(), re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"`([^`\n]+)`", guide.read_text())
+    code = "\n".join(fences + inline)
+    told = re.findall(r"(?:^ *|-- |/bin/)node-recovery ([a-z]+)(?: ([a-z]+))?", code, re.MULTILINE)
+    for word, next_word in told:
+        assert word in group.commands, word
+        command = group.commands[word]
+        assert not isinstance(command, click.Group) or next_word in command.commands, next_word
+
+
+@guides()
+def test_no_guide_is_about_this_machine(guide: Path) -> None:
+    assert not re.search(r"/(work|root|tmp|home)/", guide.read_text())
+
+
+def test_the_permissions_that_the_move_needs_are_those_of_the_shipped_policy() -> None:
+    policy = json.loads((ROOT / "iam" / "aws" / "policy.json").read_text())
+    named = [statement["Action"] for statement in policy["Statement"]]
+    shipped = {action for one in named for action in ([one] if isinstance(one, str) else one)}
+    rows = re.findall(r"^\| (`[a-z0-9]+:.*?) \|", MOVING, re.MULTILINE)
+    told = set[str]()
+    for row in rows:
+        for action in re.findall(r"`([^`]+)`", row):
+            told.add(action if ":" in action else f"autoscaling:{action}")
+    assert told == shipped
+
+
+def test_the_names_that_stay_are_the_shipped_ones() -> None:
+    folder = ROOT / "deploy" / "eks-neuron"
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    daemonset = yaml.safe_load((folder / "daemonset.yaml").read_text())
+    settings = (folder / "settings.env").read_text().splitlines()
+    containers = {c["name"]: c for c in daemonset["spec"]["template"]["spec"]["containers"]}
+    assert kustomization["namespace"] == "neuron-healthcheck-system"
+    assert daemonset["metadata"]["name"] == "node-problem-detector"
+    assert {"ENABLE_RECOVERY=false", "CLOUDWATCH_NAMESPACE=NeuronHealthCheck"} <= set(settings)
+    assert f"{containers['node-problem-detector']['image'].rpartition(':')[2]} or later" in MOVING
+    assert "node-recovery" in containers
+    for name in ("neuron-healthcheck-system", "node-problem-detector", "NeuronHealthCheck"):
+        assert f"`{name}`" in MOVING
+
+
+def test_the_reasons_that_stay_are_those_that_the_shipped_detector_knows() -> None:
+    rules = json.loads((ROOT / "deploy" / "eks-neuron" / "neuron-monitor.json").read_text())["rules"]
+    told = {"DMA_ERROR", *(f"{part}_UNCORRECTABLE_ERROR" for part in ("SRAM", "HBM", "NC"))}
+    assert {rule["reason"] for rule in rules} == {f"NeuronHasError_{code}" for code in told}
