@@ -9,21 +9,24 @@ prevented by the intent on the record, and seen by asking the group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
 from providers.aws.group import Group, Member
 from providers.aws.identity import identify
 from providers.aws.outcome import reboot_outcome, replace_outcome
-from providers.aws.session import AwsSession
+from providers.aws.session import AwsSession, Limits
 from recovery.clock import Clock
 from recovery.errors import Refused
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Running, Step
+from recovery.provider import Finding
 
 NAME = "aws"
 KARPENTER = "nodeclaim"
 INSTANCE = "instance"
+IMPATIENT = Limits(connect=2.0, read=3.0, attempts=1)
+"""For people who wait for an answer."""
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     "preflight": frozenset(
@@ -171,6 +174,14 @@ class AwsProvider:
         if reference.action == Step.REBOOT:
             return reboot_outcome(self._session, machine, reference)
         return replace_outcome(self._session, machine, reference)
+
+    # ------------------------------------------------------------ doctor
+
+    def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
+        """What ``steps`` would lack. Asked with less patience than a recovery has, and imported only here."""
+        from providers.aws.examine import examine
+
+        return examine(AwsSession(self._clock, IMPATIENT), self._environ, machine, steps, own)
 
     # ------------------------------------------------------------ guards
 

@@ -131,6 +131,7 @@ _CODES = {
 
 _GRACE = re.compile(r"age of the instance \((\d+) seconds\).{0,80}?grace period of (\d+) seconds", re.DOTALL)
 _MISSING = re.compile(r"not found|does not exist|no managed instance|not part of", re.IGNORECASE)
+_FORBIDDEN = re.compile(r"explicit deny(?: in an? [a-z -]{1,40}?(?:policy|boundary))?")
 _HANDSHAKE = ("CERTIFICATE_VERIFY_FAILED", "HANDSHAKE", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL")
 
 
@@ -227,6 +228,8 @@ def translate(
         return Retry(f"{what} got no usable answer: {_words(error)}")
     if fate is Fate.GRACE:
         return _grace(error, what, now)
+    if fate is Fate.DENIED:
+        return _denied(error, what)
     return _SAY[fate](what, _words(error))
 
 
@@ -236,7 +239,6 @@ _SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {
     Fate.CREDENTIALS: lambda what, words: Retry(
         f"{what} was not done, there are no good AWS credentials: {words}", timedelta(seconds=60)
     ),
-    Fate.DENIED: lambda what, words: Refused(f"AWS denied {what}: {words}; see iam/aws"),
     Fate.MISSING: lambda what, words: Refused(
         f"{what} cannot be done, AWS does not know the machine any more: {words}"
     ),
@@ -255,3 +257,16 @@ def _grace(error: Exception, what: str, now: datetime) -> Retry:
         return Retry(f"{what} is not yet possible: {_words(error)}", timedelta(seconds=60))
     left = timedelta(seconds=max(1, int(found[2]) - int(found[1]) + 1))
     return Retry(f"{what} is not yet possible: {_words(error)}", left, not_before=now + left)
+
+
+def _denied(error: Exception, what: str) -> Refused:
+    """Not permitted: what to do depends on whether a permission lacks or a policy forbids it.
+
+    The IAM user guide, "Troubleshoot access denied error messages": AWS says "because no identity-based
+    policy allows", or "with an explicit deny in" and which kind of policy that is.
+    """
+    if forbidden := _FORBIDDEN.search(message_of(error)):
+        todo = f"there is an {forbidden[0]}, and no grant outweighs that"
+    else:
+        todo = "allow that to the agent's role, as iam/aws/policy.json does"
+    return Refused(f"AWS denied {what}: {todo}; AWS says {_words(error)}")

@@ -360,8 +360,8 @@ def test_a_denied_question_is_refused_with_the_permission_that_lacks(
     with pytest.raises(Refused) as refused:
         provider.preflight(machine, Step.REPLACE)
     assert refused.value.reason == (
-        f"AWS denied autoscaling:DescribeAutoScalingInstances for {machine}: "
-        "AccessDenied: User: (an ARN) may not; see iam/aws"
+        f"AWS denied autoscaling:DescribeAutoScalingInstances for {machine}: allow that to the agent's role, "
+        "as iam/aws/policy.json does; AWS says AccessDenied: User: (an ARN) may not"
     )
 
 
