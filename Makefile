@@ -43,13 +43,13 @@ check: $(STAMP) ## Run the linter, the format check, the type check and the laye
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-cache
 
-e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (needs Go for those that are not installed)
+e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (Go and Node for those not installed)
 	$(BIN)/python -m pytest -n 0 tests/e2e $(ARGS)
 
 e2e-tools: $(STAMP) ## Build the programs that make e2e needs and does not find
 	@$(BIN)/python tests/e2e/toolbox.py
 
-bench: $(STAMP) ## Run the benchmarks
+bench: $(STAMP) ## Measure size, cost and speed against their budgets (20 minutes; FAST=1: one)
 	@set -eu; found=; \
 	for file in bench/bench_*.py; do \
 		[ -e "$$file" ] || continue; found=1; echo "== $$file"; $(BIN)/python "$$file"; \
