@@ -94,6 +94,18 @@ class Publisher:
         }
         self._put(Metric("RecoveryAction", 1.0, at, dimensions))
 
+    def held(self, reason: str, at: datetime) -> None:
+        """A recovery that stands still, and why: as a metric, which its caller repeats while it does."""
+        self._put(Metric("RecoveryHeld", 1.0, at, {"ClusterName": self._cluster_name, "Reason": reason}))
+
+    def heartbeat(self, watching: bool, at: datetime) -> None:
+        """A sign of life: 1 from an agent that watches its node, 0 from one that lives and cannot see.
+
+        Summed over a cluster it is the number of nodes watched. No dimension tells nodes apart: each would be
+        a metric to pay for. Faults get no zeros: they would drag down the averages that users alarm on.
+        """
+        self._put(Metric("Heartbeat", float(watching), at, {"ClusterName": self._cluster_name}))
+
     def _put(self, item: Notice | Metric) -> None:
         try:
             self._queue.put_nowait(item)

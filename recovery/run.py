@@ -39,7 +39,7 @@ from recovery.variables import Mode
 log = logging.getLogger("recovery")
 
 STUCK = timedelta(seconds=90)
-"""A loop that has not come round for this long is stuck: liveness fails."""
+"""A loop that has not come round for this long, and for its own pause, is stuck: liveness fails."""
 
 
 class Program:
@@ -191,7 +191,7 @@ class Program:
 
     def healthy(self) -> str | None:
         age = self._clock.monotonic() - self._beat
-        if age > STUCK.total_seconds():
+        if age > (STUCK + self._settings.poll_interval).total_seconds():
             return f"the loop has not come round for {age:.0f} s"
         if self.agent is not None and self.agent.bugs >= BUGS_TO_DIE:
             return f"{self.agent.bugs} cycles in a row have failed on a bug"

@@ -40,6 +40,7 @@ class Settings:
     cluster_name: str
     poll_interval: timedelta
     cloudwatch_namespace: str
+    heartbeat_interval: timedelta | None  # None is off
     metrics_address: tuple[str, int] | None
     pod_namespace: str  # "" where it was not given
     lease_duration: timedelta
@@ -87,6 +88,7 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
         cluster_name=found.CLUSTER_NAME,
         poll_interval=found.POLL_INTERVAL,
         cloudwatch_namespace=found.CLOUDWATCH_NAMESPACE,
+        heartbeat_interval=found.HEARTBEAT_INTERVAL,
         metrics_address=found.METRICS_ADDRESS,
         pod_namespace=found.POD_NAMESPACE,
         lease_duration=found.LEASE_DURATION,

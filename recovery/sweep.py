@@ -166,6 +166,7 @@ class Sweeper:
             told.told_at = now
             at = self._w.cluster.time.now()
             self._publisher.event(Notice(node, told.node_uid, "HandedOver", record.sentence, True, at))
+            self._publisher.held("handedOver", at)
         self._metrics.hand_overs("sweeper", len(self._handed))
         return min(
             (x.told_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=self._idle

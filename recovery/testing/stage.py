@@ -23,6 +23,7 @@ from recovery.executor import Executor
 from recovery.fleet import Providers
 from recovery.gate import Gates
 from recovery.gate import decode as decode_gate
+from recovery.heartbeat import Heartbeat
 from recovery.lease import Identity, Leases
 from recovery.metrics import Metrics
 from recovery.model import Gate, Policy, Record
@@ -167,6 +168,7 @@ class Stage:
         self.pages: dict[str, Page] = {}
         self.actors: dict[str, Actor] = {}
         self.told = Told()
+        self.heartbeat: timedelta | None = None
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         if crds:
             for crd in read_crds():
@@ -269,7 +271,8 @@ class Stage:
         agent = None
         if node:
             source = NpdSource(self.pages[node].read, clock, cluster.time.now, timedelta(seconds=0.5))
-            agent = Agent(world, observer, executor, publisher, metrics, [source], node)
+            beat = Heartbeat(publisher, clock, cluster.time.now, self.heartbeat) if self.heartbeat else None
+            agent = Agent(world, observer, executor, publisher, metrics, [source], node, heartbeat=beat)
         chance = random.Random(7)  # noqa: S311
         sweeper = Sweeper(world, observer, executor, publisher, metrics, node, chance=chance)
         actor = Actor(name, node, agent, sweeper, publisher, leases, metrics)

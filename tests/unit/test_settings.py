@@ -35,6 +35,7 @@ def test_a_sidecar_needs_only_its_nodes_name() -> None:
     assert found.cluster_name == "default"
     assert found.poll_interval == timedelta(seconds=0.5)
     assert found.cloudwatch_namespace == "NodeRecovery"
+    assert found.heartbeat_interval is None
     assert found.metrics_address == ("", 9108)
     assert found.pod_namespace == ""
     assert found.lease_duration == timedelta(seconds=60)
@@ -73,6 +74,18 @@ def test_recovery_is_switched_by_no_other_word(text: str) -> None:
 )
 def test_the_poll_interval_may_be_a_plain_number_of_seconds(text: str, seconds: float) -> None:
     assert settings(POLL_INTERVAL=text).poll_interval == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("1m", 60), ("60s", 60), ("5m", 300), ("1h", 3600)])
+def test_the_heartbeat_is_a_duration_that_an_alarm_can_wait_for(text: str, seconds: float) -> None:
+    assert settings(HEARTBEAT_INTERVAL=text).heartbeat_interval == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["59s", "61m", "0", "0s", "5", "five minutes", "-5m"])
+def test_a_heartbeat_that_no_alarm_could_wait_for_is_a_mistake(text: str) -> None:
+    (mistake,) = mistakes(HEARTBEAT_INTERVAL=text)
+    expected = "expected a duration from 1m to 1h such as 5m, or nothing for off"
+    assert mistake == f'HEARTBEAT_INTERVAL: found "{text}", {expected}'
 
 
 @pytest.mark.parametrize(
@@ -222,6 +235,7 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "CLUSTER_NAME",
         "POLL_INTERVAL",
         "CLOUDWATCH_NAMESPACE",
+        "HEARTBEAT_INTERVAL",
         "METRICS_ADDRESS",
         "POD_NAMESPACE",
         "LEASE_DURATION",
