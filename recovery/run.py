@@ -190,9 +190,8 @@ class Program:
     # ------------------------------------------------------------ health
 
     def healthy(self) -> str | None:
-        age = self._clock.monotonic() - self._beat
-        if age > (STUCK + self._settings.poll_interval).total_seconds():
-            return f"the loop has not come round for {age:.0f} s"
+        if why := stuck(self._clock.monotonic() - self._beat, self._settings.poll_interval):
+            return why
         if self.agent is not None and self.agent.bugs >= BUGS_TO_DIE:
             return f"{self.agent.bugs} cycles in a row have failed on a bug"
         return None
@@ -215,6 +214,13 @@ class Program:
             "provider": s.provider,
         }
         return explanation(self.agent.view, s.node_name, about)
+
+
+def stuck(age: float, pause: timedelta) -> str | None:
+    """Why a loop that last came round ``age`` seconds ago, and pauses for ``pause``, is taken for stuck."""
+    if age <= (STUCK + pause).total_seconds():
+        return None
+    return f"the loop has not come round for {age:.0f} s"
 
 
 def run(environ: Mapping[str, str]) -> int:
