@@ -55,6 +55,7 @@ def group() -> None:
 
     \b
     node-recovery demo                      see it work, with nothing installed
+    node-recovery policy check FILE         is this policy right?
     node-recovery doctor                    what is missing for recovery to work here?
     node-recovery explain NODE              why was this node replaced, or why not?
     node-recovery pause --for 2h --reason "upgrade of the network"

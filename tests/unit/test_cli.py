@@ -62,7 +62,13 @@ def test_help_says_what_to_do_first() -> None:
         assert word in result.output
 
 
-@pytest.mark.parametrize("path", [["run"], ["demo"], ["policy"], ["policy", "check"], ["policy", "schema"]])
+def paths(command: click.Command, *above: str) -> list[list[str]]:
+    if not isinstance(command, click.Group):
+        return [list(above)]
+    return [list(above), *(p for name, child in command.commands.items() for p in paths(child, *above, name))]
+
+
+@pytest.mark.parametrize("path", paths(group)[1:])
 def test_every_command_explains_itself(path: list[str]) -> None:
     result = CliRunner().invoke(group, [*path, "--help"])
     assert result.exit_code == 0
