@@ -5,15 +5,16 @@ call that changes something, logs no policy and knows no Kubernetes. Built-in an
 the same way, by the entry point group ``node_recovery.providers``; only the chosen one is imported.
 
 Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
-*preflight* reads; *start* submits once and returns at once; *poll* reads.
+*preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may also be an
+``Examiner``: then ``node-recovery doctor`` asks it what is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from recovery.clock import Clock
 from recovery.errors import SettingsError
@@ -52,6 +53,32 @@ class Provider(Protocol):
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
         """How the action behind ``reference`` stands. Changes nothing."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that ``node-recovery doctor`` looked at.
+
+    ``ok`` is None where it could not be asked. ``sentence`` says what was found and what that means,
+    ``remedy`` what to do about it; a remedy beside ``ok`` is advice, and keeps nothing from working.
+    """
+
+    area: str
+    ok: bool | None
+    sentence: str
+    remedy: str = ""
+
+
+@runtime_checkable
+class Examiner(Protocol):
+    """A provider that can say what it would lack. Only ``doctor`` asks; it may take a few seconds."""
+
+    def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterable[Finding]:
+        """What ``steps`` would need for ``machine``, without one what can be said of none.
+
+        ``own``: it is the agent's own credentials that are found here. Those of another say nothing of what
+        the agent may do. Changes nothing; what cannot be asked is a finding with ``ok`` None.
+        """
 
 
 @dataclass(frozen=True)

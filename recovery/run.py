@@ -34,6 +34,7 @@ from recovery.settings import Settings, load_settings
 from recovery.signals.npd import NpdSource
 from recovery.signals.scrape import PageReader, check_url
 from recovery.sweep import Sweeper
+from recovery.units import format_duration
 from recovery.variables import Mode
 
 log = logging.getLogger("recovery")
@@ -256,7 +257,7 @@ def _introduce(settings: Settings) -> None:
         settings.policy_file.path,
         provider,
         settings.npd_metrics_url,
-        settings.poll_interval,
+        format_duration(settings.poll_interval),
     )
 
 

@@ -159,6 +159,7 @@ class Story:
             f"{command} status --all",
             f"{command} explain {node}",
             f"{command} explain {standing}",
+            f"{command} doctor --node {standing}",
             f'{command} pause --for 10m --reason "looking around"',
             "kubectl get nodes",
             "kubectl get nr                       # the records: one NodeRecovery per node ever treated",

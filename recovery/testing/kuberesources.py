@@ -209,7 +209,22 @@ def discovery(path: str, resources: Iterable[Resource]) -> Json | None:
         return {"kind": "APIGroup", "apiVersion": "v1", **_group(parts[1], served)}
     if parts[:1] == ["apis"] and len(parts) == 3 and parts[2] in _versions(parts[1], served):
         return _resource_list(parts[1], parts[2], served)
+    if parts[:3] == ["openapi", "v3", "apis"] and len(parts) == 5:
+        return _openapi(parts[3], parts[4], served)
     return None
+
+
+def _openapi(group: str, version: str, served: list[Resource]) -> Json | None:
+    """The schemas of a group's custom kinds; those of built-in ones are not here."""
+    schemas = {
+        f"{version}.{each.kind}": {
+            **(each.schema or {}),
+            "x-kubernetes-group-version-kind": [{"group": group, "kind": each.kind, "version": version}],
+        }
+        for each in served
+        if each.custom and (each.group, each.version) == (group, version)
+    }
+    return {"openapi": "3.0.0", "components": {"schemas": schemas}} if schemas else None
 
 
 def _versions(group: str, served: list[Resource]) -> list[str]:

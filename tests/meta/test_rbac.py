@@ -1,4 +1,4 @@
-"""What ``deploy/rbac`` grants is what ``cluster.py`` asks for: no verb more, no verb less."""
+"""What ``deploy/rbac`` grants, ``rights.py`` lists and ``cluster.py`` asks for are the same verbs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 
 from recovery.cluster import Cluster, Response
 from recovery.model import ClusterDelete, PodView
+from recovery.rights import OWN, RIGHTS
 from recovery.testing.clock import FakeClock
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
@@ -97,6 +98,18 @@ def test_every_public_call_of_the_cluster_is_weighed_here() -> None:
 
 def test_each_verb_that_the_program_uses_is_granted_and_none_other(asked: set[tuple[str, str, str]]) -> None:
     assert granted() == asked
+
+
+def test_the_table_that_doctor_asks_by_lists_each_of_them_once(asked: set[tuple[str, str, str]]) -> None:
+    listed = [(r.verb, r.group, f"{r.resource}/{r.subresource}".rstrip("/")) for r in RIGHTS]
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == asked
+
+
+def test_what_is_needed_in_the_agents_own_namespace_alone_is_granted_there_alone() -> None:
+    (role,) = yaml.safe_load_all((RBAC / "role.yaml").read_text())
+    own = {(r.verb, r.group, r.resource) for r in RIGHTS if r.namespace == OWN}
+    assert set(expanded(role["rules"])) == own
 
 
 def test_no_rule_is_written_with_a_wildcard() -> None:

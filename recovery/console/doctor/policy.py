@@ -1,0 +1,116 @@
+"""Can this provider do what the policy asks for, and what would the cloud have to grant?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from recovery import catalog
+from recovery.console.doctor.visit import Visit
+from recovery.errors import SettingsError
+from recovery.fleet import AUTO
+from recovery.model import Policy, Rule, Rung, Step
+from recovery.policy_file import BUILT_IN, check_for
+from recovery.provider import Examiner, Finding, Provider, ProviderContext, load_provider
+from recovery.settings import Settings
+
+AREA, CLOUD = "policy", "provider"
+
+
+def look(visit: Visit) -> Iterator[Finding]:
+    """The policy, for the provider of the node's machine."""
+    if visit.settings is None:
+        yield Finding(AREA, None, "not looked at further: it has the mistakes above")
+        return
+    file = visit.settings.policy_file
+    rules, limits = len(file.policy.rules), file.policy.limits
+    count = "1 rule" if rules == 1 else f"{rules} rules"
+    yield Finding(AREA, True, f"{file.path}: {count}, budget {limits.budget}, brake {limits.brake}")
+    agents = str((visit.told.get("agent") or {}).get("policy") or file.path)
+    if agents != file.path:
+        yield Finding(
+            AREA,
+            None,
+            f"the agent there runs with the policy {agents}, which cannot be read from here; what is said "
+            f"below of rules is about {file.path}",
+            "set POLICY_FILE to a copy of it, or run doctor in the agent's pod",
+        )
+    provider = _provider(visit, visit.settings)
+    if provider is not None:
+        yield from _steps(visit.settings, provider)
+
+
+def _steps(settings: Settings, provider: Provider) -> Iterator[Finding]:
+    file = settings.policy_file
+    mistakes = check_for(file, provider.actions, provider.name, settings.mode.value)
+    if file.path == BUILT_IN:
+        lacking = sorted(asked - provider.actions) if (asked := _asked(file.policy, provider)) else []
+        if lacking:
+            instead = ", ".join(r.do for r in provider.default_remedy) or "told"
+            yield Finding(
+                AREA,
+                True,
+                f"provider {provider.name} cannot {', '.join(lacking)}: where the built-in policy says so, "
+                f"the fault is answered by {instead}, and then by a person",
+            )
+            return
+        mistakes = []
+    for mistake in mistakes:
+        yield Finding(AREA, False, mistake, "node-recovery policy check FILE --provider NAME tells the same")
+    if not mistakes:
+        yield Finding(AREA, True, f"provider {provider.name} can do every step of it")
+
+
+def look_at_provider(visit: Visit) -> Iterator[Finding]:
+    """What the provider itself finds missing."""
+    if visit.settings is None:
+        return
+    provider = _provider(visit, visit.settings)
+    if provider is None:
+        yield Finding(
+            CLOUD, None, "no provider was asked: whose machine to look at is not known", "name a node"
+        )
+        return
+    if not any(provider.permissions.values()):
+        yield Finding(provider.name, True, "asks no cloud, so it needs no permissions")
+        return
+    if not isinstance(provider, Examiner):
+        yield Finding(
+            provider.name,
+            None,
+            f"provider {provider.name} cannot say what it lacks",
+            f"compare what it may do with {', '.join(sorted(set().union(*provider.permissions.values())))}",
+        )
+        return
+    steps = _asked(visit.settings.policy, provider) & provider.actions
+    yield from provider.examine(visit.identified.machine, steps, own=visit.inside)
+
+
+def _provider(visit: Visit, settings: Settings) -> Provider | None:
+    """That of the node's machine; without a node the one that was configured."""
+    if visit.identified.provider is not None or visit.node is not None or settings.provider == AUTO:
+        return visit.identified.provider
+    try:
+        return load_provider(settings.provider, ProviderContext(visit.clock, visit.environ))
+    except SettingsError:
+        return None
+
+
+def _asked(policy: Policy, provider: Provider) -> frozenset[Step]:
+    """Every step of a provider's that a rule may lead to (ruling C19)."""
+    ladders = [
+        ladder
+        for rule in policy.rules
+        for ladder in (
+            (rule.remedy,) if rule.remedy is not None else (provider.default_remedy, *_known(rule))
+        )
+    ]
+    return frozenset(rung.do for ladder in ladders for rung in ladder if rung.do.provider_action)
+
+
+def _known(rule: Rule) -> Iterator[tuple[Rung, ...]]:
+    """The catalogue's remedies for what ``rule`` is about."""
+    for row in catalog.faults():
+        named = any(fnmatchcase(row.reason, pattern) for pattern in rule.match.reasons)
+        if named and fnmatchcase(row.type, rule.match.type) and row.remedy is not None:
+            yield row.remedy

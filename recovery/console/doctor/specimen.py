@@ -1,0 +1,84 @@
+"""The fullest record and gate that this version can write, to lay beside the schemas of a cluster.
+
+A test holds them to the CRDs in ``deploy/crds``: they write every field that is named there.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from recovery import gate as gates
+from recovery import record as records
+from recovery.model import (
+    Census,
+    Claim,
+    Fault,
+    Gate,
+    GroupStart,
+    Intent,
+    Line,
+    Machine,
+    Marks,
+    Outcome,
+    Phase,
+    Record,
+    Reference,
+    Rung,
+    Slot,
+    Start,
+    Step,
+)
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+MOMENT = timedelta(seconds=1)
+
+
+def written() -> dict[str, dict[str, Any]]:
+    """By kind, the part of an object that a schema could drop: all but its metadata."""
+    objects = (records.encode(_record()), gates.encode(_gate(), _PAUSED))
+    return {obj["kind"]: {k: v for k, v in obj.items() if k in ("spec", "status")} for obj in objects}
+
+
+_PAUSED = {"pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z"}}
+
+
+def _record() -> Record:
+    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0)
+    return Record(
+        node="n",
+        phase=Phase.RECOVERING,
+        machine=Machine("p", "i", "p://i", "g", {"region": "r"}),
+        node_uid="u",
+        boot_id="b",
+        faults=(fault,),
+        phase_since=AT,
+        rule="r",
+        ladder=(Rung(Step.REPLACE, MOMENT),),
+        probation=MOMENT,
+        after=MOMENT,
+        rung_since=AT,
+        intent=Intent("replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"})),
+        replacement="n2",
+        replacement_machine="i2",
+        marks=Marks(cordoned=True, tainted=True),
+        sentence="s",
+        history=(Outcome(AT, 1, "e", "s"),),
+        starts=(Start(AT, "i", "R", "g"),),
+        acknowledged=(fault,),
+        scopes=("fleet",),
+    )
+
+
+def _gate() -> Gate:
+    return Gate(
+        uid="g",
+        resource_version="",
+        stamp="g",
+        open=(Line("n", "u", AT),),
+        slots=(Slot("n", "u", 1, ("fleet",), AT),),
+        last_start=AT,
+        starts=(GroupStart(AT, "n", "g", "i", "R"),),
+        census=Census(AT, 1, ("n",), {"label=value": (1, 1)}),
+        claimed=(Claim("i2", "i"),),
+    )

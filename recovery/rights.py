@@ -1,0 +1,61 @@
+"""What an agent may do at the Kubernetes API: each right it uses, and what for.
+
+The one table. ``deploy/rbac`` grants it, ``doctor`` asks whether it was granted, and a test holds both to
+what ``cluster.py`` really calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recovery.model import GROUP
+
+EVERYWHERE = ""
+"""In all namespaces, or of a kind that has none."""
+EVENTS = "default"
+"""Events about nodes, which have no namespace, are written here."""
+OWN = "(the agent's own)"
+"""The namespace that the agent's pod runs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one kind. ``vital``: nothing can be recovered without it."""
+
+    group: str
+    resource: str
+    subresource: str
+    verb: str
+    namespace: str
+    why: str
+    vital: bool = True
+
+    @property
+    def kind(self) -> str:
+        """As kubectl and RBAC write it: ``pods/eviction``, ``leases.coordination.k8s.io``."""
+        name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f"{name}.{self.group}" if self.group else name
+
+
+KARPENTER = "karpenter.sh"
+RIGHTS = (
+    Right("", "nodes", "", "get", EVERYWHERE, "to know the machine behind its name"),
+    Right("", "nodes", "", "list", EVERYWHERE, "to count the sick, for the brake"),
+    Right("", "nodes", "", "patch", EVERYWHERE, "to cordon and taint, and to undo that"),
+    Right("", "pods", "", "list", EVERYWHERE, "to see what a drain has left"),
+    Right("", "pods", "eviction", "create", EVERYWHERE, "to drain"),
+    Right("", "events", "", "create", EVENTS, "to tell in kubectl describe node", vital=False),
+    Right("", "events", "", "patch", EVENTS, "to tell the same again without a new Event", vital=False),
+    Right(GROUP, "noderecoveries", "", "get", EVERYWHERE, "to go on after a restart"),
+    Right(GROUP, "noderecoveries", "", "list", EVERYWHERE, "to count the sick and rebuild the gate"),
+    Right(GROUP, "noderecoveries", "", "create", EVERYWHERE, "to write down what it is about to do"),
+    Right(GROUP, "noderecoveries", "", "update", EVERYWHERE, "to write down what came of it"),
+    Right(GROUP, "recoverygates", "", "get", EVERYWHERE, "to see the budget and the pause"),
+    Right(GROUP, "recoverygates", "", "create", EVERYWHERE, "to make the gate, once"),
+    Right(GROUP, "recoverygates", "", "update", EVERYWHERE, "to take its place in the budget"),
+    Right("coordination.k8s.io", "leases", "", "get", OWN, "to see whether a peer is alive"),
+    Right("coordination.k8s.io", "leases", "", "create", OWN, "to show that it is alive"),
+    Right("coordination.k8s.io", "leases", "", "update", OWN, "to show that it is still alive"),
+    Right(KARPENTER, "nodeclaims", "", "get", EVERYWHERE, "to see that Karpenter's machine goes"),
+    Right(KARPENTER, "nodeclaims", "", "delete", EVERYWHERE, "to replace a machine of Karpenter's"),
+)

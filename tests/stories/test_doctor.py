@@ -1,0 +1,945 @@
+"""What doctor finds in clusters that lack one thing each, in the pod and from a laptop."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import http.server
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from email.utils import format_datetime
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from recovery import cli, rights
+from recovery.cluster import Response
+from recovery.console.doctor import specimen
+from recovery.console.doctor.cluster import missing
+from recovery.errors import ApiUnavailable, SettingsError
+from recovery.model import GROUP, VERSION
+from recovery.policy_file import load_builtin
+from recovery.provider import Finding
+from recovery.signals.scrape import PageReader
+from recovery.testing.clock import FakeClock
+from recovery.testing.kubernetes import KubernetesStore, node_claim_crd
+
+CRDS = [
+    yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / f"{plural}.yaml").read_text())
+    for plural in ("noderecoveries", "recoverygates")
+]
+PAGES = Path(__file__).parents[1] / "captures"
+NODE, HOME = "worker-1", "neuron-healthcheck-system"
+DMA = "NeuronHasError_DMA_ERROR"
+LISTED = [["NeuronHealth", DMA], ["NeuronHealth", "NeuronHasError_HBM_UNCORRECTABLE_ERROR"]]
+POD = f"{HOME}/npd-1"
+
+
+@dataclass
+class Door:
+    """The way to the API server: passes on to a store, and refuses or says what a test wants."""
+
+    store: KubernetesStore
+    clock: FakeClock
+    namespace: str = HOME
+    answers: dict[str, Response] = field(default_factory=dict)  # by the end of the path, the query left out
+    denied: set[tuple[str, str]] = field(default_factory=set)  # (verb, resource[/subresource])
+    asked: list[Mapping[str, Any]] = field(default_factory=list)  # the specs of access reviews
+    shut: bool = False
+    ahead: timedelta = timedelta(0)
+
+    def request(self, method: str, path: str, **options: Any) -> Response:
+        if self.shut:
+            raise ApiUnavailable("the API server did not answer: timed out")
+        for end, answer in self.answers.items():
+            if path.endswith(end):
+                return answer
+        if path.endswith("accessreviews"):
+            return self._review(options["body"])
+        found = self.store.request(method, path, **options)
+        date = format_datetime((self.clock.now() + self.ahead).replace(microsecond=0), usegmt=True)
+        return Response(found.status, {**found.headers, "Date": date}, found.body)
+
+    def _review(self, review: dict[str, Any]) -> Response:
+        self.asked.append(review["spec"])
+        wanted = review["spec"]["resourceAttributes"]
+        kind = f"{wanted['resource']}/{wanted['subresource']}".rstrip("/")
+        return Response(201, {}, {**review, "status": {"allowed": (wanted["verb"], kind) not in self.denied}})
+
+
+def refusal(status: int, message: str) -> Response:
+    return Response(status, {}, {"kind": "Status", "message": message})
+
+
+@dataclass
+class Doctor:
+    """Runs the command in a world that a test has spoiled."""
+
+    door: Door
+    environ: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch
+    code: int = -1
+    out: str = ""
+
+    def __call__(self, *arguments: str) -> list[Finding]:
+        """Every finding but the fine ones, after one run; the whole run is kept."""
+        for name, value in self.environ.items():
+            self.monkeypatch.setenv(name, value)
+        runner = CliRunner()
+        with runner.isolation() as (out, _, __):
+            self.code = _code(["doctor", "--output", "json", *arguments])
+        self.out = out.getvalue().decode()
+        return [f for f in self.findings if f.ok is not True or f.remedy]
+
+    @property
+    def findings(self) -> list[Finding]:
+        found = json.loads(self.out)["findings"]
+        return [Finding(f["area"], f["ok"], f["sentence"], f["remedy"] or "") for f in found]
+
+    def says(self, part: str) -> Finding:
+        """The one finding that has ``part`` in its sentence."""
+        (found,) = [f for f in self.findings if part in f.sentence]
+        return found
+
+
+def _code(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    return int(end.value.code or 0)
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": NODE, "labels": changes.pop("labels", {})},
+        "spec": {"providerID": changes.pop("provider_id", ""), **changes.pop("spec", {})},
+        "status": {
+            "nodeInfo": {"systemUUID": "4c4c4544-0042-3010-8054-b7c04f4e4d32", "bootID": "b-1"},
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+            "conditions": changes.pop("conditions", [ready(), beat()]),
+        },
+    }
+
+
+def ready(status: str = "True", reason: str = "KubeletReady") -> dict[str, str]:
+    return {"type": "Ready", "status": status, "reason": reason}
+
+
+def beat(minutes_ago: float = 1) -> dict[str, str]:
+    at = FakeClock().now() - timedelta(minutes=minutes_ago)
+    return {
+        "type": "NeuronHealth",
+        "status": "False",
+        "reason": "NeuronHasNoError",
+        "lastHeartbeatTime": at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+
+
+def agent_pod(phase: str = "Running") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "npd-1", "namespace": HOME},
+        "spec": {
+            "nodeName": NODE,
+            "serviceAccountName": "agent",
+            "containers": [{"name": "node-recovery", "image": "i", "ports": [{"containerPort": 9108}]}],
+        },
+        "status": {"phase": phase},
+    }
+
+
+def told(**changes: Any) -> dict[str, Any]:
+    """What the agent on the node answers when it is asked to explain."""
+    reading = {
+        "source": "npd",
+        "at": FakeClock().now().isoformat(),
+        "problems": [],
+        "unknown": {},
+        "listed": LISTED,
+        **changes,
+    }
+    return {
+        "agent": {"recovery": True, "policy": "built-in"},
+        "decision": {"reason": "healthy: no confirmed problem"},
+        "readings": [reading],
+    }
+
+
+EXPLAIN = "/proxy/api/v1/explain"
+# What is installed and what is built in stay the same: looked up once, and not for each of a hundred runs.
+INSTALLED, BUILT_IN = functools.cache(entry_points), functools.cache(load_builtin)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock: FakeClock) -> KubernetesStore:
+    store = KubernetesStore(now=clock.now)
+    for crd in CRDS:
+        store.install_crd(copy.deepcopy(crd))
+    store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+    return store
+
+
+@pytest.fixture
+def at_laptop(store: KubernetesStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """A healthy bare-metal node, its agent answering, and a person with a kubeconfig."""
+    store.load(node(), agent_pod())
+    door = Door(store, clock, answers={EXPLAIN: Response(200, {}, told())})
+    monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", lambda _: door)
+    monkeypatch.setattr("recovery.console.doctor.command.SystemClock", lambda: clock)
+    monkeypatch.setattr("recovery.provider.entry_points", INSTALLED)
+    monkeypatch.setattr("recovery.settings.load_builtin", BUILT_IN)
+    for name in ("NODE_NAME", "NPD_METRICS_URL", "POLICY_FILE", "PROVIDER", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    return Doctor(door, {"KUBECONFIG": "/somewhere"}, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def detector() -> Iterator[Callable[[str], str]]:
+    """Serves a text as node-problem-detector's page, and says where."""
+    page = {"text": ""}
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = page["text"].encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+
+    def serve(text: str) -> str:
+        page["text"] = text
+        return f"http://127.0.0.1:{server.server_address[1]}/metrics"
+
+    yield serve
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def in_pod(at_laptop: Doctor, detector: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """The same node, from within its agent's pod."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    page = (PAGES / "neuron-dma-error" / "00-healthy.prom").read_text()
+    at_laptop.environ = {
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+        "NODE_NAME": NODE,
+        "POD_NAMESPACE": HOME,
+        "NPD_METRICS_URL": detector(page),
+    }
+    return at_laptop
+
+
+# ---------------------------------------------------------------- all is well
+
+
+def test_in_the_pod_of_a_healthy_node_nothing_is_missing(in_pod: Doctor) -> None:
+    assert in_pod() == []
+    assert in_pod.code == 0
+    assert {f.area for f in in_pod.findings} == {
+        *("settings", "cluster", "node", "rights", "policy", "detector", "baremetal")
+    }
+    assert in_pod.says("its conditions on").sentence == f"its conditions on {NODE} were last renewed 60 s ago"
+    assert in_pod.says("can report").sentence == "it can report what these rules act on: neuron-hardware"
+
+
+def test_from_a_laptop_the_agent_tells_what_its_detector_lists(at_laptop: Doctor) -> None:
+    assert at_laptop("--node", NODE) == []
+    assert at_laptop.code == 0
+    assert at_laptop.says(f"the agent {POD} answers").sentence.endswith("healthy: no confirmed problem")
+    assert at_laptop.says("the agent reads").area == "detector"
+    assert at_laptop.says("the agent's service account is").sentence.endswith(f"{HOME}/agent")
+
+
+def test_people_see_lines_and_the_last_one_says_it_all(in_pod: Doctor) -> None:
+    in_pod()  # sets the environment
+    result = CliRunner().invoke(cli.group, ["doctor"])
+    lines = result.output.splitlines()
+    assert lines[0] == "settings"
+    assert "  ✓ the API server answers (Kubernetes v1.36.0)" in lines
+    assert lines[-1].startswith("recovery could work here: ")
+    assert result.exit_code == 0
+
+
+def test_nothing_is_written(in_pod: Doctor, store: KubernetesStore) -> None:
+    before = len(store.history)
+    in_pod()
+    assert len(store.history) == before
+
+
+def test_without_a_node_only_the_cluster_is_looked_at(at_laptop: Doctor) -> None:
+    store = at_laptop.door.store
+    store.load(node_claim_crd())
+    at_laptop("--service-account", f"{HOME}/agent")
+    unnamed = at_laptop.says("no node was named")
+    assert (unnamed.ok, unnamed.remedy[-18:]) == (None, "doctor --node NAME")
+    assert at_laptop.says("no provider was asked").ok is None
+    assert not [f for f in at_laptop.findings if f.area == "detector"]
+
+
+# ---------------------------------------------------------------- settings and policy
+
+
+def test_every_wrong_setting_is_told_and_the_rest_is_looked_at_all_the_same(in_pod: Doctor) -> None:
+    in_pod.environ |= {"ENABLE_RECOVERY": "yes", "POLL_INTERVAL": "1h"}
+    in_pod.door.denied.add(("patch", "nodes"))
+    assert [f.area for f in in_pod()] == ["settings", "settings", "rights"]
+    assert in_pod.says("ENABLE_RECOVERY").sentence.endswith('found "yes", expected "true" or "false"')
+    assert in_pod.code == 2
+    assert in_pod.says("can report").ok
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [("true", "ENABLE_RECOVERY is true"), ("false", "ENABLE_RECOVERY is false: it only watches and tells")],
+)
+def test_whether_it_would_act_is_said(in_pod: Doctor, value: str, sentence: str) -> None:
+    in_pod.environ["ENABLE_RECOVERY"] = value
+    assert in_pod() == []
+    assert in_pod.says(sentence).area == "settings"
+
+
+def test_an_agent_that_only_watches_is_said_to(at_laptop: Doctor) -> None:
+    answer = told()
+    answer["agent"]["recovery"] = False
+    at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
+    assert at_laptop("--node", NODE) == []
+    assert "ENABLE_RECOVERY=false: it only watches" in at_laptop.says(f"the agent {POD} answers").sentence
+
+
+def test_a_sidecar_that_does_not_know_its_node_is_told_so(in_pod: Doctor) -> None:
+    del in_pod.environ["NODE_NAME"]
+    in_pod()
+    assert in_pod.says("NODE_NAME: missing").ok is False
+    assert in_pod.code == 2
+
+
+def test_a_policy_with_mistakes_is_told_line_by_line(in_pod: Doctor, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nruels: []\n")
+    in_pod.environ["POLICY_FILE"] = str(file)
+    in_pod()
+    assert in_pod.says('did you mean "rules"?').ok is False
+    assert in_pod.says("not looked at further").ok is None
+    assert in_pod.code == 2
+
+
+def test_a_misspelt_variable_is_worth_a_word(in_pod: Doctor) -> None:
+    in_pod.environ["POLL_INTERVALL"] = "1s"
+    in_pod()
+    assert in_pod.says("did you mean POLL_INTERVAL?").remedy
+    assert in_pod.code == 0
+
+
+def policy_of(tmp_path: Path, rules: str) -> str:
+    file = tmp_path / "policy.yaml"
+    file.write_text(f"apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules:\n{rules}")
+    return str(file)
+
+
+def test_a_step_that_the_provider_cannot_do_is_told(in_pod: Doctor, tmp_path: Path) -> None:
+    in_pod.environ["POLICY_FILE"] = policy_of(
+        tmp_path, "  - {name: all, match: {type: NeuronHealth}, remedy: [{do: reboot}]}\n"
+    )
+    in_pod()
+    assert in_pod.says('found "reboot", which provider baremetal cannot do').ok is False
+    assert in_pod.code == 1
+
+
+def test_what_the_built_in_policy_means_on_bare_metal_is_said_and_is_no_failure(in_pod: Doctor) -> None:
+    in_pod()
+    found = in_pod.says("provider baremetal cannot replace")
+    assert found.ok
+    assert "answered by cordon" in found.sentence
+
+
+def test_an_agent_with_another_policy_is_not_judged_by_the_one_that_is_here(at_laptop: Doctor) -> None:
+    answer = told()
+    answer["agent"]["policy"] = "/etc/node-recovery/policy.yaml"
+    at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
+    at_laptop("--node", NODE)
+    found = at_laptop.says("runs with the policy /etc/node-recovery/policy.yaml")
+    assert (found.ok, "POLICY_FILE" in found.remedy) == (None, True)
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+def test_an_api_server_that_is_silent_fails_and_nothing_more_is_asked_of_it(in_pod: Doctor) -> None:
+    in_pod.door.shut = True
+    in_pod()
+    assert in_pod.code == 1
+    assert in_pod.says("the API server did not answer: timed out").ok is False
+    assert in_pod.says(f"{NODE} was not looked at").ok is None
+    assert [f.ok for f in in_pod.findings if f.area == "rights"] == [None]
+    assert in_pod.says("is node-problem-detector's page").ok  # the detector needs no API server
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [(500, "the API server is in trouble: GET /version: 500"), (404, "what answers is no API server: GET")],
+)
+def test_an_answer_that_is_none_is_told_as_what_it_is(in_pod: Doctor, status: int, sentence: str) -> None:
+    in_pod.door.answers["/version"] = refusal(status, "no")
+    in_pod()
+    assert in_pod.says(sentence).ok is False
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_credentials_that_are_not_accepted_are_told_as_that(in_pod: Doctor, status: int) -> None:
+    in_pod.door.answers["/version"] = refusal(status, "Unauthorized")
+    in_pod()
+    assert in_pod.says("does not accept these credentials").ok is False
+
+
+def test_no_kubeconfig_is_told_with_what_to_set(at_laptop: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_config(_: object) -> None:
+        raise SettingsError(["KUBECONFIG: no configuration found"])
+
+    monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", no_config)
+    at_laptop("--node", NODE)
+    found = at_laptop.says("KUBECONFIG: ")
+    assert (found.area, found.ok, found.remedy[:14]) == ("cluster", False, "set KUBECONFIG")
+    assert at_laptop.code == 1
+
+
+def test_a_clock_that_is_off_stops_recovery_where_it_is_the_nodes_own(in_pod: Doctor) -> None:
+    in_pod.door.ahead = timedelta(minutes=2)
+    in_pod()
+    assert in_pod.says("the agent starts nothing").ok is False
+
+
+def test_a_laptops_clock_that_is_off_is_only_worth_a_word(at_laptop: Doctor) -> None:
+    at_laptop.door.ahead = timedelta(minutes=2)
+    at_laptop("--node", NODE)
+    assert at_laptop.says("this is not the node").ok
+
+
+def test_crds_that_are_not_installed_are_told_with_the_command(in_pod: Doctor, clock: FakeClock) -> None:
+    bare = KubernetesStore(now=clock.now)
+    bare.load(node())
+    in_pod.door.store = bare
+    in_pod()
+    found = in_pod.says("not installed: nothing can be remembered")
+    assert (found.ok, found.remedy) == (False, "kubectl apply -k deploy/crds")
+    assert not [f for f in in_pod.findings if "paused" in f.sentence]
+
+
+def test_one_crd_of_two_is_not_enough(in_pod: Doctor, clock: FakeClock) -> None:
+    half = KubernetesStore(now=clock.now)
+    half.load(node())
+    half.install_crd(copy.deepcopy(CRDS[0]))
+    in_pod.door.store = half
+    in_pod()
+    assert in_pod.says("RecoveryGate of noderecovery.dev/v1alpha1: not installed").ok is False
+
+
+def test_crds_of_another_version_are_told_with_both(in_pod: Doctor) -> None:
+    in_pod.door.answers = {
+        f"/apis/{GROUP}/{VERSION}": refusal(404, "not found"),
+        f"/apis/{GROUP}": Response(200, {}, {"versions": [{"version": "v2"}]}),
+    }
+    in_pod()
+    assert in_pod.says("are served as v2; this program speaks v1alpha1").ok is False
+
+
+def changed_crds(in_pod: Doctor, change: Callable[[dict[str, Any]], None]) -> None:
+    for crd in CRDS:
+        changed = copy.deepcopy(crd)
+        change(changed["spec"]["versions"][0])
+        in_pod.door.store.install_crd(changed)
+
+
+def test_a_crd_that_would_drop_a_field_is_told_with_the_field(in_pod: Doctor) -> None:
+    def older(version: dict[str, Any]) -> None:
+        status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+        status.pop("scopes", None)
+        status.pop("census", None)
+
+    changed_crds(in_pod, older)
+    in_pod()
+    found = in_pod.says("the CRDs are older than this program")
+    assert found.ok is False
+    assert found.sentence.endswith("drop NodeRecovery.status.scopes, RecoveryGate.status.census")
+
+
+def test_a_status_subresource_would_swallow_what_an_agent_writes(in_pod: Doctor) -> None:
+    changed_crds(in_pod, lambda version: version.update(subresources={"status": {}}))
+    in_pod()
+    assert in_pod.says("a status subresource is on").ok is False
+
+
+def test_a_server_that_publishes_no_schemas_cannot_be_asked_for_fields(in_pod: Doctor) -> None:
+    in_pod.door.answers[f"/openapi/v3/apis/{GROUP}/{VERSION}"] = refusal(404, "not found")
+    in_pod()
+    assert in_pod.says("every field that this version writes").ok is None
+
+
+@pytest.mark.parametrize("crd", CRDS, ids=lambda crd: str(crd["spec"]["names"]["kind"]))
+def test_the_specimen_has_every_field_that_is_shipped(crd: dict[str, Any]) -> None:
+    """So that none can be forgotten in it: the schema is laid over the specimen, the other way round."""
+    written = specimen.written()[crd["spec"]["names"]["kind"]]
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert list(missing(schema, written)) == []
+    assert list(absent(schema["properties"], written)) == []
+
+
+def absent(properties: Mapping[str, Any], written: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for name, schema in properties.items():
+        if name in ("apiVersion", "kind", "metadata"):
+            continue
+        if name not in written:
+            yield f"{path}{name}"
+            continue
+        value, inner = written[name], schema.get("items", schema)
+        if isinstance(value, list):
+            value = value[0]
+        yield from absent(inner.get("properties") or {}, value, f"{path}{name}.") if value else ()
+
+
+def test_a_pause_is_told_with_who_and_until_when_and_is_no_failure(in_pod: Doctor, clock: FakeClock) -> None:
+    until = (clock.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    in_pod.door.store.load(gate({"pause": {"owner": "ada", "reason": "incident 7", "until": until}}))
+    in_pod()
+    found = in_pod.says("ada paused all recoveries")
+    assert found.ok
+    assert found.sentence.endswith("incident 7. Nothing is started meanwhile")
+    assert found.remedy == "to go on: node-recovery resume"
+    assert in_pod.code == 0
+
+
+def gate(spec: dict[str, Any], **status: Any) -> dict[str, Any]:
+    meta = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
+    return {**meta, "spec": spec, "status": status}
+
+
+def test_a_gate_that_cannot_be_read_stops_everything(in_pod: Doctor) -> None:
+    in_pod.door.store.load(gate({}, version=7))
+    in_pod()
+    assert in_pod.says("the gate cannot be read, and nothing starts anywhere").ok is False
+
+
+def test_a_record_that_cannot_be_read_fails_where_it_is_this_nodes(in_pod: Doctor) -> None:
+    for name in (NODE, "worker-2"):
+        in_pod.door.store.load(
+            {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": "NodeRecovery",
+                "metadata": {"name": name},
+                "status": {"version": 7, "phase": "recovering", "phaseSince": "2026-11-21T00:00:00Z"},
+            }
+        )
+    in_pod()
+    assert in_pod.says(f"the record of {NODE} cannot be read").ok is False
+    assert in_pod.says("the record of worker-2 cannot be read").ok
+
+
+def test_a_caller_who_may_not_see_records_is_told_so(in_pod: Doctor) -> None:
+    in_pod.door.answers["/noderecoveries"] = refusal(403, "forbidden")
+    in_pod()
+    assert in_pod.says("pause and records: you have no right to ask (403)").ok is None
+
+
+# ---------------------------------------------------------------- the node
+
+
+def replaced(doctor: Doctor, **changes: Any) -> None:
+    """Another Node under the same name."""
+    doctor.door.store.request("DELETE", f"/api/v1/nodes/{NODE}")
+    doctor.door.store.load(node(**changes))
+
+
+def test_a_node_that_is_not_there_is_told(in_pod: Doctor) -> None:
+    in_pod.door.store.request("DELETE", f"/api/v1/nodes/{NODE}")
+    in_pod()
+    assert in_pod.says(f"there is no Node {NODE}").ok is False
+
+
+def test_a_node_that_may_not_be_read_cannot_be_judged(in_pod: Doctor) -> None:
+    in_pod.door.answers[f"/nodes/{NODE}"] = refusal(403, "forbidden")
+    in_pod()
+    assert in_pod.says(f"{NODE} could not be read: you have no right").ok is None
+
+
+def test_a_node_that_is_not_ready_has_no_agent_to_rely_on(in_pod: Doctor) -> None:
+    replaced(in_pod, conditions=[ready("False", "KubeletNotReady")])
+    in_pod()
+    assert in_pod.says("not Ready (condition Ready is False, KubeletNotReady)").ok is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"provider_id": "gce://project/zone/vm"}, "whose cloud no provider here knows"),
+        ({"provider_id": "aws:///nowhere/i-1"}, "expected was one of EC2's"),
+        (
+            {
+                "provider_id": "aws:///us-west-2a/i-0123456789abcdef0",
+                "labels": {"sagemaker.amazonaws.com/node-health-status": "Schedulable"},
+            },
+            "SageMaker HyperPod, which repairs its own nodes",
+        ),
+    ],
+)
+def test_a_machine_that_is_not_ours_is_told_with_whose_it_is(
+    in_pod: Doctor, changes: dict[str, Any], sentence: str
+) -> None:
+    replaced(in_pod, **changes)
+    in_pod()
+    assert in_pod.says(sentence).ok is False
+    assert in_pod.code == 1
+
+
+def test_a_node_that_its_cloud_has_not_finished_is_told(in_pod: Doctor) -> None:
+    taint = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}
+    replaced(in_pod, spec={"taints": [taint]})
+    in_pod()
+    assert in_pod.says("is not initialised by its cloud yet").ok is False
+
+
+def test_another_remediators_claim_and_an_exclusion_are_meant_and_only_told(in_pod: Doctor) -> None:
+    labels = {"dgxc.nvidia.com/nvsentinel-state": "draining", "noderecovery.dev/exclude": "true"}
+    replaced(in_pod, labels=labels)
+    assert [f.area for f in in_pod()] == ["node", "node"]
+    assert in_pod.says("NVSentinel holds").sentence.endswith("node-recovery stands back from it meanwhile")
+    assert in_pod.says("excluded by its label").remedy.startswith("if that is not meant: kubectl label node")
+    assert in_pod.code == 0
+
+
+def test_a_node_without_an_agent_is_told(at_laptop: Doctor) -> None:
+    at_laptop.door.store.request(
+        "DELETE", f"/api/v1/namespaces/{HOME}/pods/npd-1", query={"gracePeriodSeconds": "0"}
+    )
+    at_laptop("--node", NODE)
+    assert at_laptop.says("nobody looks after this node").ok is False
+
+
+def test_an_agent_that_does_not_run_is_told(at_laptop: Doctor) -> None:
+    at_laptop.door.store.request(
+        "PUT", f"/api/v1/namespaces/{HOME}/pods/npd-1/status", body=_with_phase(at_laptop, "Pending")
+    )
+    at_laptop("--node", NODE)
+    assert at_laptop.says(f"the agent's pod {POD} is not running").ok is False
+    assert at_laptop.says("is not known: its page is on the node's loopback").ok is None
+
+
+def _with_phase(doctor: Doctor, phase: str) -> dict[str, Any]:
+    found = doctor.door.store.request("GET", f"/api/v1/namespaces/{HOME}/pods/npd-1").body
+    return {**found, "status": {**found["status"], "phase": phase}}
+
+
+def test_a_caller_who_may_not_list_pods_cannot_find_the_agent(at_laptop: Doctor) -> None:
+    at_laptop.door.answers["/api/v1/pods"] = refusal(403, "forbidden")
+    at_laptop("--node", NODE)
+    assert at_laptop.says("whether an agent runs there: you have no right").ok is None
+
+
+def test_an_agent_that_does_not_answer_could_not_be_asked(at_laptop: Doctor) -> None:
+    at_laptop.door.answers[EXPLAIN] = refusal(503, "connection refused")
+    at_laptop("--node", NODE)
+    found = at_laptop.says(f"the agent {POD} could not be asked")
+    assert found.ok is None
+    assert f"kubectl -n {HOME} logs npd-1 -c node-recovery" in found.remedy
+    lists = at_laptop.says("is not known: its page")
+    assert f"kubectl exec -n {HOME} npd-1 -c node-recovery -- node-recovery doctor" in lists.remedy
+
+
+# ---------------------------------------------------------------- rights
+
+
+OURS = [right for right in rights.RIGHTS if right.group != rights.KARPENTER]
+
+
+@pytest.mark.parametrize("right", OURS, ids=lambda r: f"{r.verb} {r.kind}")
+def test_each_right_is_asked_and_its_lack_told_with_what_it_is_for(
+    in_pod: Doctor, right: rights.Right
+) -> None:
+    kind = f"{right.resource}/{right.subresource}".rstrip("/")
+    in_pod.door.denied.add((right.verb, kind))
+    (found,) = in_pod()
+    assert found.area == "rights"
+    assert found.ok is not right.vital
+    assert f"it may not {right.verb} {right.kind}" in found.sentence
+    assert f"{right.verb} {right.why}" in found.sentence
+    assert f"kubectl auth can-i {right.verb} {right.kind}" in found.remedy
+    assert in_pod.code == int(right.vital)
+
+
+KARPENTERS = {
+    "provider_id": "aws:///us-west-2a/i-0123456789abcdef0",
+    "labels": {"karpenter.sh/nodepool": "trn"},
+}
+
+
+def test_karpenters_rights_are_asked_for_karpenters_machines(
+    in_pod: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("providers.aws.asg.AwsProvider.examine", lambda *_, **__: [])
+    replaced(in_pod, **KARPENTERS)
+    in_pod.door.denied.add(("delete", "nodeclaims"))
+    in_pod()
+    assert in_pod.says("it may not delete nodeclaims.karpenter.sh").ok is False
+
+
+def test_whether_karpenters_rights_are_needed_is_not_known_without_a_node(at_laptop: Doctor) -> None:
+    at_laptop.door.answers["/serviceaccounts/agent"] = Response(200, {}, {})
+    at_laptop.door.denied.add(("delete", "nodeclaims"))
+    at_laptop("--service-account", f"{HOME}/agent")
+    assert at_laptop.says("it may not delete nodeclaims.karpenter.sh").ok is None
+    assert at_laptop.code == 0
+
+
+def test_in_the_pod_it_asks_for_itself_in_its_own_namespace(in_pod: Doctor) -> None:
+    in_pod()
+    assert not [spec for spec in in_pod.door.asked if "user" in spec]
+    leases = [s["resourceAttributes"] for s in in_pod.door.asked if "lease" in str(s)]
+    assert {attributes["namespace"] for attributes in leases} == {HOME}
+    events = [s["resourceAttributes"] for s in in_pod.door.asked if "event" in str(s)]
+    assert {attributes["namespace"] for attributes in events} == {"default"}
+
+
+def test_from_a_laptop_it_asks_for_the_agents_account_and_its_groups(at_laptop: Doctor) -> None:
+    at_laptop("--node", NODE)
+    spec = at_laptop.door.asked[0]
+    assert spec["user"] == f"system:serviceaccount:{HOME}:agent"
+    assert set(spec["groups"]) == {
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{HOME}",
+        "system:authenticated",
+    }
+
+
+def test_an_account_that_is_not_there_is_told_once(at_laptop: Doctor) -> None:
+    at_laptop("--node", NODE, "--service-account", "elsewhere/nobody")
+    assert at_laptop.says("there is no service account elsewhere/nobody").ok is False
+    assert len([f for f in at_laptop.findings if f.area == "rights"]) == 1
+
+
+def test_an_account_that_was_only_guessed_proves_nothing(at_laptop: Doctor) -> None:
+    at_laptop()
+    guessed = at_laptop.says(f"there is no service account {HOME}/node-problem-detector")
+    assert (guessed.ok, at_laptop.code) == (None, 0)
+
+
+def test_who_may_not_look_at_accounts_asks_for_rights_all_the_same(at_laptop: Doctor) -> None:
+    at_laptop.door.answers["/serviceaccounts/nobody"] = refusal(403, "forbidden")
+    at_laptop("--node", NODE, "--service-account", "elsewhere/nobody")
+    assert at_laptop.says("whether there is a service account elsewhere/nobody").ok is None
+    assert at_laptop.says("it may list pods").ok
+
+
+def test_who_may_not_ask_for_anothers_rights_gets_the_command_for_who_may(at_laptop: Doctor) -> None:
+    at_laptop.door.answers["/subjectaccessreviews"] = refusal(403, "forbidden")
+    at_laptop("--node", NODE)
+    found = at_laptop.says("could not be asked")
+    assert found.ok is None
+    assert found.remedy.endswith(f"kubectl auth can-i --list --as=system:serviceaccount:{HOME}:agent")
+    assert at_laptop.code == 0
+
+
+@pytest.mark.parametrize("wrong", ["nobody", "/nobody", "a/", "a/b/c"])
+def test_a_service_account_is_named_with_its_namespace(wrong: str) -> None:
+    result = CliRunner().invoke(cli.group, ["doctor", "--service-account", wrong])
+    assert result.exit_code == 2
+    assert f"found '{wrong}', expected NAMESPACE/NAME" in result.output
+
+
+# ---------------------------------------------------------------- the detector
+
+
+def test_a_detector_that_does_not_listen_is_told(in_pod: Doctor) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        in_pod.environ["NPD_METRICS_URL"] = f"http://127.0.0.1:{unused.getsockname()[1]}/metrics"
+        in_pod()
+    found = in_pod.says("node-problem-detector does not listen there")
+    assert found.ok is False
+    assert "--prometheus-port" in found.remedy
+
+
+def test_a_page_of_another_node_is_refused(in_pod: Doctor) -> None:
+    in_pod.environ["NPD_METRICS_URL"] = "http://10.9.9.9/metrics"
+    in_pod()
+    assert in_pod.says("leads to 10.9.9.9, which is neither loopback").ok is False
+
+
+def test_a_page_that_is_not_a_detectors_is_told(in_pod: Doctor, detector: Callable[[str], str]) -> None:
+    detector("up 1\n")
+    in_pod()
+    assert in_pod.says("this page is not node-problem-detector's").ok is False
+
+
+def test_a_page_with_a_broken_line_is_used_for_the_rest(
+    in_pod: Doctor, detector: Callable[[str], str]
+) -> None:
+    page = (PAGES / "neuron-dma-error" / "00-healthy.prom").read_text()
+    detector(f'{page}problem_gauge{{reason="R",type="T"}} NaN\n')
+    in_pod()
+    assert in_pod.says("part of it is unknown: the gauge of R (T)").ok
+    assert in_pod.says("can report").ok
+
+
+def test_a_page_given_by_hand_is_read_from_a_laptop_too(at_laptop: Doctor, in_pod: Doctor) -> None:
+    """As when its port is forwarded."""
+    url = in_pod.environ["NPD_METRICS_URL"]
+    at_laptop.environ = {"KUBECONFIG": "/somewhere", "NPD_METRICS_URL": url}
+    assert at_laptop("--node", NODE) == []
+    assert at_laptop.says("is node-problem-detector's page").sentence.startswith(url)
+
+
+def test_a_rule_with_reason_and_type_swapped_is_told_with_what_to_write(
+    in_pod: Doctor, tmp_path: Path
+) -> None:
+    in_pod.environ["POLICY_FILE"] = policy_of(
+        tmp_path, f"  - {{name: dma, match: {{type: {DMA}}}, remedy: [{{do: cordon}}]}}\n"
+    )
+    in_pod()
+    found = in_pod.says("rule dma can never match here")
+    assert found.ok is False
+    assert found.remedy == f"write match: {{type: NeuronHealth, reason: {DMA}}}"
+    assert in_pod.says("nothing would ever be recovered").ok is False
+
+
+def test_a_detector_that_looks_for_nothing_of_the_policy_is_told(
+    in_pod: Doctor, detector: Callable[[str], str]
+) -> None:
+    detector((PAGES / "gpu-count-plugin" / "01-good.prom").read_text())
+    in_pod()
+    assert in_pod.says("nothing would ever be recovered").ok is False
+    assert in_pod.says("does not look for NeuronHasError_DMA_ERROR").remedy
+    assert "GpuCountGood" not in in_pod.out  # a healthy reason is no fault
+
+
+def test_what_is_in_no_rule_is_listed(in_pod: Doctor, detector: Callable[[str], str]) -> None:
+    page = (PAGES / "neuron-dma-error" / "00-healthy.prom").read_text()
+    more = "".join(
+        f'problem_gauge{{reason="Reason{i}",type="Own"}} 0\nproblem_counter{{reason="Reason{i}"}} 0\n'
+        for i in range(9)
+    )
+    detector(f'{page}{more}problem_counter{{reason="OwnEvent"}} 0\n')
+    in_pod()
+    rest = in_pod.says("in no rule, and so only told").sentence
+    assert rest.split(": ")[1].startswith("OwnEvent, Reason0 (Own), ")
+    assert rest.endswith(" and 2 more")
+
+
+def test_a_heartbeat_that_stopped_is_worth_a_word(in_pod: Doctor) -> None:
+    replaced(in_pod, conditions=[ready(), beat(minutes_ago=40)])
+    (found,) = in_pod()
+    assert found.sentence.endswith(
+        "40 min ago, though it does so every 5 min: it may not reach the API server"
+    )
+    assert in_pod.code == 0
+
+
+def test_conditions_that_nobody_keeps_on_the_node_are_no_matter(in_pod: Doctor) -> None:
+    replaced(in_pod, conditions=[ready()])
+    assert in_pod() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "ok", "sentence"),
+    [
+        ({"unknown": {"*": "the page cannot be read: refused"}}, False, "the page cannot be read: refused"),
+        ({"at": "2020-01-01T00:00:00Z"}, False, "the agent last looked at node-problem-detector"),
+        ({"at": "yesterday"}, False, "has no time ('yesterday')"),
+        ({"unknown": {"T": "T is unknown"}}, True, "part of it is unknown: T is unknown"),
+        ({"source": "other"}, None, "is not known: its page is on the node's loopback"),
+    ],
+)
+def test_what_the_agent_says_of_its_detector_is_passed_on(
+    at_laptop: Doctor, changes: dict[str, Any], ok: bool | None, sentence: str
+) -> None:
+    at_laptop.door.answers[EXPLAIN] = Response(200, {}, told(**changes))
+    at_laptop("--node", NODE)
+    assert at_laptop.says(sentence).ok is ok
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"readings": None}, {"readings": ["x"]}, {"readings": [{}]}])
+def test_an_agent_of_another_version_may_answer_anything(at_laptop: Doctor, answer: Any) -> None:
+    at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
+    at_laptop("--node", NODE)
+    assert at_laptop.says("is not known: its page is on the node's loopback").ok is None
+
+
+# ---------------------------------------------------------------- providers, and time
+
+
+def test_a_provider_that_cannot_examine_itself_is_a_question(
+    in_pod: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "providers.baremetal.BareMetalProvider.permissions", {"poll": frozenset({"bmc:Read"})}
+    )
+    in_pod()
+    found = in_pod.says("provider baremetal cannot say what it lacks")
+    assert (found.ok, found.remedy) == (None, "compare what it may do with bmc:Read")
+
+
+def test_a_provider_that_was_named_is_asked_without_a_node(
+    at_laptop: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def examine(_: Any, machine: Any, steps: Any, own: bool) -> list[Finding]:
+        seen.append((machine, sorted(steps), own))
+        return [Finding("aws", False, "it lacks something", "do something")]
+
+    monkeypatch.setattr("providers.aws.asg.AwsProvider.examine", examine)
+    at_laptop.environ["PROVIDER"] = "aws"
+    at_laptop("--service-account", f"{HOME}/agent")
+    assert at_laptop.says("it lacks something").ok is False
+    assert seen == [(None, ["replace"], False)]
+
+
+def test_with_everything_out_of_reach_it_still_ends_soon(
+    in_pod: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that accepts and says nothing: the slowest there is."""
+    hasty = functools.partial(PageReader, deadline=0.1)
+    monkeypatch.setattr("recovery.console.doctor.detector.PageReader", hasty)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        in_pod.environ["NPD_METRICS_URL"] = f"http://127.0.0.1:{mute.getsockname()[1]}/metrics"
+        in_pod.door.shut = True
+        began = time.monotonic()
+        in_pod()
+    assert time.monotonic() - began < 5
+    assert in_pod.code == 1
+
+
+@pytest.mark.slow(0.6)
+def test_the_agent_carries_nothing_of_doctor() -> None:
+    """It runs on every node, and its memory is counted."""
+    code = "import sys, recovery.run, providers.aws; print(*sys.modules)"
+    loaded = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert "recovery.run" in loaded
+    ours = ("recovery.console.doctor", "recovery.rights", "providers.aws.examine", "providers.aws.simulate")
+    assert [name for name in loaded if name.startswith(ours)] == []
