@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,10 +68,14 @@ def unprivileged(root: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    folder = tmp_path_factory.mktemp("image")
-    for above in (folder, folder.parent, folder.parent.parent):
-        above.chmod(0o755)  # pytest's own folders are closed to others
+def image() -> Iterator[Image]:
+    with tempfile.TemporaryDirectory(prefix="node-recovery-image-") as name:  # pytest's are closed to others
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield from installed(folder)
+
+
+def installed(folder: Path) -> Iterator[Image]:
     source, root, home = folder / "src", folder / "opt" / "node-recovery", folder / "home"
     for path in copied():
         there = source / path
