@@ -27,7 +27,7 @@ from recovery.model import (
     Record,
     Slot,
 )
-from recovery.wire import Reader, Undecodable, moment, parse_moment
+from recovery.wire import Reader, Unchanged, Undecodable, moment, parse_moment
 
 CODEC = 1
 NAME = "fleet"
@@ -264,6 +264,7 @@ class Gates:
     def __init__(self, cluster: Objects, records: Callable[[], list[Record]]) -> None:
         self._cluster = cluster
         self._records = records
+        self._decode = Unchanged(decode)
         self._spec: dict[str, Any] = {}
 
     def read(self) -> Gate | None:
@@ -276,7 +277,7 @@ class Gates:
     def _take(self, obj: dict[str, Any]) -> Gate:
         spec = obj.get("spec")
         self._spec = dict(spec) if isinstance(spec, dict) else {}
-        return decode(obj)
+        return self._decode(obj)
 
     def write(self, gate: Gate) -> Gate:
         """Swap. Raises ``Conflict`` when somebody else wrote first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from recovery import brakes
 from recovery.catalog import foreign_claim, lookup, types
@@ -104,8 +105,10 @@ class Observer:
         """
         w = self.world
         node = self._node(node_name)
+        now = w.cluster.time.now()
+        identified = w.providers.identify(node) if node else Identified()
         s = Situation(
-            now=w.cluster.time.now(),
+            now=now,
             node_name=node_name,
             policy=w.policy,
             on=w.on,
@@ -113,17 +116,13 @@ class Observer:
             readings=readings,
             node=node,
             settle=w.settle,
-        )
-        identified = w.providers.identify(node) if node else Identified()
-        s = replace(
-            s,
             machine=identified.machine,
             machine_wait=identified.wait,
             machine_problem=identified.problem,
             provider=identified.facts,
             forbidden=(foreign_claim(node) or "") if node else "",
+            **self._ours(node_name, now),
         )
-        s = self._ours(s)
         if s.record is not None and s.record.phase.open and w.on:
             s = self._for_phase(s, s.record, me, fresh)
         return replace(s, skew=w.cluster.time.skew())
@@ -134,20 +133,21 @@ class Observer:
         except NotFound:
             return None
 
-    def _ours(self, s: Situation) -> Situation:
-        """Record, gate and Lease."""
+    def _ours(self, node: str, now: datetime) -> dict[str, Any]:
+        """Record, gate and Lease, and what is wrong with them: fields of a situation."""
         w = self.world
+        found: dict[str, Any] = {}
         try:
-            s = replace(s, record=past(w.records.read(s.node_name), s.now))
+            found["record"] = past(w.records.read(node), now)
         except Undecodable as error:
-            return replace(s, record_problem=str(error))
+            return {"record_problem": str(error)}
         if not w.on:
-            return s
+            return found
         try:
-            s = replace(s, gate=w.gates.read())
+            found["gate"] = w.gates.read()
         except Undecodable as error:
-            s = replace(s, gate_problem=str(error))
-        return replace(s, lease=w.leases.look(s.node_name))
+            found["gate_problem"] = str(error)
+        return {**found, "lease": w.leases.look(node)}
 
     # ------------------------------------------------------------ what a phase asks for
 
@@ -326,8 +326,8 @@ def _complaint(node: NodeView) -> str:
 
 def past(r: Record | None, now: datetime) -> Record | None:
     """A moment in the future counts as now (ruling A9). What is within ``LEEWAY`` is two clocks rounding."""
-    if r is None:
-        return None
+    if r is None or not any(at - now > LEEWAY for at in _moments(r)):
+        return r
 
     def no_later(at: datetime) -> datetime:
         return now if at - now > LEEWAY else at
@@ -338,6 +338,11 @@ def past(r: Record | None, now: datetime) -> Record | None:
         rung_since=no_later(r.rung_since) if r.rung_since else None,
         faults=tuple(replace(f, since=no_later(f.since)) for f in r.faults),
     )
+
+
+def _moments(r: Record) -> list[datetime]:
+    """Those that timers count from."""
+    return [r.phase_since, *([r.rung_since] if r.rung_since else []), *(f.since for f in r.faults)]
 
 
 def node_claim(r: Record) -> ClusterDelete:

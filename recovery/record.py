@@ -30,7 +30,7 @@ from recovery.model import (
     Step,
     Then,
 )
-from recovery.wire import Reader, Undecodable, duration, moment
+from recovery.wire import Reader, Unchanged, Undecodable, duration, moment
 
 CODEC = 1
 HISTORY = 20
@@ -253,11 +253,12 @@ class Records:
 
     def __init__(self, cluster: Objects) -> None:
         self._cluster = cluster
+        self._decode = Unchanged(decode)
 
     def read(self, node: str) -> Record | None:
         """The record of ``node``, or None. Raises ``Undecodable``."""
         try:
-            return decode(self._cluster.get_record(node))
+            return self._decode(self._cluster.get_record(node))
         except NotFound:
             return None
 
@@ -265,5 +266,5 @@ class Records:
         """Create (no resourceVersion) or swap ``record``; returns it as stored."""
         body = encode(record)
         if record.resource_version:
-            return decode(self._cluster.replace_record(body))
-        return decode(self._cluster.create_record(body))
+            return self._decode(self._cluster.replace_record(body))
+        return self._decode(self._cluster.create_record(body))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from recovery.errors import NodeRecoveryError
+
+Decoded = TypeVar("Decoded")
 
 
 class Undecodable(NodeRecoveryError):
@@ -116,3 +118,24 @@ class Reader:
     def children(self, key: str) -> Sequence[Reader]:
         items = self._get(key, (list,), [])
         return [Reader(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(items)]
+
+
+class Unchanged(Generic[Decoded]):
+    """Decodes objects; one that is the same as the last of its name is not decoded again."""
+
+    LIMIT = 100
+
+    def __init__(self, decode: Callable[[Any], Decoded]) -> None:
+        self._decode = decode
+        self._last: dict[str, tuple[Mapping[str, Any], Decoded]] = {}
+
+    def __call__(self, obj: Mapping[str, Any]) -> Decoded:
+        name = str((obj.get("metadata") or {}).get("name"))
+        known = self._last.get(name)
+        if known is not None and known[0] == obj:
+            return known[1]
+        decoded = self._decode(obj)
+        if len(self._last) >= self.LIMIT:
+            self._last.clear()
+        self._last[name] = obj, decoded
+        return decoded

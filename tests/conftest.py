@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
+
+gc.set_threshold(100_000, 20, 50)  # every story builds a world and drops it: a twentieth of the time
 
 
 def _seconds(item: pytest.Item) -> float:
@@ -17,7 +20,7 @@ def _seconds(item: pytest.Item) -> float:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each worker begins with its share of the longest; the rest stays in the random order it is in.
 
-    xdist hands every worker a run of tests of the same length, and lets those that are done steal from others.
+    xdist gives every worker a run of tests of the same length, and lets those that are done take from others.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     rest = [item for item in items if not _seconds(item)]

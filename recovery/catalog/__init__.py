@@ -91,16 +91,20 @@ def foreign_claim(node: NodeView) -> str | None:
 
 def _mark(claim: Claim, node: NodeView) -> str | None:
     """The mark as the node wears it, or None. An annotation's value may be long: its key says enough."""
-    for key, value in _worn(claim.kind, node):
-        if _same_key(claim.key, key) and _claims(claim, value):
+    for key, value in _worn(claim, node):
+        if _claims(claim, value):
             return key if claim.kind == "annotation" or not value else f"{key}={value}"
     return None
 
 
-def _worn(kind: str, node: NodeView) -> list[tuple[str, str]]:
-    if kind == "taint":
-        return [(key, value) for key, value, _ in node.taints]
-    return sorted((node.labels if kind == "label" else node.annotations).items())
+def _worn(claim: Claim, node: NodeView) -> list[tuple[str, str]]:
+    """The node's marks of the claim's kind and key."""
+    if claim.kind == "taint":
+        return [(key, value) for key, value, _ in node.taints if _same_key(claim.key, key)]
+    marks = node.labels if claim.kind == "label" else node.annotations
+    if claim.key.endswith("/*"):
+        return sorted((key, value) for key, value in marks.items() if _same_key(claim.key, key))
+    return [(claim.key, marks[claim.key])] if claim.key in marks else []
 
 
 def _same_key(pattern: str, key: str) -> bool:
@@ -126,5 +130,7 @@ def _remedy(steps: list[dict[str, str]] | None) -> tuple[Rung, ...] | None:
 
 
 def _data(name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = yaml.safe_load(resources.files(__name__).joinpath(name).read_text("utf-8"))
+    text = resources.files(__name__).joinpath(name).read_text("utf-8")
+    # libyaml, where PyYAML was built with it, saves a tenth of a second of every start.
+    rows: list[dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     return rows

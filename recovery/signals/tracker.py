@@ -39,7 +39,7 @@ class State:
     ``pairs`` and ``counters`` are what was on the page so far; ``uncounted`` the pairs whose reason has no
     counter, which makes their types plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
     ``gap``: a read failed since the last undamaged page, so the detector may be another one. ``said``:
-    sentences of the last step for the log.
+    sentences of the last step for the log. ``steady``: the page that changes nothing more, see ``_steady``.
     """
 
     boot_id: str = ""
@@ -55,6 +55,7 @@ class State:
     restarted_at: datetime | None = None
     gap: bool = False
     said: tuple[str, ...] = ()
+    steady: Page | None = None
 
 
 def observe(
@@ -66,10 +67,14 @@ def observe(
     counted (ruling C22).
     """
     state = _booted(state, boot_id)
+    if state.reading is not None and state.steady is page:
+        reading = replace(state.reading, at=at)
+        return replace(state, reading=reading), reading
     look = _Look(state, page, at, at + fresh_for)
     following = look.following()
     reading = look.reading(following)
-    return replace(following, reading=reading), reading
+    steady = page if _steady(state, following, reading, at) else None
+    return replace(following, reading=reading, steady=steady), reading
 
 
 def missed(
@@ -81,7 +86,7 @@ def missed(
     """
     state = _booted(state, boot_id)
     since = state.missing_since or at
-    state = replace(state, missing_since=since, gap=True, zeros={}, said=())
+    state = replace(state, missing_since=since, gap=True, zeros={}, said=(), steady=None)
     last = state.reading
     if last is not None and age is not None and age <= fresh_for:
         return state, last
@@ -98,11 +103,29 @@ def missed(
     return replace(state, unknown_since=unknown_since), reading
 
 
+def _steady(state: State, following: State, reading: Reading, at: datetime) -> bool:
+    """Whether the page, read again, would leave everything as it is but for the reading's moment.
+
+    It has just left the state as it was; and the time that passes matters only to faults, to what is unknown
+    and to a restart that has not settled. A healthy detector shows the same page all day.
+    """
+    if reading.problems or reading.unknown or not _settled(state, at):
+        return False
+    return replace(following, reading=state.reading, said=state.said, steady=state.steady) == state
+
+
+def _settled(state: State, at: datetime) -> bool:
+    """Whether a restart, if there was one, is so long ago that zeros count."""
+    return state.restarted_at is None or at - state.restarted_at >= SETTLE
+
+
 def _booted(state: State, boot_id: str) -> State:
     """A new boot forgets; not knowing the boot ID is no new boot."""
-    if boot_id and state.boot_id and boot_id != state.boot_id:
+    if not boot_id or boot_id == state.boot_id:
+        return state
+    if state.boot_id:
         return State(boot_id=boot_id)
-    return replace(state, boot_id=boot_id or state.boot_id)
+    return replace(state, boot_id=boot_id)
 
 
 def _problems(state: State) -> tuple[Problem, ...]:
@@ -227,8 +250,7 @@ class _Look:
         A zero beside another active reason of the type is hidden, not clear. A zero counts only on a page
         that lists the type's healthy reason: proof that the plugin's configuration has had a result.
         """
-        settled = self.state.restarted_at is None or self.at - self.state.restarted_at >= SETTLE
-        if not self.whole or self.restarted or not settled:
+        if not self.whole or self.restarted or not _settled(self.state, self.at):
             return {}
         reported = {type_ for type_, _ in self.uncounted & self.page.pairs}
         return {

@@ -35,6 +35,8 @@ class LocalAws:
         os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
         from moto.server import ThreadedMotoServer
 
+        read_modules_once()
+        read_descriptions_once()
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request otherwise
         self.region = region
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -175,6 +177,24 @@ class LocalAws:
         from moto.autoscaling.models import autoscaling_backends
 
         return autoscaling_backends[ACCOUNT][self.region]
+
+
+@functools.cache
+def read_modules_once() -> None:
+    """Of the time of a request to moto's server, a fifth went into looking through moto's own folders."""
+    from moto import backends
+
+    modules = tuple(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: modules
+
+
+@functools.cache
+def read_descriptions_once() -> None:
+    """Let all clients of this process share the SDK's descriptions of services; they are megabytes."""
+    from botocore.loaders import JSONFileLoader
+
+    read = functools.cache(JSONFileLoader().load_file)
+    JSONFileLoader.load_file = lambda self, path: read(path)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,7 +36,9 @@ from recovery.testing.provider_kit import ActionKit
 from recovery.testing.proxy import CountingProxy
 
 MUTATING = ("SetInstanceHealth", "RebootInstances")
-QUICK = Limits(connect=1.0, read=0.5, attempts=1)
+QUICK = Limits(connect=5.0, read=1.5, attempts=1)
+PATIENT = Limits(connect=60.0, read=60.0)
+"""For setting the scene, however busy this machine is."""
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 INSTANCES, GROUPS = "DescribeAutoScalingInstances", "DescribeAutoScalingGroups"
 HISTORY = "DescribeScalingActivities"
@@ -78,7 +81,7 @@ class AwsWorld:
 
     def delay(self) -> None:
         for action in MUTATING:
-            self.proxy.delay(action, 2 * QUICK.read)
+            self.proxy.delay(action, QUICK.read + 0.5)
 
     def refuse(self, kind: str) -> None:
         status, code = {
@@ -97,8 +100,8 @@ class AwsWorld:
 
 
 @functools.cache
-def _shared_session() -> AwsSession:
-    return AwsSession(StillClock(), QUICK)
+def _shared_session(limits: Limits = QUICK) -> AwsSession:
+    return AwsSession(StillClock(), limits)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +216,7 @@ def test_an_instance_somebody_took_out_of_service_is_refused(
     world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
 ) -> None:
     world.aws.set_lifecycle(world.instance, state)
-    with pytest.raises(Refused, match=f"is {state} in group {world.group}: somebody"):
+    with pytest.raises(Refused, match=f"is {state} in group {world.group}: somebody has taken it out"):
         provider.preflight(machine, Step.REPLACE)
 
 
@@ -282,7 +285,7 @@ def test_a_group_that_vanishes_between_two_questions_is_refused(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     world.proxy.answer(GROUPS, _groups_xml(""))
-    with pytest.raises(Refused, match=f"group {world.group} of {machine} no longer exists"):
+    with pytest.raises(Refused, match=f"group {world.group} of {machine} no longer exists: nothing would"):
         provider.preflight(machine, Step.REPLACE)
 
 
@@ -340,7 +343,11 @@ def test_a_node_younger_than_its_groups_grace_period_has_to_wait_until_its_end(
 ) -> None:
     created = NOW - timedelta(seconds=100)
     young = provider.identify(replace(world.node, created=created))
-    assert provider.preflight(young, Step.REPLACE).not_before == created + timedelta(seconds=300)
+    found = provider.preflight(young, Step.REPLACE)
+    assert found.not_before == created + timedelta(seconds=300)
+    assert found.not_yet == (
+        f"{young} is inside the grace period of group {world.group} until {found.not_before:%H:%M:%SZ}"
+    )
     old = provider.identify(replace(world.node, created=NOW - timedelta(seconds=301)))
     assert provider.preflight(old, Step.REPLACE).not_before is None
 
@@ -590,8 +597,9 @@ def test_an_instance_ec2_does_not_know_cannot_be_rebooted(
 
 
 @pytest.fixture
-def begun(world: AwsWorld, provider: AwsProvider, machine: Machine) -> AwsWorld:
+def begun(world: AwsWorld, machine: Machine) -> AwsWorld:
     """The instance is marked unhealthy; ``world.reference`` is how it is found again."""
+    provider = AwsProvider(_shared_session(PATIENT), StillClock(), os.environ)
     world.reference = provider.preflight(machine, Step.REPLACE).reference
     provider.start(machine, Step.REPLACE, "t", world.reference)
     return world
@@ -611,7 +619,14 @@ def test_healthy_and_in_service_means_not_applied(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     reference = provider.preflight(machine, Step.REPLACE).reference
-    assert isinstance(provider.poll(machine, reference), NotApplied)
+    assert provider.poll(machine, reference) == NotApplied(
+        f"{machine} is healthy and in service in group {world.group}"
+    )
+
+
+def test_an_instance_in_another_state_of_its_life_is_named_with_it(begun: AwsWorld) -> None:
+    begun.aws.set_lifecycle(begun.instance, "Pending:Wait")
+    assert _poll(begun) == Running(f"{begun.instance} is Pending:Wait and unhealthy in group {begun.group}")
 
 
 def test_what_keeps_the_group_from_acting_is_said(begun: AwsWorld) -> None:
@@ -641,8 +656,11 @@ def test_a_reference_of_another_action_is_refused(
     reference = provider.preflight(machine, Step.REPLACE).reference
     with pytest.raises(Refused, match="the provider aws cannot redeploy; it can reboot, replace"):
         provider.poll(machine, replace(reference, action="redeploy"))
-    with pytest.raises(Refused, match="is not one of reboot"):
+    with pytest.raises(Refused, match="the reference of aws replace is not one of reboot"):
         provider.start(machine, Step.REBOOT, "t", reference)
+    another = replace(reference, data={**reference.data, "instance": "i-0123456789abcdef0"})
+    with pytest.raises(Refused, match=f"the reference is one of i-0123456789abcdef0, not of {machine}"):
+        provider.start(machine, Step.REPLACE, "t", another)
     assert world.mutating_calls() == 0
 
 
@@ -651,7 +669,10 @@ def test_a_retained_instance_is_not_gone(begun: AwsWorld) -> None:
     begun.aws.launch(begun.group)
     outcome = _poll(begun)
     assert isinstance(outcome, Running)
-    assert "a person has to terminate it" in outcome.sentence
+    assert outcome.sentence == (
+        f"group {begun.group} keeps {begun.instance} (Terminating:Retained): its lifecycle hook was "
+        "abandoned, and a person has to terminate it"
+    )
 
 
 def test_a_replacement_launched_first_is_not_the_end(begun: AwsWorld) -> None:
@@ -662,9 +683,9 @@ def test_a_replacement_launched_first_is_not_the_end(begun: AwsWorld) -> None:
 
 def test_an_instance_put_in_standby_is_not_gone(begun: AwsWorld) -> None:
     begun.aws.set_lifecycle(begun.instance, "Standby")
-    outcome = _poll(begun)
-    assert isinstance(outcome, Failed)
-    assert "is Standby in group" in outcome.reason
+    assert _poll(begun) == Failed(
+        f"{begun.instance} is Standby in group {begun.group}: somebody has kept it from being replaced"
+    )
 
 
 def test_an_instance_that_was_detached_is_not_gone(begun: AwsWorld) -> None:
@@ -680,17 +701,18 @@ def test_a_group_that_is_gone_replaces_nothing(begun: AwsWorld) -> None:
     begun.aws.client("autoscaling").delete_auto_scaling_group(
         AutoScalingGroupName=begun.group, ForceDelete=True
     )
-    outcome = _poll(begun)
-    assert isinstance(outcome, Failed)
-    assert "no longer exists" in outcome.reason
+    assert _poll(begun) == Failed(
+        f"group {begun.group} no longer exists: nothing will take the place of {begun.instance}"
+    )
 
 
 def test_an_instance_ec2_has_forgotten_is_gone(begun: AwsWorld) -> None:
     new = begun.aws.replace(begun.instance, begun.group)
     begun.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
     outcome = _poll(begun)
-    assert isinstance(outcome, Done)
-    assert list(outcome.replacements) == new
+    assert outcome == Done(
+        f"{begun.instance} is gone from group {begun.group}, which has {new[0]} in service since", tuple(new)
+    )
 
 
 def test_a_termination_in_the_groups_history_spares_the_question_to_ec2(begun: AwsWorld) -> None:
@@ -733,7 +755,7 @@ def test_a_group_that_wants_fewer_now_is_said_so(begun: AwsWorld) -> None:
     begun.aws.terminate(begun.instance)
     outcome = _poll(begun)
     assert isinstance(outcome, Running)
-    assert "wants 1 now instead of 2" in outcome.sentence
+    assert outcome.sentence == f"{begun.instance} is gone, and group {begun.group} wants 1 now instead of 2"
 
 
 def test_launching_that_is_suspended_later_is_said_so(begun: AwsWorld) -> None:
@@ -770,9 +792,15 @@ def test_a_rebooting_instance_that_was_terminated_is_gone(
     reference = provider.preflight(machine, Step.REBOOT).reference
     assert provider.poll(machine, reference) == Running(f"asked EC2 to reboot {machine}, which is running")
     world.aws.client("ec2").stop_instances(InstanceIds=[world.instance])
-    assert isinstance(provider.poll(machine, reference), Failed)
+    stopped = provider.poll(machine, reference)
+    assert isinstance(stopped, Failed)
+    assert re.fullmatch(f"{machine} is stopp(ing|ed): somebody has stopped it", stopped.reason)
     world.aws.terminate(world.instance)
-    assert isinstance(provider.poll(machine, reference), Gone)
+    ended = provider.poll(machine, reference)
+    assert isinstance(ended, Gone)
+    assert re.fullmatch(f"{machine} is (shutting-down|terminated): it will not boot again", ended.sentence)
+    world.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
+    assert provider.poll(machine, reference) == Gone(f"{machine} is unknown to EC2: it will not boot again")
 
 
 def test_permissions_are_those_that_were_used(

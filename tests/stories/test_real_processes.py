@@ -53,7 +53,7 @@ def replaced_by_its_group(stage: RealStage, node: str, instance: str) -> str:
     return stage.join(new[0])
 
 
-@pytest.mark.slow(22)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("stage", [{"budget": 2, "brake": "100%"}], indirect=True)
 def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_brake(
     stage: RealStage,
@@ -63,7 +63,7 @@ def test_twenty_sidecars_that_fault_in_the_same_second_cross_neither_budget_nor_
     free = [node for _ in range(10) for node in stage.group(1)]
     guarded = list(stage.group(10, guarded="yes"))
     for node in (*free, *guarded):
-        stage.sidecar(node)
+        stage.fork(node)
     stage.ready()
     for node in (*guarded, *free):
         stage.pages.bodies[node] = DMA_ERROR
@@ -92,7 +92,7 @@ def test_a_machine_that_dies_with_its_agent_is_proved_by_a_peer_and_the_next_fau
     nodes = stage.group(3)
     first, second, _ = list(nodes)
     for node in nodes:
-        stage.sidecar(node)
+        stage.fork(node)
     stage.ready()
     stage.pages.bodies[first] = DMA_ERROR
     stage.until("the first is asked for", lambda: stage.proxy.count("SetInstanceHealth") == 1)
@@ -108,7 +108,7 @@ def test_a_machine_that_dies_with_its_agent_is_proved_by_a_peer_and_the_next_fau
     assert max(slots) == 1
 
 
-@pytest.mark.slow(25)
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("stage", [{"budget": 1, "brake": "100%"}], indirect=True)
 def test_an_agent_killed_at_random_moments_asks_for_its_machine_once(stage: RealStage) -> None:
     seed = random.SystemRandom().randrange(10_000)
@@ -116,24 +116,24 @@ def test_an_agent_killed_at_random_moments_asks_for_its_machine_once(stage: Real
     print(f"seed {seed}")
     nodes = stage.group(2)
     node = next(iter(nodes))
-    stage.sidecar(node)
+    stage.fork(node)
     stage.ready()
     stage.pages.bodies[node] = DMA_ERROR
     for _ in range(6):
         time.sleep(chance.uniform(0.3, 1.6))
         stage.kill(node)
-        stage.sidecar(node)
+        stage.fork(node)
     stage.until("the machine is asked for", lambda: stage.aws.health(nodes[node]) == "Unhealthy")
     stage.until("it is followed", lambda: "marked unhealthy in group" in stage.log(node), 60)
     assert stage.proxy.count("SetInstanceHealth") == 1
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("stage", [{"budget": 1, "brake": "100%"}], indirect=True)
 def test_a_lost_answer_of_set_instance_health_is_observed_and_never_repeated(stage: RealStage) -> None:
     nodes = stage.group(2)
     node = next(iter(nodes))
-    stage.sidecar(node)
+    stage.fork(node)
     stage.ready()
     stage.proxy.lose_answer("SetInstanceHealth")
     stage.pages.bodies[node] = DMA_ERROR
@@ -159,3 +159,4 @@ def test_switched_off_the_program_tells_what_it_would_do_and_changes_nothing(sta
     stage.until("the fault is a metric", lambda: stage.proxy.count("PutMetricData") >= 1)
     assert len([w for w in stage.store.history if "/events" not in w.path]) == before
     assert stage.proxy.count("SetInstanceHealth") == 0
+    assert stage.stop(node) == 0

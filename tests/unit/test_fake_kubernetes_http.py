@@ -1,12 +1,10 @@
-"""The HTTP front of the in-memory Kubernetes API: the wire, and the machine's kubectl against it."""
+"""The HTTP front of the in-memory Kubernetes API: the wire. kubectl meets it in tests/e2e/test_kubectl.py."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +21,6 @@ from recovery.testing.kubernetes import FaultyApi, KubernetesServer, KubernetesS
 pytestmark = pytest.mark.slow
 
 MERGE = "application/merge-patch+json"
-KUBECTL = shutil.which("kubectl")
 Json = dict[str, Any]
 Ask = Callable[..., tuple[int, dict[str, str], Json]]
 
@@ -215,101 +212,3 @@ def test_the_program_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         program.send_signal(signal.SIGTERM)
         assert program.wait(timeout=10) == 0
         connection.close()
-
-
-# kubectl
-
-
-THING = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "noderecoveries.noderecovery.dev"},
-    "spec": {
-        "group": "noderecovery.dev",
-        "scope": "Cluster",
-        "names": {
-            "plural": "noderecoveries",
-            "singular": "noderecovery",
-            "kind": "NodeRecovery",
-            "shortNames": ["nr"],
-        },
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "additionalPrinterColumns": [
-                    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"}
-                ],
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "status": {"type": "object", "properties": {"phase": {"type": "string"}}}
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
-
-
-@pytest.fixture
-def kubectl(server: KubernetesServer, store: KubernetesStore, tmp_path: Path) -> Callable[..., str]:
-    if KUBECTL is None:
-        pytest.skip("no kubectl on this machine's PATH")
-    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
-    store.install_crd(THING)
-    record = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "NodeRecovery", "metadata": {"name": "n1"}}
-    store.load(node(), {**record, "status": {"phase": "suspect"}})
-
-    def run(*arguments: str) -> str:
-        command = [str(KUBECTL), *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)  # noqa: S603
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
-
-
-def test_kubectl_shows_nodes_and_records(kubectl: Callable[..., str]) -> None:
-    shown = kubectl("get", "nodes")
-    assert shown.split()[:5] == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
-    assert shown.split()[5:7] == ["n1", "Ready"]
-    assert kubectl("get", "nr").split() == ["NAME", "PHASE", "n1", "suspect"]
-    assert "KubeletReady" in kubectl("describe", "node", "n1")
-    assert "suspect" in kubectl("describe", "nr", "n1")
-    assert kubectl("get", "nr", "n1", "-o", "jsonpath={.status.phase}") == "suspect"
-
-
-def test_kubectl_marks_nodes(kubectl: Callable[..., str], store: KubernetesStore) -> None:
-    kubectl("cordon", "n1")
-    assert "SchedulingDisabled" in kubectl("get", "node", "n1")
-    kubectl("taint", "node", "n1", "example.org/a=b:NoSchedule")
-    kubectl("label", "node", "n1", "example.org/l=v")
-    kubectl("annotate", "node", "n1", "example.org/a=some words")
-    held = store.request("GET", "/api/v1/nodes/n1").body
-    assert held["spec"] == {
-        "unschedulable": True,
-        "taints": [{"key": "example.org/a", "value": "b", "effect": "NoSchedule"}],
-    }
-    assert held["metadata"]["labels"] == {"example.org/l": "v"}
-    kubectl("taint", "node", "n1", "example.org/a-")
-    kubectl("uncordon", "n1")
-    kubectl("label", "node", "n1", "example.org/l-")
-    held = store.request("GET", "/api/v1/nodes/n1").body
-    assert held["spec"] == {}
-    assert "labels" not in held["metadata"]
-
-
-def test_kubectl_drains_and_deletes(kubectl: Callable[..., str], store: KubernetesStore) -> None:
-    spec = {"nodeName": "n1", "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "i"}]}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": spec}
-    store.load({**body, "status": {"phase": "Running"}})
-    assert "pod/p evicted" in kubectl("drain", "n1", "--force", "--timeout=30s")
-    assert store.requests["create", "pods/eviction"] == 1
-    kubectl("delete", "nr", "n1")
-    kubectl("delete", "node", "n1")
-    assert store.request("GET", "/api/v1/nodes").body["items"] == []

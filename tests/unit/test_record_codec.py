@@ -27,7 +27,7 @@ from making import (
 )
 
 from recovery.model import Fault, Intent, IntentState, Kind, Marks, Outcome, Phase, Record, Start
-from recovery.record import ACKNOWLEDGED, CODEC, HISTORY, STARTS, decode, encode, note
+from recovery.record import ACKNOWLEDGED, CODEC, HISTORY, STARTS, Records, decode, encode, note
 from recovery.testing.kubestore import KubernetesStore
 from recovery.wire import Undecodable, duration, moment, parse_moment
 
@@ -249,3 +249,37 @@ def test_a_missing_time_limit_of_an_intent_is_the_usual_one() -> None:
 
 def test_a_rung_beyond_the_ladder_is_no_step() -> None:
     assert replace(FULL, rung=2, phase_since=NOW + HOUR).step is None
+
+
+class Shelf:
+    """One record, as the API server gives it: a copy each time."""
+
+    def __init__(self) -> None:
+        self.body = encode(FULL)
+
+    def get_record(self, node: str) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(self.body)))
+
+    def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.body = body
+        return self.get_record("")
+
+
+def test_a_record_is_decoded_again_only_when_anything_in_it_has_changed() -> None:
+    shelf = Shelf()
+    records = Records(shelf)
+    first = records.read(FULL.node)
+    assert first == decode(shelf.body)
+    assert records.read(FULL.node) is first
+    shelf.body["status"]["attempt"] = 4  # under the same resourceVersion, as after a restored backup
+    second = records.read(FULL.node)
+    assert second is not None
+    assert second.attempt == 4
+    assert records.write(replace(second, attempt=5)).attempt == 5
+    del shelf.body["status"]["phase"]
+    for _ in range(2):
+        with pytest.raises(Undecodable, match="phase"):
+            records.read(FULL.node)
