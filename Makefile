@@ -17,7 +17,7 @@ LOCK_PYTHON ?= python3.11
 
 # A mirror, a proxy or a certificate in pip's own configuration is respected. What would install to another
 # place, from source only, other versions, or refuse `-e .` for its missing hash, is not.
-unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIREMENT PIP_EDITABLE PIP_DRY_RUN
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIREMENT PIP_EDITABLE PIP_DRY_RUN
 export PIP_USER := 0
 export PIP_REQUIRE_VIRTUALENV := 0
 export PIP_REQUIRE_HASHES := 0

@@ -152,8 +152,7 @@ def drain_over(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def drain_on(s: Situation, r: Record, rung: Rung) -> Decision:
     if r.rung_since is None:
         return act(WriteRecord(replace(r, rung_since=s.now)), f"{name(r.faults[0])}: the drain begins")
-    if s.pods is None:
-        return wait(f"{name(r.faults[0])}: the pods have not been read", key="pods")
+    assert s.pods is not None  # they are read from the moment the drain begins
     left = drain.remaining(s.pods, s.now)
     state = f"{name(r.faults[0])}: draining, {drain.told(left, s.refusals)}"
     if ask := drain.to_evict(left, s.refusals):
@@ -191,8 +190,7 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {s.preflight_retry}")
     if s.preflight_retry:
         return hold(f"{what}: {s.preflight_retry}", key="preflight")
-    if s.preflight is None:
-        return wait(f"{what}: not looked at yet", key="preflight")
+    assert s.preflight is not None  # it was given, refused or put off
     if early := not_yet(s, s.preflight):
         return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
     if rung.do is Step.REPLACE and (short := brakes.group_short(s)):

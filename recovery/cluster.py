@@ -133,18 +133,22 @@ def _load_credentials(configuration: Any) -> str:
     from kubernetes.config.config_exception import ConfigException
 
     if os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" not in os.environ:
+        # Named, for the client itself would go by what KUBECONFIG was when it was imported.
+        path = os.environ.get("KUBECONFIG") or "~/.kube/config"
         try:
-            config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            _, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
-        except (ConfigException, OSError) as error:
-            raise SettingsError([f"KUBECONFIG: {_short(error)}"]) from None
+            config.load_kube_config(path, client_configuration=configuration)  # type: ignore[no-untyped-call]
+            _, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+        except Exception as error:  # TypeError, YAMLError, UnicodeDecodeError ...: as the file is broken
+            told = f"KUBECONFIG: {path} cannot be used: {_short(error)}; expected a file that kubectl takes"
+            raise SettingsError([told]) from None
         return str((active or {}).get("context", {}).get("namespace") or "default")
     try:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as file:
             return file.read().strip() or "default"
     except (ConfigException, OSError) as error:
-        raise SettingsError([f"in-cluster credentials: {_short(error)}"]) from None
+        told = f"in-cluster credentials: {_short(error)}; expected a service account's token in this pod"
+        raise SettingsError([f"{told} (automountServiceAccountToken)"]) from None
 
 
 def _read_bounded(answer: Any, clock: Clock) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from recovery import brakes
 from recovery.closing import UNSETTLED, close, hand_over
 from recovery.follow import follow
 from recovery.lifecycle import Event
@@ -35,15 +36,15 @@ PATIENCE = timedelta(minutes=15)
 
 def conclude(s: Situation) -> Decision:
     """What to do about another node's record."""
-    if not s.on:
-        return leave("recovery is off (ENABLE_RECOVERY=false)", REPEAT)
+    if why := brakes.off(s):
+        return leave(why, REPEAT)
     if s.record_problem:
         return hold(
             f"the record cannot be used, and is not touched: {s.record_problem}", REPEAT, "undecodable"
         )
     r = s.record
     if r is None:
-        return leave("there is no record", REPEAT)
+        return lost(s)
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
     if not s.lease.mine and not s.lease.stale:

@@ -253,7 +253,8 @@ class Submission:
         assert fresh.record is not None
         assert fresh.preflight is not None or fresh.preflight_refused or fresh.preflight_retry
         if fresh.preflight is None:
-            return wait(fresh.preflight_refused or fresh.preflight_retry, key="preflight")
+            why = fresh.preflight_refused or fresh.preflight_retry
+            return wait(f"{self._action.value} is not asked for: {why}", key="preflight")
         if fresh.preflight.adopt:
             self._r = fresh.record
             return self._adopt(fresh.preflight)
@@ -342,7 +343,8 @@ class Submission:
         except ApiUnavailable as error:
             raise Ambiguous(error.reason) from None
         except ApiError as error:
-            raise Refused(error.reason) from None
+            why = f"{route.name} was not deleted: {error.reason}"
+            raise Refused(f"{why}; what an agent may delete is granted by deploy/rbac") from None
 
     def _adopt(self, preflight: Preflight) -> Done:
         """Somebody else's call is under way: follow it as if it were ours, and call nothing."""

@@ -178,7 +178,7 @@ class Leases:
         try:
             self._cluster.create_lease(self._body(node, role, None))
         except Conflict:
-            return Lease(holder="another agent", mine=False, stale=False)
+            return Lease(holder="one that was quicker", mine=False, stale=False)
         return self._got(node, role, asked)
 
     def _got(self, node: str, role: Role, asked: float) -> Lease:

@@ -94,7 +94,8 @@ def check_for(file: PolicyFile, actions: frozenset[Step], provider: str, mode: s
     budget = file.policy.limits.budget
     if mode == "sidecar" and (budget.count or 0) > SIDECAR_SLOTS:
         text = f"found {budget}, expected at most {SIDECAR_SLOTS} in sidecar mode"
-        mistakes.append(file.mistake("limits.budget", f"{text}; more needs RECOVERY_MODE=fleet"))
+        more = "more needs fleet mode, which is not in this version"
+        mistakes.append(file.mistake("limits.budget", f"{text}; {more}"))
     return mistakes
 
 

@@ -272,8 +272,9 @@ def _serve(settings: Settings, program: Program) -> web.Server | None:
             program.ready,
             program.explain,
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host that no name can be
         host, port = settings.metrics_address
-        raise SettingsError([f"METRICS_ADDRESS: cannot listen on {host}:{port}: {error.strerror}"]) from None
+        told = f"METRICS_ADDRESS: cannot listen on {host}:{port}: {getattr(error, 'strerror', '') or error}"
+        raise SettingsError([f"{told}; expected one that is free on this host, or nothing for off"]) from None
     log.info("serving /metrics, /healthz and /readyz on port %s", server.server_address[1])
     return server

@@ -11,7 +11,7 @@ import logging
 import random
 from dataclasses import dataclass
 
-from recovery.conclude import conclude, lost
+from recovery.conclude import conclude
 from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError
 from recovery.executor import Executor
 from recovery.gate import places
@@ -137,8 +137,6 @@ class Sweeper:
         return self._idle if d.key == "patience" else BUSY
 
     def _decide(self, s: Situation, uid: str) -> Decision:
-        if s.record is None and not s.record_problem:
-            return lost(s)
         if s.record is not None and s.record.uid != uid:
             return act(FreeSlot(uid), f"{s.node_name}: the record this place belonged to is gone")
         return conclude(s)

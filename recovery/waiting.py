@@ -30,7 +30,6 @@ from recovery.situation import (
     WriteRecord,
     act,
     hold,
-    leave,
     span,
     until,
     wait,
@@ -47,9 +46,7 @@ def suspect(s: Situation, r: Record) -> Decision:
     if taken_back(s, r.faults):
         why = f"{name(r.faults[0])} was taken back by its own source"
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
-    found = diagnose(s)
-    if not found:
-        return leave("the record names no fault", key="empty")
+    found = diagnose(s)  # at least what the record is about: one without a fault cannot be read
     # Of the faults that are due the earliest rule chooses; one that is still tolerated holds up no other.
     d = min(found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
     if s.now < d.due:
@@ -91,10 +88,10 @@ def waiting(s: Situation, r: Record) -> Decision:
         return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
     if excluded := brakes.excluded(s):
         return excluded_away(s, r, excluded)
-    if s.gate is None:
-        return wait(f"{what}: {s.gate_problem or 'the gate cannot be read'}", key="gate")
     if s.gate_problem:
         return hold(f"{what}: the gate cannot be used: {s.gate_problem}", key="gate")
+    if s.gate is None:
+        return wait(f"{what}: the gate cannot be read", key="gate")
     if s.gate.slot_of(r.node, r.uid):
         return granted(s, r)
     line = next((x for x in s.gate.open if x.record_uid == r.uid), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
@@ -55,21 +55,8 @@ def at_terminal() -> bool:
 
 
 def as_json(value: Any) -> str:
-    """``value`` as indented JSON; moments in RFC 3339, UTC, milliseconds."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return moment(value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-def moment(at: datetime) -> str:
-    """``2026-11-21T10:15:03.250Z``."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """``value`` as indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def age(since: datetime, now: datetime) -> str:

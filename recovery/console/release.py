@@ -20,6 +20,7 @@ from recovery.marks import marked, unmark_patch
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
 from recovery.publish import Notice, event_body
 from recovery.situation import span
+from recovery.wire import Undecodable
 
 
 class CannotRelease(NodeRecoveryError):
@@ -83,6 +84,11 @@ def look(desk: Desk, node: str) -> Found:
         except NotFound:
             raise NotInstalled from None
         raise CannotRelease(f"there is nothing to release: {node} has no record") from None
+    except Undecodable as error:
+        raise CannotRelease(
+            f"nothing was changed: the record of {node} cannot be read: {error}. Look at it with "
+            f"kubectl get noderecovery {node} -o yaml; deleting it gives the node up"
+        ) from None
     gate, problem = read_gate(desk)
     if problem:
         raise CannotRelease(f"nothing was changed: the gate cannot be read: {problem}")

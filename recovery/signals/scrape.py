@@ -185,7 +185,7 @@ class _Socket:
 
 def _dial(host: str, port: int, budget: _Budget) -> socket.socket:
     """Connect to the first of the host's addresses that answers, all within the one budget."""
-    failure = OSError(f"{host} has no address")
+    failure = OSError()  # a host without an address is an error of getaddrinfo's own
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         timeout = budget.left()
         sock = socket.socket(family, kind, protocol)

@@ -133,7 +133,7 @@ def test_without_good_credentials_nothing_works(world: World) -> None:
     (found,) = world.examine()
     assert found.ok is False
     assert found.sentence.startswith("AWS does not know the agent: sts:GetCallerIdentity was not done")
-    assert "Pod Identity or IRSA" in found.remedy
+    assert found.remedy == "give its service account a role, by EKS Pod Identity or IRSA: see iam/aws"
 
 
 def test_an_aws_that_is_out_of_reach_is_told_as_that(world: World) -> None:
@@ -141,19 +141,26 @@ def test_an_aws_that_is_out_of_reach_is_told_as_that(world: World) -> None:
     (found,) = world.examine()
     assert found.ok is False
     assert found.sentence.startswith("AWS is out of reach: sts:GetCallerIdentity got no usable answer")
-    assert "a VPC endpoint" in found.remedy
+    assert found.remedy == (
+        "a route, a VPC endpoint (autoscaling, sts, ec2, monitoring) or a NetworkPolicy may be missing"
+    )
 
 
 def test_what_a_laptop_lacks_says_nothing_of_the_agent(world: World) -> None:
     world.proxy.fail("GetCallerIdentity", 403, "InvalidClientTokenId", "the token is invalid")
     (found,) = world.examine(own=False)
     assert (found.ok, found.sentence[:18]) == (None, "AWS was not asked:")
+    assert found.remedy == (
+        "run doctor in the agent's pod, or with credentials of your own (aws sts get-caller-identity)"
+    )
 
 
 def test_a_laptop_asks_for_the_group_and_leaves_permissions_to_the_pod(world: World) -> None:
     world.deny("DescribeScalingActivities")
     (who, denied) = world.examine(own=False)
-    assert (who.ok, who.sentence.partition(":")[0]) == (None, "what the agent may do")
+    assert (who.ok, who.sentence.partition(": AWS is asked as ")[0]) == (None, "what the agent may do")
+    assert who.sentence.endswith(", with this shell's own credentials")
+    assert who.remedy == "run doctor in the agent's pod to try the agent's"
     assert denied.ok is None
     assert world.says("would replace an instance marked unhealthy").ok
     assert world.proxy.count("SimulatePrincipalPolicy") == 0
@@ -163,13 +170,17 @@ def test_a_region_that_is_not_the_machines_is_told(world: World) -> None:
     assert world.machine is not None
     world.machine = replace(world.machine, route={**world.machine.route, "region": "eu-central-1"})
     world.examine(environ={"AWS_REGION": "eu-central-1"})
-    assert world.says("AWS_REGION is eu-central-1, but the machine is in us-west-2").ok is False
+    found = world.says("AWS_REGION is eu-central-1, but the machine is in us-west-2")
+    assert found.sentence.endswith(": it is looked for in the wrong place")
+    assert (found.ok, found.remedy) == (False, "set AWS_REGION to the region of the node")
 
 
 def test_without_a_region_of_its_own_cloudwatch_hears_nothing(world: World) -> None:
     world.examine(environ={})
-    found = world.says("AWS_REGION is not set")
-    assert (found.ok, bool(found.remedy)) == (True, True)
+    found = world.says(
+        "AWS_REGION is not set: the node tells us-west-2, but no metric can be sent to CloudWatch"
+    )
+    assert (found.ok, found.remedy) == (True, "set AWS_REGION in the agent's container")
 
 
 # ---------------------------------------------------------------- without a machine
@@ -182,13 +193,15 @@ def test_without_a_machine_one_may_still_try_to_ask(world: World) -> None:
     assert world.says("autoscaling:DescribeAutoScalingInstances is permitted").ok
     assert world.says("AWS denied autoscaling:DescribeAutoScalingGroups").ok is False
     assert world.says("autoscaling:SetInstanceHealth is asked for a group").ok is None
-    assert world.says("ec2:RebootInstances is tried on a machine").ok is None
+    reboot = world.says("ec2:RebootInstances is tried on a machine, and none was named")
+    assert (reboot.ok, reboot.remedy) == (None, "name a node")
 
 
 def test_without_a_machine_and_a_region_aws_is_not_asked(world: World) -> None:
     world.machine = None
     (found,) = world.examine(environ={})
     assert (found.ok, found.sentence) == (None, "no region is known, so AWS was not asked")
+    assert found.remedy == "set AWS_REGION, or name a node"
     assert world.proxy.count() == 0
 
 
@@ -217,7 +230,7 @@ def test_a_read_that_is_throttled_could_not_be_tried(world: World) -> None:
     world.proxy.fail("DescribeScalingActivities", 400, "Throttling", "Rate exceeded")
     world.proxy.fail("RebootInstances", 503, "RequestLimitExceeded", "later")
     world.simulator(ALLOWED)
-    assert [f.ok for f in world.examine(BOTH)] == [None, None]
+    assert [(f.ok, f.remedy) for f in world.examine(BOTH)] == [(None, "ask again")] * 2
 
 
 def test_a_reboot_is_tried_by_a_dry_run(world: World) -> None:
@@ -229,14 +242,19 @@ def test_a_dry_run_that_ends_without_a_word_is_no_answer(world: World) -> None:
     done = b"<RebootInstancesResponse><return>true</return></RebootInstancesResponse>"
     world.proxy.answer("RebootInstances", done)
     world.examine(BOTH)
-    assert world.says("did not say what a dry run").ok is None
+    found = world.says("ec2:RebootInstances: AWS did not say what a dry run would have come to")
+    assert (found.ok, found.remedy) == (None, "compare the agent's role with iam/aws/policy.json")
 
 
 def test_what_cannot_be_tried_is_told_with_how_an_administrator_would_ask(world: World) -> None:
     unasked = world.examine()
     assert [f.ok for f in unasked] == [None, None]
     replacing = world.says("autoscaling:SetInstanceHealth cannot be tried without doing it")
-    assert "aws iam simulate-principal-policy --policy-source-arn arn:aws:" in replacing.remedy
+    assert replacing.sentence.endswith(", and IAM's simulator did not answer")
+    assert replacing.remedy.startswith(
+        "compare the agent's role with iam/aws/policy.json; or as an administrator: "
+        "aws iam simulate-principal-policy --policy-source-arn arn:aws:"
+    )
     assert f"autoScalingGroupName/{world.group}'" in replacing.remedy
     assert "--resource-arns" not in world.says("cloudwatch:PutMetricData cannot be tried").remedy
 
@@ -290,7 +308,8 @@ def test_the_simulator_is_asked_of_the_role_behind_a_session(caller: str, asked:
 
 def test_a_namespace_that_cloudwatch_refuses_is_told(world: World) -> None:
     world.examine(environ={**REGION, "CLOUDWATCH_NAMESPACE": "AWS/EC2"})
-    assert world.says("namespaces beginning with AWS/ are AWS's own").ok is False
+    found = world.says("CLOUDWATCH_NAMESPACE=AWS/EC2: namespaces beginning with AWS/ are AWS's own")
+    assert (found.ok, found.remedy) == (False, "set CLOUDWATCH_NAMESPACE")
 
 
 # ---------------------------------------------------------------- the group
@@ -299,7 +318,8 @@ def test_a_namespace_that_cloudwatch_refuses_is_told(world: World) -> None:
 def test_an_instance_in_no_group_has_nothing_to_take_its_place(own_world: World) -> None:
     own_world.aws.detach(own_world.instance, own_world.group)
     own_world.examine()
-    assert own_world.says("is in no Auto Scaling group of us-west-2").ok is False
+    found = own_world.says("is in no Auto Scaling group of us-west-2: nothing would take its place")
+    assert (found.ok, found.remedy) == (False, "attach it to a group, or write a policy without replace")
     own_world.examine(frozenset({Step.REBOOT}))
     assert own_world.says("is in no Auto Scaling group of us-west-2").ok  # nobody wants to replace it
 
@@ -311,7 +331,7 @@ def test_a_suspended_process_that_decides_is_told_with_the_command(own_world: Wo
     own_world.examine()
     found = own_world.says(f"group {own_world.group} has ReplaceUnhealthy suspended")
     assert found.ok is False
-    assert found.remedy.startswith("aws autoscaling resume-processes --auto-scaling-group-name")
+    assert found.remedy == (f"aws autoscaling resume-processes --auto-scaling-group-name {own_world.group}")
 
 
 def test_a_suspended_process_that_does_not_matter_is_named(own_world: World) -> None:
@@ -326,7 +346,10 @@ def test_a_group_that_is_short_makes_a_replacement_wait(own_world: World) -> Non
     own_world.aws.set_desired(own_world.group, 3)
     own_world.examine()
     found = own_world.says("while it is short by 1, a replacement waits")
-    assert (found.ok, bool(found.remedy)) == (True, True)
+    assert found.ok is True
+    assert found.remedy == (
+        f"aws autoscaling describe-scaling-activities --auto-scaling-group-name {own_world.group}"
+    )
 
 
 def test_a_group_that_another_service_manages_is_not_ours(world: World) -> None:
@@ -335,7 +358,8 @@ def test_a_group_that_another_service_manages_is_not_ours(world: World) -> None:
     world.proxy.edit("DescribeAutoScalingGroups", name, name + operator)
     world.examine()
     found = world.says("is managed by eks.amazonaws.com")
-    assert (found.ok, found.remedy[:12]) == (False, "what manages")
+    assert found.ok is False
+    assert found.remedy == "what manages the group has to replace the machine, or a person"
 
 
 def test_grace_health_checks_warm_pool_and_protection_are_told(proxy: CountingProxy) -> None:
@@ -351,7 +375,7 @@ def test_grace_health_checks_warm_pool_and_protection_are_told(proxy: CountingPr
     proxy.edit("DescribeAutoScalingGroups", name, f"{name}<WarmPoolSize>2</WarmPoolSize>")
     world.examine()
     assert world.says("health checks ELB, grace period 300 s: a younger instance is not replaced").ok
-    assert world.says("has a warm pool of 2").ok
+    assert world.says("has a warm pool of 2: replacements come from it").ok
     assert world.says("is protected from scale-in, which stops no replacement").ok
 
 
@@ -371,20 +395,31 @@ def test_a_group_that_vanished_meanwhile_has_nothing_to_tell(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    ("owners", "ok", "sentence"),
+    ("owners", "ok", "sentence", "remedy"),
     [
-        ((("NodeClaim", "trn-x", "u"),), True, "it is replaced by deleting NodeClaim trn-x"),
-        ((), False, "no NodeClaim owns its Node: it cannot be replaced"),
+        (
+            (("NodeClaim", "trn-x", "u"),),
+            True,
+            "Karpenter made it for nodepool trn: it is replaced by deleting NodeClaim trn-x",
+            "",
+        ),
+        (
+            (),
+            False,
+            "it is in Karpenter's nodepool trn, but no NodeClaim owns its Node: it cannot be replaced",
+            "kubectl get nodeclaims -l karpenter.sh/nodepool=trn; the Node's ownerReferences name it",
+        ),
     ],
 )
 def test_karpenters_machines_need_no_group(
-    world: World, owners: tuple[tuple[str, str, str], ...], ok: bool, sentence: str
+    world: World, owners: tuple[tuple[str, str, str], ...], ok: bool, sentence: str, remedy: str
 ) -> None:
     provider_id = world.aws.provider_id(world.instance)
     node = NodeView("w", "u", "1", provider_id, labels={"karpenter.sh/nodepool": "trn"}, owners=owners)
     world.machine = provider().identify(node)
     world.examine(REPLACE)
-    assert world.says(sentence).ok is ok
+    found = world.says(sentence)
+    assert (found.ok, found.remedy) == (ok, remedy)
     assert world.proxy.count("DescribeAutoScalingInstances") == 0
     assert not [f for f in world.findings if "SetInstanceHealth" in f.sentence]
 

@@ -66,5 +66,17 @@ class TestBareMetal(ProviderKit):
         with pytest.raises(Refused, match="a person has to replace it"):
             provider.poll(machine, Reference("baremetal", Step.REPLACE))
 
+    def test_a_node_it_cannot_tell_from_others_is_refused_with_what_was_found(
+        self, provider: Provider
+    ) -> None:
+        with pytest.raises(Refused, match="node metal-1 has the providerID 'aws:///x': it is not bare metal"):
+            provider.identify(replace(NODE, provider_id="aws:///x"))
+        with pytest.raises(Refused) as caught:
+            provider.identify(replace(NODE, system_uuid=" "))
+        assert caught.value.reason == (
+            "node metal-1 has the system UUID ' '; expected was one of its own, by which the machine could "
+            "be told from others"
+        )
+
     def test_it_cordons_and_hands_over(self, provider: Provider) -> None:
         assert [rung.do for rung in provider.default_remedy] == [Step.CORDON]

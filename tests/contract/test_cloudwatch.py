@@ -122,9 +122,9 @@ def test_a_value_cloudwatch_does_not_take_is_refused_before_it_is_sent(
 
 
 def test_names_and_dimensions_that_cloudwatch_does_not_take_are_refused(monitor: CloudWatchMonitor) -> None:
-    with pytest.raises(Refused, match="name of 0 characters"):
+    with pytest.raises(Refused, match="metric '' has a name of 0 characters, not 1-255"):
         monitor.publish([metric("")])
-    with pytest.raises(Refused, match="has 31 dimensions"):
+    with pytest.raises(Refused, match="metric x has 31 dimensions, not at most 30"):
         monitor.publish([Metric("x", 1.0, datetime.now(UTC), {f"d{n}": "x" for n in range(31)})])
 
 
@@ -146,7 +146,7 @@ def test_a_time_out_of_bounds_is_moved_to_the_bound(session: AwsSession) -> None
     ("status", "code", "expected", "sentence"),
     [
         (403, "AccessDenied", Refused, "AWS denied cloudwatch:PutMetricData in namespace"),
-        (400, "Throttling", Retry, "turned .* away"),
+        (400, "Throttling", Retry, "AWS turned cloudwatch:PutMetricData in namespace .* away for now: "),
         (500, "InternalServiceFault", Retry, "its answer was lost"),
         (403, "ExpiredToken", Retry, "no good AWS credentials"),
     ],
@@ -185,16 +185,23 @@ def test_a_dead_service_costs_no_more_than_its_timeouts(proxy: CountingProxy) ->
 
 
 def test_without_a_region_a_person_is_told_what_to_set(session: AwsSession) -> None:
-    with pytest.raises(Refused, match="set AWS_REGION"):
+    with pytest.raises(Refused, match="CloudWatch needs a region: set AWS_REGION"):
         CloudWatchMonitor(session, SystemClock(), "N").publish([metric()])
 
 
 def test_the_namespace_comes_from_the_environment_and_is_checked() -> None:
     assert namespace_of({}) == namespace_of({"CLOUDWATCH_NAMESPACE": ""}) == "NodeRecovery"
     assert namespace_of({"CLOUDWATCH_NAMESPACE": "NeuronHealthCheck"}) == "NeuronHealthCheck"
-    for wrong in ("AWS/EC2", "a" * 256, "tab\t", ":", " "):
-        with pytest.raises(SettingsError, match="CLOUDWATCH_NAMESPACE"):
+    with pytest.raises(
+        SettingsError, match="CLOUDWATCH_NAMESPACE=AWS/EC2: namespaces beginning with AWS/ are"
+    ):
+        namespace_of({"CLOUDWATCH_NAMESPACE": "AWS/EC2"})
+    for wrong in ("a" * 256, "tab\t", ":", " "):
+        with pytest.raises(SettingsError) as caught:
             namespace_of({"CLOUDWATCH_NAMESPACE": wrong})
+        assert str(caught.value) == (
+            f"CLOUDWATCH_NAMESPACE={wrong!r}: at most 255 of letters, digits, blank and . - _ / # :"
+        )
 
 
 def test_the_monitor_is_made_from_the_environment_and_gives_up_soon() -> None:

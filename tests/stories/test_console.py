@@ -16,16 +16,20 @@ from scenes import (
     boot,
     calls,
     cast,
+    exclude,
+    label,
     marked,
     new_process,
     no_place,
     patch_node,
     phase,
     policy,
+    ready,
     told,
 )
 
 from recovery.model import Phase
+from recovery.signals.npd import Unreadable
 from recovery.testing.kubernetes import lost_request, refused
 from recovery.testing.stage import Stage
 
@@ -51,6 +55,13 @@ def handed_over() -> Stage:
     s.run(10)
     assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
     return s
+
+
+def of_another_version(s: Stage, path: str) -> None:
+    """The object at ``path`` was written by a program from the future."""
+    obj = s.store.request("GET", path).body
+    obj["status"]["version"] = 99
+    assert s.store.request("PUT", path, body=obj).ok
 
 
 def ok(said: Said) -> str:
@@ -103,9 +114,7 @@ def test_status_for_programs_has_records_gate_and_pause(sit: Sit) -> None:
 def test_a_record_that_cannot_be_read_is_listed_with_the_reason(sit: Sit) -> None:
     s = at("draining")
     terminal = sit(s)
-    obj = s.store.request("GET", f"{RECORDS}/node-0").body
-    obj["status"]["version"] = 99
-    s.store.request("PUT", f"{RECORDS}/node-0", body=obj)
+    of_another_version(s, f"{RECORDS}/node-0")
     out = ok(terminal.run("status"))
     assert "node-0   ?" in out
     assert "was written in version 99 of the record" in out
@@ -114,9 +123,7 @@ def test_a_record_that_cannot_be_read_is_listed_with_the_reason(sit: Sit) -> Non
 def test_a_gate_that_cannot_be_read_is_said_to_stop_everything(sit: Sit) -> None:
     s = at("draining")
     terminal = sit(s)
-    obj = s.store.request("GET", f"{GATES}/fleet").body
-    obj["status"]["version"] = 99
-    s.store.request("PUT", f"{GATES}/fleet", body=obj)
+    of_another_version(s, f"{GATES}/fleet")
     assert "Gate:    cannot be read, and nothing starts anywhere: RecoveryGate fleet was written in" in ok(
         terminal.run("status")
     )
@@ -243,6 +250,94 @@ def test_explain_tells_why_a_node_that_is_gone_was_replaced(sit: Sit) -> None:
     assert out.startswith("node-0: recovered since ")
     assert "proved: m-0 is gone and node-9 (m-9) was healthy" in out.splitlines()[0]
     assert "Node:    not there" in out
+
+
+def test_explain_of_a_handed_over_node_says_what_ends_it_where_its_agent_is_silent(sit: Sit) -> None:
+    terminal = sit(handed_over())
+    terminal.reach.deaf.add("node-0")
+    out = ok(terminal.run("explain", "node-0"))
+    assert "  Next: node-recovery release node-0 gives it back to service; a new machine ends it too." in out
+
+
+def test_explain_of_a_record_that_cannot_be_read_says_so_where_the_agent_is_silent(sit: Sit) -> None:
+    s = handed_over()
+    of_another_version(s, f"{RECORDS}/node-0")
+    terminal = sit(s)
+    terminal.reach.deaf.add("node-0")
+    head, *facts = ok(terminal.run("explain", "node-0")).splitlines()
+    why = "NodeRecovery node-0 was written in version 99 of the record"
+    assert head.startswith(f"node-0: the record cannot be read, and is not touched: {why}")
+    assert any(line.startswith(f"Record:  cannot be read: {why}") for line in facts)
+
+
+def test_explain_of_a_node_that_is_not_ready_says_so_where_its_agent_is_silent(sit: Sit) -> None:
+    terminal = sit(cast())
+    ready(terminal.stage, "node-3", "Unknown")
+    assert "node-3: the Node is not Ready, and nothing is recorded of it; its agent cannot be asked" in ok(
+        terminal.run("explain", "node-3")
+    )
+
+
+def test_explain_of_a_page_that_cannot_be_read_says_since_when_and_why(sit: Sit) -> None:
+    s = cast()
+    s.pages["node-0"].error = Unreadable("connection refused")
+    s.run(60)
+    out = ok(sit(s).run("explain", "node-0"))
+    why = "node-problem-detector's page cannot be read: connection refused"
+    assert f"nothing is known since 60 s ago: {why}" in out
+
+
+def test_explain_of_a_fault_that_is_only_told_says_why(sit: Sit) -> None:
+    s = cast(policy(match="type: Other"), on=False)
+    s.fault("node-0")
+    s.run(10)
+    assert f"Fault:   NeuronHealth {DMA}: no rule, only told: no rule of the policy speaks of it" in ok(
+        sit(s).run("explain", "node-0")
+    )
+
+
+def at_the_brake() -> Stage:
+    s = cast(count=4)
+    for node in ("node-1", "node-2"):
+        ready(s, node, "False")
+    s.fault("node-0")
+    s.run(10)
+    return s
+
+
+def claimed() -> Stage:
+    s = at("draining")
+    label(s, "node-0", **{"dgxc.nvidia.com/nvsentinel-state": "draining"})
+    s.run(10)
+    return s
+
+
+def excluded() -> Stage:
+    s = cast()
+    exclude(s)
+    s.fault("node-0")
+    s.run(10)
+    return s
+
+
+def vanished() -> Stage:
+    s = at("suspect")
+    s.store.request("DELETE", f"{RECORDS}/node-0")
+    s.run(70)
+    return s
+
+
+HINTS: dict[str, tuple[Callable[[], Stage], str]] = {
+    "the brake": (at_the_brake, "fewer sick nodes, or a policy that allows more, take the brake off"),
+    "another's claim": (claimed, "the other remediator has to take its mark off"),
+    "a deleted record": (vanished, "restart the agent to begin anew"),
+    "an exclusion": (excluded, "kubectl label node node-0 noderecovery.dev/exclude- takes it back in"),
+}
+
+
+@pytest.mark.parametrize(("scene", "hint"), HINTS.values(), ids=HINTS)
+def test_explain_says_what_would_change_it(scene: Callable[[], Stage], hint: str, sit: Sit) -> None:
+    assert f"  Next: {hint}" in ok(sit(scene()).run("explain", "node-0"))
 
 
 def test_an_agent_of_another_node_is_not_believed(sit: Sit) -> None:
@@ -517,9 +612,33 @@ def test_release_for_programs_says_what_was_done(sit: Sit) -> None:
 def test_a_record_that_cannot_be_read_is_not_released(sit: Sit) -> None:
     s = handed_over()
     terminal = sit(s)
-    obj = s.store.request("GET", f"{RECORDS}/node-0").body
-    obj["status"]["version"] = 99
-    s.store.request("PUT", f"{RECORDS}/node-0", body=obj)
+    of_another_version(s, f"{RECORDS}/node-0")
     said = terminal.run("release", "node-0", "--yes")
     assert (said.code, said.out) == (1, "")
-    assert "was written in version 99 of the record" in said.err
+    assert said.err.startswith(
+        "nothing was changed: the record of node-0 cannot be read: NodeRecovery node-0 was"
+    )
+    assert said.err.endswith("kubectl get noderecovery node-0 -o yaml; deleting it gives the node up\n")
+
+
+def test_a_gate_that_cannot_be_read_keeps_a_node_from_being_released(sit: Sit) -> None:
+    s = handed_over()
+    of_another_version(s, f"{GATES}/fleet")
+    said = sit(s).run("release", "node-0", "--yes")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith(
+        "nothing was changed: the gate cannot be read: RecoveryGate fleet was written in"
+    )
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+
+
+def test_what_a_cut_off_release_left_is_told_before_it_is_cleared_away(sit: Sit) -> None:
+    s = handed_over()
+    for actor in s.actors.values():
+        s.kill(actor)
+    terminal = sit(s)
+    s.api.fail_next(lambda asked: asked.method == "PATCH" and "/nodes/" in asked.path, lost_request)
+    terminal.run("release", "node-0", "--yes")
+    said = terminal.run("release", "node-0", answer="y\n")
+    assert "What was left of it, marks or a place in the budget, is cleared away. Release it?" in said.err
+    assert marked(s) == NO_MARKS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,12 @@ from recovery.closing import close
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.lifecycle import Event
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase
+from recovery.testing.kubefaults import refused
 from recovery.testing.stage import Stage, npd_page
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
 
 
 def handed_over(stage: Stage) -> None:
@@ -126,7 +133,7 @@ def test_without_our_crds_a_fault_is_still_told() -> None:
     assert any(reason == "Failed" and "noderecoveries" in told for reason, told in stage.events("node-0"))
 
 
-def test_a_bug_with_one_node_keeps_no_other_from_being_concluded() -> None:
+def test_a_bug_with_one_node_keeps_no_other_from_being_concluded(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
     stage.nodes(4)
     for node in ("node-0", "node-1"):
@@ -145,9 +152,103 @@ def test_a_bug_with_one_node_keeps_no_other_from_being_concluded() -> None:
     stage.provider.poll = bug  # type: ignore[assignment]
     stage.concluder()
     stage.run(300, step=5)
+    assert "node-0: a bug; trying again later" in said(caplog)
     record = stage.record("node-1")
     assert record is not None
     assert record.phase is Phase.SUPERSEDED
+
+
+def test_a_bug_in_a_sweep_is_logged_with_its_traceback_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    concluder = stage.concluder()
+
+    def bug() -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(concluder.sweeper._w.gates, "read", bug)
+    stage.run(1)
+    assert said(caplog) == ["sweep: a bug; trying again later"]
+    assert caplog.records[0].exc_info is not None
+    monkeypatch.undo()
+    stage.run(120, step=5)
+    assert said(caplog) == ["sweep: a bug; trying again later"]
+
+
+def test_a_bug_in_a_cycle_is_told_and_tried_again_ever_more_slowly(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    stage.nodes(2)
+    actor = stage.agent("node-0")
+    stage.run(1)
+    tried: list[float] = []
+
+    def bug(*_: object, **__: object) -> None:
+        tried.append(stage.clock.monotonic())
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(actor.agent._observer, "situation", bug)  # type: ignore[union-attr]
+    stage.fault("node-0")
+    stage.run(40)
+    gaps = [late - early for early, late in itertools.pairwise(tried)]
+    assert gaps == [4, 8, 16]
+    assert actor.sentences[-1] == "a bug in this program, see the log"
+    assert ("Failed", "a bug in this program, see the log") in stage.events("node-0")
+    assert said(caplog)[0] == "node-0: a bug; trying again, ever more slowly"
+    assert caplog.records[0].exc_info is not None
+
+
+def test_a_provider_whose_sdk_is_missing_is_told_and_asked_again() -> None:
+    stage = Stage()
+    stage.nodes(2)
+    actor = stage.agent("node-0")
+    stage.fault("node-0")
+    preflight = stage.provider.preflight
+
+    def no_sdk(*_: object) -> None:
+        raise SettingsError(["PROVIDER=fake needs its SDK: install it"])
+
+    stage.provider.preflight = no_sdk  # type: ignore[assignment, method-assign]
+    stage.run(5)
+    assert actor.sentences[-1] == "PROVIDER=fake needs its SDK: install it"
+    assert ("Failed", "PROVIDER=fake needs its SDK: install it") in stage.events("node-0")
+    stage.provider.preflight = preflight  # type: ignore[method-assign]
+    stage.run(10)
+    assert len(stage.provider.calls) == 1
+
+
+def test_a_gate_that_cannot_be_read_starts_nothing_and_says_why() -> None:
+    stage = Stage()
+    stage.nodes(2)
+    actor = stage.agent("node-0")
+    gate = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
+    stage.store.load({**gate, "spec": {}, "status": {"version": 99}})
+    stage.fault("node-0")
+    stage.run(10)
+    why = "RecoveryGate fleet was written in version 99; this program understands version 1"
+    told = f"NeuronHasError_DMA_ERROR: waiting: the gate cannot be used: {why}"
+    assert actor.sentences[-1] == told
+    assert ("Held", told) in stage.events("node-0")
+    assert stage.provider.calls == []
+
+
+def test_a_record_that_cannot_be_concluded_yet_is_logged_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    for node in stage.nodes(4):
+        stage.agent(node)
+    stage.fault("node-0")
+    stage.run(5)
+    stage.kill(stage.actors["agent of node-0"])
+    forbidden = refused(403, "Forbidden", "nodes is forbidden")
+    stage.api.fail_next(lambda asked: asked.path.endswith("/nodes/node-0"), forbidden, times=10**6)
+    with caplog.at_level(logging.INFO):
+        stage.run(120, step=2)
+    why = "GET /api/v1/nodes/node-0: 403 nodes is forbidden"
+    assert f"node-0: not concluded yet: {why}" in said(caplog)
 
 
 def test_deleting_a_closed_record_does_not_stop_the_agent() -> None:

@@ -44,6 +44,7 @@ NODE, HOME = "worker-1", "neuron-healthcheck-system"
 DMA = "NeuronHasError_DMA_ERROR"
 LISTED = [["NeuronHealth", DMA], ["NeuronHealth", "NeuronHasError_HBM_UNCORRECTABLE_ERROR"]]
 POD = f"{HOME}/npd-1"
+PODS_THERE = f"kubectl get pods -A -o wide --field-selector spec.nodeName={NODE}"
 
 
 @dataclass
@@ -298,8 +299,13 @@ def test_without_a_node_only_the_cluster_is_looked_at(at_laptop: Doctor) -> None
     store.load(node_claim_crd())
     at_laptop("--service-account", f"{HOME}/agent")
     unnamed = at_laptop.says("no node was named")
-    assert (unnamed.ok, unnamed.remedy[-18:]) == (None, "doctor --node NAME")
-    assert at_laptop.says("no provider was asked").ok is None
+    assert unnamed.sentence == "no node was named, so only the cluster was looked at"
+    assert (unnamed.ok, unnamed.remedy) == (
+        None,
+        "name one that should be recovered: node-recovery doctor --node NAME",
+    )
+    unasked = at_laptop.says("no provider was asked: whose machine to look at is not known")
+    assert (unasked.ok, unasked.remedy) == (None, "name a node")
     assert not [f for f in at_laptop.findings if f.area == "detector"]
 
 
@@ -336,7 +342,8 @@ def test_an_agent_that_only_watches_is_said_to(at_laptop: Doctor) -> None:
 def test_a_sidecar_that_does_not_know_its_node_is_told_so(in_pod: Doctor) -> None:
     del in_pod.environ["NODE_NAME"]
     in_pod()
-    assert in_pod.says("NODE_NAME: missing").ok is False
+    missing = in_pod.says("NODE_NAME: missing")
+    assert (missing.ok, missing.remedy) == (False, "`run` would end at once with exit code 2: mend it")
     assert in_pod.code == 2
 
 
@@ -353,7 +360,8 @@ def test_a_policy_with_mistakes_is_told_line_by_line(in_pod: Doctor, tmp_path: P
 def test_a_misspelt_variable_is_worth_a_word(in_pod: Doctor) -> None:
     in_pod.environ["POLL_INTERVALL"] = "1s"
     in_pod()
-    assert in_pod.says("did you mean POLL_INTERVAL?").remedy
+    remedy = in_pod.says("did you mean POLL_INTERVAL?").remedy
+    assert remedy == "nothing stops for it, but it is probably not what was meant"
     assert in_pod.code == 0
 
 
@@ -368,7 +376,11 @@ def test_a_step_that_the_provider_cannot_do_is_told(in_pod: Doctor, tmp_path: Pa
         tmp_path, "  - {name: all, match: {type: NeuronHealth}, remedy: [{do: reboot}]}\n"
     )
     in_pod()
-    assert in_pod.says('found "reboot", which provider baremetal cannot do').ok is False
+    found = in_pod.says('found "reboot", which provider baremetal cannot do')
+    assert (found.ok, found.remedy) == (
+        False,
+        "node-recovery policy check FILE --provider NAME tells the same",
+    )
     assert in_pod.code == 1
 
 
@@ -376,7 +388,7 @@ def test_what_the_built_in_policy_means_on_bare_metal_is_said_and_is_no_failure(
     in_pod()
     found = in_pod.says("provider baremetal cannot replace")
     assert found.ok
-    assert "answered by cordon" in found.sentence
+    assert found.sentence.endswith("the fault is answered by cordon, and then by a person")
 
 
 def test_an_agent_with_another_policy_is_not_judged_by_the_one_that_is_here(at_laptop: Doctor) -> None:
@@ -385,7 +397,9 @@ def test_an_agent_with_another_policy_is_not_judged_by_the_one_that_is_here(at_l
     at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
     at_laptop("--node", NODE)
     found = at_laptop.says("runs with the policy /etc/node-recovery/policy.yaml")
-    assert (found.ok, "POLICY_FILE" in found.remedy) == (None, True)
+    assert found.ok is None
+    assert found.sentence.endswith("what is said below of rules is about built-in")
+    assert found.remedy == "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
 
 
 # ---------------------------------------------------------------- the cluster
@@ -395,9 +409,13 @@ def test_an_api_server_that_is_silent_fails_and_nothing_more_is_asked_of_it(in_p
     in_pod.door.shut = True
     in_pod()
     assert in_pod.code == 1
-    assert in_pod.says("the API server did not answer: timed out").ok is False
-    assert in_pod.says(f"{NODE} was not looked at").ok is None
-    assert [f.ok for f in in_pod.findings if f.area == "rights"] == [None]
+    silent = in_pod.says("the API server did not answer: timed out")
+    assert (silent.ok, silent.remedy[:32]) == (False, "does `kubectl version` get an an")
+    assert silent.remedy.endswith("In a pod a NetworkPolicy may be in the way")
+    assert in_pod.says(f"{NODE} was not looked at: the API server did not answer").ok is None
+    assert [f.sentence for f in in_pod.findings if f.area == "rights"] == [
+        "not asked: the API server did not answer"
+    ]
     assert in_pod.says("is node-problem-detector's page").ok  # the detector needs no API server
 
 
@@ -415,7 +433,11 @@ def test_an_answer_that_is_none_is_told_as_what_it_is(in_pod: Doctor, status: in
 def test_credentials_that_are_not_accepted_are_told_as_that(in_pod: Doctor, status: int) -> None:
     in_pod.door.answers["/version"] = refusal(status, "Unauthorized")
     in_pod()
-    assert in_pod.says("does not accept these credentials").ok is False
+    found = in_pod.says("does not accept these credentials")
+    assert found.ok is False
+    assert found.remedy == (
+        "log in again, or look at the service account's token; `kubectl auth whoami` tells who you are"
+    )
 
 
 def test_no_kubeconfig_is_told_with_what_to_set(at_laptop: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,20 +447,35 @@ def test_no_kubeconfig_is_told_with_what_to_set(at_laptop: Doctor, monkeypatch: 
     monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", no_config)
     at_laptop("--node", NODE)
     found = at_laptop.says("KUBECONFIG: ")
-    assert (found.area, found.ok, found.remedy[:14]) == ("cluster", False, "set KUBECONFIG")
+    assert (found.area, found.ok) == ("cluster", False)
+    assert found.remedy == "set KUBECONFIG, or run this in the agent's pod"
     assert at_laptop.code == 1
+
+
+def test_no_credentials_in_the_pod_are_the_pods_to_mend(
+    in_pod: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_token(_: object) -> None:
+        raise SettingsError(["in-cluster credentials: Service token file does not exist."])
+
+    monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", no_token)
+    in_pod()
+    assert in_pod.says("in-cluster credentials: ").remedy.startswith("mend the pod's service account")
 
 
 def test_a_clock_that_is_off_stops_recovery_where_it_is_the_nodes_own(in_pod: Doctor) -> None:
     in_pod.door.ahead = timedelta(minutes=2)
     in_pod()
-    assert in_pod.says("the agent starts nothing").ok is False
+    found = in_pod.says("with more than 30 s the agent starts nothing")
+    assert found.ok is False
+    assert found.remedy == "mend time synchronisation on this node (chronyc tracking, timedatectl)"
 
 
 def test_a_laptops_clock_that_is_off_is_only_worth_a_word(at_laptop: Doctor) -> None:
     at_laptop.door.ahead = timedelta(minutes=2)
     at_laptop("--node", NODE)
-    assert at_laptop.says("this is not the node").ok
+    found = at_laptop.says("this is not the node, where more than 30 s would start nothing")
+    assert (found.ok, found.remedy) == (True, "run doctor in the agent's pod to know the node's clock")
 
 
 def test_crds_that_are_not_installed_are_told_with_the_command(in_pod: Doctor, clock: FakeClock) -> None:
@@ -457,7 +494,8 @@ def test_one_crd_of_two_is_not_enough(in_pod: Doctor, clock: FakeClock) -> None:
     half.install_crd(copy.deepcopy(CRDS[0]))
     in_pod.door.store = half
     in_pod()
-    assert in_pod.says("RecoveryGate of noderecovery.dev/v1alpha1: not installed").ok is False
+    found = in_pod.says("RecoveryGate of noderecovery.dev/v1alpha1: not installed")
+    assert (found.ok, found.remedy) == (False, "kubectl apply -k deploy/crds")
 
 
 def test_crds_of_another_version_are_told_with_both(in_pod: Doctor) -> None:
@@ -466,7 +504,8 @@ def test_crds_of_another_version_are_told_with_both(in_pod: Doctor) -> None:
         f"/apis/{GROUP}": Response(200, {}, {"versions": [{"version": "v2"}]}),
     }
     in_pod()
-    assert in_pod.says("are served as v2; this program speaks v1alpha1").ok is False
+    found = in_pod.says("are served as v2; this program speaks v1alpha1")
+    assert (found.ok, found.remedy) == (False, "kubectl apply -k deploy/crds")
 
 
 def changed_crds(in_pod: Doctor, change: Callable[[dict[str, Any]], None]) -> None:
@@ -487,18 +526,21 @@ def test_a_crd_that_would_drop_a_field_is_told_with_the_field(in_pod: Doctor) ->
     found = in_pod.says("the CRDs are older than this program")
     assert found.ok is False
     assert found.sentence.endswith("drop NodeRecovery.status.scopes, RecoveryGate.status.census")
+    assert found.remedy == "kubectl apply -k deploy/crds"
 
 
 def test_a_status_subresource_would_swallow_what_an_agent_writes(in_pod: Doctor) -> None:
     changed_crds(in_pod, lambda version: version.update(subresources={"status": {}}))
     in_pod()
-    assert in_pod.says("a status subresource is on").ok is False
+    found = in_pod.says("a status subresource is on, so what an agent writes would be dropped")
+    assert (found.ok, found.remedy) == (False, "these are not our CRDs: kubectl apply -k deploy/crds")
 
 
 def test_a_server_that_publishes_no_schemas_cannot_be_asked_for_fields(in_pod: Doctor) -> None:
     in_pod.door.answers[f"/openapi/v3/apis/{GROUP}/{VERSION}"] = refusal(404, "not found")
     in_pod()
-    assert in_pod.says("every field that this version writes").ok is None
+    found = in_pod.says("whether the CRDs have every field that this version writes: GET /openapi/v3")
+    assert (found.ok, found.remedy) == (None, "in doubt apply them again: kubectl apply -k deploy/crds")
 
 
 @pytest.mark.parametrize("crd", CRDS, ids=lambda crd: str(crd["spec"]["names"]["kind"]))
@@ -542,7 +584,12 @@ def gate(spec: dict[str, Any], **status: Any) -> dict[str, Any]:
 def test_a_gate_that_cannot_be_read_stops_everything(in_pod: Doctor) -> None:
     in_pod.door.store.load(gate({}, version=7))
     in_pod()
-    assert in_pod.says("the gate cannot be read, and nothing starts anywhere").ok is False
+    found = in_pod.says("the gate cannot be read, and nothing starts anywhere")
+    assert found.ok is False
+    assert found.remedy == (
+        "look at it: kubectl get recoverygate fleet -o yaml; when it is deleted, agents rebuild it from the "
+        "records"
+    )
 
 
 def test_a_record_that_cannot_be_read_fails_where_it_is_this_nodes(in_pod: Doctor) -> None:
@@ -556,14 +603,19 @@ def test_a_record_that_cannot_be_read_fails_where_it_is_this_nodes(in_pod: Docto
             }
         )
     in_pod()
-    assert in_pod.says(f"the record of {NODE} cannot be read").ok is False
+    found = in_pod.says(f"the record of {NODE} cannot be read, so it is held and never touched: ")
+    assert found.ok is False
+    assert found.remedy == (
+        f"look at it: kubectl get noderecovery {NODE} -o yaml; deleting it gives the node up"
+    )
     assert in_pod.says("the record of worker-2 cannot be read").ok
 
 
 def test_a_caller_who_may_not_see_records_is_told_so(in_pod: Doctor) -> None:
     in_pod.door.answers["/noderecoveries"] = refusal(403, "forbidden")
     in_pod()
-    assert in_pod.says("pause and records: you have no right to ask (403)").ok is None
+    found = in_pod.says("pause and records: you have no right to ask (403)")
+    assert (found.ok, found.remedy) == (None, "ask with rights to get and list noderecoveries")
 
 
 # ---------------------------------------------------------------- the node
@@ -578,7 +630,9 @@ def replaced(doctor: Doctor, **changes: Any) -> None:
 def test_a_node_that_is_not_there_is_told(in_pod: Doctor) -> None:
     in_pod.door.store.request("DELETE", f"/api/v1/nodes/{NODE}")
     in_pod()
-    assert in_pod.says(f"there is no Node {NODE}").ok is False
+    found = in_pod.says(f"there is no Node {NODE}")
+    assert found.ok is False
+    assert found.remedy == "compare with kubectl get nodes; in the pod NODE_NAME comes from spec.nodeName"
 
 
 def test_a_node_that_may_not_be_read_cannot_be_judged(in_pod: Doctor) -> None:
@@ -590,7 +644,9 @@ def test_a_node_that_may_not_be_read_cannot_be_judged(in_pod: Doctor) -> None:
 def test_a_node_that_is_not_ready_has_no_agent_to_rely_on(in_pod: Doctor) -> None:
     replaced(in_pod, conditions=[ready("False", "KubeletNotReady")])
     in_pod()
-    assert in_pod.says("not Ready (condition Ready is False, KubeletNotReady)").ok is False
+    found = in_pod.says("not Ready (condition Ready is False, KubeletNotReady): its agent cannot be relied")
+    assert found.ok is False
+    assert found.remedy == f"kubectl describe node {NODE}; replace it by hand if it is dead"
 
 
 @pytest.mark.parametrize(
@@ -612,7 +668,11 @@ def test_a_machine_that_is_not_ours_is_told_with_whose_it_is(
 ) -> None:
     replaced(in_pod, **changes)
     in_pod()
-    assert in_pod.says(sentence).ok is False
+    found = in_pod.says(sentence)
+    assert (found.ok, found.sentence[:18]) == (False, "no machine of ours")
+    assert found.remedy == (
+        "its own keeper has to repair it; if that is wrong, set PROVIDER, or the kubelet's provider ID"
+    )
     assert in_pod.code == 1
 
 
@@ -620,15 +680,25 @@ def test_a_node_that_its_cloud_has_not_finished_is_told(in_pod: Doctor) -> None:
     taint = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}
     replaced(in_pod, spec={"taints": [taint]})
     in_pod()
-    assert in_pod.says("is not initialised by its cloud yet").ok is False
+    found = in_pod.says("is not initialised by its cloud yet")
+    assert (found.ok, found.remedy) == (False, "wait for the cloud controller manager, and ask again")
 
 
 def test_another_remediators_claim_and_an_exclusion_are_meant_and_only_told(in_pod: Doctor) -> None:
     labels = {"dgxc.nvidia.com/nvsentinel-state": "draining", "noderecovery.dev/exclude": "true"}
     replaced(in_pod, labels=labels)
     assert [f.area for f in in_pod()] == ["node", "node"]
-    assert in_pod.says("NVSentinel holds").sentence.endswith("node-recovery stands back from it meanwhile")
-    assert in_pod.says("excluded by its label").remedy.startswith("if that is not meant: kubectl label node")
+    claimed = in_pod.says("NVSentinel holds")
+    assert claimed.sentence.endswith("node-recovery stands back from it meanwhile")
+    assert claimed.remedy == (
+        "let only one remediator treat a node: exclude it from the other, or from this one"
+    )
+    excluded = in_pod.says("excluded by its label")
+    assert excluded.sentence.endswith(": nothing is started on it")
+    assert excluded.remedy == (
+        f"if that is not meant: kubectl label node {NODE} noderecovery.dev/exclude-, or mend the policy's "
+        "exclude"
+    )
     assert in_pod.code == 0
 
 
@@ -637,7 +707,9 @@ def test_a_node_without_an_agent_is_told(at_laptop: Doctor) -> None:
         "DELETE", f"/api/v1/namespaces/{HOME}/pods/npd-1", query={"gracePeriodSeconds": "0"}
     )
     at_laptop("--node", NODE)
-    assert at_laptop.says("nobody looks after this node").ok is False
+    found = at_laptop.says("no pod there has a container named node-recovery: nobody looks after this node")
+    assert found.ok is False
+    assert found.remedy == f"{PODS_THERE}; look at the DaemonSet's node affinity and tolerations"
 
 
 def test_an_agent_that_does_not_run_is_told(at_laptop: Doctor) -> None:
@@ -645,7 +717,8 @@ def test_an_agent_that_does_not_run_is_told(at_laptop: Doctor) -> None:
         "PUT", f"/api/v1/namespaces/{HOME}/pods/npd-1/status", body=_with_phase(at_laptop, "Pending")
     )
     at_laptop("--node", NODE)
-    assert at_laptop.says(f"the agent's pod {POD} is not running").ok is False
+    found = at_laptop.says(f"the agent's pod {POD} is not running")
+    assert (found.ok, found.remedy) == (False, f"kubectl -n {HOME} describe pod npd-1")
     assert at_laptop.says("is not known: its page is on the node's loopback").ok is None
 
 
@@ -657,7 +730,12 @@ def _with_phase(doctor: Doctor, phase: str) -> dict[str, Any]:
 def test_a_caller_who_may_not_list_pods_cannot_find_the_agent(at_laptop: Doctor) -> None:
     at_laptop.door.answers["/api/v1/pods"] = refusal(403, "forbidden")
     at_laptop("--node", NODE)
-    assert at_laptop.says("whether an agent runs there: you have no right").ok is None
+    found = at_laptop.says("whether an agent runs there: you have no right")
+    assert (found.ok, found.remedy) == (None, PODS_THERE)
+    unread = at_laptop.says("is not known: its page is on the node's loopback")
+    assert unread.remedy == (
+        "run doctor in the agent's pod: kubectl exec ... -c node-recovery -- node-recovery doctor"
+    )
 
 
 def test_an_agent_that_does_not_answer_could_not_be_asked(at_laptop: Doctor) -> None:
@@ -665,7 +743,9 @@ def test_an_agent_that_does_not_answer_could_not_be_asked(at_laptop: Doctor) -> 
     at_laptop("--node", NODE)
     found = at_laptop.says(f"the agent {POD} could not be asked")
     assert found.ok is None
-    assert f"kubectl -n {HOME} logs npd-1 -c node-recovery" in found.remedy
+    assert found.remedy == (
+        f"your user needs get on pods/proxy; or read its log: kubectl -n {HOME} logs npd-1 -c node-recovery"
+    )
     lists = at_laptop.says("is not known: its page")
     assert f"kubectl exec -n {HOME} npd-1 -c node-recovery -- node-recovery doctor" in lists.remedy
 
@@ -687,7 +767,10 @@ def test_each_right_is_asked_and_its_lack_told_with_what_it_is_for(
     assert found.ok is not right.vital
     assert f"it may not {right.verb} {right.kind}" in found.sentence
     assert f"{right.verb} {right.why}" in found.sentence
-    assert f"kubectl auth can-i {right.verb} {right.kind}" in found.remedy
+    assert (
+        f"bind the rules of deploy/rbac to it, then check: kubectl auth can-i {right.verb} {right.kind}"
+        in (found.remedy)
+    )
     assert in_pod.code == int(right.vital)
 
 
@@ -737,7 +820,11 @@ def test_from_a_laptop_it_asks_for_the_agents_account_and_its_groups(at_laptop: 
 
 def test_an_account_that_is_not_there_is_told_once(at_laptop: Doctor) -> None:
     at_laptop("--node", NODE, "--service-account", "elsewhere/nobody")
-    assert at_laptop.says("there is no service account elsewhere/nobody").ok is False
+    found = at_laptop.says("there is no service account elsewhere/nobody, so nobody's rights were asked for")
+    assert found.ok is False
+    assert found.remedy == (
+        "install deploy/rbac, or say whose rights to ask for: --service-account NAMESPACE/NAME"
+    )
     assert len([f for f in at_laptop.findings if f.area == "rights"]) == 1
 
 
@@ -759,7 +846,9 @@ def test_who_may_not_ask_for_anothers_rights_gets_the_command_for_who_may(at_lap
     at_laptop("--node", NODE)
     found = at_laptop.says("could not be asked")
     assert found.ok is None
-    assert found.remedy.endswith(f"kubectl auth can-i --list --as=system:serviceaccount:{HOME}:agent")
+    account = f"system:serviceaccount:{HOME}:agent"
+    assert found.sentence == f"the rights of {account} could not be asked: you have no right to ask (403)"
+    assert found.remedy == f"as an administrator: kubectl auth can-i --list --as={account}"
     assert at_laptop.code == 0
 
 
@@ -780,19 +869,26 @@ def test_a_detector_that_does_not_listen_is_told(in_pod: Doctor) -> None:
         in_pod()
     found = in_pod.says("node-problem-detector does not listen there")
     assert found.ok is False
-    assert "--prometheus-port" in found.remedy
+    assert found.remedy == (
+        "is node-problem-detector running in this pod, and do its --prometheus-address and --prometheus-port "
+        "agree with NPD_METRICS_URL?"
+    )
 
 
 def test_a_page_of_another_node_is_refused(in_pod: Doctor) -> None:
     in_pod.environ["NPD_METRICS_URL"] = "http://10.9.9.9/metrics"
     in_pod()
-    assert in_pod.says("leads to 10.9.9.9, which is neither loopback").ok is False
+    found = in_pod.says("leads to 10.9.9.9, which is neither loopback")
+    assert found.ok is False
+    assert found.remedy == "each sidecar reads the page of its own node: http://127.0.0.1:20257/metrics"
 
 
 def test_a_page_that_is_not_a_detectors_is_told(in_pod: Doctor, detector: Callable[[str], str]) -> None:
     detector("up 1\n")
     in_pod()
-    assert in_pod.says("this page is not node-problem-detector's").ok is False
+    found = in_pod.says("this page is not node-problem-detector's")
+    assert found.ok is False
+    assert found.remedy == f"look at it: curl -s {in_pod.environ['NPD_METRICS_URL']} | grep ^problem_"
 
 
 def test_a_page_with_a_broken_line_is_used_for_the_rest(
@@ -801,7 +897,11 @@ def test_a_page_with_a_broken_line_is_used_for_the_rest(
     page = (PAGES / "neuron-dma-error" / "00-healthy.prom").read_text()
     detector(f'{page}problem_gauge{{reason="R",type="T"}} NaN\n')
     in_pod()
-    assert in_pod.says("part of it is unknown: the gauge of R (T)").ok
+    found = in_pod.says("part of it is unknown: the gauge of R (T)")
+    assert (found.ok, found.remedy) == (
+        True,
+        f"curl -s {in_pod.environ['NPD_METRICS_URL']} | grep ^problem_",
+    )
     assert in_pod.says("can report").ok
 
 
@@ -831,8 +931,12 @@ def test_a_detector_that_looks_for_nothing_of_the_policy_is_told(
 ) -> None:
     detector((PAGES / "gpu-count-plugin" / "01-good.prom").read_text())
     in_pod()
-    assert in_pod.says("nothing would ever be recovered").ok is False
-    assert in_pod.says("does not look for NeuronHasError_DMA_ERROR").remedy
+    found = in_pod.says("no rule that does more than tell is about anything that node-problem-detector lists")
+    assert found.sentence.endswith("so nothing would ever be recovered")
+    assert found.remedy == "write a rule for what it lists, or have it look for what the rules are about"
+    assert found.ok is False
+    unseen = in_pod.says("does not look for NeuronHasError_DMA_ERROR").remedy
+    assert unseen.startswith("add it to the detector's configuration, if this node can have it (listed: ")
     assert "GpuCountGood" not in in_pod.out  # a healthy reason is no fault
 
 
@@ -855,6 +959,7 @@ def test_a_heartbeat_that_stopped_is_worth_a_word(in_pod: Doctor) -> None:
     assert found.sentence.endswith(
         "40 min ago, though it does so every 5 min: it may not reach the API server"
     )
+    assert found.remedy == ("its page is what counts here; kubectl logs of node-problem-detector tells why")
     assert in_pod.code == 0
 
 
@@ -863,12 +968,16 @@ def test_conditions_that_nobody_keeps_on_the_node_are_no_matter(in_pod: Doctor) 
     assert in_pod() == []
 
 
+STUCK = "is the agent stuck? its /healthz tells; look at its log"
+ASK_IN_POD = f"ask in its pod: kubectl exec -n {HOME} npd-1 -c node-recovery -- node-recovery doctor"
+
+
 @pytest.mark.parametrize(
     ("changes", "ok", "sentence"),
     [
         ({"unknown": {"*": "the page cannot be read: refused"}}, False, "the page cannot be read: refused"),
         ({"at": "2020-01-01T00:00:00Z"}, False, "the agent last looked at node-problem-detector"),
-        ({"at": "yesterday"}, False, "has no time ('yesterday')"),
+        ({"at": "yesterday"}, False, "the agent's last look at the detector has no time ('yesterday')"),
         ({"unknown": {"T": "T is unknown"}}, True, "part of it is unknown: T is unknown"),
         ({"source": "other"}, None, "is not known: its page is on the node's loopback"),
     ],
@@ -878,7 +987,9 @@ def test_what_the_agent_says_of_its_detector_is_passed_on(
 ) -> None:
     at_laptop.door.answers[EXPLAIN] = Response(200, {}, told(**changes))
     at_laptop("--node", NODE)
-    assert at_laptop.says(sentence).ok is ok
+    found = at_laptop.says(sentence)
+    assert found.ok is ok
+    assert found.remedy == (STUCK if "at" in changes else ASK_IN_POD)
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"readings": None}, {"readings": ["x"]}, {"readings": [{}]}])

@@ -286,6 +286,11 @@ def test_a_server_that_stops_answering_on_a_kept_connection_ends_at_the_deadline
     assert server.accepted == 1
 
 
+def test_a_deadline_that_is_over_before_the_connection_is_made_ends_the_read() -> None:
+    """As when a name took all the time there was to be resolved."""
+    assert refusal(PageReader("http://127.0.0.1:1/metrics", deadline=0)) == "no complete answer within 0 s"
+
+
 def test_a_full_backlog_ends_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         address = listener.getsockname()

@@ -46,6 +46,13 @@ def intents(stage: Stage) -> list[tuple[int, str]]:
     return seen
 
 
+def sentences(stage: Stage) -> list[str]:
+    """What the record of node-0 says became of it, line by line."""
+    record = stage.record("node-0")
+    assert record is not None
+    return [line.sentence for line in record.history]
+
+
 class Meddler:
     """A connection on which something happens once, right after the first request that fits was answered."""
 
@@ -94,6 +101,7 @@ def test_an_answer_lost_after_the_call_was_accepted_is_observed_and_never_asked_
     assert records(stage) == {"node-0": "recovered"}
     assert len(stage.provider.calls) == 1
     assert intents(stage)[:3] == [(1, "written"), (1, "ambiguous"), (1, "submitted")]
+    assert "replace of m-0: the answer was lost, observing: read timed out" in sentences(stage)
 
 
 def test_a_lost_call_that_had_no_effect_is_closed_after_a_minute_and_asked_again_as_a_new_attempt() -> None:
@@ -116,6 +124,7 @@ def test_a_call_that_is_put_off_is_not_asked_again_in_a_loop() -> None:
     stage.provider.start_error = Retry("throttled")
     pass_time(stage, 59, cloud, step=0.5)
     assert 2 <= len(stage.provider.calls) <= 5
+    assert "replace of m-0: not yet: throttled" in sentences(stage)
     stage.provider.start_error = None
     stage.provider.groups["workers"].unhealthy.clear()
     to_the_end(stage, cloud)
@@ -140,7 +149,36 @@ def test_a_machine_that_somebody_condemned_since_the_decision_is_followed_and_no
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
+    assert "m-0 is unhealthy already; nothing more is asked for" in sentences(stage)
     assert not stage.provider.calls
+
+
+def test_a_lease_that_another_took_since_the_decision_keeps_the_record_as_it_is() -> None:
+    def taken(stage: Stage) -> None:
+        body = {"metadata": {"name": lease_name("node-0"), "namespace": "default"}}
+        spec = {"holderIdentity": "owner/node-0/elsewhere/1234", "leaseDurationSeconds": 60}
+        leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+        assert stage.store.request("POST", leases, body={**body, "spec": spec}).ok
+
+    stage, _ = meddled(lambda method, path, _: method == "GET" and "/leases/" in path, taken)
+    stage.run(1)
+    told = "another agent works on this node (owner/node-0/elsewhere/1234)"
+    assert any(told in sentence for sentence in stage.actors["agent of node-0"].sentences)
+    assert records(stage) == {}
+
+
+@pytest.mark.parametrize("error", [Retry("throttled"), Refused("m-0 is protected now")], ids=str)
+def test_a_provider_that_says_no_since_the_decision_is_not_called_and_its_reason_is_told(
+    error: Retry | Refused,
+) -> None:
+    def says_no(stage: Stage) -> None:
+        stage.provider.preflight_error = error
+
+    stage, cloud = meddled(announced, says_no)
+    pass_time(stage, 5, cloud)
+    assert f"replace is not asked for: {error}" in stage.actors["agent of node-0"].sentences
+    assert not stage.provider.calls
+    assert not intents(stage)
 
 
 # ---------------------------------------------------------------- stopped processes
@@ -157,6 +195,7 @@ def test_a_process_stopped_between_intent_and_call_abandons_the_intent() -> None
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert called == [0]
+    assert "replace was not asked for: too late after its intent" in sentences(stage)
     assert intents(stage)[:3] == [(1, "written"), (1, "abandoned"), (2, "written")]
     assert len(stage.provider.calls) == 1
     assert records(stage) == {"node-0": "recovered"}

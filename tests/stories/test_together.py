@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from recovery.errors import Refused
 from recovery.lease import lease_name
 from recovery.testing.kubefaults import Asked, Effect, lost_answer, lost_request
 from recovery.testing.stage import Actor, Page, Stage
@@ -432,7 +434,9 @@ def test_silence_of_the_api_server_is_not_taken_for_the_death_of_an_agent() -> N
     assert not leases.look("node-0").stale
 
 
-def test_a_place_is_not_freed_when_the_record_was_opened_again_in_between() -> None:
+def test_a_place_is_not_freed_when_the_record_was_opened_again_in_between(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A peer saw the record closed, and was stopped before it freed the place."""
     stage, cloud = fleet(6, "cooldown: 0s, brake: 50%")
     busy_pod(stage, "node-0")
@@ -457,11 +461,33 @@ def test_a_place_is_not_freed_when_the_record_was_opened_again_in_between() -> N
 
     stage.api.api = Stale()  # type: ignore[assignment]
     stage.kill(stage.actors["agent of node-0"])
+    caplog.set_level(logging.INFO)
     pass_time(stage, 300, cloud, until=lambda: bool(seen["n"]))
     pass_time(stage, 10, cloud)
     assert seen["n"] == 1
+    said = [record.getMessage() for record in caplog.records]
+    assert "node-0 (its agent is gone): the record of node-0 is not closed: its place stays" in said
     judge(stage, finished=False)
     assert slots(stage) == ["node-0"]
+
+
+def test_a_place_whose_record_was_made_anew_meanwhile_is_freed_and_said_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage, cloud = fleet(3)
+    stage.provider.preflight_error = Refused("m-0 is protected")
+    stage.fault("node-0")
+    pass_time(stage, 5, cloud)
+    assert records(stage) == {"node-0": "handedOver"}
+    stage.kill(stage.actors["agent of node-0"])
+    left = {"node": "node-0", "recordUID": "of-an-earlier-record", "since": "2026-11-21T03:00:00.000000Z"}
+    change_gate(stage, lambda g: g["status"].update(open=[left]))
+    caplog.set_level(logging.INFO)
+    pass_time(stage, 200, cloud)
+    said = [record.getMessage() for record in caplog.records]
+    why = "node-0: the record this place belonged to is gone"
+    assert f"node-0 (its agent is gone): {why}" in said
+    assert stage.gate().open == ()
 
 
 # ---------------------------------------------------------------- the API server is gone, or answers are lost

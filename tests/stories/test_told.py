@@ -110,7 +110,9 @@ def test_events_that_fail_delay_no_call() -> None:
     assert calls(s) == [("replace", "m-0")]
 
 
-def test_a_dead_monitor_is_waited_for_no_longer_than_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_monitor_is_waited_for_no_longer_than_five_seconds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The call is made as soon as the wait is over, though the monitor has not answered yet."""
     s = cast()
     actor = s.actors["agent of node-0"]
@@ -137,5 +139,7 @@ def test_a_dead_monitor_is_waited_for_no_longer_than_five_seconds(monkeypatch: p
         s.run(2)
         assert calls(s) == [("replace", "m-0")]
         assert waits == [5.0]
+        said = [record.getMessage() for record in caplog.records]
+        assert said == ["node-0: telling takes long; going on without waiting"]
     finally:
         answering.set()

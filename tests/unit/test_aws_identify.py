@@ -11,6 +11,7 @@ import pytest
 
 from providers.aws import create
 from providers.aws.identity import identify
+from providers.aws.session import AwsSession
 from recovery.clock import SystemClock
 from recovery.errors import Refused, SettingsError
 from recovery.model import NodeView
@@ -90,9 +91,15 @@ def test_the_old_short_instance_ids_are_known() -> None:
 @pytest.mark.parametrize(
     ("labels", "owner"),
     [
-        ({"eks.amazonaws.com/compute-type": "auto"}, "EKS Auto Mode"),
-        ({"eks.amazonaws.com/compute-type": "fargate"}, "AWS Fargate"),
-        ({"eks.amazonaws.com/compute-type": "hybrid"}, "EKS Hybrid Nodes"),
+        ({"eks.amazonaws.com/compute-type": "auto"}, "EKS Auto Mode, which repairs its own nodes"),
+        (
+            {"eks.amazonaws.com/compute-type": "fargate"},
+            "AWS Fargate, which has no machine of one's own",
+        ),
+        (
+            {"eks.amazonaws.com/compute-type": "hybrid"},
+            "EKS Hybrid Nodes, whose machines are not EC2's",
+        ),
         ({"sagemaker.amazonaws.com/node-health-status": "Schedulable"}, "SageMaker HyperPod"),
         ({"sagemaker.amazonaws.com/instance-group-name": "g"}, "SageMaker HyperPod"),
         ({"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "system"}, "EKS Auto Mode"),
@@ -133,6 +140,18 @@ def test_the_provider_is_found_by_name_and_imports_no_sdk(monkeypatch: pytest.Mo
     assert provider.name == "aws"
     assert provider.identify(NODE).id == ID
     assert "botocore" not in sys.modules
+
+
+def test_an_sdk_that_cannot_be_imported_is_named_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken() -> None:
+        raise ImportError("botocore")
+
+    session = AwsSession(SystemClock())
+    monkeypatch.setattr(session, "_session", broken)
+    with pytest.raises(SettingsError, match=r"PROVIDER=aws needs the AWS SDK: install node-recovery\[aws\]"):
+        session.read("sts", "GetCallerIdentity", "us-west-2", "sts:GetCallerIdentity")
 
 
 def test_a_missing_sdk_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

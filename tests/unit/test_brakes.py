@@ -136,6 +136,11 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
         situation(census=None),
         "nothing is known yet of how many nodes are sick",
     ),
+    "census without the node's own kind": (
+        brakes.brake,
+        situation(node=node(labels={TYPE: "trn2.48xlarge", ZONE: "a"})),
+        f"nothing is known of how many nodes with {TYPE}=trn2.48xlarge are sick",
+    ),
     "short group": (brakes.group_short, situation(preflight=SHORT), "group workers is short by 1"),
 }
 

@@ -166,6 +166,6 @@ def test_an_error_ends_one_area_and_a_bug_is_told_as_one() -> None:
 
     found = list(go_round(VISIT, [Area("a", refused), Area("b", broken), Area("c", lambda _: [GOOD])]))
     assert found[1] == Finding("a", None, "the rest of it was not asked: the API server said no")
-    assert found[2].ok is False
+    assert (found[2].ok, found[2].remedy) == (False, "please report this bug")
     assert found[2].sentence == "the doctor itself failed here: KeyError: 'kind'"
     assert found[3] == GOOD

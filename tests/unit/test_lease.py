@@ -92,6 +92,20 @@ def test_who_takes_it_has_it_and_others_see_it_held(world: World) -> None:
     assert not other.hold(NODE, Role.CONCLUDER).mine
 
 
+def test_of_two_that_make_it_at_once_the_slower_one_is_told_so(world: World) -> None:
+    mine, other = world.agent(), world.agent("node-1")
+    ask = world.cluster.get_lease
+
+    def not_there_yet(name: str) -> dict[str, Any]:
+        world.cluster.get_lease = ask  # type: ignore[method-assign]
+        other.hold(NODE, Role.CONCLUDER)
+        raise NotFound("there is none")
+
+    world.cluster.get_lease = not_there_yet  # type: ignore[method-assign]
+    found = mine.hold(NODE, Role.OWNER)
+    assert (found.holder, found.mine, found.stale) == ("one that was quicker", False, False)
+
+
 def test_it_is_sixty_seconds_long_and_renewed_every_fifteen(world: World) -> None:
     mine = world.agent()
     for _ in range(61):

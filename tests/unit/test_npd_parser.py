@@ -96,13 +96,13 @@ def test_a_gauge_without_a_finite_value_makes_its_type_unknown_and_is_still_list
     page = gauge(f'problem_gauge{{reason="R",type="X"}} {value}')
     assert ("X", "R") not in page.gauges
     assert ("X", "R") in page.pairs
-    assert list(page.unknown) == ["X"]
+    assert page.unknown == {"X": "the gauge of R (X) is not a number"}
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "9" * 400])
 def test_a_count_that_is_none_makes_the_types_with_its_reason_unknown(value: str) -> None:
     page = parse(f'problem_gauge{{reason="A",type="T"}} 0\nproblem_counter{{reason="A"}} {value}\n')
-    assert list(page.unknown) == ["T"]
+    assert page.unknown == {"T": "the counter of A is not a count"}
     assert page.counters == {}
 
 
@@ -164,6 +164,14 @@ def test_a_broken_gauge_whose_type_cannot_be_made_out_makes_the_source_unknown(l
     page = gauge(line)
     assert WHOLE in page.unknown
     assert page.gauges == {("T", "A"): 1}
+
+
+def test_a_broken_line_is_quoted_as_far_as_a_sentence_can_hold_it() -> None:
+    line = 'problem_gauge{reason="R",type="X"} on'
+    assert gauge(line).unknown["X"] == f"a line of problem_gauge is broken: {line!r}"
+    line = 'problem_counter{reason="A"} ' + "9" * 200
+    damaged = gauge(line + " zz").unknown["T"]
+    assert damaged == f"a line of problem_counter is broken: {line[:119] + '…'!r}"
 
 
 def test_two_lines_run_into_one_make_both_their_types_unknown() -> None:
@@ -242,7 +250,7 @@ def test_a_page_cut_anywhere_within_a_line_is_unknown_and_its_last_line_is_not_u
 def test_a_page_with_endless_series_is_refused_as_a_whole() -> None:
     text = "".join(f'problem_gauge{{reason="R{i}",type="X"}} 1\n' for i in range(MAX_SERIES + 1))
     page = parse(text)
-    assert list(page.unknown) == [WHOLE]
+    assert page.unknown == {WHOLE: f"the page lists more than {MAX_SERIES} problem series"}
     assert page.gauges == {}
 
 

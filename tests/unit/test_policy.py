@@ -70,6 +70,7 @@ CLEAR = reading(cleared=frozenset({("NeuronHealth", DMA)}))
 POD = PodView("default", "train", "pod-1", "Running", "ReplicaSet")
 BAD_PAGE = silent(NOW)
 EXCLUDED = {"noderecovery.dev/exclude": "true"}
+SILENCE = fault("SignalUnknown", type="SignalUnknown", message="nothing is known from npd", latched=False)
 
 
 def draining(**changes: Any) -> Record:
@@ -87,6 +88,20 @@ def recovering(r: Record, **changes: Any) -> Situation:
 def called(state: IntentState = IntentState.SUBMITTED, action: str = "replace", **changes: Any) -> Situation:
     r = replacing(intent=intent(state, action), ladder=(LADDER[0], Rung(Step(action), 30 * MINUTE)))
     return recovering(r, **changes)
+
+
+def booted(times: int) -> Record:
+    r = draining()
+    for _ in range(times):
+        r = note(r, NOW, "rebooted", "the machine booted")
+    return r
+
+
+def without_effect(times: int) -> Record:
+    r = replacing(intent=intent(IntentState.NOT_APPLIED))
+    for _ in range(times):
+        r = note(r, NOW, "notApplied", "replace had no effect after 60 s")
+    return r
 
 
 def proving(**changes: Any) -> Record:
@@ -295,15 +310,12 @@ SUSPECT: dict[str, Row] = {
     ),
     "silence": (
         situation(
-            record=record(
-                Phase.SUSPECT,
-                faults=(fault("SignalUnknown", type="SignalUnknown", message="nothing", latched=False),),
-            ),
+            record=record(Phase.SUSPECT, faults=(SILENCE,)),
             readings=(silent(NOW - HOUR),),
         ),
         "act WriteRecord",
         "handedOver",
-        "nothing: no rule of the policy speaks of it",
+        "nothing is known from npd: no rule of the policy speaks of it",
     ),
     "another fault": (
         situation(record=record(Phase.SUSPECT), readings=(reading(problem(), problem(HBM)),)),
@@ -335,6 +347,30 @@ SUSPECT: dict[str, Row] = {
         "no-node",
         "the Node is not there",
     ),
+    "not initialised": (
+        situation(record=record(Phase.SUSPECT), machine=None, machine_wait="node-0 is not initialised"),
+        "wait",
+        "uninitialised",
+        "node-0 is not initialised",
+    ),
+    "seen once, then silence": (
+        situation(
+            record=record(Phase.SUSPECT, faults=(fault(latched=False),)),
+            readings=(silent(NOW - HOUR),),
+        ),
+        "act WriteRecord",
+        "suspect",
+        "nothing is known from npd: the page cannot be read was seen too",
+    ),
+    "seen once, then silence for long": (
+        situation(
+            record=record(Phase.SUSPECT, faults=(fault(latched=False), SILENCE)),
+            readings=(silent(NOW - HOUR),),
+        ),
+        "act WriteRecord",
+        "handedOver",
+        f"{DMA} was seen, and since then: the page cannot be read",
+    ),
     "registered anew": (
         situation(record=record(Phase.SUSPECT), node=node(uid="uid-2")),
         "act WriteRecord",
@@ -363,7 +399,7 @@ WAITING: dict[str, Row] = {
     ),
     "no gate": (situation(gate=None), "wait", "gate", f"{DMA}: waiting: the gate cannot be read"),
     "gate undecodable": (
-        situation(gate_problem="status.open: found 7"),
+        situation(gate=None, gate_problem="status.open: found 7"),
         "hold",
         "gate",
         f"{DMA}: waiting: the gate cannot be used: status.open: found 7",
@@ -452,6 +488,30 @@ RECOVERING: dict[str, Row] = {
         "act RestoreSlot",
         "RestoreSlot",
         "the slot of this recovery was missing on the gate and is put back",
+    ),
+    "slot missing, nothing done yet, and the budget used up": (
+        situation(record=record(Phase.RECOVERING), gate=gate(slots=(slot("node-1", "record-1"),))),
+        "hold",
+        "budget",
+        f"{DMA}: the slot was lost before anything was done: the budget of the fleet is used up: 1 of 1",
+    ),
+    "gate unreadable": (
+        recovering(draining(), gate=None, gate_problem="status.open: found 7"),
+        "wait",
+        "gate",
+        "the gate cannot be read: status.open: found 7",
+    ),
+    "gate not answered": (
+        recovering(draining(), gate=None),
+        "wait",
+        "gate",
+        "the gate cannot be read: no answer",
+    ),
+    "only to tell": (
+        recovering(draining(ladder=(Rung(Step.NOTIFY, MINUTE), LADDER[1]))),
+        "act WriteRecord",
+        "recovering",
+        f"{DMA}: told; next: replace",
     ),
     "drain begins": (
         recovering(replace(draining(), rung_since=None)),
@@ -582,6 +642,46 @@ RECOVERING: dict[str, Row] = {
         "handedOver",
         "handed over to a person: ",
     ),
+    "replace, no machine to speak of": (
+        recovering(replacing(), machine=None, machine_problem="no provider knows it"),
+        "act WriteRecord",
+        "handedOver",
+        "handed over to a person: no provider knows it",
+    ),
+    "replace, put off a moment ago": (
+        recovering(note(replacing(), NOW, "notYet", "replace of m-0: not yet: throttled")),
+        "wait",
+        "not-yet",
+        f"{DMA}: replace: replace of m-0: not yet: throttled",
+    ),
+    "replace, put off to the end": (
+        recovering(
+            note(replacing(intent=intent(IntentState.ABANDONED)), NOW, "notYet", "not yet: throttled"),
+            now=NOW + 30 * MINUTE,
+        ),
+        "act WriteRecord",
+        "handedOver",
+        "handed over to a person: replace did not succeed within 30 min: not yet: throttled; "
+        "the remedy has no further step",
+    ),
+    "replace, put off until a moment that is known": (
+        recovering(
+            replacing(),
+            preflight=Preflight(
+                Reference("fake", "replace"), not_before=NOW + MINUTE, not_yet="grace period until 03:01"
+            ),
+        ),
+        "wait",
+        "not-yet",
+        f"{DMA}: replace: grace period until 03:01",
+    ),
+    "replace, three times without effect": (
+        recovering(without_effect(3)),
+        "act WriteRecord",
+        "handedOver",
+        "handed over to a person: replace was asked for 3 times and had no effect; "
+        "the remedy has no further step",
+    ),
     "replace, skewed": (
         recovering(replacing(), skew=MINUTE),
         "hold",
@@ -599,6 +699,12 @@ RECOVERING: dict[str, Row] = {
         "act Unmark",
         "Unmark",
         "the machine behind node-0 is m-9 now, not m-0: nothing is called; our marks come off",
+    ),
+    "boot after boot": (
+        recovering(booted(3), node=replace(OURS, boot_id="boot-2")),
+        "act WriteRecord",
+        "handedOver",
+        "handed over to a person: the machine booted 4 times, which nobody here asked for",
     ),
     "a boot": (
         recovering(draining(), node=replace(OURS, boot_id="boot-2")),
@@ -656,6 +762,25 @@ AFTER_THE_CALL: dict[str, Row] = {
         "act WriteRecord",
         "handedOver",
         "handed over to a person: replace did not succeed within 30 min: m-0 is being ended",
+    ),
+    "gone, none new to the end, and its answer was lost": (
+        called(IntentState.AMBIGUOUS, poll=Done("m-0 is gone"), now=NOW + 30 * MINUTE),
+        "act WriteRecord",
+        "handedOver",
+        "handed over to a person: replace did not succeed within 30 min: m-0 is gone; no new machine that is "
+        "not somebody else's replacement; it is not known whether it was ever accepted",
+    ),
+    "done, gate unreadable": (
+        called(poll=Done("m-0 is gone", ("m-8",)), gate=None, gate_problem="status.open: found 7"),
+        "wait",
+        "gate",
+        "the gate cannot be read: status.open: found 7",
+    ),
+    "done, gate not answered": (
+        called(poll=Done("m-0 is gone", ("m-8",)), gate=None),
+        "wait",
+        "gate",
+        "the gate cannot be read: no answer",
     ),
     "done, none new": (
         called(poll=Done("m-0 is gone")),
@@ -850,6 +975,18 @@ REPLACED: dict[str, Row] = {
         "handed over to a person: replace was not proved within 30 min: m-8 has not joined",
     ),
     "joined": (replaced(), "act WriteRecord", "proving", "node-8 (m-8) is Ready"),
+    "not ready": (
+        replaced(replacement=node("node-8", conditions={"Ready": ("False", "x")})),
+        "wait",
+        "unproved node-8 (m-8) is not Ready",
+        "probation: node-8 (m-8) is not Ready",
+    ),
+    "sick on its own record": (
+        replaced(replacement_record="HBM was seen"),
+        "act WriteRecord",
+        "superseded",
+        "m-0 is gone; node-8 (m-8) took its place and is sick too: HBM was seen",
+    ),
     "sick": (
         replaced(replacement_problem="its condition NeuronHealth is True (x)"),
         "wait",
@@ -1097,6 +1234,18 @@ VOLATILE: dict[str, tuple[Situation, str]] = {
     "brake": (recovering(replacing(), census=census(4, 10)), "the brake is on"),
     "off": (recovering(replacing(), on=False), "recovery is off"),
     "skew": (recovering(replacing(), skew=MINUTE), "this machine's clock is 60 s off"),
+    "machine not known": (
+        recovering(replacing(), machine=None, machine_problem="no provider knows it"),
+        "no provider knows it",
+    ),
+    "taint": (
+        recovering(replacing(), node=replace(OURS, taints=())),
+        "somebody took the taint noderecovery.dev/unhealthy off node-0",
+    ),
+    "taken back": (
+        recovering(replacing(), readings=(CLEAR,)),
+        f"{DMA} was taken back by its own source a moment ago",
+    ),
 }
 
 

@@ -184,6 +184,17 @@ def test_the_same_failure_is_said_once(stand: Stand, caplog: pytest.LogCaptureFi
     assert stand.untold("monitor") == 5
 
 
+def test_a_sink_that_fails_on_a_bug_says_where_to_look(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand.monitor.error = RuntimeError("a bug")
+    stand.publisher.fault("x", NOW)
+    stand.publisher.drain()
+    (said,) = caplog.records
+    assert said.getMessage() == "monitor: not told, and that is a bug"
+    assert said.exc_info is not None  # with the traceback, which a bug needs
+
+
 def test_without_a_monitor_metrics_go_nowhere(stand: Stand) -> None:
     publisher = Publisher(stand.events, lambda: None, stand.metrics, FakeClock(), threaded=False)
     publisher.fault("x", NOW)

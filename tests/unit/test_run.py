@@ -1,10 +1,139 @@
-"""When the loop is taken for stuck, and the kubelet may restart it."""
+"""The program around the agent: what it checks at its start, and when the kubelet may restart it."""
 
 from __future__ import annotations
 
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from recovery.run import stuck
+import pytest
+
+from recovery import run as running
+from recovery.agent import BUGS_TO_DIE
+from recovery.errors import SettingsError
+from recovery.run import Program, stuck
+from recovery.settings import load_settings
+from recovery.testing.kubefaults import FaultyApi, lost_request
+from recovery.testing.stage import Stage, StoreTransport
+
+SIDECAR = {"NODE_NAME": "node-0", "PROVIDER": "baremetal", "POD_NAMESPACE": "default"}
+
+
+class Way(StoreTransport):
+    """The stage's API server, as the program finds it."""
+
+    namespace = "default"
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.nodes(1)
+    return stage
+
+
+@pytest.fixture
+def start(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Program]]:
+    monkeypatch.setattr(running, "KubernetesTransport", lambda _: Way(stage.api, "program"))
+    started: list[Program] = []
+
+    def program(**environ: str) -> Program:
+        environ = SIDECAR | environ
+        started.append(Program(load_settings(environ), environ, stage.clock))
+        return started[-1]
+
+    yield program
+    for each in started:
+        each._place.close()
+
+
+# ---------------------------------------------------------------- checks at the start
+
+
+def test_a_page_of_another_node_ends_the_program(start: Callable[..., Program]) -> None:
+    with pytest.raises(SettingsError, match=r"leads to 10\.9\.9\.9, which is neither loopback nor"):
+        start(NPD_METRICS_URL="http://10.9.9.9/metrics").check()
+
+
+def test_a_policy_that_the_nodes_own_provider_cannot_carry_out_ends_the_program(
+    stage: Stage, start: Callable[..., Program], tmp_path: Any
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+        "rules: [{name: a, match: {}, remedy: [{do: reboot}]}]\n"
+    )
+    with pytest.raises(SettingsError, match='found "reboot", which provider baremetal cannot do'):
+        start(POLICY_FILE=str(file)).check()
+
+
+def test_an_api_server_that_does_not_answer_yet_is_waited_for_and_said_once(
+    stage: Stage,
+    start: Callable[..., Program],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert isinstance(stage.api, FaultyApi)
+    stage.api.fail_next(lambda asked: asked.path.endswith("/nodes/node-0"), lost_request, times=3)
+    program = start()
+    monkeypatch.setattr(program._stop, "wait", lambda seconds: stage.clock.advance(seconds))
+    with caplog.at_level(logging.WARNING):
+        program.check()
+    (said,) = caplog.records
+    assert said.getMessage().startswith("waiting for Node node-0: ")
+    assert stage.api.pending == 0
+
+
+def test_an_address_that_is_taken_is_told_with_what_to_do(start: Callable[..., Program]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = load_settings(SIDECAR | {"METRICS_ADDRESS": f"127.0.0.1:{port}"})
+        with pytest.raises(SettingsError) as caught:
+            running._serve(settings, start())
+    assert str(caught.value) == (
+        f"METRICS_ADDRESS: cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "expected one that is free on this host, or nothing for off"
+    )
+
+
+def test_an_address_that_is_no_name_is_told_like_one_that_is_taken(start: Callable[..., Program]) -> None:
+    settings = replace(load_settings(SIDECAR), metrics_address=("a..b", 0))
+    with pytest.raises(SettingsError, match=r"METRICS_ADDRESS: cannot listen on a\.\.b:0: "):
+        running._serve(settings, start())
+
+
+# ---------------------------------------------------------------- ready, and alive
+
+
+def test_a_program_that_has_read_nothing_yet_is_not_ready_and_says_so(
+    stage: Stage, start: Callable[..., Program]
+) -> None:
+    program = start()
+    assert program.ready() == "not yet: nothing has been read yet"
+    stage.api.fail_next(lambda _: True, lost_request, times=1)
+    program.step()
+    assert str(program.ready()).startswith("not yet: the API server: ")
+    stage.clock.advance(5)
+    program.step()
+    assert program.ready() is None
+
+
+def test_ten_cycles_that_failed_on_a_bug_may_be_ended_by_the_kubelet(start: Callable[..., Program]) -> None:
+    program = start()
+    assert program.agent is not None
+    program.agent.bugs = BUGS_TO_DIE - 1
+    assert program.healthy() is None
+    program.agent.bugs = BUGS_TO_DIE
+    assert program.healthy() == "10 cycles in a row have failed on a bug"
+
+
+def test_a_program_whose_loop_hangs_is_not_healthy(stage: Stage, start: Callable[..., Program]) -> None:
+    program = start()
+    stage.clock.advance(120)
+    assert program.healthy() == "the loop has not come round for 120 s"
 
 
 def test_a_loop_that_came_round_a_minute_ago_is_alive() -> None:

@@ -28,7 +28,8 @@ def look(visit: Visit) -> Iterator[Finding]:
     try:
         transport = KubernetesTransport(visit.clock)
     except SettingsError as error:
-        yield Finding(AREA, False, str(error), "set KUBECONFIG, or run this in the agent's pod")
+        mend = "mend the pod's service account" if visit.inside else "set KUBECONFIG"
+        yield Finding(AREA, False, str(error), f"{mend}, or run this in the agent's pod")
         return
     settings = visit.settings
     namespace = (settings.pod_namespace if settings else "") or transport.namespace

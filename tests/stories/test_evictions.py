@@ -1,0 +1,65 @@
+"""What a drain says of a pod that does not go, whoever keeps it."""
+
+from __future__ import annotations
+
+import pytest
+from scenes import DMA, cast, phase, remove_pod, stubborn_pod
+
+from recovery.model import Phase
+from recovery.testing.kubefaults import Asked, Effect, lost_answer, lost_request, refused
+from recovery.testing.stage import Stage
+
+EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
+
+
+def evicting(asked: Asked) -> bool:
+    return asked.path.endswith("/eviction")
+
+
+def drained(answer: Effect | None = None, times: int = 10**6) -> Stage:
+    """A node with one pod, whose evictions are answered so."""
+    s = cast()
+    s.add_pod("train", "node-0")
+    if answer is not None:
+        s.api.fail_next(evicting, answer, times=times)
+    s.fault("node-0")
+    s.run(8)
+    return s
+
+
+def said(s: Stage) -> list[str]:
+    return s.actors["agent of node-0"].sentences
+
+
+def test_a_pod_that_its_budget_keeps_is_named_with_the_budgets_words() -> None:
+    s = cast()
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(8)
+    waits = f"{DMA}: draining, 1 pod left; default/train may not go yet: The disruption budget keep needs"
+    assert any(sentence.startswith(waits) for sentence in said(s))
+    assert "asked for the eviction of 1 pod, 1 may not go yet" in said(s)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (refused(403, "Forbidden", "pods/eviction is forbidden"), "403 pods/eviction is forbidden"),
+        (refused(429, "TooManyRequests", "try again later"), "429 try again later"),
+        (refused(500, "InternalError", "two budgets"), "500 two budgets"),
+    ],
+)
+def test_a_pod_that_the_api_server_keeps_is_named_with_the_servers_words(answer: Effect, why: str) -> None:
+    s = drained(answer)
+    assert f"{DMA}: draining, 1 pod left; default/train may not go yet: {EVICT}: {why}" in said(s)
+    assert phase(s) is Phase.RECOVERING
+
+
+@pytest.mark.parametrize("answer", [lost_request, lost_answer])
+def test_an_eviction_that_was_not_answered_is_said_and_the_next_one_asked_for_later(answer: Effect) -> None:
+    s = drained(answer, times=1)
+    unanswered = [x for x in said(s) if x.startswith("the eviction of default/train was not answered: ")]
+    assert len(unanswered) == 1
+    remove_pod(s)
+    s.run(5)
+    assert len(s.provider.calls) == 1

@@ -1,0 +1,186 @@
+"""A machine of Karpenter's: replaced by deleting its NodeClaim, proved by both being gone (ruling D28)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scenes import DMA, calls, no_place, phase, policy, ready, the_record
+
+from recovery.model import ClusterDelete, Machine, NodeView, Phase, Poll, Preflight, Reference, Step
+from recovery.testing.kubefaults import Asked, Effect, lost_answer, lost_request, refused
+from recovery.testing.kubernetes import node_claim_crd
+from recovery.testing.provider import FakeProvider
+from recovery.testing.stage import Stage
+
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+AT_ONCE = policy("{do: replace, within: 30m}")
+
+
+class Karpenter(FakeProvider):
+    """Machines that are in no group: what replaces them is a deletion for the caller to carry out."""
+
+    uids: dict[str, str]
+
+    def identify(self, node: NodeView) -> Machine:
+        found = super().identify(node)
+        claim = found.id.replace("m-", "claim-")
+        route = {"nodepool": "trn", "nodeclaim": claim, "nodeclaim_uid": self.uids.get(claim, "")}
+        return replace(found, group="trn", route=route)
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        return Preflight(Reference("fake", action.value, {"kind": "nodeclaim"}), "trn")
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
+        self.calls.append((action, machine.id, token))
+        route = machine.route
+        return ClusterDelete("karpenter.sh/v1", "nodeclaims", route["nodeclaim"], route["nodeclaim_uid"])
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        raise AssertionError("what became of a NodeClaim is asked of the Kubernetes API")
+
+
+def stage(nodes: int = 4) -> Stage:
+    """Nodes with their NodeClaims, each held by Karpenter's finalizer as long as its machine runs."""
+    s = Stage(AT_ONCE)
+    s.store.install_crd(node_claim_crd())
+    provider = s.provider = Karpenter()
+    provider.uids = {}
+    for i in range(nodes):
+        claim = {"name": f"claim-{i}", "finalizers": ["karpenter.sh/termination"]}
+        s.store.load({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": claim, "spec": {}})
+        provider.uids[f"claim-{i}"] = s.store.request("GET", f"{CLAIMS}/claim-{i}").body["metadata"]["uid"]
+    for name in s.nodes(nodes):
+        s.agent(name)
+    s.run(3)
+    return s
+
+
+def deleting(asked: Asked) -> bool:
+    return asked.method == "DELETE" and asked.path == f"{CLAIMS}/claim-0"
+
+
+def sentences(s: Stage) -> list[str]:
+    return [line.sentence for line in the_record(s).history]
+
+
+def running(s: Stage) -> str:
+    """What is waited for."""
+    return s.actors["agent of node-0"].sentences[-1]
+
+
+def karpenter_ends_it(s: Stage) -> None:
+    """Karpenter drains, ends the machine and lets go of the claim; the kubelet's Node goes too."""
+    patch = {"metadata": {"finalizers": None}}
+    s.store.request("PATCH", f"{CLAIMS}/claim-0", body=patch, content_type="application/merge-patch+json")
+
+
+def the_machine_is_gone(s: Stage) -> None:
+    s.delete_node("node-0")
+    s.kill(s.actors["agent of node-0"])
+
+
+def test_a_machine_is_replaced_by_deleting_its_claim_and_proved_by_node_and_claim_being_gone() -> None:
+    s = stage()
+    s.fault("node-0")
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+    assert running(s) == "NodeClaim claim-0 is being deleted by Karpenter"
+    karpenter_ends_it(s)
+    s.run(5)
+    assert running(s) == "NodeClaim claim-0 is gone, and Node node-0 is not yet"
+    the_machine_is_gone(s)
+    s.run(200, step=2)
+    assert (phase(s), no_place(s), len(calls(s))) == (Phase.RECOVERED, True, 1)
+    assert "Node node-0 and NodeClaim claim-0 are gone" in sentences(s)
+    assert the_record(s).sentence == "proved: Node and NodeClaim of m-0 are gone"
+
+
+ANSWERS: dict[str, tuple[Effect, str, str]] = {
+    "another object of that name": (
+        refused(409, "Conflict", "the UID in the precondition does not match"),
+        "refused",
+        "claim-0 is another object now: nothing was deleted",
+    ),
+    "no right": (
+        refused(403, "Forbidden", "nodeclaims is forbidden"),
+        "refused",
+        f"claim-0 was not deleted: DELETE {CLAIMS}/claim-0: 403 nodeclaims is forbidden; what an agent may "
+        "delete is granted by deploy/rbac",
+    ),
+    "too many requests": (
+        refused(429, "TooManyRequests", "try again later"),
+        "notYet",
+        f"replace of m-0: not yet: DELETE {CLAIMS}/claim-0: 429 try again later",
+    ),
+    "a lost request": (
+        lost_request,
+        "ambiguous",
+        "replace of m-0: the answer was lost, observing: DELETE",
+    ),
+    "a lost answer": (
+        lost_answer,
+        "ambiguous",
+        "replace of m-0: the answer was lost, observing: DELETE",
+    ),
+    "a server in trouble": (
+        refused(500, "InternalError", "etcd is slow"),
+        "ambiguous",
+        f"replace of m-0: the answer was lost, observing: DELETE {CLAIMS}/claim-0: 500 etcd is slow",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "event", "sentence"), ANSWERS.values(), ids=ANSWERS)
+def test_each_answer_to_the_deletion_is_told_as_what_it_means(
+    answer: Effect, event: str, sentence: str
+) -> None:
+    s = stage()
+    s.api.fail_next(deleting, answer)
+    s.fault("node-0")
+    s.run(3)
+    assert s.api.pending == 0
+    told = [line.sentence for line in the_record(s).history if line.event == event]
+    assert [one[: len(sentence)] for one in told] == [sentence]
+
+
+def test_a_deletion_that_was_refused_is_a_persons() -> None:
+    s = stage()
+    s.api.fail_next(deleting, refused(403, "Forbidden", "nodeclaims is forbidden"))
+    s.fault("node-0")
+    s.run(5)
+    assert phase(s) is Phase.HANDED_OVER
+    assert the_record(s).sentence == (
+        f"handed over to a person: claim-0 was not deleted: DELETE {CLAIMS}/claim-0: 403 nodeclaims is "
+        "forbidden; what an agent may delete is granted by deploy/rbac"
+    )
+
+
+def test_a_deletion_that_was_lost_on_the_way_is_seen_not_to_have_been_made() -> None:
+    s = stage()
+    s.api.fail_next(deleting, lost_request)
+    s.fault("node-0")
+    s.run(62)
+    assert "replace had no effect after 60 s: NodeClaim claim-0 is there, and nobody deletes it" in sentences(
+        s
+    )
+    s.run(5)
+    assert len(calls(s)) == 2  # asked again as a new attempt
+    assert running(s) == "NodeClaim claim-0 is being deleted by Karpenter"
+
+
+def test_a_claim_that_was_gone_already_needs_no_deletion() -> None:
+    s = stage()
+    s.api.fail_next(deleting, refused(404, "NotFound", "not found"))
+    s.fault("node-0")
+    s.run(3)
+    assert "replace of m-0 was accepted by fake" in sentences(s)
+
+
+def test_the_brake_keeps_a_claim_as_it_keeps_an_instance() -> None:
+    s = stage(nodes=2)
+    ready(s, "node-1", "False")
+    s.fault("node-0")
+    s.run(5)
+    assert calls(s) == []
+    assert running(s).startswith(f"{DMA}: waiting: the brake is on: 2 of 2 nodes in the fleet are sick")

@@ -1,0 +1,184 @@
+"""The way to the API server: whose credentials are used, and what is said of an answer that is none."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3.exceptions
+from click.testing import CliRunner
+from kubernetes.config import incluster_config
+
+from recovery import cli
+from recovery.cluster import MAX_BODY, READ_TIMEOUT, KubernetesTransport
+from recovery.errors import ApiUnavailable, SettingsError
+from recovery.testing.clock import FakeClock
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: here, context: {cluster: c, user: u}}]
+"""
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], Path]:
+    """Writes KUBECONFIG, as a person outside of the cluster has it."""
+
+    def write(content: str | bytes) -> Path:
+        file = tmp_path / "kubeconfig"
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        monkeypatch.setenv("KUBECONFIG", str(file))
+        return file
+
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    return write
+
+
+class Answer:
+    """What urllib3 gives: a status, and a body that comes in pieces."""
+
+    status = 200
+    headers: dict[str, str] = {}  # noqa: RUF012 - as urllib3's
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def stream(self, size: int) -> Iterator[bytes]:
+        return self._pieces
+
+    def release_conn(self) -> None:
+        pass
+
+
+def transport(kubeconfig: Callable[[str], Path], answer: Callable[[], Any], clock: FakeClock) -> Any:
+    kubeconfig(KUBECONFIG)
+    made = KubernetesTransport(clock)
+
+    class Pool:
+        def request(self, *_: Any, **__: Any) -> Any:
+            return answer()
+
+    made._client.rest_client.pool_manager = Pool()
+    return made
+
+
+# ---------------------------------------------------------------- credentials
+
+BROKEN: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "file is empty"),
+    "a list": ("[]", "list indices must be integers"),
+    "a word": ("x", "does not support item assignment"),
+    "not YAML": ("a: [", "expected the node content, but found '<stream end>'"),
+    "not text": (b"\xff\xfe\x00\x01", "'utf-8' codec can't decode"),
+    "of another context": (
+        KUBECONFIG.replace("context: here", "context: there"),
+        "Expected object with name there",
+    ),
+    "with an authority that is not there": (
+        KUBECONFIG.replace("{server", "{certificate-authority: /nowhere, server"),
+        "File does not exist: /nowhere",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "why"), BROKEN.values(), ids=BROKEN)
+def test_a_kubeconfig_that_cannot_be_used_is_one_sentence_and_no_traceback(
+    content: str | bytes, why: str, kubeconfig: Callable[[str | bytes], Path]
+) -> None:
+    file = kubeconfig(content)
+    runner = CliRunner()
+    with runner.isolation() as (_, err, __):
+        code = cli.main(["status"])
+    (sentence,) = err.getvalue().decode().splitlines()
+    assert sentence.startswith(f"KUBECONFIG: {file} cannot be used: ")
+    assert why in sentence
+    assert sentence.endswith("; expected a file that kubectl takes")
+    assert code == 2
+
+
+def test_without_any_configuration_the_place_where_kubectl_looks_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SettingsError, match=r"KUBECONFIG: ~/\.kube/config cannot be used: .* No conf"):
+        KubernetesTransport(FakeClock())
+
+
+def test_a_pod_without_a_service_accounts_token_is_told_what_to_mount(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    with pytest.raises(SettingsError) as caught:
+        KubernetesTransport(FakeClock())
+    assert str(caught.value).startswith("in-cluster credentials: Service token file does not exist")
+    assert str(caught.value).endswith(
+        "; expected a service account's token in this pod (automountServiceAccountToken)"
+    )
+
+
+def test_a_kubeconfig_that_verifies_nothing_is_warned_of_once(
+    kubeconfig: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    kubeconfig(KUBECONFIG.replace("{server", "{insecure-skip-tls-verify: true, server"))
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        KubernetesTransport(FakeClock())
+    assert [record.getMessage() for record in caplog.records] == [
+        "the kubeconfig says not to verify the API server's certificate: anybody may answer for it"
+    ]
+
+
+# ---------------------------------------------------------------- answers that are none
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        urllib3.exceptions.ReadTimeoutError(None, "", "read timed out"),  # type: ignore[arg-type]
+        ConnectionResetError("read timed out"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_request_without_an_answer_says_why(kubeconfig: Callable[[str], Path], error: Exception) -> None:
+    def silent() -> Any:
+        raise error
+
+    with pytest.raises(ApiUnavailable, match=r"the API server did not answer: .*read timed out"):
+        transport(kubeconfig, silent, FakeClock()).request("GET", "/version")
+
+
+def test_an_answer_of_any_length_is_not_read_to_its_end(kubeconfig: Callable[[str], Path]) -> None:
+    piece, read = b"x" * (1024 * 1024), [0]
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            read[0] += 1
+            yield piece
+
+    with pytest.raises(ApiUnavailable, match=f"the API server's answer is longer than {MAX_BODY} bytes"):
+        transport(kubeconfig, lambda: Answer(endless()), FakeClock()).request("GET", "/api/v1/nodes")
+    assert read[0] == MAX_BODY // len(piece) + 1
+
+
+def test_an_answer_that_drips_is_given_up(kubeconfig: Callable[[str], Path]) -> None:
+    clock = FakeClock()
+
+    def dripping() -> Iterator[bytes]:
+        for _ in range(1000):
+            clock.advance(1)
+            yield b"x"
+
+    with pytest.raises(ApiUnavailable, match=f"the API server's answer took longer than {READ_TIMEOUT:g} s"):
+        transport(kubeconfig, lambda: Answer(dripping()), clock).request("GET", "/api/v1/nodes")

@@ -1,0 +1,128 @@
+"""What a peer makes of a record whose agent is gone: situation -> verb, effect and sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from making import DMA, MACHINE, MINUTE, NOW, SECOND, intent, record, situation
+
+from recovery.conclude import PATIENCE, conclude
+from recovery.model import IntentState, Phase, Running
+from recovery.record import note
+from recovery.situation import Lease, Role, Situation, WriteRecord
+
+ALIVE = Lease("owner/node-0/pod/1234", mine=False, stale=False)
+
+
+def left(phase: Phase = Phase.RECOVERING, **changes: Any) -> Situation:
+    """node-0's record as its agent left it, seen by a concluder that holds its Lease."""
+    of_record = {k: changes.pop(k) for k in ("intent", "rung", "rung_since") if k in changes}
+    plain = {"role": Role.CONCLUDER, "record": record(phase, **of_record), "readings": ()}
+    return situation(**plain | changes)
+
+
+def proving() -> Situation:
+    r = record(Phase.PROVING, intent=intent(action="reboot"), phase_since=NOW)
+    return left(record=note(r, NOW, "submitted", "reboot was accepted"))
+
+
+Row = tuple[Situation, str, str, str]
+"""A situation; verb and effect; the phase that a record is swapped to, or the key; the sentence's start."""
+ROWS: dict[str, Row] = {
+    "off": (left(on=False), "leave", "leave", "recovery is off (ENABLE_RECOVERY=false)"),
+    "undecodable record": (
+        left(record=None, record_problem="status.phase: is missing"),
+        "hold",
+        "undecodable",
+        "the record cannot be used, and is not touched: status.phase: is missing",
+    ),
+    "record deleted": (
+        left(record=None),
+        "act WriteRecord",
+        "lost",
+        "lost: somebody deleted the record of a recovery that was open",
+    ),
+    "closed": (
+        left(Phase.RECOVERED),
+        "act FreeSlot",
+        "FreeSlot",
+        "node-0: the record is closed; its place in the budget is free again",
+    ),
+    "agent alive after all": (
+        left(lease=ALIVE),
+        "leave",
+        "alive",
+        "node-0: its agent is alive (owner/node-0/pod/1234)",
+    ),
+    "intent without an outcome": (
+        left(intent=intent(IntentState.WRITTEN), intent_seen_for=5 * SECOND),
+        "wait",
+        "fence",
+        "node-0: its replace may still be on its way; 20 s to go",
+    ),
+    "intent that can no longer be carried out": (
+        left(intent=intent(IntentState.WRITTEN), intent_seen_for=MINUTE),
+        "act WriteRecord",
+        "recovering",
+        "replace may or may not have been asked for before this agent stopped: observing",
+    ),
+    "call under way": (
+        left(intent=intent(), rung=1, poll=Running("m-0 is being ended")),
+        "wait",
+        "running m-0 is being ended",
+        "m-0 is being ended",
+    ),
+    "node gone": (
+        left(node=None, machine=None),
+        "act WriteRecord",
+        "superseded",
+        "the Node node-0 is gone, and nothing was called for it",
+    ),
+    "another machine": (
+        left(machine=replace(MACHINE, id="m-9")),
+        "act WriteRecord",
+        "superseded",
+        "the machine behind node-0 is m-9 now, not m-0: nothing was called",
+    ),
+    "patience": (
+        left(owner_gone_for=5 * MINUTE),
+        "wait",
+        "patience",
+        "node-0: its agent is gone; it has another 10 min to come back",
+    ),
+    "patience with a step of its own length": (
+        left(owner_gone_for=PATIENCE, rung=1, rung_since=NOW),
+        "wait",
+        "patience",
+        "node-0: its agent is gone; it has another 15 min to come back",
+    ),
+    "patience ended": (
+        left(owner_gone_for=PATIENCE),
+        "act WriteRecord",
+        "handedOver",
+        f"handed over to a person: the agent of node-0 has been gone for 15 min ({DMA} was seen)",
+    ),
+    "a reboot that only its own agent can prove": (
+        proving(),
+        "wait",
+        "unproved the agent of node-0 has not come back to prove it",
+        "probation: the agent of node-0 has not come back to prove it",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_record_without_its_agent_has_its_conclusion(row: str) -> None:
+    s, verb, expected, sentence = ROWS[row]
+    d = conclude(s)
+    effect = f" {type(d.effect).__name__}" if d.effect else ""
+    what = d.effect.record.phase.value if isinstance(d.effect, WriteRecord) else d.key
+    assert (f"{d.verb.value}{effect}", what) == (verb, expected)
+    assert d.reason.startswith(sentence), d.reason
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_off_nothing_is_concluded(row: str) -> None:
+    assert conclude(replace(ROWS[row][0], on=False)).effect is None
