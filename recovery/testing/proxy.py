@@ -20,6 +20,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -36,13 +37,14 @@ _UPSTREAM = 30.0  # seconds
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it arrived. ``params`` holds the fields of a query-form body."""
+    """One request as it arrived. ``params`` holds the fields of a query-form body; ``at`` is Unix time."""
 
     service: str
     action: str
     params: Mapping[str, str]
     body: bytes
     forwarded: bool
+    at: float = field(default_factory=time.time)
 
 
 @dataclass

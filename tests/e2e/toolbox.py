@@ -28,7 +28,7 @@ class Program:
     ldflags: str = "-s -w"
 
 
-# Without its version in it, kubectl calls itself v0.0.0.
+# Without their version in them, these call themselves v0.0.0.
 KUBERNETES = " ".join(
     ["-s -w"]
     + [
@@ -38,8 +38,15 @@ KUBERNETES = " ".join(
 )
 
 PROGRAMS = {
+    "etcd": Program("etcd", "go.etcd.io/etcd/server/v3"),
     "helm": Program("helm", "helm.sh/helm/v3/cmd/helm"),
+    "kube-apiserver": Program("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
+    "kube-controller-manager": Program(
+        "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES
+    ),
+    "kube-scheduler": Program("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
     "kubectl": Program("kubernetes", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
+    "kwok": Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "promtool": Program("prometheus", "github.com/prometheus/prometheus/cmd/promtool"),
 }
 

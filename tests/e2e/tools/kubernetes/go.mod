@@ -2,7 +2,12 @@ module noderecovery.dev/tools/kubernetes
 
 go 1.26.0
 
-tool k8s.io/kubernetes/cmd/kubectl
+tool (
+	k8s.io/kubernetes/cmd/kube-apiserver
+	k8s.io/kubernetes/cmd/kube-controller-manager
+	k8s.io/kubernetes/cmd/kube-scheduler
+	k8s.io/kubernetes/cmd/kubectl
+)
 
 require (
 	k8s.io/api v0.36.3

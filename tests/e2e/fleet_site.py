@@ -1,0 +1,356 @@
+"""A fleet on the control plane: machines in moto, nodes by KWOK, the shipped manifests, the shipped program.
+
+Of what happens between the kernel's line and the replaced instance, two parts are played here: the Auto
+Scaling group (moto marks an instance and does nothing about it), and the detector where no real one is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import laws
+import yaml
+from detectors import Detectors
+from history import Audit
+from kubelets import Kubelets, shipped
+from plane import Plane
+
+from recovery.testing.aws import CREDENTIALS, LocalAws
+from recovery.testing.proxy import CountingProxy
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+NAMESPACE = "neuron-healthcheck-system"
+ACCOUNT = "node-problem-detector"
+RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
+GATE = "/apis/noderecovery.dev/v1alpha1/recoverygates/fleet"
+BOOT = 0.5
+"""Seconds from the launch of an instance to its Node. A real one takes minutes, which prove nothing here."""
+Json = dict[str, Any]
+
+POLICY = """\
+apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+limits:
+  budget: {budget}
+  budgetPer: {{}}
+  brake: 100%
+  brakePer: {{}}
+  cooldown: 0s
+  attempts: {{max: 100, within: 1h}}
+  perGroup: {{max: 100, within: 1h}}
+rules:
+  - name: neuron-hardware
+    match: {{type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]}}
+    remedy:
+      - {{do: drain, within: 1m, then: handOver}}
+      - {{do: replace, within: 10m}}
+    probation: 2s
+"""
+
+
+class Site:
+    """Use as a context manager on a plane that runs. ``install`` first, then ``group``."""
+
+    def __init__(self, plane: Plane, folder: Path) -> None:
+        self.plane = plane
+        self.folder = folder
+        folder.mkdir()
+        self.audit = Audit(plane.audit_log, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
+        self.aws = LocalAws()
+        self.detectors = Detectors(folder)
+        self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped())
+        self.instances: dict[str, str] = {}  # node -> instance, of all that ever joined
+        self.groups: list[str] = []
+        self.budget = 1
+        self.allowed: set[int] = set()  # refusals that a test provokes, by HTTP status
+        self.played: list[tuple[float, str]] = []  # what the group did, and when
+        self._stopping = threading.Event()
+        self._group_part = threading.Thread(target=self._play_groups, daemon=True)
+        self._joins: list[threading.Timer] = []
+        self.trouble: list[str] = []
+
+    def __enter__(self) -> Site:
+        self.aws.start()
+        self.proxy = CountingProxy(self.aws.address)
+        self.proxy.start()
+        self.kubelets.start()
+        self._group_part.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._group_part.join()
+        for timer in self._joins:
+            timer.cancel()
+            timer.join()
+        self.kubelets.stop()
+        self.detectors.stop()
+        self.proxy.stop()
+        self.aws.stop()
+
+    # ------------------------------------------------------------ installing
+
+    def recovering(self, budget: int = 1, **settings: str) -> None:
+        """Installed, with recovery on, ``budget`` nodes out at a time, and short patience."""
+        self.budget = budget
+        self.install(POLICY.format(budget=budget), ENABLE_RECOVERY="true", LEASE_DURATION="5s", **settings)
+
+    def install(self, policy: str = "", **settings: str) -> None:
+        """``kubectl apply -k deploy/eks-neuron``, after the edits that its comments describe."""
+        copy = self.folder / "deploy"
+        if not copy.exists():
+            shutil.copytree(DEPLOY, copy)
+        place = copy / "eks-neuron"
+        edit(place / "settings.env", *(f"{name}={value}" for name, value in settings.items()))
+        if policy:
+            (place / "policy" / "policy.yaml").write_text(policy)
+            text = (place / "kustomization.yaml").read_text()
+            text = text.replace("# components:", "components:").replace("#   - policy #", "  - policy #")
+            (place / "kustomization.yaml").write_text(text)
+        self.plane.kubectl("apply", "-k", str(place))
+        for crd in ("noderecoveries", "recoverygates"):
+            name = f"crd/{crd}.noderecovery.dev"
+            self.plane.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+
+    def clear(self) -> None:
+        """No machine, no node, no record: the manifests stay applied."""
+        self.groups.clear()
+        self.allowed.clear()
+        for timer in self._joins:
+            timer.join()
+        for node in list(self.instances):
+            self.power_off(node)
+        self.instances.clear()
+        self.plane.kubectl("delete", "nodes", "--all", "--wait=false")
+        self.plane.kubectl("delete", "deployments,pdb", "--all", "-n", "default")
+        self.plane.kubectl("delete", "pods", "--all", "-A", "--force", "--grace-period=0")
+        for path in (*(f"{RECORDS}/{node}" for node in self._known("noderecoveries")), GATE):
+            self.plane.request("DELETE", path)
+        self.proxy.forget()
+        self.played.clear()
+        self.trouble.clear()
+        self.kubelets.trouble.clear()
+        self.audit.mark()
+
+    def _known(self, plural: str) -> list[str]:
+        found = self.plane.request("GET", f"/apis/noderecovery.dev/v1alpha1/{plural}").body
+        return [x["metadata"]["name"] for x in found.get("items", [])]
+
+    def _beside(self, node: str) -> dict[str, str]:
+        found = {
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": self.proxy.url,
+            "AWS_REGION": self.aws.region,
+        }
+        url = self.detectors.url(node)
+        return found | ({"NPD_METRICS_URL": url} if url else {})
+
+    # ------------------------------------------------------------ machines
+
+    def group(self, size: int) -> dict[str, str]:
+        """An Auto Scaling group, all of whose instances are nodes with a sidecar. Returns node -> instance."""
+        name = self.aws.create_group(size=size, HealthCheckGracePeriod=1)  # moto takes 0 for 300
+        self.groups.append(name)
+        made = {self.join(instance): instance for instance in self.aws.instances(name)}
+        self.ready(made)
+        return made
+
+    def ready(self, nodes: Iterable[str], seconds: float = 90) -> None:
+        """Until the sidecar of each has looked at its node once."""
+        for node in nodes:
+            self.until(f"the sidecar of {node} works", lambda n=node: "healthy" in self.log(n), seconds)
+
+    def join(self, instance: str) -> str:
+        """The Node of an instance, as its kubelet registers it."""
+        node = f"ip-{instance[-8:]}"
+        self.detectors.install(node)
+        zone = self.aws.zone(instance)
+        self.register(
+            node,
+            instance,
+            self.aws.provider_id(instance),
+            {"topology.kubernetes.io/zone": zone, "node.kubernetes.io/instance-type": "trn1.32xlarge"},
+        )
+        return node
+
+    def register(self, node: str, machine: str, provider_id: str, labels: dict[str, str]) -> None:
+        body = {
+            "metadata": {
+                "name": node,
+                "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": node, **labels},
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+            },
+            "spec": {"providerID": provider_id},
+            "status": {
+                "nodeInfo": {
+                    "bootID": f"boot-of-{machine}",
+                    "systemUUID": machine,
+                    "machineID": machine,
+                    "kernelVersion": "6.1",
+                    "osImage": "Amazon Linux 2023",
+                    "containerRuntimeVersion": "containerd://2.1",
+                    "kubeletVersion": "v1.36.3",
+                    "kubeProxyVersion": "",
+                    "operatingSystem": "linux",
+                    "architecture": "amd64",
+                },
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            },
+        }
+        answer = self.plane.request("POST", "/api/v1/nodes", body=body, token="token-of-kubelet")
+        assert answer.status == 201, answer.body
+        self.instances[node] = machine
+
+    def breaks(self, node: str, code: str = "DMA_ERROR") -> None:
+        """The Neuron driver reports a hardware error in the node's kernel log."""
+        self.detectors.kernel(node, code, self.instances[node])
+
+    def power_off(self, node: str) -> None:
+        self.kubelets.power_off(node)
+        self.detectors.kill(node)
+
+    # ------------------------------------------------------------ the Auto Scaling group's part
+
+    def _play_groups(self) -> None:
+        while not self._stopping.wait(0.1):
+            for group in list(self.groups):
+                try:
+                    self._play(group)
+                except Exception as error:
+                    self.trouble.append(f"{type(error).__name__}: {error}")
+
+    def _play(self, group: str) -> None:
+        """An instance that is Unhealthy is terminated, and another one launched."""
+        for member in self.aws.members(group):
+            instance = str(member["InstanceId"])
+            node = next((n for n, i in self.instances.items() if i == instance), "")
+            if member["HealthStatus"] == "Healthy" or not node:
+                continue
+            self.power_off(node)
+            self._delete_node(node)
+            (new,) = self.aws.replace(instance, group)
+            self.played.append((time.time(), f"{instance} terminated, {new} launched"))
+            timer = threading.Timer(BOOT, self._joined, (new,))
+            self._joins = [t for t in self._joins if t.is_alive()] + [timer]
+            timer.start()
+
+    def _delete_node(self, node: str) -> None:
+        """The cloud's node controller: a Node whose instance is gone goes too. It asks until it is answered."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(Exception):
+                answer = self.plane.request("DELETE", f"/api/v1/nodes/{node}", token="token-of-cloud")
+                if answer.status in (200, 202, 404):
+                    return
+            time.sleep(0.2)
+
+    def _joined(self, instance: str) -> None:
+        while not self._stopping.is_set():
+            try:
+                node = self.join(instance)
+                self.played.append((time.time(), f"{node} ({instance}) joined"))
+                return
+            except Exception as error:
+                self.trouble.append(f"{type(error).__name__}: {error}")
+                self._stopping.wait(0.3)
+
+    # ------------------------------------------------------------ looking
+
+    def records(self) -> dict[str, Json]:
+        """Node -> the status of its record."""
+        return {x["metadata"]["name"]: x["status"] for x in self.plane.get(RECORDS)["items"]}
+
+    def phase(self, node: str) -> str:
+        found = self.plane.request("GET", f"{RECORDS}/{node}")
+        return str(found.body["status"]["phase"]) if found.status == 200 else ""
+
+    def slots(self) -> list[str]:
+        found = self.plane.request("GET", GATE)
+        status = found.body.get("status", {}) if found.status == 200 else {}
+        return [slot["node"] for slot in status.get("slots", [])]
+
+    def log(self, node: str) -> str:
+        return self.kubelets.log(node)
+
+    def marked(self) -> list[str]:
+        """The instances that SetInstanceHealth was asked for, in order."""
+        return [r.params["InstanceId"] for r in self.proxy.requests if r.action == "SetInstanceHealth"]
+
+    def check_laws(self) -> None:
+        """What must hold of any run, read from the audit log and from the calls that the cloud received."""
+        laws.check(self.audit, self.proxy.requests, budget=self.budget, allowed=self.allowed)
+
+    def until(self, what: str, true: Callable[[], object], seconds: float = 60) -> None:
+        """Wait for something observable. Fails with all that is known."""
+        try:
+            self.plane.until(what, true, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
+
+    def told(self) -> str:
+        """Records, the ends of the logs, and what went wrong on the stage itself."""
+        with contextlib.suppress(Exception):
+            phases = "\n".join(f"{n}: {r['phase']}: {r['sentence']}" for n, r in self.records().items())
+            logs = "\n".join(
+                f"--- {c.pod} on {c.node}, {c.starts} starts\n{c.log.read_text()[-700:]}"
+                for c in self.kubelets.all()
+                if c.log.exists()
+            )
+            return f"{phases}\n{logs}\n{self.trouble[-3:]} {self.kubelets.trouble[-3:]}"[-9000:]
+        return "nothing more is known"
+
+
+def edit(path: Path, *lines: str) -> None:
+    """Set variables in an env file, where they are or at its end."""
+    text = path.read_text()
+    for line in lines:
+        name = line.partition("=")[0]
+        text, found = re.subn(rf"(?m)^{name}=.*$", line, text)
+        if not found:
+            text += f"{line}\n"
+    path.write_text(text)
+
+
+def training(plane: Plane, replicas: int, most_out: int) -> None:
+    """A Deployment of pods that a drain must move, and the budget that says how many may be out."""
+    labels = {"app": "training"}
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "containers": [{"name": "worker", "image": "worker"}],
+            "terminationGracePeriodSeconds": 1,
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": labels},
+                }
+            ],
+        },
+    }
+    documents = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "training", "namespace": "default"},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": pod},
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "training", "namespace": "default"},
+            "spec": {"maxUnavailable": most_out, "selector": {"matchLabels": labels}},
+        },
+    ]
+    file = plane.folder / "training.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    plane.kubectl("apply", "-f", str(file))
+    plane.kubectl("rollout", "status", "deployment/training", "--timeout=60s")

@@ -1,0 +1,266 @@
+"""What a kubelet does for the containers of node-recovery, since KWOK only says that they run.
+
+For every pod it starts the container's own command, in the environment that the pod's spec gives it, with a
+token bound to the pod at the path where a kubelet mounts it. What crosses to this machine is added: where
+the cloud and the detector of that node are, and a port of its own instead of an address of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plane import Plane, bound_to_us, free_port
+
+CONTAINER = "node-recovery"
+SECRETS = "/run/secrets/kubernetes.io/serviceaccount"  # /var/run is /run
+Json = dict[str, Any]
+
+
+@dataclass
+class Container:
+    """One container that ran, and the process it is or was."""
+
+    pod: str
+    node: str
+    account: str
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    ended: float = 0.0
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def token(self) -> str:
+        return (self.folder / "secrets" / "token").read_text()
+
+
+class Kubelets:
+    """All nodes' kubelets, in one thread. ``beside`` gives what a container's environment gets on a node."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        folder: Path,
+        beside: Callable[[str], Mapping[str, str]],
+        command: list[str],
+    ) -> None:
+        self._plane = plane
+        self._folder = folder
+        self._beside = beside
+        self._command = command
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._containers: dict[str, Container] = {}  # pod uid -> container
+        self._dark: set[str] = set()  # machines that are off
+        self.trouble: list[str] = []
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        for container in self._containers.values():
+            _kill(container)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.1):
+            try:
+                self._look()
+            except Exception as error:  # the API server may be down: a kubelet tries again
+                self.trouble.append(f"{type(error).__name__}: {error}")
+
+    def _look(self) -> None:
+        query = {"labelSelector": f"app.kubernetes.io/name={CONTAINER}"}
+        pods = self._plane.get("/api/v1/pods", **query)["items"]
+        with self._lock:
+            wanted = {p["metadata"]["uid"]: p for p in pods if self._belongs(p)}
+            for uid in set(self._containers) - set(wanted):
+                _end(self._containers[uid])
+            for uid, pod in wanted.items():
+                self._keep_running(uid, pod)
+
+    def _belongs(self, pod: Json) -> bool:
+        running = pod.get("status", {}).get("phase") == "Running"
+        going = "deletionTimestamp" in pod["metadata"]
+        return running and not going and pod["spec"].get("nodeName") not in self._dark
+
+    def _keep_running(self, uid: str, pod: Json) -> None:
+        container = self._containers.get(uid)
+        if container is None:
+            container = self._containers[uid] = self._make(pod)
+        if container.process is not None and container.process.poll() is None:
+            return
+        if container.process is not None and not container.ended:
+            container.ended = time.monotonic()
+        if time.monotonic() - container.ended >= 0.3 or container.process is None:
+            self._spawn(container)
+
+    # ------------------------------------------------------------ a container
+
+    def _make(self, pod: Json) -> Container:
+        meta, spec = pod["metadata"], pod["spec"]
+        folder = self._folder / meta["name"]
+        (folder / "secrets").mkdir(parents=True)
+        made = Container(meta["name"], spec["nodeName"], spec["serviceAccountName"], folder)
+        (folder / "secrets" / "namespace").write_text(meta["namespace"])
+        (folder / "secrets" / "ca.crt").write_bytes(self._plane.certificate.read_bytes())
+        self.write_token(made, self.ask_token(pod))
+        (ours,) = [c for c in spec["containers"] if c["name"] == CONTAINER]
+        made.environ = self._environ(pod, ours, folder)
+        return made
+
+    def ask_token(self, pod: Json) -> str:
+        """A token of the pod's account, bound to the pod: as a kubelet asks for it."""
+        meta, spec = pod["metadata"], pod["spec"]
+        account = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{spec['serviceAccountName']}/token"
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
+        answer = self._plane.request(
+            "POST", account, body={"spec": {"boundObjectRef": bound}}, token="token-of-kubelet"
+        )
+        assert answer.status == 201, answer.body
+        return str(answer.body["status"]["token"])
+
+    def write_token(self, container: Container, token: str) -> None:
+        """As a kubelet does it: a new file takes the old one's place."""
+        fresh = container.folder / "secrets" / "..token"
+        fresh.write_text(token)
+        fresh.replace(container.folder / "secrets" / "token")
+
+    def _environ(self, pod: Json, ours: Json, folder: Path) -> dict[str, str]:
+        namespace = pod["metadata"]["namespace"]
+        environ: dict[str, str] = {}
+        for source in ours.get("envFrom", []):
+            environ |= self._config_map(namespace, source["configMapRef"]["name"])
+        for variable in ours.get("env", []):
+            path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            fields = {"spec.nodeName": pod["spec"]["nodeName"], "metadata.namespace": namespace}
+            environ[variable["name"]] = fields[path] if path else variable["value"]
+        volumes = {v["name"]: v for v in pod["spec"].get("volumes", [])}
+        for mount in ours.get("volumeMounts", []):
+            volume = volumes[mount["name"]]
+            if "configMap" in volume:
+                place = folder / mount["name"]
+                place.mkdir()
+                for name, text in self._config_map(namespace, volume["configMap"]["name"]).items():
+                    (place / name).write_text(text)
+                # There is no file system of its own: the mount is where the files are.
+                environ = {k: v.replace(mount["mountPath"], str(place)) for k, v in environ.items()}
+        return environ | {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self._plane.port),
+            "METRICS_ADDRESS": f"127.0.0.1:{free_port()}",
+            **self._beside(pod["spec"]["nodeName"]),
+        }
+
+    def _config_map(self, namespace: str, name: str) -> dict[str, str]:
+        return dict(self._plane.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}").get("data", {}))
+
+    def _spawn(self, container: Container) -> None:
+        with container.log.open("ab") as log:
+            container.process = subprocess.Popen(  # noqa: S603
+                mounted(container.folder / "secrets", self._command),
+                env=container.environ,
+                cwd=container.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        container.starts += 1
+        container.ended = 0.0
+
+    # ------------------------------------------------------------ what tests do to them
+
+    def of(self, node: str) -> Container:
+        """The sidecar's container on a node. Raises ``LookupError``."""
+        with self._lock:
+            found = [c for c in self._containers.values() if c.node == node and "concluder" not in c.pod]
+        if not found:
+            raise LookupError(f"no sidecar has run on {node}")
+        return found[-1]
+
+    def all(self) -> list[Container]:
+        with self._lock:
+            return list(self._containers.values())
+
+    def running(self, node: str) -> bool:
+        try:
+            process = self.of(node).process
+        except LookupError:
+            return False
+        return process is not None and process.poll() is None
+
+    def kill(self, node: str) -> None:
+        """``kill -9`` of the sidecar. Its kubelet starts it again."""
+        _kill(self.of(node))
+
+    def power_off(self, node: str) -> None:
+        """The machine is gone, with all that ran on it."""
+        with self._lock:
+            self._dark.add(node)
+            for container in self._containers.values():
+                if container.node == node:
+                    _kill(container)
+
+    def log(self, node: str) -> str:
+        """What the sidecar of ``node`` has said."""
+        try:
+            return self.of(node).log.read_text()
+        except (LookupError, FileNotFoundError):
+            return ""
+
+
+def _kill(container: Container) -> None:
+    if container.process is not None and container.process.poll() is None:
+        container.process.send_signal(signal.SIGKILL)
+        container.process.wait()
+
+
+def _end(container: Container) -> None:
+    """SIGTERM; what does not end by it is killed when the site is taken down."""
+    if container.process is not None and container.process.poll() is None:
+        container.process.send_signal(signal.SIGTERM)
+
+
+def mounted(secrets: Path, command: list[str]) -> list[str]:
+    """``command`` where ``secrets`` is what a pod sees of its service account: in a mount namespace of its own."""
+    steps = [
+        "mount -t tmpfs tmpfs /run",
+        f"mkdir -p {SECRETS}",
+        f"mount --bind {shlex.quote(str(secrets))} {SECRETS}",
+        f"exec {shlex.join(bound_to_us(command))}",
+    ]
+    root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", *root, "--mount", "--", "sh", "-c", " && ".join(steps)]
+
+
+def shipped() -> list[str]:
+    """The image's ENTRYPOINT and CMD, of this installation."""
+    return [str(Path(sys.executable).with_name("node-recovery")), "run"]
+
+
+def claims(token: str) -> Json:
+    """What a token says of its holder."""
+    middle = token.split(".")[1]
+    return dict(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4))))

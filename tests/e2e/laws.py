@@ -1,0 +1,109 @@
+"""The laws, checked on what was written to the API server and what was asked of the cloud. Nothing else.
+
+It reads the audit log and the requests that reached the cloud's address, and shares no line with the agent.
+What the history of objects must obey is in ``tests/stories/checker.py``; what is added here can be seen in an
+audit log alone: who asked, with whose token, and what was refused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import checker
+from history import Audit, Request, Write
+
+ANSWERS = {409, 429}
+"""Refusals that are part of the work: somebody else wrote first; a disruption budget, or the server, says not now."""
+
+
+def check(
+    audit: Audit,
+    calls: Iterable[Any],
+    *,
+    budget: int,
+    allowed: set[int],
+    faulty: Iterable[str] = (),
+    finished: bool = False,
+) -> None:
+    """Raises ``AssertionError`` with the request that broke a law.
+
+    ``allowed`` are refusals that the test provoked, by HTTP status. ``finished``: every record must have
+    ended, every place be free, and ``faulty`` have records.
+    """
+    ours = audit.ours()
+    refused(ours, allowed)
+    own_node_only(ours)
+    read_anew(ours)
+    writes = audit.writes()
+    checker.check(
+        [for_checker(w) for w in writes],
+        with_tokens(writes, calls),
+        budget={"fleet": budget},
+        faulty=faulty,
+        finished=finished,
+    )
+
+
+def refused(ours: list[Request], allowed: set[int]) -> None:
+    """A refused request is a right that is missing, or one that is asked for in vain."""
+    bad = [r for r in ours if r.status >= 400 and r.status not in ANSWERS | allowed and not not_there(r)]
+    assert not bad, "refused:\n" + "\n".join(
+        f"{r.status} {r.verb} {r.resource} {r.name} of the pod on {r.node}: {r.message}" for r in bad[:10]
+    )
+
+
+def not_there(r: Request) -> bool:
+    """An object that does not exist, or not any more: an answer."""
+    return r.status == 404 and (r.verb == "get" or r.resource == "pods/eviction")
+
+
+def own_node_only(ours: list[Request]) -> None:
+    """Law 1: nobody touches a node but its own agent."""
+    for r in ours:
+        if r.resource.startswith("nodes") and r.verb not in ("get", "list"):
+            assert r.name == r.node, f"{r.time} the agent on {r.node}: {r.verb} {r.resource} {r.name}"
+
+
+def read_anew(ours: list[Request]) -> None:
+    """No answer from a cache that may lag: nothing is read at a version of yesterday."""
+    for r in ours:
+        if r.verb in ("get", "list"):
+            assert "resourceVersion" not in r.query, f"{r.verb} {r.path} may be answered from a cache"
+        assert r.verb != "watch", f"{r.path} is watched"
+
+
+def for_checker(write: Write) -> Write:
+    """A Node as the checker reads it: with a spec, and the boot it is in."""
+    obj = write.object
+    if obj.get("kind") == "Node" and write.verb != "delete":
+        obj.setdefault("spec", {})
+        obj.setdefault("status", {}).setdefault("nodeInfo", {}).setdefault("bootID", "")
+    return write
+
+
+def with_tokens(writes: list[Write], calls: Iterable[Any]) -> list[tuple[str, str, str]]:
+    """Each SetInstanceHealth with the intent it belongs to: the n-th of a machine to the n-th of its intents.
+
+    The call carries no token of ours; more calls than intents have an empty one, which no intent has.
+    """
+    intents: dict[str, list[str]] = defaultdict(list)
+    adopted: set[str] = set()
+    for write in writes:
+        if write.object.get("kind") != "NodeRecovery" or write.verb == "delete":
+            continue
+        intent = write.object["status"].get("intent")
+        if intent and intent["token"] not in intents[intent["machine"]]:
+            intents[intent["machine"]].append(intent["token"])
+        if intent and any(line["event"] == "adopted" for line in write.object["status"]["history"]):
+            adopted.add(intent["token"])
+    found = []
+    for call in calls:
+        if call.action != "SetInstanceHealth":
+            continue
+        assert call.params["HealthStatus"] == "Unhealthy", call.params
+        machine = call.params["InstanceId"]
+        left = intents[machine]
+        found.append((call.action, machine, left.pop(0) if left else ""))
+    return found

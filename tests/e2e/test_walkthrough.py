@@ -1,0 +1,151 @@
+"""A Neuron node fails, and is replaced: every part real, but for the group's and, without one, the detector."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from detectors import Real
+from fleet_site import ACCOUNT, NAMESPACE, Site, training
+from history import Audit
+from kubelets import claims
+
+PHASES = (
+    "the fault is on the page",
+    "it is on record",
+    "a slot of the budget",
+    "cordoned",
+    "first eviction",
+    "drained",
+    "the group is asked",
+    "the replacement is a node",
+    "it is on probation",
+    "recovered",
+)
+
+
+def first(audit: Audit, what: Any) -> float:
+    """When the first request for which ``what`` is true was answered. Raises ``StopIteration``."""
+    return next(r.done.timestamp() for r in audit.requests() if r.status < 300 and what(r))
+
+
+def phases(site: Site, node: str, fault: float) -> dict[str, float]:
+    """Seconds since the kernel's line, by the audit log, the cloud's front and the group."""
+    record = site.records()[node]
+    events = {line["event"]: moment(line["at"]) for line in reversed(record["history"])}
+    asked = next(r.at for r in site.proxy.requests if r.action == "SetInstanceHealth")
+
+    def gate(r: Any) -> bool:
+        slots = r.object.get("status", {}).get("slots", [])
+        return r.resource == "recoverygates" and any(slot["node"] == node for slot in slots)
+
+    audit = site.audit
+    at = {
+        "it is on record": first(audit, lambda r: r.resource == "noderecoveries" and r.verb == "create"),
+        "a slot of the budget": first(audit, gate),
+        "cordoned": first(audit, lambda r: r.resource == "nodes" and r.verb == "patch" and r.name == r.node),
+        "first eviction": first(audit, lambda r: r.resource == "pods/eviction"),
+        "drained": events["rung"],
+        "the group is asked": asked,
+        "the replacement is a node": next(t for t, what in site.played if "joined" in what),
+        "it is on probation": events["joined"],
+        "recovered": moment(record["phaseSince"]),
+    }
+    return {"the fault is on the page": 0.0} | {name: when - fault for name, when in at.items()}
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def test_a_neuron_node_fails_and_is_replaced(site: Site, tmp_path: Path) -> None:
+    site.recovering()
+    nodes = site.group(3)
+    training(site.plane, replicas=6, most_out=1)
+    sick, *well = nodes
+    token = claims(site.kubelets.of(sick).token)
+    assert token["sub"] == f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    assert token["kubernetes.io"]["node"]["name"] == sick
+
+    began = datetime.now(UTC).timestamp()
+    site.breaks(sick)
+    site.until("the node is recovered", lambda: site.phase(sick) == "recovered", 120)
+    site.until("its slot is free", lambda: not site.slots())
+
+    assert site.marked() == [nodes[sick]]
+    (new,) = set(site.instances) - set(nodes)
+    record = site.records()[sick]
+    assert record["replacement"] == new
+    assert record["replacementMachine"] == site.instances[new]
+    left = site.plane.get("/api/v1/nodes")["items"]
+    assert sorted(n["metadata"]["name"] for n in left) == sorted([new, *well])
+    assert not [n for n in left if n["spec"].get("unschedulable") or n["spec"].get("taints")]
+
+    evicted = [r for r in site.audit.ours() if r.resource == "pods/eviction"]
+    assert {r.status for r in evicted} <= {201, 429}
+    assert len([r for r in evicted if r.status == 201]) >= 2, "a budget of one had to be waited for"
+    concluded = [r for r in site.audit.ours() if r.resource == "noderecoveries" and r.verb == "update"]
+    assert concluded[-1].name == sick
+    assert concluded[-1].node != sick, "proved by a peer: the agent of the node is gone with it"
+
+    metrics = site.aws.client("cloudwatch").list_metrics(Namespace="NeuronHealthCheck")["Metrics"]
+    assert "NeuronHasError_DMA_ERROR" in {m["MetricName"] for m in metrics}
+
+    table = site.plane.kubectl("get", "nr")
+    assert [*table.splitlines()[0].split()] == [
+        "NAME",
+        "PHASE",
+        "SINCE",
+        "FAULT",
+        "RULE",
+        "ATTEMPT",
+        "SENTENCE",
+        "AGE",
+    ]
+    assert f"{sick}" in table
+    assert "recovered" in table
+    assert "NeuronHasError_DMA_ERROR" in table
+    events = site.plane.kubectl("get", "events", "--field-selector", f"involvedObject.name={sick}")
+    for reason in ("FaultSeen", "RecoveryStarted", "Cordoned", "Draining", "Replacing", "Recovered"):
+        assert reason in events
+
+    found = phases(site, sick, began)
+    assert list(found) == list(PHASES)
+    assert sorted(found.values()) == list(found.values()), found
+    by = "node-problem-detector itself" if site.detectors.kind is Real else "its captured pages, played back"
+    lines = [f"The detector was {by}. Seconds since the kernel's line:"]
+    lines += [f"{seconds:7.2f}  {name}" for name, seconds in found.items()]
+    print("\n" + "\n".join(lines))
+    if place := os.environ.get("PHASES"):
+        Path(place).write_text(json.dumps(found, indent=2))
+
+
+def test_kubectl_describe_shows_what_goes_on_while_it_goes_on(site: Site) -> None:
+    site.recovering()
+    nodes = site.group(2)
+    sick = next(iter(nodes))
+    site.groups.clear()  # nobody terminates anything: it stays as it is
+    site.breaks(sick)
+    site.until("the group is asked", site.marked)
+    site.until("it is followed", lambda: "Submitted" in site.plane.kubectl("describe", "node", sick))
+    told = site.plane.kubectl("describe", "node", sick)
+    assert "noderecovery.dev/cordoned-by: node-recovery" in told
+    assert "Unschedulable:      true" in told
+    assert "noderecovery.dev/unhealthy" in told
+    for reason in ("FaultSeen", "Cordoned", "Replacing"):
+        assert reason in told
+
+
+def test_as_it_ships_it_tells_what_it_would_do_and_changes_nothing(site: Site) -> None:
+    site.install(ENABLE_RECOVERY="false")
+    nodes = site.group(2)
+    sick = next(iter(nodes))
+    site.breaks(sick)
+    site.until("it says so", lambda: f"would have replaced {sick}" in site.log(sick))
+    assert site.marked() == []
+    assert site.records() == {}
+    changed = [r for r in site.audit.ours() if r.verb not in ("get", "list") and r.resource != "events"]
+    assert changed == []
