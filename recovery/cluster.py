@@ -7,6 +7,7 @@ this side (the server's priority and fairness is: 429 and Retry-After).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 10.0
 MAX_BODY = 32 * 1024 * 1024
 PAGE = 100
+UNAUTHORIZED = 401
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MERGE_PATCH = "application/merge-patch+json"
 _OURS = f"/apis/{GROUP}/{VERSION}"
@@ -109,7 +111,14 @@ class KubernetesTransport:
                 answer.release_conn()
         except (HTTPError, OSError) as error:
             raise ApiUnavailable(f"the API server did not answer: {_short(error)}") from None
+        if answer.status == UNAUTHORIZED:
+            self._read_credentials_again()
         return Response(answer.status, answer.headers, _parse(raw))
+
+    def _read_credentials_again(self) -> None:
+        """For the next request. The client itself looks for a renewed token once a minute, or never."""
+        with contextlib.suppress(SettingsError):
+            _load_credentials(self._client.configuration)
 
 
 def _warn_once_of_insecurity() -> None:
@@ -322,7 +331,7 @@ class Cluster:
 
 
 def _error(status: int, body: Any, headers: Mapping[str, str], what: str) -> ApiError:
-    """The error for a refused request. A 422 on a uid precondition is a conflict (ruling D30)."""
+    """The error for a refused request. A 422 on a uid precondition is a conflict."""
     message = str((body or {}).get("message") or "") if isinstance(body, dict) else ""
     reason = f"{what}: {status} {_short(message)}".strip()
     if status == 404:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,20 @@ for folder in ("e2e", "stories"):
 from fleet_site import Site  # noqa: E402
 from plane import Plane  # noqa: E402
 
+GROUP = "the Auto Scaling group's part: played by these tests, through moto's API"
+TOLD = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """A line for who reads the log of the run, printed at its end."""
+    return request.config.stash.setdefault(TOLD, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(TOLD, []):
+        terminalreporter.write_line(line)
+
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
@@ -22,8 +36,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 
 @pytest.fixture(scope="session")
-def _site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def _site(
+    plane: Plane, tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]
+) -> Iterator[Site]:
     with Site(plane, tmp_path_factory.mktemp("site") / "site") as found:
+        tell("What ran between the kernel's line and the replaced instance:")
+        for part in (*plane.described(), found.detectors.described(), "moto: the cloud", GROUP):
+            tell(f"  {part}")
         yield found
 
 

@@ -81,7 +81,7 @@ class PlayedBack:
         self._server.server_close()
 
     def start_again(self) -> None:
-        """As a real one after its restart: it reads the kernel log from the boot on, and finds it all again."""
+        """As a real one does: it reads the kernel log from the boot on, and finds it all again."""
         self._server = self._make(self.port)
         self._serve()
 
@@ -149,6 +149,11 @@ class Detectors:
         self._folder = folder
         self.kind = Real if real() else PlayedBack
         self._of: dict[str, Real | PlayedBack] = {}
+
+    def described(self) -> str:
+        if self.kind is Real:
+            return f"node-problem-detector: {real()}, reading a file through filelog in place of /dev/kmsg"
+        return "node-problem-detector: its captured pages, played back (NPD_BINARY names no real one)"
 
     def install(self, node: str) -> None:
         self._of[node] = self.kind(node, self._folder)

@@ -69,7 +69,9 @@ class Site:
         self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped())
         self.instances: dict[str, str] = {}  # node -> instance, of all that ever joined
         self.groups: list[str] = []
+        self._installed: object = None
         self.budget = 1
+        self.lawless = False  # a test that breaks the laws itself
         self.allowed: set[int] = set()  # refusals that a test provokes, by HTTP status
         self.played: list[tuple[float, str]] = []  # what the group did, and when
         self._stopping = threading.Event()
@@ -103,13 +105,21 @@ class Site:
         self.budget = budget
         self.install(POLICY.format(budget=budget), ENABLE_RECOVERY="true", LEASE_DURATION="5s", **settings)
 
+    def watching(self) -> None:
+        """As it ships."""
+        self.install()
+
     def install(self, policy: str = "", **settings: str) -> None:
         """``kubectl apply -k deploy/eks-neuron``, after the edits that its comments describe."""
+        wanted = (policy, tuple(settings.items()))
+        if wanted == self._installed:
+            return
         copy = self.folder / "deploy"
-        if not copy.exists():
-            shutil.copytree(DEPLOY, copy)
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(DEPLOY, copy)
         place = copy / "eks-neuron"
-        edit(place / "settings.env", *(f"{name}={value}" for name, value in settings.items()))
+        if settings:
+            edit(place / "settings.env", *(f"{name}={value}" for name, value in settings.items()))
         if policy:
             (place / "policy" / "policy.yaml").write_text(policy)
             text = (place / "kustomization.yaml").read_text()
@@ -119,11 +129,13 @@ class Site:
         for crd in ("noderecoveries", "recoverygates"):
             name = f"crd/{crd}.noderecovery.dev"
             self.plane.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+        self._installed = wanted
 
     def clear(self) -> None:
         """No machine, no node, no record: the manifests stay applied."""
         self.groups.clear()
         self.allowed.clear()
+        self.lawless = False
         for timer in self._joins:
             timer.join()
         for node in list(self.instances):
@@ -156,7 +168,7 @@ class Site:
     # ------------------------------------------------------------ machines
 
     def group(self, size: int) -> dict[str, str]:
-        """An Auto Scaling group, all of whose instances are nodes with a sidecar. Returns node -> instance."""
+        """An Auto Scaling group whose instances are nodes with sidecars. Returns node -> instance."""
         name = self.aws.create_group(size=size, HealthCheckGracePeriod=1)  # moto takes 0 for 300
         self.groups.append(name)
         made = {self.join(instance): instance for instance in self.aws.instances(name)}
@@ -205,7 +217,7 @@ class Site:
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             },
         }
-        answer = self.plane.request("POST", "/api/v1/nodes", body=body, token="token-of-kubelet")
+        answer = self.plane.request("POST", "/api/v1/nodes", body=body, user="kubelet")
         assert answer.status == 201, answer.body
         self.instances[node] = machine
 
@@ -243,10 +255,10 @@ class Site:
             timer.start()
 
     def _delete_node(self, node: str) -> None:
-        """The cloud's node controller: a Node whose instance is gone goes too. It asks until it is answered."""
+        """The cloud's node controller: a Node whose instance is gone goes too. It asks until answered."""
         while not self._stopping.is_set():
             with contextlib.suppress(Exception):
-                answer = self.plane.request("DELETE", f"/api/v1/nodes/{node}", token="token-of-cloud")
+                answer = self.plane.request("DELETE", f"/api/v1/nodes/{node}", user="cloud")
                 if answer.status in (200, 202, 404):
                     return
             time.sleep(0.2)
@@ -283,9 +295,18 @@ class Site:
         """The instances that SetInstanceHealth was asked for, in order."""
         return [r.params["InstanceId"] for r in self.proxy.requests if r.action == "SetInstanceHealth"]
 
-    def check_laws(self) -> None:
+    def check_laws(self, faulty: Iterable[str] = (), *, finished: bool = False) -> None:
         """What must hold of any run, read from the audit log and from the calls that the cloud received."""
-        laws.check(self.audit, self.proxy.requests, budget=self.budget, allowed=self.allowed)
+        if self.lawless:
+            return
+        laws.check(
+            self.audit,
+            self.proxy.requests,
+            budget=self.budget,
+            allowed=self.allowed,
+            faulty=faulty,
+            finished=finished,
+        )
 
     def until(self, what: str, true: Callable[[], object], seconds: float = 60) -> None:
         """Wait for something observable. Fails with all that is known."""
@@ -354,3 +375,9 @@ def training(plane: Plane, replicas: int, most_out: int) -> None:
     file.write_text(yaml.safe_dump_all(documents))
     plane.kubectl("apply", "-f", str(file))
     plane.kubectl("rollout", "status", "deployment/training", "--timeout=60s")
+
+
+def let_go(plane: Plane, most_out: int) -> None:
+    """Let so many of the training's pods be out at a time."""
+    patch = f'{{"spec": {{"maxUnavailable": {most_out}}}}}'
+    plane.kubectl("patch", "pdb", "training", "-n", "default", "--type=merge", "-p", patch)

@@ -11,7 +11,6 @@ import base64
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -46,6 +45,10 @@ class Container:
         return self.folder / "log"
 
     @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
     def token(self) -> str:
         return (self.folder / "secrets" / "token").read_text()
 
@@ -69,6 +72,7 @@ class Kubelets:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._containers: dict[str, Container] = {}  # pod uid -> container
         self._dark: set[str] = set()  # machines that are off
+        self.lifetime = 0.0  # seconds that the tokens are good for; 0: as long as the API server gives them
         self.trouble: list[str] = []
 
     # ------------------------------------------------------------ life
@@ -108,7 +112,7 @@ class Kubelets:
         container = self._containers.get(uid)
         if container is None:
             container = self._containers[uid] = self._make(pod)
-        if container.process is not None and container.process.poll() is None:
+        if container.running:
             return
         if container.process is not None and not container.ended:
             container.ended = time.monotonic()
@@ -135,10 +139,13 @@ class Kubelets:
         account = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{spec['serviceAccountName']}/token"
         bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
         answer = self._plane.request(
-            "POST", account, body={"spec": {"boundObjectRef": bound}}, token="token-of-kubelet"
+            "POST", account, body={"spec": {"boundObjectRef": bound}}, user="kubelet"
         )
         assert answer.status == 201, answer.body
-        return str(answer.body["status"]["token"])
+        token = str(answer.body["status"]["token"])
+        if not self.lifetime:
+            return token
+        return self._plane.sign({**claims(token), "exp": int(time.time() + self.lifetime)})
 
     def write_token(self, container: Container, token: str) -> None:
         """As a kubelet does it: a new file takes the old one's place."""
@@ -200,20 +207,32 @@ class Kubelets:
             raise LookupError(f"no sidecar has run on {node}")
         return found[-1]
 
+    def concluders(self) -> list[Container]:
+        return [c for c in self.all() if "concluder" in c.pod]
+
     def all(self) -> list[Container]:
         with self._lock:
             return list(self._containers.values())
 
     def running(self, node: str) -> bool:
         try:
-            process = self.of(node).process
+            return self.of(node).running
         except LookupError:
             return False
-        return process is not None and process.poll() is None
+
+    def rotate(self, node: str) -> None:
+        """A new token for the sidecar of a node, in the place of the old one."""
+        container = self.of(node)
+        pods = self._plane.get("/api/v1/pods", fieldSelector=f"metadata.name={container.pod}")["items"]
+        self.write_token(container, self.ask_token(pods[0]))
 
     def kill(self, node: str) -> None:
         """``kill -9`` of the sidecar. Its kubelet starts it again."""
         _kill(self.of(node))
+
+    def kill_container(self, container: Container) -> None:
+        """The same, for a concluder too."""
+        _kill(container)
 
     def power_off(self, node: str) -> None:
         """The machine is gone, with all that ran on it."""
@@ -232,19 +251,19 @@ class Kubelets:
 
 
 def _kill(container: Container) -> None:
-    if container.process is not None and container.process.poll() is None:
-        container.process.send_signal(signal.SIGKILL)
+    if container.process is not None and container.running:
+        container.process.kill()
         container.process.wait()
 
 
 def _end(container: Container) -> None:
     """SIGTERM; what does not end by it is killed when the site is taken down."""
-    if container.process is not None and container.process.poll() is None:
-        container.process.send_signal(signal.SIGTERM)
+    if container.process is not None and container.running:
+        container.process.terminate()
 
 
 def mounted(secrets: Path, command: list[str]) -> list[str]:
-    """``command`` where ``secrets`` is what a pod sees of its service account: in a mount namespace of its own."""
+    """``command`` in a mount namespace of its own, where ``secrets`` is the pod's service account."""
     steps = [
         "mount -t tmpfs tmpfs /run",
         f"mkdir -p {SECRETS}",

@@ -15,7 +15,7 @@ import checker
 from history import Audit, Request, Write
 
 ANSWERS = {409, 429}
-"""Refusals that are part of the work: somebody else wrote first; a disruption budget, or the server, says not now."""
+"""Refusals that are part of the work: somebody else wrote first; a budget or the server says not now."""
 
 
 def check(
@@ -89,15 +89,12 @@ def with_tokens(writes: list[Write], calls: Iterable[Any]) -> list[tuple[str, st
     The call carries no token of ours; more calls than intents have an empty one, which no intent has.
     """
     intents: dict[str, list[str]] = defaultdict(list)
-    adopted: set[str] = set()
     for write in writes:
         if write.object.get("kind") != "NodeRecovery" or write.verb == "delete":
             continue
         intent = write.object["status"].get("intent")
         if intent and intent["token"] not in intents[intent["machine"]]:
             intents[intent["machine"]].append(intent["token"])
-        if intent and any(line["event"] == "adopted" for line in write.object["status"]["history"]):
-            adopted.add(intent["token"])
     found = []
     for call in calls:
         if call.action != "SetInstanceHealth":

@@ -6,6 +6,7 @@ this process however it ends.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -40,6 +41,7 @@ CONTROLLERS = (
     "root-ca-certificate-publisher-controller",
     "serviceaccount",
     "taint-eviction-controller",
+    "validatingadmissionpolicy-status-controller",
 )
 
 
@@ -47,6 +49,11 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+def encoded(raw: bytes) -> bytes:
+    """base64 as tokens have it."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=")
 
 
 def bound_to_us(command: list[str]) -> list[str]:
@@ -68,7 +75,7 @@ class Plane:
         self._pool: urllib3.PoolManager | None = None
         etcd, peers, self.port, controllers, scheduler, kwok = (free_port() for _ in range(6))
         self.url = f"https://127.0.0.1:{self.port}"
-        key = folder / "service-accounts.pem"
+        key = self._key = folder / "service-accounts.pem"
         openssl = ["openssl", "genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]
         subprocess.run([*openssl, "-out", str(key)], check=True, capture_output=True)  # noqa: S603
         tokens = folder / "tokens.csv"
@@ -214,12 +221,31 @@ class Plane:
             time.sleep(0.05)
         raise AssertionError(f"not within {seconds:g} s: {what}")
 
+    def described(self) -> list[str]:
+        """Each part: its name, where it came from, and what it calls itself."""
+        told = []
+        for part, command in self._commands.items():
+            said = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+            told.append(f"{part}: {' '.join((said.stdout or said.stderr).split())[:60]} ({command[0]})")
+        return told
+
     # ------------------------------------------------------------ talking to it
 
     @property
     def certificate(self) -> Path:
         """The API server's certificate, with the authority that it made for itself."""
         return self.folder / "certificates" / "apiserver.crt"
+
+    def sign(self, claims: Mapping[str, Any]) -> str:
+        """A token with these claims: for one that lives shorter than the API server would let it."""
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+        key = serialization.load_pem_private_key(self._key.read_bytes(), None)
+        assert isinstance(key, rsa.RSAPrivateKey)
+        text = b".".join(encoded(json.dumps(part).encode()) for part in ({"alg": "RS256"}, claims))
+        signature = key.sign(text, padding.PKCS1v15(), hashes.SHA256())
+        return (text + b"." + encoded(signature)).decode()
 
     def kubeconfig(self, user: str) -> Path:
         return self.folder / f"{user}.kubeconfig"
@@ -243,17 +269,18 @@ class Plane:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str | None = None,
-        token: str = "token-of-admin",  # noqa: S107 (of this cluster only)
+        user: str = "admin",
+        bearer: str = "",
         agent: str = "e2e",
     ) -> Response:
-        """One request, as an administrator unless another token is given."""
+        """One request, as one of ``USERS`` or with somebody's token. ``agent`` is told to the audit log."""
         assert self._pool is not None  # it was started
         answer = self._pool.request(
             method,
             self.url + path + (f"?{urlencode(query)}" if query else ""),
             body=None if body is None else json.dumps(body),
             headers={
-                "Authorization": f"Bearer {token}",
+                "Authorization": f"Bearer {bearer or f'token-of-{user}'}",
                 "User-Agent": agent,
                 "Content-Type": content_type or "application/json",
             },

@@ -1,14 +1,11 @@
-"""A Neuron node fails, and is replaced: every part real, but for the group's and, without one, the detector."""
+"""A Neuron node fails and is replaced: all parts real but the group's and, without one, the detector."""
 
 from __future__ import annotations
 
-import json
-import os
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from detectors import Real
 from fleet_site import ACCOUNT, NAMESPACE, Site, training
 from history import Audit
 from kubelets import claims
@@ -25,6 +22,8 @@ PHASES = (
     "it is on probation",
     "recovered",
 )
+
+COLUMNS = ("NAME", "PHASE", "SINCE", "FAULT", "RULE", "ATTEMPT", "SENTENCE", "AGE")
 
 
 def first(audit: Audit, what: Any) -> float:
@@ -61,7 +60,7 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
-def test_a_neuron_node_fails_and_is_replaced(site: Site, tmp_path: Path) -> None:
+def test_a_neuron_node_fails_and_is_replaced(site: Site, tell: Callable[[str], None]) -> None:
     site.recovering()
     nodes = site.group(3)
     training(site.plane, replicas=6, most_out=1)
@@ -74,6 +73,7 @@ def test_a_neuron_node_fails_and_is_replaced(site: Site, tmp_path: Path) -> None
     site.breaks(sick)
     site.until("the node is recovered", lambda: site.phase(sick) == "recovered", 120)
     site.until("its slot is free", lambda: not site.slots())
+    site.check_laws([sick], finished=True)
 
     assert site.marked() == [nodes[sick]]
     (new,) = set(site.instances) - set(nodes)
@@ -95,17 +95,8 @@ def test_a_neuron_node_fails_and_is_replaced(site: Site, tmp_path: Path) -> None
     assert "NeuronHasError_DMA_ERROR" in {m["MetricName"] for m in metrics}
 
     table = site.plane.kubectl("get", "nr")
-    assert [*table.splitlines()[0].split()] == [
-        "NAME",
-        "PHASE",
-        "SINCE",
-        "FAULT",
-        "RULE",
-        "ATTEMPT",
-        "SENTENCE",
-        "AGE",
-    ]
-    assert f"{sick}" in table
+    assert table.splitlines()[0].split() == list(COLUMNS)
+    assert sick in table
     assert "recovered" in table
     assert "NeuronHasError_DMA_ERROR" in table
     events = site.plane.kubectl("get", "events", "--field-selector", f"involvedObject.name={sick}")
@@ -115,12 +106,9 @@ def test_a_neuron_node_fails_and_is_replaced(site: Site, tmp_path: Path) -> None
     found = phases(site, sick, began)
     assert list(found) == list(PHASES)
     assert sorted(found.values()) == list(found.values()), found
-    by = "node-problem-detector itself" if site.detectors.kind is Real else "its captured pages, played back"
-    lines = [f"The detector was {by}. Seconds since the kernel's line:"]
-    lines += [f"{seconds:7.2f}  {name}" for name, seconds in found.items()]
-    print("\n" + "\n".join(lines))
-    if place := os.environ.get("PHASES"):
-        Path(place).write_text(json.dumps(found, indent=2))
+    tell("Seconds since the kernel's line, in the walkthrough:")
+    for name, seconds in found.items():
+        tell(f"{seconds:7.2f}  {name}")
 
 
 def test_kubectl_describe_shows_what_goes_on_while_it_goes_on(site: Site) -> None:
@@ -140,7 +128,7 @@ def test_kubectl_describe_shows_what_goes_on_while_it_goes_on(site: Site) -> Non
 
 
 def test_as_it_ships_it_tells_what_it_would_do_and_changes_nothing(site: Site) -> None:
-    site.install(ENABLE_RECOVERY="false")
+    site.watching()
     nodes = site.group(2)
     sick = next(iter(nodes))
     site.breaks(sick)

@@ -1,0 +1,273 @@
+"""What a stolen token is good for: the admission policies of deploy/rbac, tried on a real API server.
+
+RBAC alone would refuse part of it. So all of it is tried twice: with the rights that ship, and with those of
+an administrator bound to the account, so that nothing but the policies stands in the way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fleet_site import ACCOUNT, GATE, NAMESPACE, RECORDS, Site
+from history import THIEF
+
+from recovery.cluster import Response
+from recovery.testing.kubernetes import node_claim_crd
+
+MERGE = "application/merge-patch+json"
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+CORDON = {"spec": {"unschedulable": True}}
+BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+class Thief:
+    """Who holds the token of ``mine``'s sidecar, while the node ``other`` is being recovered."""
+
+    def __init__(self, site: Site, mine: str, other: str) -> None:
+        self.site, self.mine, self.other = site, mine, other
+        self._token = site.kubelets.of(mine).token
+
+    def asks(self, method: str, path: str, body: Any = None, content_type: str | None = None) -> Response:
+        return self.site.plane.request(
+            method, path, body=body, content_type=content_type, bearer=self._token, agent=THIEF
+        )
+
+    def changed(self, path: str, **status: Any) -> Response:
+        """The object at ``path`` with other values in its status, as one PUT."""
+        found = self.site.plane.get(path)
+        found["status"] = {**found["status"], **status}
+        return self.asks("PUT", path, found)
+
+    def remember(self) -> None:
+        """What is to be as it was before each try."""
+        plane = self.site.plane
+        self._was = [plane.get(path) for path in (f"{RECORDS}/{self.other}", GATE)]
+
+    def restore(self) -> None:
+        """As an administrator, whom no policy limits."""
+        plane = self.site.plane
+        for node in (self.mine, self.other):
+            claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": f"of-{node}"}}
+            plane.request("POST", CLAIMS, body={**claim, "spec": {}})
+            for path in (f"{CLAIMS}/of-{node}/status", f"{CLAIMS}/of-{node}"):
+                plane.request("PATCH", path, body={"status": {"nodeName": node}}, content_type=MERGE)
+            assert plane.get(f"{CLAIMS}/of-{node}")["status"]["nodeName"] == node
+        plane.request("DELETE", f"{RECORDS}/{self.mine}")
+        plane.request("DELETE", f"{RECORDS}/of-a-third")
+        for was in self._was:
+            plural = "noderecoveries" if was["kind"] == "NodeRecovery" else "recoverygates"
+            path = f"/apis/noderecovery.dev/v1alpha1/{plural}"
+            name = was["metadata"]["name"]
+            plane.request("DELETE", f"{path}/{name}")
+            made = plane.request("POST", path, body={**was, "metadata": {"name": name}})
+            assert made.status == 201, made.body
+            if "stamp" in was["status"]:
+                made.body["status"]["stamp"] = made.body["metadata"]["uid"]
+                assert plane.request("PUT", f"{path}/{name}", body=made.body).status == 200
+
+    def slots(self) -> list[dict[str, Any]]:
+        return list(self.site.plane.get(GATE)["status"]["slots"])
+
+
+@pytest.fixture(scope="module")
+def robbed(_site: Site) -> Iterator[Thief]:
+    """Two nodes, one of them in recovery. Nobody works any more: what is tried is all that happens."""
+    site, plane = _site, _site.plane
+    site.clear()
+    site.recovering()
+    site.lawless = True
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    plane.request("POST", crds, body=node_claim_crd())
+    mine, other = site.group(2)
+    site.groups.clear()  # nobody terminates the other's machine: its record stays open
+    site.breaks(other)
+    site.until("the other is followed", lambda: "was accepted by aws" in site.log(other))
+    plane.kubectl("scale", "deployment/node-recovery-concluder", "--replicas=0", "-n", NAMESPACE)
+    plane.until(
+        "no concluder works",
+        lambda: not any(c.running for c in site.kubelets.concluders()),
+    )
+    found = Thief(site, mine, other)
+    for node in (mine, other):
+        site.power_off(node)
+    plane.until("NodeClaims are served", lambda: plane.request("GET", CLAIMS).status == 200)
+    found.remember()
+    yield found
+    plane.kubectl("scale", "deployment/node-recovery-concluder", "--replicas=1", "-n", NAMESPACE)
+    plane.kubectl("delete", "nodeclaims", "--all")
+
+
+@pytest.fixture(params=["with the rights that ship", "with an administrator's rights"])
+def thief(robbed: Thief, request: pytest.FixtureRequest) -> Iterator[Thief]:
+    plane = robbed.site.plane
+    robbed.restore()
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "thief"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    }
+    if "administrator" not in request.param:
+        yield robbed
+        return
+    assert plane.request("POST", BINDING, body=binding).status == 201
+    plane.until("the rights are known", lambda: robbed.asks("GET", "/api/v1/secrets").status == 200)
+    yield robbed
+    plane.request("DELETE", f"{BINDING}/thief")
+    plane.until("the rights are gone", lambda: robbed.asks("GET", "/api/v1/secrets").status == 403)
+
+
+def denied(answer: Response) -> bool:
+    """Refused, and by whom."""
+    return answer.status == 403
+
+
+def test_a_stolen_token_changes_its_own_node_and_no_other(thief: Thief) -> None:
+    mine, other = f"/api/v1/nodes/{thief.mine}", f"/api/v1/nodes/{thief.other}"
+    assert thief.asks("PATCH", mine, CORDON, MERGE).status == 200
+    for path in (other, f"{other}/status"):
+        answer = thief.asks("PATCH", path, {**CORDON, "status": {"phase": "Terminated"}}, MERGE)
+        assert denied(answer), answer.body
+        assert f"an agent changes its own node only; this token is of a pod on '{thief.mine}'" in str(
+            answer.body["message"]
+        )
+    whole = thief.site.plane.get(other)
+    assert denied(thief.asks("PUT", other, {**whole, "spec": {**whole["spec"], **CORDON["spec"]}}))
+    for path in (mine, other, "/api/v1/nodes"):
+        assert denied(thief.asks("DELETE", path)), path
+    assert denied(thief.asks("POST", "/api/v1/nodes", {"metadata": {"name": "made-up"}}))
+
+
+def test_a_stolen_token_only_concludes_the_record_of_another(thief: Thief) -> None:
+    path = f"{RECORDS}/{thief.other}"
+    was = thief.site.plane.get(path)["status"]
+    for phase in ("suspect", "waiting", "recovered", "withdrawn", "released", "lost"):
+        answer = thief.changed(path, phase=phase)
+        assert denied(answer), phase
+        assert "may only conclude the record of another node" in answer.body["message"]
+    forged: dict[str, Any] = {
+        "machine": {**was["machine"], "id": "i-0123456789abcdef0"},
+        "attempt": was["attempt"] + 1,
+        "intent": {**was["intent"], "token": "another"},
+        "ladder": was["ladder"][:1],
+        "rung": 0,
+        "marks": {"cordoned": False, "tainted": False},
+    }
+    for name, value in forged.items():
+        assert denied(thief.changed(path, **{name: value})), name
+    intent = copy.deepcopy(was["intent"])
+    del intent["token"]
+    assert denied(thief.changed(path, intent=intent))
+    for verb, target in (("DELETE", path), ("DELETE", RECORDS)):
+        assert denied(thief.asks(verb, target)), target
+    assert denied(thief.changed(path, phase="recovering", marks={})), "marks that are emptied"
+    # What a peer does when the agent of that node is gone:
+    for phase in ("recovering", "proving", "recovered"):
+        assert thief.changed(path, phase=phase).status == 200, phase
+    for phase in ("recovering", "suspect", "handedOver"):
+        assert denied(thief.changed(path, phase=phase)), f"{phase}, which would open it again"
+
+
+def test_a_stolen_token_hands_the_record_of_another_over_and_no_more(thief: Thief) -> None:
+    path = f"{RECORDS}/{thief.other}"
+    assert thief.changed(path, phase="handedOver").status == 200
+    for phase in ("recovering", "recovered", "released", "handedOver"):
+        assert denied(thief.changed(path, phase=phase)), phase
+
+
+def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: Thief) -> None:
+    found = thief.site.plane.get(f"{RECORDS}/{thief.other}")
+
+    def made(name: str, phase: str) -> Response:
+        status = {**found["status"], "phase": phase}
+        body = {
+            "apiVersion": found["apiVersion"],
+            "kind": "NodeRecovery",
+            "metadata": {"name": name},
+            "status": status,
+        }
+        return thief.asks("POST", RECORDS, body)
+
+    for phase in ("suspect", "waiting", "recovering", "proving", "recovered", "handedOver"):
+        assert denied(made("of-a-third", phase)), phase
+    assert made("of-a-third", "lost").status == 201
+    assert made(thief.mine, "suspect").status == 201
+
+
+def test_on_the_gate_a_stolen_token_takes_its_own_slot_and_frees_others(thief: Thief) -> None:
+    (theirs,) = thief.slots()
+    own = {**theirs, "node": thief.mine, "recordUID": "mine"}
+    third = {**theirs, "node": "of-a-third", "recordUID": "third"}
+    for slots in (
+        [theirs, third],
+        [third],
+        [{**theirs, "scopes": []}],
+        [{**theirs, "attempt": 7}],
+        [{**theirs, "node": "of-a-third"}],
+    ):
+        answer = thief.changed(GATE, slots=slots)
+        assert denied(answer), slots
+        assert "takes its own slot only, and frees others" in answer.body["message"]
+    assert thief.changed(GATE, slots=[theirs, own]).status == 200
+    assert thief.changed(GATE, slots=[theirs]).status == 200
+    assert denied(thief.changed(GATE, stamp="", slots=[])), (
+        "a gate that looks harmed may be filled by anybody"
+    )
+    pause = {"spec": {"pause": {"owner": "thief", "reason": "none"}}}
+    assert denied(thief.asks("PATCH", GATE, pause, MERGE))
+    thief.site.plane.request("PATCH", GATE, body=pause, content_type=MERGE)
+    assert denied(thief.asks("PATCH", GATE, {"spec": None}, MERGE)), "resuming"
+    assert denied(thief.asks("DELETE", GATE))
+    assert thief.changed(GATE, slots=[]).status == 200  # the risk that is left: docs/security.md
+
+
+def test_a_gate_that_was_made_anew_is_filled_by_whoever_needs_it_first(thief: Thief) -> None:
+    (theirs,) = thief.slots()
+    plane = thief.site.plane
+    assert plane.request("DELETE", GATE).status == 200
+    bare = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
+    status = {"version": 1, "stamp": "", "open": [], "slots": [theirs]}
+    path = GATE.rpartition("/")[0]
+    assert denied(thief.asks("POST", path, {**bare, "spec": {}, "status": status})), "made with a slot"
+    answer = thief.asks("POST", path, {**bare, "spec": {}, "status": {**status, "slots": []}})
+    assert answer.status == 201, answer.body
+    uid = plane.get(GATE)["metadata"]["uid"]
+    assert thief.changed(GATE, stamp=uid, slots=[theirs]).status == 200
+
+
+def test_a_stolen_token_deletes_no_nodeclaim_but_its_own_nodes(thief: Thief) -> None:
+    for path in (f"{CLAIMS}/of-{thief.other}", CLAIMS):
+        assert denied(thief.asks("DELETE", path)), path
+    assert denied(thief.asks("PATCH", f"{CLAIMS}/of-{thief.other}", {"spec": {"a": 1}}, MERGE))
+    assert thief.asks("DELETE", f"{CLAIMS}/of-{thief.mine}").status == 200
+
+
+def test_a_stolen_token_takes_leases_over_and_deletes_none(thief: Thief) -> None:
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "nr-stolen"},
+        "spec": {"holderIdentity": "thief"},
+    }
+    assert thief.asks("POST", LEASES, lease).status == 201
+    found = thief.site.plane.get(f"{LEASES}/nr-stolen")
+    assert thief.asks("PUT", f"{LEASES}/nr-stolen", found).status == 200
+    for path in (f"{LEASES}/nr-stolen", LEASES):
+        assert denied(thief.asks("DELETE", path)), path
+    thief.site.plane.request("DELETE", f"{LEASES}/nr-stolen")
+
+
+def test_the_expressions_of_the_policies_pass_the_servers_own_check_of_types(robbed: Thief) -> None:
+    site = robbed.site
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+
+    def checked() -> list[Any]:
+        return [p["status"].get("typeChecking") for p in site.plane.get(path)["items"] if "status" in p]
+
+    site.plane.until("all are checked", lambda: len(checked()) == 4 and None not in checked())
+    assert [c for c in checked() if c.get("expressionWarnings")] == []

@@ -1,0 +1,82 @@
+"""``kill -9`` of agents at random moments, and a cloud that loses answers. The seed is printed.
+
+``RECOVERIES`` is how many nodes break (20; ``make soak``: 200), ``SEED`` repeats a run's choices.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from fleet_site import Site
+
+RECOVERIES = int(os.environ.get("RECOVERIES", "20"))
+SIZE, BUDGET = 8, 4
+
+
+class Chaos:
+    """Breaks nodes, kills agents and loses the cloud's answers, by one seed."""
+
+    def __init__(self, site: Site, seed: int) -> None:
+        self.site = site
+        self.chance = random.Random(seed)  # noqa: S311
+        self.broken: list[str] = []
+        self.kills = self.lost = 0
+
+    def ended(self) -> int:
+        records = self.site.records()
+        return sum(1 for node in self.broken if records.get(node, {}).get("phase") == "recovered")
+
+    def well(self) -> list[str]:
+        """Nodes that may break: their sidecars have looked at them."""
+        kubelets, log = self.site.kubelets, self.site.log
+        fresh = [n for n in self.site.instances if n not in self.broken and kubelets.running(n)]
+        return [n for n in fresh if "healthy" in log(n)]
+
+    def breaks_one(self) -> None:
+        if self.chance.random() < 0.2:
+            self.site.proxy.lose_answer("SetInstanceHealth")
+            self.lost += 1
+        node = self.chance.choice(self.well())
+        self.site.breaks(node, self.chance.choice(["DMA_ERROR", "HBM_UNCORRECTABLE_ERROR"]))
+        self.broken.append(node)
+
+    def kills_one(self) -> None:
+        """An agent that has work, mostly; one that has none now and then, or the concluder."""
+        running = [c for c in self.site.kubelets.all() if c.running]
+        victims = [c for c in running if c.node in self.broken or self.chance.random() < 0.1]
+        if victims:
+            self.site.kubelets.kill_container(self.chance.choice(victims))
+            self.kills += 1
+
+
+def test_agents_killed_at_random_moments_recover_every_node_once(
+    site: Site, tell: Callable[[str], None]
+) -> None:
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1_000_000))
+    tell(f"Random kills: {RECOVERIES} recoveries, seed {seed}")
+    site.recovering(BUDGET)
+    site.group(SIZE)
+    chaos = Chaos(site, seed)
+    began = progress = time.monotonic()
+    done = 0
+    while done < RECOVERIES:
+        before, done = done, chaos.ended()
+        progress = time.monotonic() if done > before else progress
+        stuck = time.monotonic() - progress > 180
+        assert not stuck, f"seed {seed}: no recovery ended within three minutes\n{site.told()}"
+        if len(chaos.broken) < RECOVERIES and len(chaos.broken) - done <= BUDGET and chaos.well():
+            chaos.breaks_one()
+        if chaos.chance.random() < 0.5:
+            chaos.kills_one()
+        time.sleep(chaos.chance.uniform(0.1, 0.9))
+    site.until("every slot is free", lambda: not site.slots())
+    asked = Counter(r.params["InstanceId"] for r in site.proxy.requests if r.action == "SetInstanceHealth")
+    assert set(asked) == {site.instances[node] for node in chaos.broken}, f"seed {seed}"
+    assert set(asked.values()) == {1}, f"seed {seed}: {asked}"
+    site.check_laws(chaos.broken, finished=True)
+    took = time.monotonic() - began
+    tell(f"  all recovered in {took:.0f} s; {chaos.kills} kills, {chaos.lost} answers lost; the laws held")

@@ -1,0 +1,98 @@
+"""RBAC is exact: every verb that deploy/ grants to the agents is used, and nothing they ask is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import yaml
+from fleet_site import DEPLOY, Site, let_go, training
+
+from recovery.testing.kubernetes import node_claim_crd
+
+MERGE = "application/merge-patch+json"
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+
+
+def granted() -> set[tuple[str, str, str]]:
+    """(verb, API group, resource) of the agents' roles. The detector's own are for the detector."""
+    found = set()
+    for file in ("clusterrole.yaml", "role.yaml"):
+        for rule in yaml.safe_load((DEPLOY / "rbac" / file).read_text())["rules"]:
+            found |= {(v, g, r) for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
+    return found
+
+
+def karpenter(site: Site, node: str, stopped: threading.Event) -> None:
+    """Karpenter's part: it ends the machine of a NodeClaim that is deleted, and lets go of it."""
+    path = f"{CLAIMS}/of-{node}"
+    while not stopped.wait(0.2):
+        claim = site.plane.request("GET", path).body
+        if claim.get("metadata", {}).get("deletionTimestamp"):
+            site.power_off(node)
+            site.plane.request("DELETE", f"/api/v1/nodes/{node}", user="cloud")
+            site.plane.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE)
+            return
+
+
+def karpenters_node(site: Site) -> str:
+    """A machine that Karpenter launched, and its Node with the NodeClaim that owns it."""
+    plane = site.plane
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    plane.request("POST", crds, body=node_claim_crd())
+    plane.until("NodeClaims are served", lambda: plane.request("GET", CLAIMS).status == 200)
+    ec2 = site.aws.client("ec2")
+    launched = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)["Instances"]
+    machine = str(launched[0]["InstanceId"])
+    node = f"ip-{machine[-8:]}"
+    meta = {"name": f"of-{node}", "finalizers": ["karpenter.sh/termination"]}
+    claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": meta, "spec": {}}
+    made = plane.request("POST", CLAIMS, body=claim)
+    assert made.status == 201, made.body
+    for path in (f"{CLAIMS}/of-{node}/status", f"{CLAIMS}/of-{node}"):
+        plane.request("PATCH", path, body={"status": {"nodeName": node}}, content_type=MERGE)
+    site.detectors.install(node)
+    labels = {"karpenter.sh/nodepool": "trn", "node.kubernetes.io/instance-type": "trn1.32xlarge"}
+    site.register(node, machine, f"aws:///us-west-2a/{machine}", labels)
+    owner = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "name": f"of-{node}",
+        "uid": made.body["metadata"]["uid"],
+    }
+    patch = {"metadata": {"ownerReferences": [owner]}}
+    assert plane.request("PATCH", f"/api/v1/nodes/{node}", body=patch, content_type=MERGE).status == 200
+    return node
+
+
+def test_every_right_is_used_and_none_is_missing(site: Site, tell: Callable[[str], None]) -> None:
+    site.recovering()
+    nodes = site.group(2)
+    training(site.plane, replicas=4, most_out=0)
+    sick = next(iter(nodes))
+    site.breaks(sick)
+    site.until("the same is told again", lambda: ("patch", "", "events") in used(site))
+    let_go(site.plane, 1)
+    site.until("the group's node is recovered", lambda: site.phase(sick) == "recovered", 120)
+
+    claimed = karpenters_node(site)
+    site.ready([claimed])
+    stopped = threading.Event()
+    player = threading.Thread(target=karpenter, args=(site, claimed, stopped), daemon=True)
+    player.start()
+    try:
+        site.breaks(claimed)
+        site.until("Karpenter's node is recovered", lambda: site.phase(claimed) == "recovered", 120)
+    finally:
+        stopped.set()
+        player.join()
+    site.until("every slot is free", lambda: not site.slots())
+
+    assert granted() - used(site) == set(), "granted, and never used"
+    assert used(site) - granted() == set(), "used, and granted by something else"
+    site.check_laws([sick, claimed], finished=True)
+    tell(f"RBAC: all {len(granted())} rights of deploy/rbac were used, and nothing was refused")
+
+
+def used(site: Site) -> set[tuple[str, str, str]]:
+    return {(r.verb, r.group, r.resource) for r in site.audit.ours() if r.status < 400}
