@@ -2,8 +2,8 @@
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --build-arg REVISION="$(git rev-parse HEAD)" --tag NAME .
 #
-# The digest is that of the index of all platforms as public build files name it for this tag (October 2026). It was
-# not fetched when this line was written; `docker buildx imagetools inspect python:3.13.16-slim-trixie` shows today's.
+# The digest is that of the index of all platforms. It and the last RUN are untested;
+# `docker buildx imagetools inspect python:3.13.16-slim-trixie` shows today's.
 ARG PYTHON=python:3.13.16-slim-trixie@sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c
 
 FROM ${PYTHON} AS build

@@ -75,6 +75,7 @@ class Agent:
         self._due = 0.0
         self._last = leave("nothing has been read yet")
         self._situation: Situation | None = None
+        self._rests = False
         self._view = View(world.cluster.time.now(), (), self._last)
         self._keys: object = None
         self._told_at: dict[str, float] = {}
@@ -111,6 +112,7 @@ class Agent:
             return self._last
         self._keys = keys
         self._tell_faults(readings, self._w.cluster.time.now())
+        self._rests = False
         try:
             d = self._look(readings)
             self.bugs = 0
@@ -131,7 +133,7 @@ class Agent:
             self._tell_failure(d)
         self._due = self._w.clock.monotonic() + d.look_again.total_seconds()
         self._last = d
-        self._view = View(self._w.cluster.time.now(), readings, d, self._situation)
+        self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
         self.waiting = d.verb in (Verb.HOLD, Verb.WAIT) and d.key in ("budget", "turn", "cooldown")
         return d
 
@@ -145,6 +147,7 @@ class Agent:
             s = self._observe(readings, fresh=False)
             d = decide(s)
             d = self._act(s, d)
+            self._rests = d.effect is None
         self._situation = s
         self._tell(s, d)
         return d
@@ -170,7 +173,7 @@ class Agent:
         return self._notice_deletion(s)
 
     def _notice_deletion(self, s: Situation) -> Situation:
-        """An agent whose open record vanished stops and does not make it again (ruling A2)."""
+        """An agent whose open record vanished stops and does not make it again."""
         known = self._record
         if known is not None and s.record is None and not s.record_problem and known.phase.open:
             self._w.leases.release(self.node)
@@ -255,7 +258,7 @@ class Agent:
             self._metrics.would_act.labels(found[0].rule_name, action).inc()
 
     def _tell_faults(self, readings: tuple[Reading, ...], at: datetime) -> None:
-        """Faults are published while they last, in observe mode too: alarms need data points (ruling E32)."""
+        """Faults are published while they last, in observe mode too: alarms need data points."""
         self._metrics.faults.clear()
         now = self._w.clock.monotonic()
         for reading in readings:

@@ -1,7 +1,7 @@
 """From what sources say to which faults there are, and what the policy makes of each. PURE.
 
 Unknown is neither healthy nor unhealthy (law 3). A fault on the record is evidence as long as machine and
-boot are the same, whatever a detector's page has forgotten since (ruling C22).
+boot are the same, whatever a detector's page has forgotten since.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def fault_of(p: Problem, s: Situation) -> Fault:
 
 
 def silent_sources(s: Situation) -> Iterable[Fault]:
-    """A source of which nothing is known for long is a fault of its own (ruling C23)."""
+    """A source of which nothing is known for long is a fault of its own."""
     for reading in s.readings:
         for kind, since in sorted(reading.unknown_since.items()):
             if kind in reading.unknown and s.now - since >= UNKNOWN_TOO_LONG:
@@ -104,7 +104,7 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
 
 
 def _too_often(p: Problem, s: Situation) -> bool:
-    """An edge is a fault only where a rule says how often is too often (ruling C25)."""
+    """An edge is a fault only where a rule says how often is too often."""
     fault = fault_of(p, s)
     return any(
         rule.match.times is not None and matches(rule, fault, s.node) and enough(p, rule.match.times, s.now)
@@ -117,7 +117,7 @@ def enough(p: Problem, times: Rate, now: datetime) -> bool:
 
 
 def _settled(fault: Fault, s: Situation) -> bool:
-    """Remembered as finished: the same machine, boot, reason and count start nothing again (ruling C24)."""
+    """Remembered as finished: the same machine, boot, reason and count start nothing again."""
     if s.record is None:
         return False
     if s.record.phase.open and any(f.key == fault.key for f in s.record.faults):

@@ -1,7 +1,7 @@
 """The safety questions, in the order a careful person asks them. PURE.
 
 Each takes the situation and returns None, or the reason why not. The first reason given wins and is the
-sentence people read (ruling B10). Pause, exclusion and brake stop every destructive step that is not yet
+sentence people read. Pause, exclusion and brake stop every destructive step that is not yet
 submitted; they never stop observing, proving, uncordoning or cleaning up (law 8).
 """
 
@@ -19,7 +19,8 @@ from recovery.situation import Situation, hour, span
 Question = Callable[[Situation], str | None]
 
 MOST_SLOTS = 50
-"""More slots than this and sidecars spend their time on conflicts (measured: ruling A8)."""
+"""More slots than this and sidecars spend their time on conflicts: 300 of them wrote 15,307 times in
+vain, and took 142 s, until each had one of 300 slots."""
 MOST_SKEW = timedelta(seconds=30)
 CENSUS_AGE = timedelta(seconds=5)
 
@@ -73,7 +74,7 @@ def attempts_used(s: Situation) -> str | None:
 
 
 def _attempts(s: Situation) -> list[GroupStart]:
-    """Starts on this machine, and on those it replaced for the same reasons (ruling B16)."""
+    """Starts on this machine, and on those it replaced for the same reasons."""
     if s.record is None or s.gate is None:
         return []
     machine = s.record.machine.id
@@ -180,7 +181,7 @@ def _brake_scopes(s: Situation) -> Iterable[tuple[str, Share, int, int]]:
 
 
 def brake_allows(share: Share, population: int) -> int:
-    """How many may be sick: percentages round up, at least 1 (ruling B12)."""
+    """How many may be sick: percentages round up, at least 1."""
     if share.count is not None:
         return share.count
     return max(1, math.ceil(_part(share.percent or 0.0, population)))

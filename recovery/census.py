@@ -1,7 +1,7 @@
 """Counting the sick. PURE.
 
 Sick is a node with an open or handed-over record, a catalogued condition that is True, or NotReady; unknown
-is one with such a condition Unknown. Both count (ruling B13). A handed-over node counts on when its Node is
+is one with such a condition Unknown. Both count. A handed-over node counts on when its Node is
 gone.
 """
 

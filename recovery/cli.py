@@ -49,12 +49,12 @@ def _complain(sentences: Sequence[str], code: int) -> int:
 def group() -> None:
     """Gets a broken accelerated node out of the way and a good one back.
 
-    It reads what node-problem-detector says of a node, decides by a policy, and drains and replaces,
-    reimages, redeploys or cordons the node within a budget that all agents share. Environment variables and
-    a policy file tell it how; with ENABLE_RECOVERY=false, the default, it only says what it would do.
+    It reads what node-problem-detector says of a node, decides by a policy, and drains and replaces or
+    reboots the node, or cordons it, within a budget that all agents share. Environment variables and a
+    policy file tell it how; with ENABLE_RECOVERY=false, the default, it only says what it would do.
 
     \b
-    node-recovery demo                      see it work, with nothing installed
+    node-recovery demo                      see it work, without a cluster (in a clone: make demo)
     node-recovery policy check FILE         is this policy right?
     node-recovery doctor                    what is missing for recovery to work here?
     node-recovery explain NODE              why was this node replaced, or why not?
@@ -197,18 +197,29 @@ def doctor(node: str, service_account: str, output: str) -> None:
     sys.exit(look(node, service_account, output))
 
 
+def _cloud(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value not in ("aws", "azure", "baremetal"):  # the demo itself says why there is none of Azure yet
+        raise click.BadParameter(f"found {value!r}, expected aws or baremetal")
+    return value
+
+
 @group.command()
 @click.option("--fast", is_flag=True, help="Shorten every wait, as CI wants it.")
 @click.option("--keep", is_flag=True, help="Stay up afterwards, to look around with kubectl.")
 @click.option(
     "--cloud",
-    type=click.Choice(["aws", "azure", "baremetal"]),
+    metavar="[aws|baremetal]",
+    callback=_cloud,
     default="aws",
     show_default=True,
     help="Whose machines are pretended.",
 )
 def demo(fast: bool, keep: bool, cloud: str) -> None:
-    """Break a pretended node and watch it come back, on this machine alone."""
+    """Break a pretended node and watch it come back; needs a clone, and for AWS the extras aws and demo.
+
+    All of it runs on this machine alone. `make demo` sees to what it needs, and so does
+    pip install -e '.[aws,demo]' in a clone.
+    """
     from recovery.demo import demo as run_demo
 
     sys.exit(run_demo(fast=fast, keep=keep, cloud=cloud))

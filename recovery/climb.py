@@ -109,7 +109,7 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
 
 
 def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
-    """Our taint always; the cordon unless somebody else's is there already (ruling D30).
+    """Our taint always; the cordon unless somebody else's is there already.
 
     A cordon with our taint and annotation is ours, though a crash kept it off the record.
     """

@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ApiTime:
-    """The API server's time, which all agents share (ruling A9).
+    """The API server's time, which all agents share.
 
     Learned from the ``Date`` header of each answer and carried on by the monotonic clock in between, so a
     step of this machine's wall clock moves no timer. ``Date`` has a resolution of one second: of two

@@ -77,7 +77,7 @@ def hand_over(
 
 
 def excluded_away(s: Situation, r: Record, reason: str) -> Decision:
-    """Excluded before the call: marks off, slot freed, closed (ruling B14)."""
+    """Excluded before the call: marks off, slot freed, closed."""
     done = "no further step is taken" if acted(r) else "closed without a destructive step"
     why = f"{done}: {reason}"
     return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))

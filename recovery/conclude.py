@@ -1,6 +1,6 @@
 """Ending what an agent that is gone left open. PURE.
 
-A concluder observes, proves, hands over and frees. It starts nothing, ever (ruling A4). Whatever it decides
+A concluder observes, proves, hands over and frees. It starts nothing, ever. Whatever it decides
 is swapped under the record's Lease, which it may take only once its owner has let it go stale.
 """
 
@@ -67,7 +67,7 @@ def conclude(s: Situation) -> Decision:
 
 
 def lost(s: Situation) -> Decision:
-    """A deleted record is made again as closed, so that its place is freed by evidence (ruling A2)."""
+    """A deleted record is made again as closed, so that its place is freed by evidence."""
     gone = Record(
         node=s.node_name,
         phase=Phase.LOST,
@@ -82,7 +82,7 @@ def lost(s: Situation) -> Decision:
 
 
 def fenced(s: Situation, r: Record) -> str | None:
-    """An intent without an outcome may still be carried out by a process that was stopped (ruling A6)."""
+    """An intent without an outcome may still be carried out by a process that was stopped."""
     if r.intent is None or r.intent.state is not IntentState.WRITTEN:
         return None
     needed = timedelta(seconds=r.intent.submit_within + r.intent.call_timeout + MARGIN)

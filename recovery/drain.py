@@ -23,7 +23,7 @@ def stays(pod: PodView) -> bool:
 def remaining(pods: Iterable[PodView], now: datetime) -> tuple[PodView, ...]:
     """Pods that still keep the node from being empty.
 
-    One that was evicted and is past its own grace period no longer blocks (ruling B18): its kubelet is not
+    One that was evicted and is past its own grace period no longer blocks: its kubelet is not
     going to report its end.
     """
     left = (p for p in pods if not stays(p))

@@ -1,6 +1,6 @@
 """Performs the one effect of a decision, and writes down what came of it.
 
-Order is everything here (rulings A2, A5): what is about to be done is on the record before it is done, and
+Order is everything here: what is about to be done is on the record before it is done, and
 the intent is the last write before the call, so that few crashes are ambiguous.
 """
 
@@ -101,7 +101,7 @@ class Executor:
         return replace(d, reason=done.sentence or d.reason, tell=tell)
 
     def _back_off(self, node: str) -> timedelta:
-        """Exponential with full jitter, up to 5 s (ruling A8)."""
+        """Exponential with full jitter, up to 5 s."""
         lost = self._conflicts[node] = self._conflicts.get(node, 0) + 1
         most = min(WORST_BACK_OFF, FIRST_BACK_OFF * 2**lost)
         return timedelta(seconds=self._chance.uniform(0.01, most))
@@ -171,7 +171,7 @@ class Executor:
         return record is None or (record.uid == uid and record.phase.open)
 
     def share_census(self, s: Situation) -> None:
-        """Leave a count on the gate, so that the others who wait need not count (ruling B13)."""
+        """Leave a count on the gate, so that the others who wait need not count."""
         if s.gate is None or s.census is None:
             return
         if s.gate.census is not None and s.census.at - s.gate.census.at < s.settle:

@@ -24,24 +24,38 @@ class View:
     readings: tuple[Reading, ...]
     decision: Decision
     situation: Situation | None = None  # None until the world could be read once
+    rests: bool = False  # on the record in the situation: it was read, and nothing was written after it
 
 
 def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:
     """``view`` as JSON; ``about`` says with which settings the agent runs. Moments are RFC 3339 in UTC."""
     d, s = view.decision, view.situation
+    decision: dict[str, Any] = {
+        "verb": d.verb.value,
+        "key": d.key,
+        "reason": d.reason,
+        "at": moment(view.at),
+        "lookAgainAt": moment(view.at + d.look_again),
+    }
+    if s is not None and view.rests:
+        decision["record"] = _record(s)
     return {
         "node": node,
         "agent": about,
-        "decision": {
-            "verb": d.verb.value,
-            "key": d.key,
-            "reason": d.reason,
-            "at": moment(view.at),
-            "lookAgainAt": moment(view.at + d.look_again),
-        },
+        "decision": decision,
         "faults": [_fault(x) for x in diagnose(s)] if s is not None else [],
         "readings": [_reading(r) for r in view.readings],
     }
+
+
+def _record(s: Situation) -> dict[str, str] | None:
+    """Which record was weighed, so that who asks can see whether it was written or deleted since."""
+    if s.record_problem:
+        return {"problem": s.record_problem}
+    if s.record is None:
+        return None
+    r = s.record
+    return {"uid": r.uid, "resourceVersion": r.resource_version, "phase": r.phase.value}
 
 
 def _fault(d: Diagnosis) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which provider a node's machine belongs to, decided anew for each decision (ruling D29)."""
+"""Which provider a node's machine belongs to, decided anew for each decision."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
 
 
 def replaced(s: Situation, r: Record, found: Done) -> Decision:
-    """The old machine is gone. Claim one new machine, once, and put it on probation (ruling D28)."""
+    """The old machine is gone. Claim one new machine, once, and put it on probation."""
     assert r.intent is not None
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")

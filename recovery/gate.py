@@ -87,7 +87,7 @@ def encode(gate: Gate, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_pause(spec: Any) -> Pause | None:
-    """The pause in a gate's spec. What cannot be understood is a pause without end (ruling B14)."""
+    """The pause in a gate's spec. What cannot be understood is a pause without end."""
     raw = spec.get("pause") if isinstance(spec, dict) else None
     if raw is None:
         return None
@@ -284,7 +284,7 @@ class Gates:
         return self._take(self._cluster.replace_gate(encode(gate, self._spec)))
 
     def ready(self, gate: Gate | None, now: datetime) -> Gate:
-        """A gate that may be granted from: created if missing, rebuilt if somebody emptied it (ruling A2)."""
+        """A gate that may be granted from: created if missing, rebuilt if somebody emptied it."""
         if gate is None:
             empty = Gate(uid="", resource_version="", stamp="")
             try:
@@ -307,5 +307,5 @@ def in_use(gate: Gate, scope: str) -> int:
 
 
 def starts_within(gate: Gate, now: datetime, window: timedelta) -> list[GroupStart]:
-    """The starts of the last ``window``. A start in the future counts as now (ruling A9)."""
+    """The starts of the last ``window``. A start in the future counts as now."""
     return [s for s in gate.starts if now - s.at <= window]

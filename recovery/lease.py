@@ -2,7 +2,7 @@
 
 Only while a record is open, so a healthy fleet renews nothing. Staleness is judged as client-go does: a Lease
 that has not changed for its whole length on *our* clock is stale; its own timestamp is never believed. One
-exception is evidence, not time: a process that died in this very pod (ruling A4, note 0004).
+exception is evidence, not time: a process that died in this very pod (docs/decisions/0004).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-# ---------------------------------------------------------------- names that users depend on (design, 7)
+# ---------------------------------------------------------------- names that users depend on
 
 GROUP = "noderecovery.dev"
 VERSION = "v1alpha1"
@@ -160,7 +160,7 @@ class Step(StrEnum):
 
     @property
     def disruptive(self) -> bool:
-        """Takes the node out of service, so it needs a slot of the budget (ruling B11)."""
+        """Takes the node out of service, so it needs a slot of the budget."""
         return self is not Step.NOTIFY
 
 
@@ -168,7 +168,7 @@ _PROVIDER_ACTIONS = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.RE
 
 
 class Then(StrEnum):
-    """What follows when a drain does not end in time (ruling B18)."""
+    """What follows when a drain does not end in time."""
 
     FORCE = "force"
     HAND_OVER = "handOver"
@@ -205,7 +205,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The policy's limits; see the design's section 5 for what each means."""
+    """The policy's limits; the README says of each what it means."""
 
     budget: Share
     budget_per: Mapping[str, Share]
@@ -228,7 +228,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``remedy`` None: the catalogue's, then the provider's default (ruling C19)."""
+    """One rule. ``remedy`` None: the catalogue's, then the provider's default."""
 
     name: str
     match: Match
@@ -282,7 +282,7 @@ class Phase(StrEnum):
 
     @property
     def sick(self) -> bool:
-        """Counts for the brake: open, or in a person's hands (ruling B13)."""
+        """Counts for the brake: open, or in a person's hands."""
         return self.open or self is Phase.HANDED_OVER
 
 
@@ -373,7 +373,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A slot once granted: what attempts and group limits count (ruling B16)."""
+    """A slot once granted: what attempts and group limits count."""
 
     at: datetime
     machine: str
@@ -421,7 +421,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nobody starts anything. An unparsable pause is a pause without end (ruling B14)."""
+    """Nobody starts anything. An unparsable pause is a pause without end."""
 
     owner: str
     reason: str
@@ -508,7 +508,7 @@ class Preflight:
 
     ``reference`` is how the action would be found again, known before it is submitted, so that an intent
     can carry it. ``adopt``: the action is already under way; do not repeat it. ``short_by``: machines the
-    group still lacks (ruling B11). ``not_before``: the moment it could first be accepted.
+    group still lacks. ``not_before``: the moment it could first be accepted.
     """
 
     reference: Reference

@@ -244,7 +244,7 @@ class Observer:
         fresh: bool = False,
         age: timedelta | None = None,
     ) -> Census:
-        """The sick, counted now; or as somebody counted them a moment ago (ruling B13)."""
+        """The sick, counted now; or as somebody counted them a moment ago."""
         for known in () if fresh else (memory.census, s.gate.census if s.gate else None):
             if known is None or (not_before is not None and known.at < not_before):
                 continue
@@ -280,7 +280,7 @@ class Observer:
             return Running(f"{r.intent.action}: {error}")  # the rung's deadline decides
 
     def _node_claim(self, s: Situation, r: Record) -> Poll:
-        """Karpenter's way is seen through the Kubernetes API: Node and NodeClaim gone (ruling D28)."""
+        """Karpenter's way is seen through the Kubernetes API: Node and NodeClaim gone."""
         deleting = self.world.cluster.deleting(node_claim(r))
         if deleting is not None:
             name = r.machine.route["nodeclaim"]
@@ -325,7 +325,7 @@ def _complaint(node: NodeView) -> str:
 
 
 def past(r: Record | None, now: datetime) -> Record | None:
-    """A moment in the future counts as now (ruling A9). What is within ``LEEWAY`` is two clocks rounding."""
+    """A moment in the future counts as now. What is within ``LEEWAY`` is two clocks rounding."""
     if r is None or not any(at - now > LEEWAY for at in _moments(r)):
         return r
 

@@ -25,7 +25,7 @@ from recovery.situation import (
 
 
 def observe_only(s: Situation) -> Decision:
-    """Off: tell what would be done, and what was begun and is now left alone (law 7, ruling B15)."""
+    """Off: tell what would be done, and what was begun and is now left alone (law 7)."""
     why = brakes.off(s)
     if s.record is not None and s.record.phase.open:
         return hold(

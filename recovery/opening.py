@@ -31,7 +31,7 @@ IDLE = REPEAT
 
 
 def begin(s: Situation) -> Decision:
-    """No open record: open one at the first sign of a fault, before any timer or budget (ruling A3)."""
+    """No open record: open one at the first sign of a fault, before any timer or budget."""
     found = diagnose(s)
     if not found:
         return leave(healthy(s), IDLE)

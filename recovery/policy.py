@@ -108,7 +108,7 @@ def other_machine(s: Situation, r: Record) -> Decision:
 
 
 def registered_anew(s: Situation, r: Record) -> Decision:
-    """The same machine under a new Node object, which bears no marks of ours: carry on (ruling D27)."""
+    """The same machine under a new Node object, which bears no marks of ours: carry on."""
     assert s.node is not None
     why = f"{r.node} was registered anew by the same machine: going on"
     changed = replace(note(r, s.now, "registered", why), node_uid=s.node.uid, marks=Marks())
@@ -146,7 +146,7 @@ def rebooted(s: Situation, r: Record) -> Decision:
 
 
 def unrecorded(s: Situation, r: Record) -> Decision | None:
-    """Later faults are appended; they never restart, shorten or downgrade the ladder (ruling C20)."""
+    """Later faults are appended; they never restart, shorten or downgrade the ladder."""
     if r.phase is Phase.PROVING:
         return None
     known = {f.key for f in r.faults}

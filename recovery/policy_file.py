@@ -1,8 +1,8 @@
-"""Reads a RecoveryPolicy (YAML or JSON; design, section 5) and says everything that is wrong with it at once.
+"""Reads a RecoveryPolicy (YAML or JSON) and says everything that is wrong with it at once.
 
 Each mistake is one sentence: ``FILE:LINE: field rules[2].remedy[0].do: found "drian", expected one of notify,
 cordon, ...; did you mean "drain"?``. What is legal but surprising is a warning. Limits that are left out have
-the values of the built-in policy (ruling B12).
+the values of the built-in policy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recovery.policy_lint import warnings_about
 from recovery.units import parse_duration
 
 BUILT_IN = "built-in"
-SIDECAR_SLOTS = 50  # more agents than this fighting for one gate waste their time (ruling A8)
+SIDECAR_SLOTS = 50  # more agents than this fighting for one gate waste their time
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _policy(model: policy_schema.PolicyModel, path: str) -> Policy:
 
 def _limits(model: policy_schema.LimitsModel) -> Limits:
     brake_per = model.brake_per
-    if brake_per is None:  # ruling B13: many healthy CPU nodes must not hide a sick GPU pool
+    if brake_per is None:  # many healthy CPU nodes must not hide a sick GPU pool
         brake_per = {"node.kubernetes.io/instance-type": model.brake}
     return Limits(
         budget=model.budget,

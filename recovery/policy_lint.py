@@ -60,7 +60,7 @@ def _edges_only() -> set[str]:
 
 
 def _only_told(rule: Rule) -> Iterator[tuple[str, str]]:
-    """Ruling C19: a wildcard does not reach a reason that says nothing against this node."""
+    """A wildcard does not reach a reason that says nothing against this node."""
     for row in catalog.faults():
         by = [p for p in rule.match.reasons if p != "*" and fnmatchcase(row.reason, p)]
         seen = fnmatchcase(row.type, rule.match.type) and (rule.match.times is None) is bool(row.type)

@@ -48,7 +48,7 @@ def prove_replacement(s: Situation, r: Record) -> Decision:
         return unproved(s, r, f"{new} has not joined the cluster as a node")
     joined = s.replacement.name
     if s.replacement_record and joined != r.node:
-        # Its own record needs the place that this one holds; attempts are counted over both (ruling B16).
+        # Its own record needs the place that this one holds; attempts are counted over both.
         why = (
             f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {s.replacement_record}"
         )

@@ -1,7 +1,7 @@
 """Peers: ending what agents that are gone left open.
 
 Each agent looks over the gate's queue about once a minute, and every two seconds while it waits for a slot
-itself. Lease and Node are read only for records that are open (ruling A4). ``RECOVERY_MODE=concluder`` is
+itself. Lease and Node are read only for records that are open. ``RECOVERY_MODE=concluder`` is
 this sweep without a node of its own.
 """
 
@@ -133,7 +133,7 @@ class Sweeper:
             self._said[node] = d.key
             log.info("%s (its agent is gone): %s", node, d.reason)
         if d.effect is not None:
-            return d.look_again.total_seconds()  # at once (ruling E34)
+            return d.look_again.total_seconds()  # at once
         return self._idle if d.key == "patience" else BUSY
 
     def _decide(self, s: Situation, uid: str) -> Decision:
@@ -149,7 +149,7 @@ class Sweeper:
             self._handed[s.node_name] = _HandOver(d.reason, uid, self._w.clock.monotonic())
 
     def _repeat_hand_overs(self) -> float:
-        """Hand-overs of nodes whose agent is gone are said again every minute, until taken (ruling E33).
+        """Hand-overs of nodes whose agent is gone are said again every minute, until taken.
 
         Seconds until the next one is due.
         """

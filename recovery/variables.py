@@ -25,7 +25,7 @@ from recovery.units import parse_duration
 
 
 class Mode(StrEnum):
-    """How the agent runs (design, 5)."""
+    """How the agent runs."""
 
     SIDECAR = "sidecar"
     CONCLUDER = "concluder"

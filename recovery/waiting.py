@@ -38,7 +38,7 @@ from recovery.situation import (
 SELDOM = timedelta(seconds=10)
 """Between two looks at what only a person or a cloud changes."""
 TURN, STAGGER = 3.0, 0.25
-"""Seconds that all ahead in the queue have to take a free slot (they look every 2 s), and then each (A8)."""
+"""Seconds that all ahead in the queue have to take a free slot (they look every 2 s), and then each."""
 
 
 def suspect(s: Situation, r: Record) -> Decision:
@@ -143,7 +143,7 @@ def take_slot(s: Situation, r: Record) -> Decision:
 
 
 def granted(s: Situation, r: Record) -> Decision:
-    """The slot is ours: the record says so before the node bears any mark (ruling A2)."""
+    """The slot is ours: the record says so before the node bears any mark."""
     group = _group_at_start(s, r)
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
     slot = s.gate.slot_of(r.node, r.uid) if s.gate else None

@@ -117,7 +117,7 @@ class AwsProvider:
         )
 
     def _end_of_grace(self, machine: Machine, group: Group) -> datetime | None:
-        """Node creation plus grace period (ruling D31), if that is still to come."""
+        """Node creation plus grace period, if that is still to come."""
         created = machine.route.get("node_created", "")
         if not created or not group.grace:
             return None

@@ -48,7 +48,7 @@ def identify(node: NodeView, environ: Mapping[str, str]) -> Machine:
 
 
 def _stand_back(node: NodeView) -> None:
-    """Raise ``Refused`` if another repairs this node (ruling D29)."""
+    """Raise ``Refused`` if another repairs this node."""
     owner = _OWNERS.get(node.labels.get(COMPUTE_TYPE, ""))
     if owner is None and any(label.startswith(_HYPERPOD) for label in node.labels):
         owner = "SageMaker HyperPod, which repairs its own nodes"

@@ -72,7 +72,7 @@ class AwsSession:
         """Call what changes something, once. Raises ``Retry``, ``Refused`` or ``Ambiguous``.
 
         Fetching credentials can take minutes (STS has timeouts of its own). A call after that would begin
-        when others may believe that it cannot begin any more (ruling A6): it is not made.
+        when others may believe that it cannot begin any more: it is not made.
         """
         begun = self._clock.boottime()
         client = self._client(service, region, what, mutating=True)

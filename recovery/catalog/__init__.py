@@ -51,7 +51,7 @@ def faults() -> tuple[CatalogueRow, ...]:
 
 @cache
 def types() -> frozenset[str]:
-    """The condition types that are known: one that is True counts its node as sick (ruling B13)."""
+    """The condition types that are known: one that is True counts its node as sick."""
     return frozenset(row.type for row in faults() if row.type)
 
 
@@ -78,7 +78,7 @@ def claims() -> tuple[Claim, ...]:
 
 
 def foreign_claim(node: NodeView) -> str | None:
-    """Who else is at work on this node, by which mark; None when nobody is (ruling D30).
+    """Who else is at work on this node, by which mark; None when nobody is.
 
     ``NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)``.
     """

@@ -1,7 +1,8 @@
 """``node-recovery explain NODE``: what is decided and why, in one sentence, and the facts under it.
 
 The agent on the node is asked first, through the API server's proxy of pods: it knows what it sees, also
-where recovery is off and nothing is written anywhere. Where it does not answer, the record speaks.
+where recovery is off and nothing is written anywhere. Where it does not answer, the record speaks; so it does
+where it was written or deleted since the agent looked, which it does once a minute while nothing changes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from recovery.wire import Undecodable, parse_moment
 
 AGENT = "/api/v1/explain"
 HISTORY = 6
+UNREADABLE = "unreadable"
 HINTS = {
     "off": "set ENABLE_RECOVERY=true to let it act",
     "paused": "node-recovery resume ends the pause",
@@ -77,11 +79,11 @@ def explain(node: str, output: str) -> None:
 def gather(desk: Desk, name: str) -> Facts:
     """Ask for everything; only the API server has to answer. Raises ``Unknown``, ``ApiError``."""
     node = _node(desk, name)
-    record, problem = _record(desk, name)
+    pod, agent, silence = _ask(desk, name)
+    record, problem = _record(desk, name)  # after the agent, so that it is not the older of the two
     if node is None and record is None and not problem:
         raise Unknown(f"there is no Node {name}, and no record of one")
     gate, gate_problem = read_gate(desk)
-    pod, agent, silence = _ask(desk, name)
     return Facts(name, desk.time.now(), node, record, problem, gate, gate_problem, pod, agent, silence)
 
 
@@ -130,6 +132,8 @@ def _ask(desk: Desk, name: str) -> tuple[AgentPod | None, dict[str, Any] | None,
 
 def sentence(f: Facts) -> str:
     """What is decided about the node, in one sentence."""
+    if f.agent is not None and overtaken(f):
+        return _since_it_looked(f, f.agent["decision"])
     if f.agent is not None:
         return str(f.agent["decision"].get("reason", ""))
     unsaid = f"its agent cannot be asked ({f.silence})"
@@ -146,6 +150,37 @@ def sentence(f: Facts) -> str:
     return f"nothing is going on: no open record, and its Node shows no fault{last}; {unsaid}"
 
 
+def overtaken(f: Facts) -> bool:
+    """Whether the record was written or deleted since the agent decided."""
+    decision = f.agent["decision"] if f.agent is not None else {}
+    if "record" not in decision:  # it did not look at the record, or wrote it itself and looks again at once
+        return False
+    return _weighed(decision["record"]) != _now_there(f)
+
+
+def _weighed(told: Any) -> object:
+    if not isinstance(told, dict):
+        return None
+    return UNREADABLE if "problem" in told else (told.get("uid"), told.get("resourceVersion"))
+
+
+def _now_there(f: Facts) -> object:
+    if f.record_problem:
+        return UNREADABLE
+    return (f.record.uid, f.record.resource_version) if f.record else None
+
+
+def _since_it_looked(f: Facts, decision: dict[str, Any]) -> str:
+    again = _moment(decision.get("lookAgainAt"))
+    due = again is None or again <= f.now  # what is on the record now may be its own writing
+    unsaid = "its agent is looking again just now" if due else "the agent has not looked since"
+    if f.record_problem:
+        return f"the record cannot be read, and is not touched: {f.record_problem}; {unsaid}"
+    if f.record is None:
+        return f"its record was deleted; {unsaid}"
+    return f"{_since(f.record)}: {f.record.sentence}; {unsaid}"
+
+
 def _since(r: Record) -> str:
     return f"{r.phase.value} since {r.phase_since:%Y-%m-%d %H:%M:%SZ}"
 
@@ -159,21 +194,24 @@ def _condition(node: NodeView) -> str:
 
 def changes(f: Facts) -> str:
     """When, or by what, that can change."""
-    if f.agent is None:
-        if f.record is not None and f.record.phase is Phase.HANDED_OVER:
-            return HINTS["handedOver"].replace("NODE", f.name)
-        return ""
-    d = f.agent["decision"]
+    d = f.agent["decision"] if f.agent is not None else {}
     again = _moment(d.get("lookAgainAt"))
-    on = (f.agent.get("agent") or {}).get("recovery", True)
-    key = str(d.get("key", ""))
-    hint = HINTS.get(key if on or key in ("abandoned", "handedOver") else "off", "")
-    if not on and d.get("verb") == "leave":
-        hint = ""
+    hint = _hint(f, d)
     told = [hint.replace("NODE", f.name)] if hint else []
     if again is not None and again - f.now > timedelta(seconds=5):
         told.append(f"it is weighed again at {again:%H:%M:%SZ} at the latest, in {span(again - f.now)}")
     return "; ".join(told)
+
+
+def _hint(f: Facts, decision: dict[str, Any]) -> str:
+    if f.agent is None or overtaken(f):
+        handed = f.record is not None and f.record.phase is Phase.HANDED_OVER
+        return HINTS["handedOver"] if handed else ""
+    on = (f.agent.get("agent") or {}).get("recovery", True)
+    if not on and decision.get("verb") == "leave":
+        return ""
+    key = str(decision.get("key", ""))
+    return HINTS.get(key if on or key in ("abandoned", "handedOver") else "off", "")
 
 
 def _moment(text: Any) -> datetime | None:

@@ -43,11 +43,10 @@ def _unable(cloud: str) -> str:
     """Why there can be no demo of this cloud here, or nothing."""
     if cloud not in STORIES:
         return (
-            f"There is no demo of {cloud} yet: it comes with the provider for {cloud}. "
-            "Try CLOUD=aws or CLOUD=baremetal."
+            f"There is no demo of {cloud}: there is no provider for it yet. Try CLOUD=aws or CLOUD=baremetal."
         )
     if cloud == "aws" and find_spec("moto") is None:
-        return "The demo of AWS needs moto: install node-recovery[aws,demo], or run `make demo`."
+        return "The demo of AWS needs moto: pip install -e '.[aws,demo]' in a clone, or run `make demo`."
     try:
         scene.definitions()
     except FileNotFoundError as error:

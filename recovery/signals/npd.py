@@ -21,7 +21,7 @@ SHORTEST_STALENESS = timedelta(seconds=10)
 
 
 def stale_after(poll_interval: timedelta) -> timedelta:
-    """How old a page may be: three polls, at least 10 s (ruling C22)."""
+    """How old a page may be: three polls, at least 10 s."""
     return max(3 * poll_interval, SHORTEST_STALENESS)
 
 

@@ -1,6 +1,6 @@
 """Reads one page over HTTP, bounded in time and size whatever the other side does.
 
-No redirects, no proxy variables (ruling C26): the page must be this node's own.
+No redirects, no proxy variables: the page must be this node's own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def resolve(name: str) -> list[str]:
 def check_url(
     url: str, node_addresses: Collection[str], resolver: Callable[[str], Iterable[str]] = resolve
 ) -> str | None:
-    """Why this URL may not be read as this node's page, or None (ruling C26).
+    """Why this URL may not be read as this node's page, or None.
 
     ``node_addresses`` are the Node's addresses of any type; those that are no IP address are ignored, since
     only what a name resolves to counts.

@@ -1,8 +1,7 @@
 """What pages of node-problem-detector mean one after the other. Pure: frozen state in, (state, Reading) out.
 
-The rules are rulings C21 to C25. What the detector does (kubernetes/node-problem-detector, in ``pkg/``:
-``problemmetrics/problem_metrics.go``, ``systemlogmonitor/log_monitor.go``,
-``custompluginmonitor/custom_plugin_monitor.go``):
+What the detector does (kubernetes/node-problem-detector, in ``pkg/``: ``problemmetrics/problem_metrics.go``,
+``systemlogmonitor/log_monitor.go``, ``custompluginmonitor/custom_plugin_monitor.go``):
 
 - It counts first and sets the gauge then, and it writes 0 before it writes 1, also for a fault that goes on:
   a single page may show either half-way.
@@ -25,9 +24,9 @@ from recovery.signals.page import EDGES, WHOLE, Page, Pair
 
 SOURCE = "npd"
 ZEROS = 3
-"""So many successive fresh zeros clear a plugin's fault (ruling C21)."""
+"""So many successive fresh zeros clear a plugin's fault."""
 SETTLE = timedelta(seconds=30)
-"""A detector's zeros say nothing for so long after its restart: its plugins may not have run (C22)."""
+"""A detector's zeros say nothing for so long after its restart: its plugins may not have run."""
 EDGE_MEMORY = timedelta(hours=24)
 EDGE_LIMIT = 100
 
@@ -64,7 +63,7 @@ def observe(
     """A page was read: ``at`` is the moment the read began, ``fresh_for`` how long it may be relied on.
 
     ``boot_id`` is the node's, "" where it is not known; another one forgets everything that was latched or
-    counted (ruling C22).
+    counted.
     """
     state = _booted(state, boot_id)
     if state.reading is not None and state.steady is page:
@@ -215,7 +214,7 @@ class _Look:
         return frozenset(r for r, value in self.page.counters.items() if value > before.get(r, value))
 
     def _unexplained(self) -> dict[str, str]:
-        """Types with a reason that was counted although no gauge shows it and none hides it (ruling C21)."""
+        """Types with a reason that was counted although no gauge shows it and none hides it."""
         shown = {reason for _, reason in self.active}
         return {
             type_: f"{reason} was counted again but {type_} shows nothing: its check may not have run through"

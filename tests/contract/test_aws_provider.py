@@ -806,7 +806,7 @@ def test_a_rebooting_instance_that_was_terminated_is_gone(
 def test_permissions_are_those_that_were_used(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
-    """Law of the house: what is declared is what is called."""
+    """What is declared is what is called."""
     used: dict[str, set[str]] = {}
 
     def note(use: str) -> None:

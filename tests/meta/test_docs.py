@@ -78,3 +78,16 @@ def test_the_reasons_that_stay_are_those_that_the_shipped_detector_knows() -> No
     rules = json.loads((ROOT / "deploy" / "eks-neuron" / "neuron-monitor.json").read_text())["rules"]
     told = {"DMA_ERROR", *(f"{part}_UNCORRECTABLE_ERROR" for part in ("SRAM", "HBM", "NC"))}
     assert {rule["reason"] for rule in rules} == {f"NeuronHasError_{code}" for code in told}
+
+
+def test_every_law_that_is_named_is_in_the_list() -> None:
+    laws = (ROOT / "docs" / "laws.md").read_text()
+    assert re.findall(r"^(\d+)\. \*\*", laws, re.MULTILINE) == [str(n) for n in range(1, 12)]
+    places = [p for top in ("recovery", "providers", "tests", "docs") for p in (ROOT / top).rglob("*.py")]
+    told = "\n".join(p.read_text() for p in [*places, *(ROOT / "docs").rglob("*.md")])
+    named = {
+        int(n)
+        for group in re.findall(r"\b[Ll]aws? (\d+(?:(?:, | and )\d+)*)", told)
+        for n in re.findall(r"\d+", group)
+    }
+    assert named == set(range(1, 12))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from string import Template
 from types import ModuleType
@@ -288,3 +290,48 @@ def test_terraforms_defaults_are_those_of_the_template(
         re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): p for name, p in template["Parameters"].items()
     }
     assert defaults == {name: p["Default"] for name, p in renamed.items() if "Default" in p}
+
+
+# ---------------------------------------------------------------- the README beside them
+
+
+def _by_hand(template: str, tmp_path: Path, **exported: str) -> subprocess.CompletedProcess[str]:
+    """``fill`` as the README has it, in a shell of its own."""
+    fill = re.search(r"^fill\(\) \{\n.*?^\}$", _text("README.md"), re.DOTALL | re.MULTILINE)
+    assert fill is not None
+    script = f'{fill[0]}\nfill {template} > "$OUT/filled.json"'
+    environ = {"PATH": os.environ["PATH"], "OUT": str(tmp_path), **exported}
+    return subprocess.run(  # noqa: S603
+        ["bash", "-c", script],  # noqa: S607
+        cwd=IAM,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("template", ["policy.json", *TRUSTS])
+def test_the_readmes_fill_gives_each_placeholder_its_value(template: str, tmp_path: Path) -> None:
+    assert _by_hand(template, tmp_path, **FILLED).returncode == 0
+    filled = (tmp_path / "filled.json").read_text()
+    assert json.loads(filled) == json.loads(Template(_text(template)).substitute(FILLED))
+
+
+@pytest.mark.parametrize("issuer", [{}, {"OIDC_PROVIDER": ""}], ids=["not exported", "empty"])
+def test_the_readmes_fill_names_what_has_no_value(issuer: dict[str, str], tmp_path: Path) -> None:
+    rest = {name: value for name, value in FILLED.items() if name != "OIDC_PROVIDER"}
+    found = _by_hand("trust-irsa.json", tmp_path, **rest, **issuer)
+    assert found.returncode == 1
+    assert found.stderr == "trust-irsa.json: OIDC_PROVIDER has no value: export it, and say this again\n"
+
+
+def test_the_readmes_table_has_the_names_of_each_installation() -> None:
+    rows = re.findall(r"^\| (.+?) \| `(.+?)` \| `(.+?)`", _text("README.md"), re.MULTILINE)
+    told = {name.split(" (")[0]: (rbac, rest) for name, rbac, rest in rows}
+    account = yaml.safe_load((ROOT / "deploy" / "rbac" / "serviceaccount.yaml").read_text())["metadata"]
+    neuron = yaml.safe_load((ROOT / "deploy" / "eks-neuron" / "kustomization.yaml").read_text())
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "node-recovery" / "values.yaml").read_text())
+    assert told["namespace"] == (account["namespace"], neuron["namespace"])
+    assert told["service account"] == (account["name"], chart["serviceAccount"]["name"])
+    assert told["metric namespace"] == (DEFAULT_NAMESPACE, chart["settings"]["CLOUDWATCH_NAMESPACE"])

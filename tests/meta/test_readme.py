@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import runpy
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
+from recovery.model import Share, Step, Then
+from recovery.policy_file import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -32,3 +36,28 @@ def test_no_word_of_the_readme_is_about_this_machine() -> None:
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_what_is_left_out_of_a_policy_is_as_the_readme_says(tmp_path: Path) -> None:
+    sample = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert sample is not None
+    head = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+    files = {
+        "shown": sample[1],
+        "bare": f"{head}rules: []\n",
+        "braked": f"{head}limits: {{brake: 10%}}\n"
+        "rules: [{name: x, match: {}, remedy: [{do: drain}, {do: reboot}, {do: replace}]}]\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    shown, bare, braked = (load_policy(str(tmp_path / name)).policy for name in files)
+    assert (bare.limits, bare.exclude) == (shown.limits, ())
+    assert braked.limits.brake_per == {"node.kubernetes.io/instance-type": Share(percent=10)}
+    rule = braked.rules[0]
+    assert (rule.match.type, rule.match.reasons) == ("*", ("*",))
+    assert (rule.after, rule.probation) == (timedelta(0), timedelta(minutes=2))
+    assert [(r.do, r.within.total_seconds() / 60, r.then) for r in rule.remedy or ()] == [
+        (Step.DRAIN, 15, Then.HAND_OVER),
+        (Step.REBOOT, 10, Then.HAND_OVER),
+        (Step.REPLACE, 30, Then.HAND_OVER),
+    ]

@@ -31,7 +31,7 @@ from scenes import (
 from recovery.model import Phase
 from recovery.signals.npd import Unreadable
 from recovery.testing.kubernetes import lost_request, refused
-from recovery.testing.stage import Stage
+from recovery.testing.stage import Stage, npd_page
 
 Sit = Callable[[Stage], Terminal]
 
@@ -294,6 +294,106 @@ def test_explain_of_a_fault_that_is_only_told_says_why(sit: Sit) -> None:
     assert f"Fault:   NeuronHealth {DMA}: no rule, only told: no rule of the policy speaks of it" in ok(
         sit(s).run("explain", "node-0")
     )
+
+
+NOT_LOOKED = "; the agent has not looked since"
+LOOKS = "; its agent is looking again just now"
+
+
+def test_explain_right_after_a_release_says_released_though_the_agent_has_not_looked_since(sit: Sit) -> None:
+    s = handed_over()
+    terminal = sit(s)
+    before = ok(terminal.run("explain", "node-0"))
+    assert before.startswith("node-0: in a person's hands since ")
+    ok(terminal.run("release", "node-0", "--yes"))
+    head, after, *_ = ok(terminal.run("explain", "node-0")).splitlines()
+    assert head.startswith("node-0: released since ")
+    assert head.endswith(f": released by ada@laptop{NOT_LOOKED}")
+    assert after.startswith("  Next: it is weighed again at ")
+    assert "release node-0" not in after
+    s.run(61)
+    again = ok(terminal.run("explain", "node-0")).splitlines()[0]
+    assert NOT_LOOKED not in again
+    assert "in a person's hands" not in again
+
+
+def test_explain_right_after_a_record_was_deleted_says_so(sit: Sit) -> None:
+    s = handed_over()
+    s.store.request("DELETE", f"{RECORDS}/node-0")
+    head, after, *facts = ok(sit(s).run("explain", "node-0")).splitlines()
+    assert head == f"node-0: its record was deleted{NOT_LOOKED}"
+    assert after.startswith("  Next: it is weighed again at ")
+    assert "Record:  none" in facts
+
+
+def test_explain_of_a_record_that_became_unreadable_or_is_so_no_longer_does_not_repeat_the_agent(
+    sit: Sit,
+) -> None:
+    s = handed_over()
+    of_another_version(s, f"{RECORDS}/node-0")
+    terminal = sit(s)
+    unreadable = (
+        "the record cannot be read, and is not touched: NodeRecovery node-0 was written in version 99"
+    )
+    found = terminal.run("explain", "node-0", "-o", "json").json
+    assert found["sentence"].startswith(unreadable)
+    assert found["sentence"].endswith(NOT_LOOKED)
+    s.run(70)
+    agents_own = ok(terminal.run("explain", "node-0")).splitlines()[0]
+    assert agents_own.startswith("node-0: the record cannot be used, and is not touched: ")
+    assert NOT_LOOKED not in agents_own
+    s.store.request("DELETE", f"{RECORDS}/node-0")
+    assert ok(terminal.run("explain", "node-0")).startswith(f"node-0: its record was deleted{NOT_LOOKED}\n")
+
+
+def test_explain_of_a_node_that_was_handed_over_since_its_agent_looked_names_what_ends_that(sit: Sit) -> None:
+    s = at("waiting")
+    obj = s.store.request("GET", f"{RECORDS}/node-0").body
+    obj["status"] |= {"phase": "handedOver", "sentence": "handed over to a person: by hand"}
+    assert s.store.request("PUT", f"{RECORDS}/node-0", body=obj).ok
+    head, after, *_ = ok(sit(s).run("explain", "node-0")).splitlines()
+    assert head.endswith(f": handed over to a person: by hand{NOT_LOOKED}")
+    assert after.startswith("  Next: node-recovery release node-0 gives it back to service")
+
+
+def test_explain_believes_an_agent_that_looked_at_no_record_because_nothing_is_wrong(sit: Sit) -> None:
+    s = handed_over()
+    terminal = sit(s)
+    ok(terminal.run("release", "node-0", "--yes"))
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    new_process(s, "node-0")
+    s.run(70)
+    calm = ok(terminal.run("explain", "node-0")).splitlines()[0]
+    assert s.store.request("DELETE", f"{RECORDS}/node-0").ok
+    assert ok(terminal.run("explain", "node-0")).splitlines()[0] == calm
+    assert calm == "node-0: healthy: no confirmed problem"
+
+
+def test_explain_never_takes_the_agents_own_writing_for_somebody_elses(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    s.fault("node-0")
+    agent = next(a for a in s.actors.values() if a.node == "node-0")
+    said = set[str]()
+    for _ in range(40):
+        while (d := agent.turn()) is not None and d.effect is not None:
+            said.add(terminal.run("explain", "node-0", "-o", "json").json["sentence"])
+        said.add(terminal.run("explain", "node-0", "-o", "json").json["sentence"])
+        s.clock.advance(0.5)
+    assert {"replace of m-0 was accepted by fake", f"{DMA} was seen"} <= said
+    assert not [sentence for sentence in said if NOT_LOOKED in sentence or LOOKS in sentence]
+
+
+def test_explain_in_the_middle_of_a_cycle_says_that_the_agent_is_looking(sit: Sit) -> None:
+    """What is on the record then may be the agent's own writing, or somebody else's a moment ago."""
+    s = handed_over()
+    terminal = sit(s)
+    ok(terminal.run("release", "node-0", "--yes"))
+    s.clock.advance(61)
+    head, after, *_ = ok(terminal.run("explain", "node-0")).splitlines()
+    assert head.endswith(f": released by ada@laptop{LOOKS}")
+    assert not after.startswith("  Next: ")
 
 
 def at_the_brake() -> Stage:

@@ -823,7 +823,7 @@ def test_an_account_that_is_not_there_is_told_once(at_laptop: Doctor) -> None:
     found = at_laptop.says("there is no service account elsewhere/nobody, so nobody's rights were asked for")
     assert found.ok is False
     assert found.remedy == (
-        "install deploy/rbac, or say whose rights to ask for: --service-account NAMESPACE/NAME"
+        "install deploy/eks-neuron, or say whose rights to ask for: --service-account NAMESPACE/NAME"
     )
     assert len([f for f in at_laptop.findings if f.area == "rights"]) == 1
 

@@ -1,4 +1,4 @@
-"""A machine of Karpenter's: replaced by deleting its NodeClaim, proved by both being gone (ruling D28)."""
+"""A machine of Karpenter's: replaced by deleting its NodeClaim, proved by both being gone."""
 
 from __future__ import annotations
 

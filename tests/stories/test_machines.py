@@ -1,4 +1,4 @@
-"""Machines, names and boots (laws 4 and 11, rulings D27 and D28)."""
+"""Machines, names and boots (laws 4 and 11)."""
 
 from __future__ import annotations
 

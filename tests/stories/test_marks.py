@@ -1,4 +1,4 @@
-"""Whose marks are on a node: ours come and go, others' stay (law 5, ruling D30)."""
+"""Whose marks are on a node: ours come and go, others' stay (law 5)."""
 
 from __future__ import annotations
 

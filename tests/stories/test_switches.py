@@ -1,4 +1,4 @@
-"""ENABLE_RECOVERY, pause and exclusion, at each point of a recovery (laws 7 and 8, rulings B14 and B15)."""
+"""ENABLE_RECOVERY, pause and exclusion, at each point of a recovery (laws 7 and 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of what sources say: rulings C19 to C25."""
+"""What is made of what sources say: which faults there are, and what is to be done about each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rule(name: str, match: str, remedy: str = "", more: str = "") -> str:
 
 REBOOT, CORDON, TELL = "{do: reboot}", "{do: cordon}", "{do: notify}"
 
-# ---------------------------------------------------------------- which rule, which remedy (C19)
+# ---------------------------------------------------------------- which rule, which remedy
 
 
 def test_the_first_rule_that_matches_wins() -> None:
@@ -122,7 +122,7 @@ def test_the_built_in_policy_does_what_this_provider_can() -> None:
     assert steps(diagnose(replace(s, provider=FAKE))[0]) == ["drain", "replace"]
 
 
-# ---------------------------------------------------------------- several faults (C20)
+# ---------------------------------------------------------------- several faults
 
 
 def test_of_several_faults_the_earliest_rule_that_treats_chooses() -> None:
@@ -164,7 +164,7 @@ def test_a_masked_fault_is_a_fault() -> None:
     assert (found[0].fault.reason, found[0].treat) == (HBM, True)
 
 
-# ---------------------------------------------------------------- temporary rules (C25)
+# ---------------------------------------------------------------- temporary rules
 
 OOM = rule("oom", "reason: OOMKilling, times: {count: 3, within: 10m}", REBOOT)
 TIMES: dict[str, tuple[tuple[timedelta, ...], bool]] = {
@@ -198,7 +198,7 @@ def test_an_edge_that_is_not_this_nodes_fault_needs_its_full_name() -> None:
     assert not seen(wild, often)[0].treat
 
 
-# ---------------------------------------------------------------- unknown too long (C23)
+# ---------------------------------------------------------------- unknown too long
 
 
 def test_a_silent_source_is_a_fault_after_ten_minutes() -> None:
@@ -230,7 +230,7 @@ def test_a_policy_may_treat_silence() -> None:
     assert steps(d) == ["reboot"]
 
 
-# ---------------------------------------------------------------- acknowledged (C24)
+# ---------------------------------------------------------------- acknowledged
 
 
 def finished(**changes: Any) -> Situation:

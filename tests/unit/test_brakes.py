@@ -1,4 +1,4 @@
-"""The safety questions: situation -> reason, their order (ruling B10), rounding (ruling B12)."""
+"""The safety questions: situation -> reason, their order, rounding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who counts as sick (ruling B13)."""
+"""Who counts as sick."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server's time as agents share it (ruling A9)."""
+"""The API server's time as agents share it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PROVIDER=auto, decided for each node (ruling D29)."""
+"""PROVIDER=auto, decided for each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who works on a record, and when an agent may be taken for dead (ruling A4)."""
+"""Who works on a record, and when an agent may be taken for dead."""
 
 from __future__ import annotations
 

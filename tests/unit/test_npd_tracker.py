@@ -1,4 +1,4 @@
-"""What pages mean one after the other: rulings C21 to C25."""
+"""What pages mean one after the other: what latches, what clears, what is unknown."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _provider(visit: Visit, settings: Settings) -> Provider | None:
 
 
 def _asked(policy: Policy, provider: Provider) -> frozenset[Step]:
-    """Every step of a provider's that a rule may lead to (ruling C19)."""
+    """Every step of a provider's that a rule may lead to."""
     ladders = [
         ladder
         for rule in policy.rules

@@ -60,7 +60,7 @@ def _no_account(account: str, guessed: bool) -> Finding:
         AREA,
         None if guessed else False,
         f"there is no service account {account}, so nobody's rights were asked for",
-        "install deploy/rbac, or say whose rights to ask for: --service-account NAMESPACE/NAME",
+        "install deploy/eks-neuron, or say whose rights to ask for: --service-account NAMESPACE/NAME",
     )
 
 
