@@ -39,17 +39,18 @@ class PlayedBack:
     """A page of a real detector, served as it serves it."""
 
     def __init__(self, node: str, folder: Path) -> None:
-        self.page: bytes | None = HEALTHY.read_bytes()
+        self.page = HEALTHY.read_bytes()
+        self._dead = False
         played = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                page = played.page
-                if page is None:
+                if played._dead:  # with a process, the connections that it kept are gone too
                     self.close_connection = True
                     return
+                page = played.page
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(page)))
@@ -77,12 +78,14 @@ class PlayedBack:
         self.page = CAPTURED[code].read_bytes()
 
     def kill(self) -> None:
+        self._dead = True
         self._server.shutdown()
         self._server.server_close()
 
     def start_again(self) -> None:
         """As a real one does: it reads the kernel log from the boot on, and finds it all again."""
         self._server = self._make(self.port)
+        self._dead = False
         self._serve()
 
     def flood(self, lines: int) -> None:

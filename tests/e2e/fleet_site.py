@@ -146,6 +146,7 @@ class Site:
         self.plane.kubectl("delete", "pods", "--all", "-A", "--force", "--grace-period=0")
         for path in (*(f"{RECORDS}/{node}" for node in self._known("noderecoveries")), GATE):
             self.plane.request("DELETE", path)
+        self.kubelets.forget()
         self.proxy.forget()
         self.played.clear()
         self.trouble.clear()
@@ -284,9 +285,12 @@ class Site:
         return str(found.body["status"]["phase"]) if found.status == 200 else ""
 
     def slots(self) -> list[str]:
+        return [slot["node"] for slot in self.gate().get("slots", [])]
+
+    def gate(self) -> Json:
+        """The status of the gate; empty where there is none."""
         found = self.plane.request("GET", GATE)
-        status = found.body.get("status", {}) if found.status == 200 else {}
-        return [slot["node"] for slot in status.get("slots", [])]
+        return dict(found.body.get("status", {})) if found.status == 200 else {}
 
     def log(self, node: str) -> str:
         return self.kubelets.log(node)

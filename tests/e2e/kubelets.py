@@ -24,6 +24,8 @@ from plane import Plane, bound_to_us, free_port
 
 CONTAINER = "node-recovery"
 SECRETS = "/run/secrets/kubernetes.io/serviceaccount"  # /var/run is /run
+LEEWAY = 60
+"""Seconds for which an API server takes a token that has expired, for clocks that differ."""
 Json = dict[str, Any]
 
 
@@ -145,7 +147,7 @@ class Kubelets:
         token = str(answer.body["status"]["token"])
         if not self.lifetime:
             return token
-        return self._plane.sign({**claims(token), "exp": int(time.time() + self.lifetime)})
+        return self._plane.sign({**claims(token), "exp": int(time.time() + self.lifetime - LEEWAY)})
 
     def write_token(self, container: Container, token: str) -> None:
         """As a kubelet does it: a new file takes the old one's place."""
@@ -225,6 +227,11 @@ class Kubelets:
         container = self.of(node)
         pods = self._plane.get("/api/v1/pods", fieldSelector=f"metadata.name={container.pod}")["items"]
         self.write_token(container, self.ask_token(pods[0]))
+
+    def forget(self) -> None:
+        """The containers that have ended, and the machines that are off, are of no more interest."""
+        with self._lock:
+            self._containers = {uid: c for uid, c in self._containers.items() if c.running}
 
     def kill(self, node: str) -> None:
         """``kill -9`` of the sidecar. Its kubelet starts it again."""
