@@ -1,7 +1,7 @@
 # Every target sets up what it needs, on a machine with Python >= 3.11 (and its venv module), make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e e2e-tools bench sbom lock clean
+.PHONY: help demo test check e2e e2e-tools soak bench sbom lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +30,7 @@ help: ## Say what can be made
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 13
 
-demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|azure|baremetal)
+demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|baremetal)
 	@$(BIN)/node-recovery demo \
 		$(if $(filter 1,$(FAST)),--fast) $(if $(filter 1,$(KEEP)),--keep) $(if $(CLOUD),--cloud $(CLOUD))
 
@@ -45,6 +45,9 @@ check: $(STAMP) ## Run the linter, the format check, the type check and the laye
 
 e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (Go and Node for those not installed)
 	$(BIN)/python -m pytest -n 0 tests/e2e $(ARGS)
+
+soak: $(STAMP) e2e-tools ## 200 recoveries with agents killed at random, on a real control plane (RECOVERIES=, SEED=)
+	RECOVERIES=$(or $(RECOVERIES),200) $(BIN)/python -m pytest -n 0 tests/e2e/test_kills.py
 
 e2e-tools: $(STAMP) ## Build the programs that make e2e needs and does not find
 	@$(BIN)/python tests/e2e/toolbox.py

@@ -24,6 +24,7 @@ DEPLOY = HERE.parent
 COPIES = {
     "crds/noderecoveries.yaml": "crds/noderecoveries.yaml",
     "crds/recoverygates.yaml": "crds/recoverygates.yaml",
+    "files/admission.yaml": "rbac/admission.yaml",
     "files/clusterrole.yaml": "rbac/clusterrole.yaml",
     "files/role.yaml": "rbac/role.yaml",
     "files/npd-rbac.yaml": "eks-neuron/npd-rbac.yaml",

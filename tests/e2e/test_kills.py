@@ -49,9 +49,12 @@ class Chaos:
         self.broken.append(node)
 
     def kills_one(self) -> None:
-        """An agent that has work, mostly; one that has none now and then, or the concluder."""
+        """An agent whose node is sick, mostly; now and then another, or the concluder.
+
+        Not often: a peer watches the intent of a dead agent for 40 s before it believes it, and so must live on.
+        """
         running = [c for c in self.site.kubelets.all() if c.running]
-        victims = [c for c in running if c.node in self.broken or self.chance.random() < 0.1]
+        victims = [c for c in running if c.node in self.broken or self.chance.random() < 0.02]
         if victims:
             self.site.kubelets.kill_container(self.chance.choice(victims))
             self.kills += 1
