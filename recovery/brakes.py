@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from recovery.gate import in_use, lineage, scopes_of, starts_within
+from recovery.gate import in_use, lineage, replacement_of, scopes_of, starts_within
 from recovery.model import EXCLUDE, GroupStart, Share
 from recovery.situation import Situation, hour, span
 
@@ -86,7 +86,7 @@ def _attempts(s: Situation) -> list[GroupStart]:
 
 def group_worn(s: Situation) -> str | None:
     limit = s.policy.limits.per_group
-    group = s.preflight.group if s.preflight else (s.record.machine.group if s.record else "")
+    group = _group(s)
     if not group or s.gate is None:
         return None
     starts = [x for x in starts_within(s.gate, s.now, limit.within) if x.group == group]
@@ -95,6 +95,29 @@ def group_worn(s: Situation) -> str | None:
     again = hour(min(x.at for x in starts) + limit.within)
     window = span(limit.within)
     return f"{len(starts)} recoveries were started in group {group} within {window}; next after {again}"
+
+
+def _group(s: Situation) -> str:
+    return s.preflight.group if s.preflight else (s.record.machine.group if s.record else "")
+
+
+def heir(s: Situation) -> str | None:
+    """A newcomer may be what a recovery of its group waits for: replaced now, it would leave that in vain.
+
+    Once it is claimed, it takes over its predecessor's place and attempts.
+    """
+    if s.gate is None or s.node is None or s.node.created is None or s.record is None:
+        return None
+    group, machine = _group(s), s.record.machine.id
+    if not group or any(c.machine == machine for c in s.gate.claimed):
+        return None
+    for slot in s.gate.slots:
+        start = next((x for x in reversed(s.gate.starts) if x.node == slot.node), None)
+        if start is None or start.group != group or start.machine == machine or start.at > s.node.created:
+            continue
+        if not replacement_of(s.gate, start.machine):
+            return f"it may be what {start.machine} of {slot.node} is being replaced with: that ends first"
+    return None
 
 
 def budget(s: Situation) -> str | None:
@@ -213,6 +236,7 @@ CHEAP: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
     ("skewed", skewed),
     ("group-worn", group_worn),
+    ("heir", heir),
     ("budget", budget),
     ("cooldown", cooldown),
 )

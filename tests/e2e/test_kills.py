@@ -23,22 +23,20 @@ class Chaos:
     def __init__(self, site: Site, seed: int) -> None:
         self.site = site
         self.chance = random.Random(seed)  # noqa: S311
-        self.first = set(site.instances.values())
         self.broken: list[str] = []
         self.kills = self.lost = 0
 
     def ended(self) -> int:
+        """Recovered and proved; or superseded, where the replacement broke too before it was proved."""
         records = self.site.records()
-        return sum(1 for node in self.broken if records.get(node, {}).get("phase") == "recovered")
+        ends = ("recovered", "superseded")
+        return sum(1 for node in self.broken if records.get(node, {}).get("phase") in ends)
 
     def well(self) -> list[str]:
-        """Nodes that may break: their sidecars have looked at them, and they are not about to be somebody's
-        replacement. (One that breaks, and is replaced, in the second before it would be claimed leaves its
-        predecessor without one; a person gets that record. A real machine takes minutes to boot.)"""
+        """Nodes that may break: their sidecars have looked at them."""
         kubelets, log = self.site.kubelets, self.site.log
-        claimed = self.first | {c["machine"] for c in self.site.gate().get("replacementsClaimed", [])}
-        fresh = [n for n, i in list(self.site.instances.items()) if i in claimed and n not in self.broken]
-        return [n for n in fresh if kubelets.running(n) and "healthy" in log(n)]
+        fresh = [n for n in list(self.site.instances) if n not in self.broken and kubelets.running(n)]
+        return [n for n in fresh if "healthy" in log(n)]
 
     def breaks_one(self) -> None:
         if self.chance.random() < 0.2:
@@ -51,7 +49,7 @@ class Chaos:
     def kills_one(self) -> None:
         """An agent whose node is sick, mostly; now and then another, or the concluder.
 
-        Not often: a peer watches the intent of a dead agent for 40 s before it believes it, and so must live on.
+        Not often: a peer watches a dead agent's intent for 40 s before it believes it, and has to live on.
         """
         running = [c for c in self.site.kubelets.all() if c.running]
         victims = [c for c in running if c.node in self.broken or self.chance.random() < 0.02]

@@ -727,6 +727,21 @@ def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_
     assert records(stage) == {"node-0": "recovered", "node-1": "recovered"}
 
 
+def test_a_replacement_that_is_sick_before_it_is_claimed_waits_for_its_predecessor_to_end() -> None:
+    """Were it replaced at once, nothing new would be left for its predecessor: a person would get that."""
+    stage, cloud = fleet(8, "cooldown: 0s, budget: 2, budgetPer: {}, brake: 50%")
+    cloud.ends_after, cloud.joins_after = 0.5, 0.5
+    cloud.fault_of_new = "DMA_ERROR"
+    stage.fault("node-0")
+    pass_time(stage, 60, cloud, until=lambda: "node-100" in records(stage))
+    cloud.fault_of_new = ""
+    pass_time(stage, 5, cloud)
+    assert "it may be what m-0 of node-0 is being replaced with" in told(stage, "node-100")
+    to_the_end(stage, cloud)
+    judge(stage, budget={"fleet": 2}, faulty=["node-0", "node-100"])
+    assert records(stage) == {"node-0": "superseded", "node-100": "recovered"}
+
+
 def test_a_replacement_that_is_sick_too_takes_over_its_predecessors_place() -> None:
     stage = Stage()
     for node in stage.nodes(4):

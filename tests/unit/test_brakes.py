@@ -46,8 +46,16 @@ def limits(text: str, **changes: Any) -> Situation:
     return situation(policy=policy(limits=text), **changes)
 
 
+def newcomer(**changes: Any) -> Situation:
+    """node-0 came a minute ago; node-1 of its group has been out for two, and has claimed nothing."""
+    out = start(2 * MINUTE, node="node-1", machine="m-1")
+    found = {"gate": gate(slots=(OTHERS_SLOT,), starts=(out,)), "node": node(created=NOW - MINUTE)} | changes
+    return situation(**found)
+
+
 # ---------------------------------------------------------------- each question
 
+OUT = (start(2 * MINUTE, node="node-1", machine="m-1"),)
 ATTEMPTS = tuple(start(x * HOUR, group="other") for x in (1, 2, 3))
 IN_GROUP = tuple(start(x * HOUR, machine=f"m-{x}", node=f"n-{x}") for x in (1, 2, 3))
 OTHERS_SLOT = slot("node-1", "record-1", "fleet")
@@ -99,6 +107,11 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
         brakes.group_worn,
         situation(gate=gate(starts=IN_GROUP)),
         "3 recoveries were started in group workers within 6 h; next after 06:00:00Z",
+    ),
+    "heir": (
+        brakes.heir,
+        newcomer(),
+        "it may be what m-1 of node-1 is being replaced with: that ends first",
     ),
     "budget": (
         brakes.budget,
@@ -193,6 +206,22 @@ NO_REASON: dict[str, tuple[brakes.Question, Situation]] = {
             gate=gate(starts=tuple(start(HOUR, group="") for _ in range(3))),
         ),
     ),
+    "older than the start": (brakes.heir, newcomer(node=node(created=NOW - HOUR))),
+    "of unknown age": (brakes.heir, newcomer(node=node())),
+    "claimed already": (
+        brakes.heir,
+        newcomer(gate=gate(slots=(OTHERS_SLOT,), starts=OUT, claimed=(Claim("m-0", "m-2"),))),
+    ),
+    "the other has its replacement": (
+        brakes.heir,
+        newcomer(gate=gate(slots=(OTHERS_SLOT,), starts=OUT, claimed=(Claim("m-9", "m-1"),))),
+    ),
+    "the other has ended": (brakes.heir, newcomer(gate=gate(starts=OUT))),
+    "the other's group": (
+        brakes.heir,
+        newcomer(gate=gate(slots=(OTHERS_SLOT,), starts=(replace(OUT[0], group="b"),))),
+    ),
+    "the other was never started": (brakes.heir, newcomer(gate=gate(slots=(OTHERS_SLOT,)))),
     "other zone's slot": (
         brakes.budget,
         limits("{budget: 5}", gate=gate(slots=(slot("n", "r", "fleet", f"{ZONE}=b"),))),
