@@ -13,9 +13,6 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "stories")]
-
 from figures import Figure, percentile, report
 from real import DMA_ERROR, RealStage
 

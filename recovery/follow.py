@@ -102,7 +102,8 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
         return still_running(
             s, r, f"{found.evidence}; no new machine that is not somebody else's replacement"
         )
-    return act(ClaimReplacement(free[0], r.machine.id), f"{free[0]} is claimed as the replacement")
+    oldest = free[0]
+    return act(ClaimReplacement(oldest, r.machine.id), f"{oldest} is claimed as the replacement")
 
 
 def to_proof(s: Situation, r: Record, why: str) -> Decision:

@@ -546,7 +546,11 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Done, with evidence. ``replacements`` are machine IDs that were not there before."""
+    """Done, with evidence. ``replacements`` are machine IDs that were not there before, oldest first.
+
+    The oldest one that nobody has claimed is claimed: the younger ones are left to the recoveries that began
+    later, and do not know the older ones for new.
+    """
 
     evidence: str
     replacements: tuple[str, ...] = ()

@@ -92,9 +92,9 @@ class Group:
         return ""
 
     def newcomers(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Members in service and healthy that are not among ``known``."""
+        """Members in service and healthy that are not among ``known``, in the order of the answer."""
         old = frozenset(known)
-        return tuple(sorted(m.id for m in self.members if m.serving and m.id not in old))
+        return tuple(m.id for m in self.members if m.serving and m.id not in old)
 
 
 def member_of(data: Mapping[str, Any]) -> Member:
@@ -134,6 +134,9 @@ def _countable(unit: str, instances: Iterable[Mapping[str, Any]]) -> bool:
 # ---------------------------------------------------------------- activities
 
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Activity:
     """One entry of a group's activity history."""
@@ -156,7 +159,7 @@ def activity_of(data: Mapping[str, Any]) -> Activity:
         cause=str(data.get("Cause") or ""),
         status=str(data.get("StatusCode") or ""),
         message=str(data.get("StatusMessage") or ""),
-        start=data.get("StartTime") or datetime(1970, 1, 1, tzinfo=UTC),
+        start=data.get("StartTime") or _LONG_AGO,
     )
 
 
@@ -164,6 +167,17 @@ def termination_of(instance: str, activities: Sequence[Activity]) -> Activity | 
     """The newest termination of ``instance``; ``activities`` are newest first, as the API gives them."""
     begin = f"Terminating EC2 instance: {instance}"
     return next((a for a in activities if a.description.startswith(begin) and not a.failed), None)
+
+
+def oldest_first(instances: Sequence[str], activities: Sequence[Activity]) -> tuple[str, ...]:
+    """``instances`` in the order in which the group launched them. What its history is too short for came first."""
+    begun = {
+        instance: a.start
+        for a in activities
+        for instance in instances
+        if a.description.startswith(f"Launching a new EC2 instance: {instance}")
+    }
+    return tuple(sorted(instances, key=lambda instance: begun.get(instance, _LONG_AGO)))
 
 
 def launch_trouble(activities: Sequence[Activity], since: datetime) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from providers.aws import lookup
-from providers.aws.group import RETAINED, Activity, Group, Member, launch_trouble, termination_of
+from providers.aws.group import (
+    RETAINED,
+    Activity,
+    Group,
+    Member,
+    launch_trouble,
+    oldest_first,
+    termination_of,
+)
 from providers.aws.session import AwsSession
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
 
@@ -93,7 +101,7 @@ def _in_its_place(
     history: tuple[Activity, ...],
     ended: Activity | None,
 ) -> Poll:
-    newcomers = group.newcomers([*reference.data.get("known", ()), machine.id])
+    newcomers = oldest_first(group.newcomers([*reference.data.get("known", ()), machine.id]), history)
     wanted = int(reference.data.get("desired", group.desired))
     if newcomers:
         return Done(

@@ -724,6 +724,19 @@ def test_a_termination_in_the_groups_history_spares_the_question_to_ec2(begun: A
     assert begun.proxy.count("DescribeInstances") == 0
 
 
+def test_of_two_new_machines_the_one_launched_first_is_named_first(begun: AwsWorld) -> None:
+    """By the group's history; where that tells nothing, in the order in which the group lists them."""
+    (one,) = begun.aws.replace(begun.instance, begun.group)
+    (two,) = begun.aws.launch(begun.group)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert outcome.replacements == (one, two)
+    begun.proxy.answer(HISTORY, _history_xml(_launching(one, "12:03:00"), _launching(two, "12:02:00")))
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert outcome.replacements == (two, one)
+
+
 def test_a_termination_that_has_not_ended_is_still_running(begun: AwsWorld) -> None:
     begun.proxy.answer(INSTANCES, _instances_xml(""))
     begun.proxy.answer(HISTORY, _history_xml(_terminating(begun.instance, "InProgress")))
@@ -856,6 +869,10 @@ def _activity(description: str, status: str, message: str, at: str) -> str:
         f"<StartTime>2026-11-21T{at}Z</StartTime><StatusCode>{status}</StatusCode>"
         f"<StatusMessage>{message}</StatusMessage></member>"
     )
+
+
+def _launching(instance: str, at: str) -> str:
+    return _activity(f"Launching a new EC2 instance: {instance}", "Successful", "", at)
 
 
 def _terminating(instance: str, status: str = "Successful") -> str:

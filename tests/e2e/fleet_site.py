@@ -42,7 +42,7 @@ limits:
   budget: {budget}
   budgetPer: {{}}
   brake: 100%
-  brakePer: {{}}
+  brakePer: {brake_per}
   cooldown: 0s
   attempts: {{max: 100, within: 1h}}
   perGroup: {{max: 100, within: 1h}}
@@ -100,10 +100,11 @@ class Site:
 
     # ------------------------------------------------------------ installing
 
-    def recovering(self, budget: int = 1, **settings: str) -> None:
+    def recovering(self, budget: int = 1, brake_per: str = "{}") -> None:
         """Installed, with recovery on, ``budget`` nodes out at a time, and short patience."""
         self.budget = budget
-        self.install(POLICY.format(budget=budget), ENABLE_RECOVERY="true", LEASE_DURATION="5s", **settings)
+        policy = POLICY.format(budget=budget, brake_per=brake_per)
+        self.install(policy, ENABLE_RECOVERY="true", LEASE_DURATION="5s")
 
     def watching(self) -> None:
         """As it ships."""
@@ -168,11 +169,11 @@ class Site:
 
     # ------------------------------------------------------------ machines
 
-    def group(self, size: int) -> dict[str, str]:
+    def group(self, size: int, **labels: str) -> dict[str, str]:
         """An Auto Scaling group whose instances are nodes with sidecars. Returns node -> instance."""
         name = self.aws.create_group(size=size, HealthCheckGracePeriod=1)  # moto takes 0 for 300
         self.groups.append(name)
-        made = {self.join(instance): instance for instance in self.aws.instances(name)}
+        made = {self.join(instance, **labels): instance for instance in self.aws.instances(name)}
         self.ready(made)
         return made
 
@@ -181,7 +182,7 @@ class Site:
         for node in nodes:
             self.until(f"the sidecar of {node} works", lambda n=node: "healthy" in self.log(n), seconds)
 
-    def join(self, instance: str) -> str:
+    def join(self, instance: str, **labels: str) -> str:
         """The Node of an instance, as its kubelet registers it."""
         node = f"ip-{instance[-8:]}"
         self.detectors.install(node)
@@ -190,7 +191,11 @@ class Site:
             node,
             instance,
             self.aws.provider_id(instance),
-            {"topology.kubernetes.io/zone": zone, "node.kubernetes.io/instance-type": "trn1.32xlarge"},
+            {
+                "topology.kubernetes.io/zone": zone,
+                "node.kubernetes.io/instance-type": "trn1.32xlarge",
+                **labels,
+            },
         )
         return node
 

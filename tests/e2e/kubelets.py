@@ -39,6 +39,7 @@ class Container:
     folder: Path
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
+    began: float = 0.0
     ended: float = 0.0
     environ: dict[str, str] = field(default_factory=dict)
 
@@ -197,6 +198,7 @@ class Kubelets:
                 stderr=log,
             )
         container.starts += 1
+        container.began = time.monotonic()
         container.ended = 0.0
 
     # ------------------------------------------------------------ what tests do to them

@@ -46,16 +46,18 @@ class Chaos:
         self.site.breaks(node, self.chance.choice(["DMA_ERROR", "HBM_UNCORRECTABLE_ERROR"]))
         self.broken.append(node)
 
-    def kills_one(self) -> None:
-        """An agent whose node is sick, mostly; now and then another, or the concluder.
+    def kills_some(self) -> None:
+        """Agents of sick nodes some seconds after they started; now and then another, or the concluder.
 
-        Not often: a peer watches a dead agent's intent for 40 s before it believes it, and has to live on.
+        Not more often: an agent has to live long enough to get further than the one before it, and a peer
+        for 40 s, which is how long it watches the intent of a dead agent before it believes it.
         """
-        running = [c for c in self.site.kubelets.all() if c.running]
-        victims = [c for c in running if c.node in self.broken or self.chance.random() < 0.02]
-        if victims:
-            self.site.kubelets.kill_container(self.chance.choice(victims))
-            self.kills += 1
+        for container in self.site.kubelets.all():
+            lived = time.monotonic() - container.began
+            sick = container.node in self.broken and lived > self.chance.uniform(0.5, 12)
+            if container.running and (sick or self.chance.random() < 0.005):
+                self.site.kubelets.kill_container(container)
+                self.kills += 1
 
 
 def test_agents_killed_at_random_moments_recover_every_node_once(
@@ -75,9 +77,8 @@ def test_agents_killed_at_random_moments_recover_every_node_once(
         assert not stuck, f"seed {seed}: no recovery ended within three minutes\n{site.told()}"
         if len(chaos.broken) < RECOVERIES and len(chaos.broken) - done <= BUDGET and chaos.well():
             chaos.breaks_one()
-        if chaos.chance.random() < 0.4:
-            chaos.kills_one()
-        time.sleep(chaos.chance.uniform(0.2, 1.0))
+        chaos.kills_some()
+        time.sleep(chaos.chance.uniform(0.1, 0.9))
     site.until("every slot is free", lambda: not site.slots())
     asked = Counter(r.params["InstanceId"] for r in site.proxy.requests if r.action == "SetInstanceHealth")
     assert set(asked) == {site.instances[node] for node in chaos.broken}, f"seed {seed}"

@@ -806,6 +806,12 @@ AFTER_THE_CALL: dict[str, Row] = {
         "ClaimReplacement",
         "m-8 is claimed as the replacement",
     ),
+    "done, two new ones": (
+        called(poll=Done("m-0 is gone", ("m-9", "m-8"))),
+        "act ClaimReplacement",
+        "ClaimReplacement",
+        "m-9 is claimed as the replacement",
+    ),
     "done and claimed": (
         called(poll=Done("m-0 is gone", ("m-8",)), gate=replace(HELD, claimed=(Claim("m-8", "m-0"),))),
         "act WriteRecord",

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,12 @@ from recovery.testing.kubeserver import KubernetesServer
 from recovery.testing.kubestore import KubernetesStore
 from recovery.testing.proxy import CountingProxy
 from recovery.testing.stage import read_crds
-from tests.stories import warm
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "tests" / "captures" / "neuron-dma-error"
 HEALTHY = (CAPTURES / "00-healthy.prom").read_bytes()
 DMA_ERROR = (CAPTURES / "01-dma-error.prom").read_bytes()
 HBM_ERROR = (ROOT / "tests/captures/neuron-masking-and-restart/01-hbm-error.prom").read_bytes()
-
-Process = subprocess.Popen[bytes] | ForkServerProcess
 
 
 class Pages:
@@ -79,7 +75,7 @@ class RealStage:
         self.server = KubernetesServer(self.store)
         self.pages = Pages()
         self.aws = LocalAws()
-        self.sidecars: dict[str, Process] = {}
+        self.sidecars: dict[str, subprocess.Popen[bytes]] = {}
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 
@@ -141,10 +137,6 @@ class RealStage:
         self.sidecars[node] = process
         return process
 
-    def fork(self, node: str, **more: str) -> None:
-        """The same from the warm parent, at an eighth of the cost."""
-        self.sidecars[node] = warm.start(self._environ(node, more), self.folder, self._log(node))
-
     def _environ(self, node: str, more: Mapping[str, str]) -> dict[str, str]:
         return {
             "PATH": os.environ["PATH"],
@@ -167,13 +159,13 @@ class RealStage:
         """``kill -9``."""
         process = self.sidecars[node]
         process.kill()
-        _wait(process)
+        process.wait()
 
     def stop(self, node: str) -> int | None:
         """``kill``, as a kubelet asks a container to end. Returns the exit code."""
         process = self.sidecars[node]
         process.terminate()
-        return _wait(process)
+        return process.wait()
 
     # ------------------------------------------------------------ looking
 
@@ -206,11 +198,3 @@ class RealStage:
     def ready(self) -> None:
         """Until every sidecar has looked at its node once."""
         self.until("sidecars ready", lambda: all("healthy" in self.log(n) for n in self.sidecars), 60)
-
-
-def _wait(process: Process) -> int | None:
-    """Until it has ended; its exit code, or minus the signal that ended it."""
-    if isinstance(process, subprocess.Popen):
-        return process.wait()
-    process.join()
-    return process.exitcode
