@@ -170,7 +170,7 @@ def termination_of(instance: str, activities: Sequence[Activity]) -> Activity | 
 
 
 def oldest_first(instances: Sequence[str], activities: Sequence[Activity]) -> tuple[str, ...]:
-    """``instances`` in the order in which the group launched them. What its history is too short for came first."""
+    """``instances`` in the order of their launch. Those that the history is too short for came first."""
     begun = {
         instance: a.start
         for a in activities
