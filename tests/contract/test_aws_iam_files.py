@@ -68,8 +68,8 @@ def test_iam_takes_a_trust_policy_that_is_filled_in(name: str) -> None:
 
 
 def _fill(name: str, values: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    (line,) = re.findall(r"^fill\(\) \{ .* \}$", (IAM / "README.md").read_text(), re.M)
-    script = f"{line}\nfill {shlex.quote(str(IAM / name))}"
+    (function,) = re.findall(r"^fill\(\) \{\n.*?^\}$", (IAM / "README.md").read_text(), re.M | re.S)
+    script = f"{function}\nfill {shlex.quote(str(IAM / name))}"
     return subprocess.run(  # noqa: S603 (our own README's line)
         ["/bin/sh", "-euc", script],
         env={"PATH": str(Path(sys.executable).parent)} | values,
