@@ -44,7 +44,7 @@ check: $(STAMP) ## Run the linter, the format check, the type check and the laye
 	$(BIN)/lint-imports --no-cache
 
 e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (Go and Node for those not installed)
-	$(BIN)/python -m pytest -n 0 tests/e2e $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/e2e $(ARGS)
 
 soak: $(STAMP) e2e-tools ## 200 recoveries with agents killed at random, on a real control plane (RECOVERIES=, SEED=)
 	RECOVERIES=$(or $(RECOVERIES),200) $(BIN)/python -m pytest -n 0 tests/e2e/test_kills.py

@@ -10,6 +10,11 @@ import pytest
 gc.set_threshold(100_000, 20, 50)  # every story builds a world and drops it: a twentieth of the time
 
 
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection need look at it again."""
+    gc.freeze()
+
+
 def _seconds(item: pytest.Item) -> float:
     """``@pytest.mark.slow(seconds)``; 0 without."""
     mark = item.get_closest_marker("slow")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from fleet_site import Site  # noqa: E402
 from plane import Plane  # noqa: E402
 
 GROUP = "the Auto Scaling group's part: played by these tests, through moto's API"
+LONGEST = ("test_kills.py", "test_faults.py", "test_walkthrough.py", "test_rights.py", "test_admission.py")
 TOLD = pytest.StashKey[list[str]]()
 
 
@@ -24,9 +26,26 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return request.config.stash.setdefault(TOLD, []).append
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker's lines go to who writes the log."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["told"] = session.config.stash.get(TOLD, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash.setdefault(TOLD, []).extend(getattr(node, "workeroutput", {}).get("told", []))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in config.stash.get(TOLD, []):
+    for line in dict.fromkeys(config.stash.get(TOLD, [])):  # each worker has a control plane of its own
         terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take minutes first, so that the others are done meanwhile."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session")

@@ -216,6 +216,10 @@ def comparable(found: list[Document]) -> Mapping[tuple[str, str], Document]:
     plain = {(d["kind"], d["metadata"]["name"]): d for d in json.loads(text) if d["kind"] != "Namespace"}
     for document in plain.values():
         del document["metadata"]["labels"]
+        if document["kind"].startswith(
+            "ValidatingAdmissionPolicy"
+        ):  # kustomize gives a namespace to what has none
+            document["metadata"].pop("namespace", None)
         if document["kind"] in ("DaemonSet", "Deployment"):
             document["spec"]["template"]["metadata"].pop("annotations", None)
             pod(document)["containers"].sort(key=lambda c: c["name"])

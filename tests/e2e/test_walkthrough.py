@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from fleet_site import ACCOUNT, NAMESPACE, Site, training
-from history import Audit
+from history import Request
 from kubelets import claims
 
 PHASES = (
@@ -26,38 +25,36 @@ PHASES = (
 COLUMNS = ("NAME", "PHASE", "SINCE", "FAULT", "RULE", "ATTEMPT", "SENTENCE", "AGE")
 
 
-def first(audit: Audit, what: Any) -> float:
-    """When the first request for which ``what`` is true was answered. Raises ``StopIteration``."""
-    return next(r.done.timestamp() for r in audit.requests() if r.status < 300 and what(r))
-
-
 def phases(site: Site, node: str, fault: float) -> dict[str, float]:
-    """Seconds since the kernel's line, by the audit log, the cloud's front and the group."""
-    record = site.records()[node]
-    events = {line["event"]: moment(line["at"]) for line in reversed(record["history"])}
-    asked = next(r.at for r in site.proxy.requests if r.action == "SetInstanceHealth")
+    """Seconds since the kernel's line, by the audit log, the cloud's front and the group: all of one clock."""
+    done = [r for r in site.audit.requests() if 200 <= r.status < 300]
 
-    def gate(r: Any) -> bool:
+    def first(what: Callable[[Request], object]) -> float:
+        return next(r.done.timestamp() for r in done if what(r))
+
+    def on_record(event: str) -> Callable[[Request], object]:
+        return lambda r: (
+            r.resource == "noderecoveries"
+            and r.name == node
+            and event in [line["event"] for line in r.object.get("status", {}).get("history", [])]
+        )
+
+    def slot(r: Request) -> object:
         slots = r.object.get("status", {}).get("slots", [])
         return r.resource == "recoverygates" and any(slot["node"] == node for slot in slots)
 
-    audit = site.audit
     at = {
-        "it is on record": first(audit, lambda r: r.resource == "noderecoveries" and r.verb == "create"),
-        "a slot of the budget": first(audit, gate),
-        "cordoned": first(audit, lambda r: r.resource == "nodes" and r.verb == "patch" and r.name == r.node),
-        "first eviction": first(audit, lambda r: r.resource == "pods/eviction"),
-        "drained": events["rung"],
-        "the group is asked": asked,
+        "it is on record": first(lambda r: r.resource == "noderecoveries" and r.verb == "create"),
+        "a slot of the budget": first(slot),
+        "cordoned": first(lambda r: r.resource == "nodes" and r.verb == "patch" and r.name == r.node),
+        "first eviction": first(lambda r: r.resource == "pods/eviction"),
+        "drained": first(on_record("rung")),
+        "the group is asked": next(r.at for r in site.proxy.requests if r.action == "SetInstanceHealth"),
         "the replacement is a node": next(t for t, what in site.played if "joined" in what),
-        "it is on probation": events["joined"],
-        "recovered": moment(record["phaseSince"]),
+        "it is on probation": first(on_record("joined")),
+        "recovered": first(on_record("recovered")),
     }
     return {"the fault is on the page": 0.0} | {name: when - fault for name, when in at.items()}
-
-
-def moment(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def test_a_neuron_node_fails_and_is_replaced(site: Site, tell: Callable[[str], None]) -> None:
