@@ -26,7 +26,7 @@ COLUMNS = ("NAME", "PHASE", "SINCE", "FAULT", "RULE", "ATTEMPT", "SENTENCE", "AG
 
 
 def phases(site: Site, node: str, fault: float) -> dict[str, float]:
-    """Seconds since the kernel's line, by the audit log, the cloud's front and the group: all of one clock."""
+    """Seconds since the kernel's line, by audit log, cloud and group, which have the same clock."""
     done = [r for r in site.audit.requests() if 200 <= r.status < 300]
 
     def first(what: Callable[[Request], object]) -> float:
