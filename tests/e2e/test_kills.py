@@ -25,6 +25,7 @@ class Chaos:
         self.chance = random.Random(seed)  # noqa: S311
         self.broken: list[str] = []
         self.kills = self.lost = 0
+        self.lives: dict[tuple[str, int], float] = {}  # pod and its n-th start -> seconds it may live
 
     def ended(self) -> int:
         """Recovered and proved; or superseded, where the replacement broke too before it was proved."""
@@ -47,17 +48,21 @@ class Chaos:
         self.broken.append(node)
 
     def kills_some(self) -> None:
-        """Agents of sick nodes some seconds after they started; now and then another, or the concluder.
+        """Agents of sick nodes, each life having a length of its own; rarely another, or the concluder.
 
-        Not more often: an agent has to live long enough to get further than the one before it, and a peer
-        for 40 s, which is how long it watches the intent of a dead agent before it believes it.
+        Most lives are shorter than a step of a recovery, some are long: an agent has to get further than
+        the one before it at some time, and a peer watches the intent of a dead agent for 40 s.
         """
         for container in self.site.kubelets.all():
-            lived = time.monotonic() - container.began
-            sick = container.node in self.broken and lived > self.chance.uniform(0.5, 12)
+            life = self.lives.setdefault((container.pod, container.starts), self._life())
+            sick = container.node in self.broken and time.monotonic() - container.began > life
             if container.running and (sick or self.chance.random() < 0.005):
                 self.site.kubelets.kill_container(container)
                 self.kills += 1
+
+    def _life(self) -> float:
+        """Seconds."""
+        return self.chance.uniform(0.5, 5) if self.chance.random() < 0.7 else self.chance.uniform(5, 25)
 
 
 def test_agents_killed_at_random_moments_recover_every_node_once(
