@@ -182,3 +182,26 @@ def test_an_answer_that_drips_is_given_up(kubeconfig: Callable[[str], Path]) -> 
 
     with pytest.raises(ApiUnavailable, match=f"the API server's answer took longer than {READ_TIMEOUT:g} s"):
         transport(kubeconfig, lambda: Answer(dripping()), clock).request("GET", "/api/v1/nodes")
+
+
+def test_a_token_that_is_refused_is_read_anew_for_the_next_request(
+    kubeconfig: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A kubelet renews it in its place; the client itself would go on with the old one."""
+    token = tmp_path / "token"
+    token.write_text("old")
+    kubeconfig(KUBECONFIG.replace("user: {}", f"user: {{tokenFile: {token}}}"))
+    made = KubernetesTransport(FakeClock())
+    used: list[str] = []
+
+    class Pool:
+        def request(self, *_: Any, headers: dict[str, str], **__: Any) -> Any:
+            used.append(headers["authorization"])
+            answer = Answer(iter([b"{}"]))
+            answer.status = 200 if used[-1] == "Bearer new" else 401
+            return answer
+
+    made._client.rest_client.pool_manager = Pool()  # type: ignore[assignment]
+    token.write_text("new")
+    statuses = [made.request("GET", "/api/v1/nodes").status for _ in range(2)]
+    assert (statuses, used) == ([401, 200], ["Bearer old", "Bearer new"])
