@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "tests" / "captures" / "neuron-dma-error"
 HEALTHY = (CAPTURES / "00-healthy.prom").read_bytes()
 DMA_ERROR = (CAPTURES / "01-dma-error.prom").read_bytes()
-HBM_ERROR = (ROOT / "tests/captures/neuron-masking-and-restart/01-hbm-error.prom").read_bytes()
 
 
 class Pages:
@@ -97,19 +96,19 @@ class RealStage:
 
     # ------------------------------------------------------------ scenery
 
-    def group(self, size: int, **labels: str) -> dict[str, str]:
+    def group(self, size: int) -> dict[str, str]:
         """An Auto Scaling group whose instances are Ready nodes. Returns node -> instance."""
         self.group_name = self.aws.create_group(size=size, HealthCheckGracePeriod=1)  # moto takes 0 for 300
-        return {self.join(instance, **labels): instance for instance in self.aws.instances(self.group_name)}
+        return {self.join(instance): instance for instance in self.aws.instances(self.group_name)}
 
-    def join(self, instance: str, **labels: str) -> str:
+    def join(self, instance: str) -> str:
         """The Node of ``instance``, as its kubelet registers it."""
         name = f"ip-{instance[-6:]}"
         self.store.load(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": name, "labels": labels},
+                "metadata": {"name": name},
                 "spec": {"providerID": self.aws.provider_id(instance)},
                 "status": {
                     "nodeInfo": {"bootID": f"boot-of-{instance}", "systemUUID": instance},
@@ -161,20 +160,11 @@ class RealStage:
         process.kill()
         process.wait()
 
-    def stop(self, node: str) -> int | None:
-        """``kill``, as a kubelet asks a container to end. Returns the exit code."""
-        process = self.sidecars[node]
-        process.terminate()
-        return process.wait()
-
     # ------------------------------------------------------------ looking
 
     def records(self) -> dict[str, dict[str, Any]]:
         items = self.store.request("GET", "/apis/noderecovery.dev/v1alpha1/noderecoveries").body["items"]
         return {x["metadata"]["name"]: x["status"] for x in items}
-
-    def phase(self, node: str) -> str:
-        return str(self.records().get(node, {}).get("phase", ""))
 
     def _log(self, node: str) -> Path:
         return self.folder / f"{node}.log"

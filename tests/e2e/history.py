@@ -33,7 +33,6 @@ class Request:
     verb: str
     group: str
     resource: str  # with its subresource: pods/eviction
-    namespace: str
     name: str
     status: int
     path: str
@@ -129,7 +128,6 @@ def parsed(event: Json) -> Request:
         verb=event["verb"],
         group=ref.get("apiGroup", ""),
         resource=resource,
-        namespace=ref.get("namespace", ""),
         name=ref.get("name", ""),
         status=int(status.get("code", 0)),
         path=url.path,

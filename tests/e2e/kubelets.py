@@ -35,7 +35,6 @@ class Container:
 
     pod: str
     node: str
-    account: str
     folder: Path
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
@@ -128,7 +127,7 @@ class Kubelets:
         meta, spec = pod["metadata"], pod["spec"]
         folder = self._folder / meta["name"]
         (folder / "secrets").mkdir(parents=True)
-        made = Container(meta["name"], spec["nodeName"], spec["serviceAccountName"], folder)
+        made = Container(meta["name"], spec["nodeName"], folder)
         (folder / "secrets" / "namespace").write_text(meta["namespace"])
         (folder / "secrets" / "ca.crt").write_bytes(self._plane.certificate.read_bytes())
         self.write_token(made, self.ask_token(pod))
@@ -235,12 +234,8 @@ class Kubelets:
         with self._lock:
             self._containers = {uid: c for uid, c in self._containers.items() if c.running}
 
-    def kill(self, node: str) -> None:
-        """``kill -9`` of the sidecar. Its kubelet starts it again."""
-        _kill(self.of(node))
-
-    def kill_container(self, container: Container) -> None:
-        """The same, for a concluder too."""
+    def kill(self, container: Container) -> None:
+        """``kill -9``. Its kubelet starts it again."""
         _kill(container)
 
     def power_off(self, node: str) -> None:

@@ -57,7 +57,7 @@ class Chaos:
             life = self.lives.setdefault((container.pod, container.starts), self._life())
             sick = container.node in self.broken and time.monotonic() - container.began > life
             if container.running and (sick or self.chance.random() < 0.005):
-                self.site.kubelets.kill_container(container)
+                self.site.kubelets.kill(container)
                 self.kills += 1
 
     def _life(self) -> float:
