@@ -1,7 +1,7 @@
 # Every target sets up what it needs, on a machine with Python >= 3.11 (and its venv module), make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e e2e-tools soak bench sbom lock clean
+.PHONY: help demo test check image e2e e2e-tools soak bench sbom lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,8 +43,11 @@ check: $(STAMP) ## Run the linter, the format check, the type check and the laye
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-cache
 
+image: $(STAMP) ## Make what the container image holds, by the image's own steps, and try it
+	$(BIN)/python -m pytest -n 0 tests/image $(ARGS)
+
 e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (Go and Node for those not installed)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/e2e $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/e2e $(ARGS)
 
 soak: $(STAMP) e2e-tools ## 200 recoveries with agents killed at random, on a real control plane (RECOVERIES=, SEED=)
 	RECOVERIES=$(or $(RECOVERIES),200) $(BIN)/python -m pytest -n 0 tests/e2e/test_kills.py

@@ -16,7 +16,7 @@ from fleet_site import Site  # noqa: E402
 from plane import Plane  # noqa: E402
 
 GROUP = "the Auto Scaling group's part: played by these tests, through moto's API"
-LONGEST = ("test_kills.py", "test_faults.py", "test_walkthrough.py", "test_rights.py", "test_admission.py")
+LONGEST = ("kills", "faults", "storm", "obstacles", "rights", "walkthrough", "admission")
 TOLD = pytest.StashKey[list[str]]()
 
 
@@ -45,7 +45,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take minutes first, so that the others are done meanwhile."""
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    names = [f"test_{name}.py" for name in LONGEST]
+    items.sort(key=lambda item: names.index(item.path.name) if item.path.name in names else len(names))
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,7 @@ class Site:
         self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped())
         self.instances: dict[str, str] = {}  # node -> instance, of all that ever joined
         self.groups: list[str] = []
+        self._terminated: set[str] = set()  # instances
         self._installed: object = None
         self.budget = 1
         self.lawless = False  # a test that breaks the laws itself
@@ -142,9 +143,11 @@ class Site:
         for node in list(self.instances):
             self.power_off(node)
         self.instances.clear()
-        self.plane.kubectl("delete", "nodes", "--all", "--wait=false")
-        self.plane.kubectl("delete", "deployments,pdb", "--all", "-n", "default")
-        self.plane.kubectl("delete", "pods", "--all", "-A", "--force", "--grace-period=0")
+        self._delete_all("/api/v1/nodes")
+        self._delete_all("/apis/apps/v1/namespaces/default/deployments")
+        self._delete_all("/apis/policy/v1/namespaces/default/poddisruptionbudgets")
+        for namespace in ("default", NAMESPACE):
+            self._delete_all(f"/api/v1/namespaces/{namespace}/pods")
         for path in (*(f"{RECORDS}/{node}" for node in self._known("noderecoveries")), GATE):
             self.plane.request("DELETE", path)
         self.kubelets.forget()
@@ -153,6 +156,11 @@ class Site:
         self.trouble.clear()
         self.kubelets.trouble.clear()
         self.audit.mark()
+
+    def _delete_all(self, path: str) -> None:
+        now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+        answer = self.plane.request("DELETE", path, body=now)
+        assert answer.status in (200, 404), answer.body
 
     def _known(self, plural: str) -> list[str]:
         found = self.plane.request("GET", f"/apis/noderecovery.dev/v1alpha1/{plural}").body
@@ -239,6 +247,8 @@ class Site:
 
     def _play_groups(self) -> None:
         while not self._stopping.wait(0.1):
+            if set(self.marked()) <= self._terminated:
+                continue
             for group in list(self.groups):
                 try:
                     self._play(group)
@@ -255,6 +265,7 @@ class Site:
             self.power_off(node)
             self._delete_node(node)
             (new,) = self.aws.replace(instance, group)
+            self._terminated.add(instance)
             self.played.append((time.time(), f"{instance} terminated, {new} launched"))
             timer = threading.Timer(BOOT, self._joined, (new,))
             self._joins = [t for t in self._joins if t.is_alive()] + [timer]
@@ -346,6 +357,20 @@ def edit(path: Path, *lines: str) -> None:
         if not found:
             text += f"{line}\n"
     path.write_text(text)
+
+
+def broken(site: Site, size: int = 2) -> str:
+    """A fleet with recovery on, and the node of it that is about to break."""
+    site.recovering()
+    return next(iter(site.group(size)))
+
+
+def recovered_once(site: Site, node: str) -> None:
+    """The end of it: recovered, asked for once, nothing left behind."""
+    site.until("it is recovered", lambda: site.phase(node) == "recovered", 120)
+    site.until("its slot is free", lambda: not site.slots())
+    assert site.marked() == [site.instances[node]]
+    site.check_laws([node], finished=True)
 
 
 def training(plane: Plane, replicas: int, most_out: int) -> None:

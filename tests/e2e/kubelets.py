@@ -40,6 +40,7 @@ class Container:
     starts: int = 0
     began: float = 0.0
     ended: float = 0.0
+    said: int = 0  # bytes of its log, from the lives before this one
     environ: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -49,6 +50,11 @@ class Container:
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    @property
+    def speaks(self) -> bool:
+        """It runs, and has said something since its last start."""
+        return self.running and self.log.stat().st_size > self.said
 
     @property
     def token(self) -> str:
@@ -188,6 +194,7 @@ class Kubelets:
 
     def _spawn(self, container: Container) -> None:
         with container.log.open("ab") as log:
+            container.said = log.tell()
             container.process = subprocess.Popen(  # noqa: S603
                 mounted(container.folder / "secrets", self._command),
                 env=container.environ,

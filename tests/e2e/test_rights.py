@@ -79,9 +79,11 @@ def test_every_right_is_used_and_none_is_missing(site: Site, tell: Callable[[str
     site.ready([claimed])
     stopped = threading.Event()
     player = threading.Thread(target=karpenter, args=(site, claimed, stopped), daemon=True)
+    site.breaks(claimed)
+    looked = ("get", "karpenter.sh", "nodeclaims")
+    site.until("its agent looks how far Karpenter is", lambda: looked in used(site))
     player.start()
     try:
-        site.breaks(claimed)
         site.until("Karpenter's node is recovered", lambda: site.phase(claimed) == "recovered", 120)
     finally:
         stopped.set()

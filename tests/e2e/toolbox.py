@@ -7,6 +7,7 @@ a skip.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -65,9 +66,17 @@ def program(name: str) -> Path:
     return found
 
 
+def built(name: str) -> Path:
+    """Where a program is built to: what is pinned otherwise is another place."""
+    what = PROGRAMS[name]
+    pins = b"".join((TOOLS / what.family / file).read_bytes() for file in ("go.mod", "go.sum"))
+    digest = hashlib.sha256(pins + what.ldflags.encode()).hexdigest()
+    return CACHE / f"{what.family}-{digest[:12]}" / name
+
+
 def _there(name: str) -> Path | None:
     assets = os.environ.get("KUBEBUILDER_ASSETS", "")
-    for candidate in (Path(assets) / name if assets else None, shutil.which(name), CACHE / "bin" / name):
+    for candidate in (Path(assets) / name if assets else None, shutil.which(name), built(name)):
         if candidate and Path(candidate).is_file():
             return Path(candidate)
     return None
@@ -79,7 +88,7 @@ def build(name: str) -> Path:
     if go is None:
         raise Missing(f"{name} is not on the PATH and there is no Go to build it with: install either")
     what = PROGRAMS[name]
-    target = CACHE / "bin" / name
+    target = built(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "CGO_ENABLED": "0"}
     fresh = target.with_suffix(f".{os.getpid()}")

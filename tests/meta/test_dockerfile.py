@@ -1,4 +1,4 @@
-"""The image, as far as it can be judged without building it; ``tests/e2e/test_image.py`` runs its steps."""
+"""The image, as far as it can be judged without building it; ``tests/image/test_image.py`` runs its steps."""
 
 from __future__ import annotations
 

@@ -1,0 +1,52 @@
+"""What else gets in the way of a recovery: the cloud, the detector, a budget of disruption."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fleet_site import Site, broken, let_go, recovered_once, training
+
+
+def test_a_lost_answer_of_the_cloud_is_observed_and_the_call_not_repeated(site: Site) -> None:
+    sick = broken(site)
+    site.proxy.lose_answer("SetInstanceHealth")
+    site.breaks(sick)
+    recovered_once(site, sick)
+    history = [line["event"] for line in site.records()[sick]["history"]]
+    assert "ambiguous" in history
+
+
+def test_a_detector_that_is_killed_flooded_and_restarted_loses_no_fault_and_harms_nobody(site: Site) -> None:
+    site.recovering()
+    sick, well = site.group(2)
+    for node in (sick, well):
+        site.detectors.of(node).flood(5000)
+    site.detectors.of(well).kill()
+    site.until("it is missed", lambda: "does not listen there" in site.log(well))
+    site.breaks(sick)
+    site.detectors.of(sick).kill()
+    time.sleep(2)
+    site.detectors.of(sick).start_again()
+    site.detectors.of(well).start_again()
+    recovered_once(site, sick)
+    assert well not in site.records()
+
+
+def test_a_budget_of_disruption_is_waited_for_and_never_gone_around(site: Site) -> None:
+    sick = broken(site, 3)
+    training(site.plane, replicas=3, most_out=0)
+    site.breaks(sick)
+    site.until("an eviction was refused", lambda: any(r.status == 429 for r in evictions(site)))
+    site.until(
+        "it says whose budget",
+        lambda: "disruption budget training" in site.log(sick),
+    )
+    assert site.marked() == []
+    let_go(site.plane, 1)
+    recovered_once(site, sick)
+    assert not [r for r in site.audit.ours() if r.resource == "pods" and r.verb == "delete"]
+
+
+def evictions(site: Site) -> list[Any]:
+    return [r for r in site.audit.ours() if r.resource == "pods/eviction"]
