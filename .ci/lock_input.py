@@ -16,7 +16,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-CLOUDS = ("aws",)
+CLOUDS = ("aws", "azure")
 """The extras that the image has."""
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 from recovery.catalog import lookup
-from recovery.model import Fault, Kind, NodeView, Problem, Rate, Reading, Rule, Rung, Step
+from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Reading, Rule, Rung, Step
 from recovery.situation import Situation
 
 UNKNOWN_TOO_LONG = timedelta(minutes=10)
@@ -170,9 +170,11 @@ def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
     named = any(r == fault.reason for r in rule.match.reasons if not WILD & set(r))
     if row is not None and not row.this_node and not named:
         return Diagnosis(fault, rule, rank, NOTIFY, f"it is not this node's own fault: {row.why}")
-    ladder = rule.remedy or (row.remedy if row else None) or default_remedy(s)
+    ladder = rule.remedy or (row.remedy if row else None) or default_remedy(s, row)
     if s.policy.name == BUILT_IN and not _possible(ladder, s):
-        ladder = default_remedy(s)  # the built-in policy speaks of Neuron on AWS; elsewhere, what there is
+        ladder = default_remedy(
+            s, row
+        )  # the built-in policy speaks of Neuron on AWS; elsewhere, what there is
     return Diagnosis(fault, rule, rank, ladder)
 
 
@@ -180,8 +182,12 @@ def _possible(ladder: tuple[Rung, ...], s: Situation) -> bool:
     return s.provider is None or all(r.do in s.provider.actions for r in ladder if r.do.provider_action)
 
 
-def default_remedy(s: Situation) -> tuple[Rung, ...]:
-    return s.provider.default_remedy if s.provider and s.provider.default_remedy else NOTIFY
+def default_remedy(s: Situation, row: CatalogueRow | None = None) -> tuple[Rung, ...]:
+    """The provider's: for software its own one, where it has one."""
+    if s.provider is None:
+        return NOTIFY
+    software = s.provider.software_remedy if row is not None and row.software else ()
+    return software or s.provider.default_remedy or NOTIFY
 
 
 def name(fault: Fault) -> str:

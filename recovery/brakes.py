@@ -216,6 +216,25 @@ def group_short(s: Situation) -> str | None:
     return f"group {s.preflight.group} is short by {s.preflight.short_by}"
 
 
+def not_alone(s: Situation) -> str | None:
+    """Another machine of the group is out, and what this one's replacement would go by counts for one only.
+
+    Who has the older place goes first, so that two never wait for each other.
+    """
+    if s.preflight is None or not s.preflight.alone or s.preflight.adopt or s.gate is None:
+        return None
+    mine = next((x for x in s.gate.slots if x.node == s.node_name), None)
+    for slot in s.gate.slots:
+        if slot.node == s.node_name or (
+            mine is not None and (mine.since, mine.node) < (slot.since, slot.node)
+        ):
+            continue
+        start = next((x for x in reversed(s.gate.starts) if x.node == slot.node), None)
+        if start is not None and start.group == s.preflight.group:
+            return f"{slot.node} of group {start.group} is out, which replaces one machine at a time"
+    return None
+
+
 FORBIDDEN: tuple[tuple[str, Question], ...] = (
     ("off", off),
     ("excluded", excluded),
@@ -242,7 +261,10 @@ CHEAP: tuple[tuple[str, Question], ...] = (
 )
 """Asked before a start, in this order, and answered without counting the fleet."""
 
-STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), ("group-short", group_short))
+BY_GROUP: tuple[tuple[str, Question], ...] = (("group-short", group_short), ("not-alone", not_alone))
+"""Asked before a start, and again before a machine is replaced."""
+
+STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), *BY_GROUP)
 """All questions before a start. (``attempts_used`` is asked apart: it hands over.)"""
 
 GOING_ON: tuple[tuple[str, Question], ...] = (*FORBIDDEN, ("brake", brake))

@@ -193,8 +193,8 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     assert s.preflight is not None  # it was given, refused or put off
     if early := not_yet(s, s.preflight):
         return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
-    if rung.do is Step.REPLACE and (short := brakes.group_short(s)):
-        return hold(f"{what}: {short}", key="group-short")
+    if rung.do is Step.REPLACE and (found := brakes.first_reason(brakes.BY_GROUP, s)):
+        return hold(f"{what}: {found[1]}", key=found[0])
     if why := brakes.skewed(s):
         return hold(f"{what}: {why}", key="skewed")
     return act(Submit(rung.do), f"{what}: asked of {r.machine.provider}")

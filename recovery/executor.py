@@ -16,8 +16,9 @@ from datetime import timedelta
 from typing import Any
 
 from recovery import gate as gates
-from recovery.brakes import group_short
+from recovery.brakes import BY_GROUP, first_reason
 from recovery.climb import may_submit
+from recovery.closing import hand_over
 from recovery.errors import (
     Ambiguous,
     ApiError,
@@ -30,20 +31,24 @@ from recovery.errors import (
 )
 from recovery.marks import mark_patch, unmark_patch
 from recovery.model import (
+    ClusterDelete,
     Intent,
     IntentState,
     Marks,
     Preflight,
     Record,
+    Reference,
     Step,
 )
 from recovery.observe import Observer, World
+from recovery.provider import Finisher
 from recovery.publish import Notice, Publisher
 from recovery.record import note
 from recovery.situation import (
     ClaimReplacement,
     Decision,
     Evict,
+    Finish,
     FreeSlot,
     Join,
     Lease,
@@ -136,6 +141,8 @@ class Executor:
                 self._unmark(s)
             case Evict(pods):
                 return self._evict(s, pods)
+            case Finish():
+                return self._finish(s)
             case Submit(action):
                 return Submission(self._w, self._publisher, s, action, again).run()
         return Done()
@@ -224,6 +231,24 @@ class Executor:
         asked = f"asked for the eviction of {len(pods)} pod{'s' if len(pods) != 1 else ''}"
         return Done(f"{asked}, {refused} may not go yet" if refused else asked)
 
+    # ------------------------------------------------------------ an action's second step
+
+    def _finish(self, s: Situation) -> Done | Decision:
+        """What is left of an action, by whoever holds the Lease. The way back is never braked (law 8)."""
+        assert s.record is not None
+        assert s.record.intent is not None
+        r, provider = s.record, self._w.providers.get(s.record.machine.provider)
+        assert isinstance(provider, Finisher)  # it said that something is unfinished
+        try:
+            provider.finish(r.machine, s.record.intent.reference)
+        except Retry as error:
+            return wait(f"{s.record.intent.action}: {error.reason}", error.after, "finish")
+        except Refused as error:
+            return self._do(s, hand_over(s, r, error.reason, outcome="refused"), lambda: s)
+        asked = f"asked {provider.name} for what was left of {s.record.intent.action}"
+        self._w.records.write(note(r, self._w.cluster.time.now(), "finished", asked))
+        return Done()
+
 
 class Submission:
     """The one destructive effect, in its order: preflight, tell, read again, intent, call, outcome."""
@@ -258,8 +283,8 @@ class Submission:
         if fresh.preflight.adopt:
             self._r = fresh.record
             return self._adopt(fresh.preflight)
-        if self._action is Step.REPLACE and (short := group_short(fresh)):
-            return hold(f"{self._action.value} is not asked for: {short}", key="group-short")
+        if self._action is Step.REPLACE and (found := first_reason(BY_GROUP, fresh)):
+            return hold(f"{self._action.value} is not asked for: {found[1]}", key=found[0])
         self._r = fresh.record
         began = self._w.clock.boottime()
         self._intend(fresh.preflight)
@@ -312,11 +337,11 @@ class Submission:
         assert self._r.intent is not None
         what = f"{self._action.value} of {self._r.machine.id}"
         try:
-            route = self._provider.start(
+            begun = self._provider.start(
                 self._s.machine, self._action, self._r.intent.token, self._r.intent.reference
             )
-            if route is not None:
-                self._delete(route)
+            if isinstance(begun, ClusterDelete):
+                self._delete(begun)
         except Ambiguous as error:
             return self._settle(
                 IntentState.AMBIGUOUS, "ambiguous", f"{what}: the answer was lost, observing: {error.reason}"
@@ -325,12 +350,14 @@ class Submission:
             return self._settle(IntentState.ABANDONED, "notYet", f"{what}: not yet: {error.reason}")
         except Refused as error:
             return self._settle(IntentState.REFUSED, "refused", error.reason)
+        if isinstance(begun, Reference):
+            self._r = replace(self._r, intent=replace(self._r.intent, reference=begun))
         done = self._settle(
             IntentState.SUBMITTED, "submitted", f"{what} was accepted by {self._provider.name}"
         )
         return replace(done, tell=Tell("Submitted", warning=True))
 
-    def _delete(self, route: Any) -> None:
+    def _delete(self, route: ClusterDelete) -> None:
         """A delete through the API server, with the same three answers as a provider's call."""
         try:
             self._w.cluster.delete(route)

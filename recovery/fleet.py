@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView
-from recovery.provider import Provider
+from recovery.provider import Provider, abilities_of
 from recovery.situation import ProviderFacts
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -27,7 +27,12 @@ class Identified:
     @property
     def facts(self) -> ProviderFacts | None:
         p = self.provider
-        return ProviderFacts(p.name, p.actions, p.default_remedy, p.call_timeout) if p else None
+        if p is None:
+            return None
+        able = abilities_of(p, self.machine)
+        return ProviderFacts(
+            p.name, able.actions, able.default_remedy, p.call_timeout, able.software_remedy, able.note
+        )
 
 
 class Providers:

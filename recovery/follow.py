@@ -17,12 +17,14 @@ from recovery.model import (
     Record,
     Running,
     Step,
+    Unfinished,
 )
 from recovery.record import note
 from recovery.situation import (
     POLLED,
     ClaimReplacement,
     Decision,
+    Finish,
     Situation,
     Tell,
     WriteRecord,
@@ -49,6 +51,8 @@ def follow(s: Situation, r: Record) -> Decision:
         return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}")
     if isinstance(s.poll, Done):
         return replaced(s, r, s.poll)
+    if isinstance(s.poll, Unfinished):
+        return act(Finish(), s.poll.sentence)
     if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
         why = f"{r.intent.action} had no effect after {span(NOT_APPLIED_AFTER)}: {s.poll.sentence}"
         changed = replace(note(r, s.now, "notApplied", why), intent=as_state(r, IntentState.NOT_APPLIED))

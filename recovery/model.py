@@ -239,7 +239,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """What is known of a (type, reason): whose fault it is, what usually helps, and who says so."""
+    """What is known of a (type, reason): whose fault it is, what usually helps, and who says so.
+
+    ``software``: a new system on the same machine helps, where the provider can give it one.
+    """
 
     type: str
     reason: str
@@ -247,6 +250,7 @@ class CatalogueRow:
     this_node: bool
     why: str
     source: str
+    software: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,7 +512,8 @@ class Preflight:
 
     ``reference`` is how the action would be found again, known before it is submitted, so that an intent
     can carry it. ``adopt``: the action is already under way; do not repeat it. ``short_by``: machines the
-    group still lacks. ``not_before``: the moment it could first be accepted.
+    group still lacks. ``not_before``: the moment it could first be accepted. ``alone``: while another machine
+    of the group is out, what the reference holds of the group would not be true for both.
     """
 
     reference: Reference
@@ -517,6 +522,7 @@ class Preflight:
     adopt: str = ""
     not_before: datetime | None = None
     not_yet: str = ""
+    alone: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -533,6 +539,13 @@ class ClusterDelete:
 @dataclass(frozen=True, slots=True)
 class Running:
     """Accepted, and not yet done."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What was asked for is done, up to a step that the reference names and that may be repeated."""
 
     sentence: str
 
@@ -571,4 +584,4 @@ class Gone:
     sentence: str
 
 
-Poll = Running | NotApplied | Done | Failed | Gone
+Poll = Running | Unfinished | NotApplied | Done | Failed | Gone

@@ -225,8 +225,8 @@ class Observer:
         if action is None or s.provider is None or s.machine is None:
             return s
         provider = self.world.providers.get(s.provider.name)
-        if action not in provider.actions:
-            return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} a machine")
+        if action not in s.provider.actions:
+            return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")
         try:
             found: Preflight = provider.preflight(s.machine, action)
         except Refused as error:
@@ -296,9 +296,9 @@ class Observer:
         found = None
         if r.replacement:
             found = self._node(r.replacement)
-        if found is None or not is_machine(found, r.replacement_machine):
+        if found is None or not self._is(found, r.replacement_machine):
             nodes = self.world.cluster.list_nodes()
-            found = next((n for n in nodes if is_machine(n, r.replacement_machine)), None)
+            found = next((n for n in nodes if self._is(n, r.replacement_machine)), None)
         if found is None:
             return s
         return replace(
@@ -312,8 +312,15 @@ class Observer:
     def _own_record(self, node: NodeView) -> str:
         """What a record of the node's own, for the very machine it runs on, says of it."""
         record = self.world.records.read(node.name)
-        ours = record is not None and record.phase.sick and is_machine(node, record.machine.id)
+        ours = record is not None and record.phase.sick and self._is(node, record.machine.id)
         return record.sentence if record is not None and ours else ""
+
+    def _is(self, node: NodeView, machine: str) -> bool:
+        """Whether ``node`` runs on the machine with this ID, as its Node or as its provider names it."""
+        if is_machine(node, machine):
+            return True
+        found = self.world.providers.identify(node).machine
+        return found is not None and found.id == machine
 
 
 def _complaint(node: NodeView) -> str:

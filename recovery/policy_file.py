@@ -82,14 +82,20 @@ def schema() -> dict[str, Any]:
     return policy_schema.schema()
 
 
-def check_for(file: PolicyFile, actions: frozenset[Step], provider: str, mode: str) -> list[str]:
-    """What this policy asks for that ``provider`` or ``mode`` cannot do: one sentence each."""
+def check_for(
+    file: PolicyFile, actions: frozenset[Step], provider: str, mode: str, note: str = ""
+) -> list[str]:
+    """What this policy asks for that ``provider`` or ``mode`` cannot do: one sentence each.
+
+    ``note`` is what the provider adds, where a setting would let it do more.
+    """
     mistakes = []
     able = ", ".join(step for step in Step if step in actions and step.provider_action) or "none"
     for r, rule in enumerate(file.policy.rules):
         for s, rung in enumerate(rule.remedy or ()):
             if rung.do.provider_action and rung.do not in actions:
                 text = f'found "{rung.do}", which provider {provider} cannot do; its actions are {able}'
+                text += f" ({note})" if note else ""
                 mistakes.append(file.mistake(f"rules[{r}].remedy[{s}].do", text))
     budget = file.policy.limits.budget
     if mode == "sidecar" and (budget.count or 0) > SIDECAR_SLOTS:

@@ -5,8 +5,9 @@ call that changes something, logs no policy and knows no Kubernetes. Built-in an
 the same way, by the entry point group ``node_recovery.providers``; only the chosen one is imported.
 
 Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
-*preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may also be an
-``Examiner``: then ``node-recovery doctor`` asks it what is missing.
+*preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more than that:
+``Routed`` where its machines differ in what can be done to them, a ``Finisher`` where an action has a second
+step, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from recovery.monitor import Monitor
 
 ENTRY_POINTS = "node_recovery.providers"
 MONITORS = "node_recovery.monitors"
+
+
+Started = ClusterDelete | Reference | None
+"""What ``Provider.start`` may return."""
 
 
 class Provider(Protocol):
@@ -48,11 +53,54 @@ class Provider(Protocol):
     def preflight(self, machine: Machine, action: Step) -> Preflight:
         """Whether ``action`` could be done now, and how it would be found again. Changes nothing."""
 
-    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
-        """Submit once and return at once. A ``ClusterDelete`` is the caller's to carry out."""
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:
+        """Submit once and return at once.
+
+        A ``ClusterDelete`` is the caller's to carry out. A ``Reference`` takes the place of the one given: it
+        says more, now that the action has begun.
+        """
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
         """How the action behind ``reference`` stands. Changes nothing."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What can be done to one machine. No ``software_remedy``: the default one is for software too.
+
+    ``note`` says why there is not more, where a setting could change it.
+    """
+
+    actions: frozenset[Step]
+    default_remedy: tuple[Rung, ...]
+    software_remedy: tuple[Rung, ...] = ()
+    note: str = ""
+
+
+@runtime_checkable
+class Routed(Protocol):
+    """A provider whose machines differ. Its ``actions`` are those of all of them together."""
+
+    def abilities(self, machine: Machine) -> Abilities:
+        """Pure."""
+
+
+@runtime_checkable
+class Finisher(Protocol):
+    """A provider with an action whose ``poll`` may say ``Unfinished``."""
+
+    def finish(self, machine: Machine, reference: Reference) -> None:
+        """Do what is left. It may be done by anybody, and again: the reference holds the wanted end.
+
+        Raises ``Retry`` (also where the answer was lost) or ``Refused``.
+        """
+
+
+def abilities_of(provider: Provider, machine: Machine | None) -> Abilities:
+    """What ``provider`` can do to ``machine``; without one, what it can do at all."""
+    if machine is not None and isinstance(provider, Routed):
+        return provider.abilities(machine)
+    return Abilities(provider.actions, provider.default_remedy)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,20 @@
-"""Telling people what happened, where they look: Kubernetes Events, and the cloud's own monitor.
+"""Telling people what happened, where they look: Kubernetes Events, Prometheus, and the clouds' own monitors.
 
-Telling never blocks doing (law 9): everything goes through a bounded queue that a thread of its own empties.
+Telling never blocks doing (law 9): everything goes through bounded queues that threads of their own empty.
 What is about to remove this very node is flushed before it is done, for at most five seconds.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from recovery.clock import Clock
 from recovery.errors import NodeRecoveryError
@@ -27,6 +28,8 @@ FLUSH = 5.0
 QUEUE = 1000
 BATCH = 100
 COMPONENT = "node-recovery"
+
+T = TypeVar("T")
 
 
 class Events(Protocol):
@@ -48,13 +51,22 @@ class Notice:
     at: datetime
 
 
+Monitors = Monitor | Sequence[Monitor] | None
+"""Any number of monitors. Give the same objects each time: each has a thread of its own."""
+
+
 class Publisher:
-    """The queue and what empties it. ``monitor`` is asked for when first needed: SDKs are heavy."""
+    """Queues, and what empties them: one for Events, one for metrics, and one for each monitor.
+
+    Nobody waits for another: a monitor that hangs keeps neither Events nor other monitors from being told.
+    ``monitors`` is asked for when first needed: SDKs are heavy. A monitor may count in ``dropped`` what its
+    service would not have taken, which is no error of its own.
+    """
 
     def __init__(
         self,
         cluster: Events,
-        monitor: Callable[[], Monitor | None],
+        monitors: Callable[[], Monitors],
         metrics: Metrics,
         clock: Clock,
         *,
@@ -62,22 +74,22 @@ class Publisher:
         threaded: bool = True,
     ) -> None:
         self._cluster = cluster
-        self._monitor = monitor
+        self._monitors = monitors
         self._metrics = metrics
-        self._clock = clock
         self._cluster_name = cluster_name
-        self._queue: queue.Queue[Notice | Metric] = queue.Queue(QUEUE)
-        self._posted: dict[tuple[str, str, str], tuple[str, int]] = {}
-        self._said: str = ""
-        self._busy = threading.Lock()
-        if threaded:
-            threading.Thread(target=self._run, name="publish", daemon=True).start()
         self._threaded = threaded
+        self._posted: dict[tuple[str, str, str], tuple[str, int]] = {}
+        self._said: dict[str, str] = {}
+        self._untried = _Untried()
+        self._events = _Lane[Notice]("events", self._post_all, self._untried, threaded)
+        self._intake = _Lane[Metric]("metrics", self._hand_on, self._untried, threaded)
+        self._lanes: list[tuple[Monitor, _Lane[Metric]]] = []
 
     # ------------------------------------------------------------ taking
 
     def event(self, notice: Notice) -> None:
-        self._put(notice)
+        if not self._events.put(notice):
+            self._metrics.untold.labels("queue").inc()
 
     def fault(self, reason: str, at: datetime) -> None:
         """A fault that lasts: a metric named after its reason, value 1, as Neuron users' alarms expect."""
@@ -106,10 +118,8 @@ class Publisher:
         """
         self._put(Metric("Heartbeat", float(watching), at, {"ClusterName": self._cluster_name}))
 
-    def _put(self, item: Notice | Metric) -> None:
-        try:
-            self._queue.put_nowait(item)
-        except queue.Full:
+    def _put(self, metric: Metric) -> None:
+        if not self._intake.put(metric):
             self._metrics.untold.labels("queue").inc()
 
     # ------------------------------------------------------------ sending
@@ -118,58 +128,51 @@ class Publisher:
         """Wait until all has been tried, at most ``seconds``. True if it has."""
         if not self._threaded:
             self.drain()
-            return True
-        end = self._clock.monotonic() + seconds
-        done = threading.Event()
-        threading.Thread(target=self._join, args=(done,), daemon=True).start()
-        return done.wait(max(0.0, end - self._clock.monotonic()))
-
-    def _join(self, done: threading.Event) -> None:
-        self._queue.join()
-        done.set()
-
-    def _run(self) -> None:
-        while True:
-            first = self._queue.get()
-            batch = [first]
-            while len(batch) < BATCH and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            try:
-                self._send(batch)
-            finally:
-                for _ in batch:
-                    self._queue.task_done()
+        return self._untried.wait(seconds)
 
     def drain(self) -> None:
         """Send everything now, in the caller's thread."""
-        batch: list[Notice | Metric] = []
-        while not self._queue.empty():
-            batch.append(self._queue.get_nowait())
-            self._queue.task_done()
-        if batch:
-            self._send(batch)
+        self._events.drain()
+        self._intake.drain()
+        for _, lane in self._lanes:
+            lane.drain()
 
-    def _send(self, batch: list[Notice | Metric]) -> None:
-        for item in batch:
-            if isinstance(item, Notice):
-                self._try("events", lambda item=item: self._post(item))  # type: ignore[misc]
-        metrics = [x for x in batch if isinstance(x, Metric)]
-        if metrics:
-            self._try("monitor", lambda: self._publish(metrics))
+    def _hand_on(self, metrics: list[Metric]) -> None:
+        self._try("monitor", functools.partial(self._fan_out, metrics))
 
-    def _publish(self, metrics: list[Metric]) -> None:
-        monitor = self._monitor()
-        if monitor is not None:
-            monitor.publish(metrics)
+    def _fan_out(self, metrics: list[Metric]) -> None:
+        """Put the metrics into each monitor's own queue."""
+        for monitor in _each(self._monitors()):
+            lane = self._lane_of(monitor)
+            if lost := sum(not lane.put(metric) for metric in metrics):
+                self._metrics.untold.labels(monitor.name).inc(lost)
+
+    def _lane_of(self, monitor: Monitor) -> _Lane[Metric]:
+        for known, lane in self._lanes:
+            if known is monitor:
+                return lane
+        send = functools.partial(self._tell, monitor)
+        self._lanes.append((monitor, _Lane(monitor.name, send, self._untried, self._threaded)))
+        return self._lanes[-1][1]
+
+    def _tell(self, monitor: Monitor, metrics: list[Metric]) -> None:
+        dropped = _dropped(monitor)
+        self._try(monitor.name, lambda: monitor.publish(metrics))
+        if more := _dropped(monitor) - dropped:
+            self._metrics.untold.labels(monitor.name).inc(more)
+
+    def _post_all(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            self._try("events", functools.partial(self._post, notice))
 
     def _try(self, sink: str, send: Callable[[], None]) -> None:
-        """A sink that fails is counted, and said once."""
+        """A sink that fails is counted, and what it says is said once."""
         try:
             send()
         except NodeRecoveryError as error:
             self._metrics.untold.labels(sink).inc()
-            if str(error) != self._said:
-                self._said = str(error)
+            if str(error) != self._said.get(sink):
+                self._said[sink] = str(error)
                 log.warning("%s: not told: %s", sink, error)
         except Exception:
             self._metrics.untold.labels(sink).inc()
@@ -193,6 +196,75 @@ class Publisher:
         self._posted[key] = (name, 1)
         if len(self._posted) > QUEUE:
             self._posted.pop(next(iter(self._posted)))
+
+
+def _each(monitors: Monitors) -> Sequence[Monitor]:
+    if monitors is None:
+        return ()
+    return monitors if isinstance(monitors, Sequence) else (monitors,)
+
+
+def _dropped(monitor: Monitor) -> int:
+    return int(getattr(monitor, "dropped", 0))
+
+
+class _Untried:
+    """How much is still to be tried, over all queues."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def add(self, count: int) -> None:
+        with self._changed:
+            self._count += count
+            if self._count == 0:
+                self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Until there is none left, at most ``seconds``. True if there is none."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count == 0, seconds)
+
+
+class _Lane(Generic[T]):
+    """A bounded queue and what empties it in batches: a thread of its own, or who drains it."""
+
+    def __init__(self, name: str, send: Callable[[list[T]], None], untried: _Untried, threaded: bool) -> None:
+        self._send = send
+        self._untried = untried
+        self._queue: queue.Queue[T] = queue.Queue(QUEUE)
+        if threaded:
+            threading.Thread(target=self._run, name=f"publish-{name}", daemon=True).start()
+
+    def put(self, item: T) -> bool:
+        """False if there is no room."""
+        self._untried.add(1)
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            self._untried.add(-1)
+            return False
+        return True
+
+    def drain(self) -> None:
+        """Send all there is, in the caller's thread."""
+        if batch := self._waiting(QUEUE):
+            self._try(batch)
+
+    def _run(self) -> None:
+        while True:
+            first = self._queue.get()
+            self._try([first, *self._waiting(BATCH - 1)])
+
+    def _waiting(self, most: int) -> list[T]:
+        return [self._queue.get_nowait() for _ in range(min(most, self._queue.qsize()))]
+
+    def _try(self, batch: list[T]) -> None:
+        try:
+            self._send(batch)
+        finally:
+            self._untried.add(-len(batch))
 
 
 def event_body(name: str, n: Notice) -> dict[str, Any]:

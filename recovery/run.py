@@ -74,7 +74,7 @@ class Program:
         )
         observer = Observer(self.world)
         self.publisher = Publisher(
-            self.cluster, self._monitor, self.metrics, clock, cluster_name=settings.cluster_name
+            self.cluster, self._monitors_in_use, self.metrics, clock, cluster_name=settings.cluster_name
         )
         executor = Executor(self.world, observer, self.publisher)
         self.agent: Agent | None = None
@@ -115,14 +115,13 @@ class Program:
         """For rebuilding the gate: a record that cannot be read may hold a slot, so it stops this."""
         return [decode(obj) for obj in self.cluster.list_records()]
 
-    def _monitor(self) -> Monitor | None:
+    def _monitors_in_use(self) -> list[Monitor]:
         """The monitor of the provider in use; imported when there is something to tell it."""
         name = self._providers.in_use()
-        if not name:
-            return None
-        if name not in self._monitors:
+        if name and name not in self._monitors:
             self._monitors[name] = load_monitor(name, self._context)
-        return self._monitors[name]
+        found = self._monitors.get(name)
+        return [] if found is None else [found]
 
     # ------------------------------------------------------------ checks at start
 
@@ -138,9 +137,11 @@ class Program:
         if reason := check_url(self._settings.npd_metrics_url, node.addresses):
             mistakes.append(reason)
         identified = self._providers.identify(node)
-        if identified.provider is not None and self._settings.policy_file.path != "built-in":
-            p = identified.provider
-            mistakes += check_for(self._settings.policy_file, p.actions, p.name, self._settings.mode.value)
+        if identified.facts is not None and self._settings.policy_file.path != "built-in":
+            p = identified.facts
+            mistakes += check_for(
+                self._settings.policy_file, p.actions, p.name, self._settings.mode.value, p.note
+            )
         if mistakes:
             raise SettingsError(mistakes)
 

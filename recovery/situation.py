@@ -52,12 +52,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """What a provider declares."""
+    """What a provider declares, for this machine."""
 
     name: str
     actions: frozenset[Step] = frozenset()
     default_remedy: tuple[Rung, ...] = ()
     call_timeout: float = 10.0
+    software_remedy: tuple[Rung, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +179,23 @@ class Submit:
     action: Step
 
 
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Have the provider do what is left of the action on the record. It may be done more than once."""
+
+
 Effect = (
-    WriteRecord | Join | TakeSlot | RestoreSlot | FreeSlot | ClaimReplacement | Mark | Unmark | Evict | Submit
+    WriteRecord
+    | Join
+    | TakeSlot
+    | RestoreSlot
+    | FreeSlot
+    | ClaimReplacement
+    | Mark
+    | Unmark
+    | Evict
+    | Submit
+    | Finish
 )
 
 

@@ -32,7 +32,10 @@ COPIES = {
 }
 """File of the chart -> file of ``deploy/`` that it is a copy of."""
 
-CHARTS_OWN = {"NODE_NAME", "POD_NAMESPACE", "RECOVERY_MODE", "POLICY_FILE", "METRICS_ADDRESS"}
+CHARTS_OWN = {
+    *("NODE_NAME", "POD_NAMESPACE", "RECOVERY_MODE", "POLICY_FILE", "METRICS_ADDRESS"),
+    *("AZURE_CLUSTER_ID", "AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"),
+}
 """Variables that the templates set, or that the probes rely on: no settings of the chart's user."""
 
 MARKS = ("<!-- values: written by deploy/helm/render.py -->", "<!-- end of values -->")

@@ -44,6 +44,7 @@ def faults() -> tuple[CatalogueRow, ...]:
             this_node=row["thisNode"],
             why=row["why"],
             source=row["source"],
+            software=row.get("kind") == "software",
         )
         for row in _data("faults.yaml")
     )

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
-    ClusterDelete,
     Done,
     Machine,
     NodeView,
@@ -20,19 +19,25 @@ from recovery.model import (
     Rung,
     Running,
     Step,
+    Unfinished,
 )
+from recovery.provider import Started
 
 PATTERN = re.compile(r"fake:///(?P<group>[a-z0-9-]+)/(?P<id>m-[0-9a-z]+)")
 
 
 @dataclass
 class FakeGroup:
-    """A group of machines: which are in service, and how many there should be."""
+    """A group of machines: which are in service, and how many there should be.
+
+    ``shrinks``: it wants one less when a machine of it is deleted, as a scale set does, until it is told.
+    """
 
     name: str
     desired: int
     in_service: list[str] = field(default_factory=list)
     unhealthy: set[str] = field(default_factory=set)
+    shrinks: bool = False
 
 
 class FakeProvider:
@@ -60,6 +65,8 @@ class FakeProvider:
         self.groups: dict[str, FakeGroup] = {}
         self.calls: list[tuple[Step, str, str]] = []
         self.rebooting: set[str] = set()
+        self.finished: list[str] = []
+        self.finish_error: Retry | Refused | None = None
         self.before_call: Callable[[], None] = lambda: None
         self.after_call: Callable[[], None] = lambda: None
         self.preflight_error: Retry | Refused | None = None
@@ -83,9 +90,10 @@ class FakeProvider:
         known = sorted(group.in_service)
         data = {"group": group.name, "known": known, "desired": group.desired, "machine": machine.id}
         short = group.desired - len(group.in_service)
-        return Preflight(Reference("fake", action.value, data), group.name, max(0, short), adopt)
+        reference = Reference("fake", action.value, data)
+        return Preflight(reference, group.name, max(0, short), adopt, alone=group.shrinks)
 
-    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:
         if action not in self.actions:
             raise Refused(f"fake cannot {action.value} a machine")
         self.before_call()
@@ -109,11 +117,20 @@ class FakeProvider:
             if machine.id in group.unhealthy:
                 return Running(f"{machine.id} is being taken out of group {group.name}")
             return NotApplied(f"{machine.id} is healthy and in service in group {group.name}")
+        if group.shrinks and group.desired < reference.data["desired"]:
+            return Unfinished(f"{machine.id} is gone, and group {group.name} wants {group.desired}")
         new = tuple(m for m in group.in_service if m not in reference.data["known"])
         complete = len(group.in_service) >= reference.data["desired"]
         if not new:
             return Running(f"{machine.id} is gone, and group {group.name} has not launched another")
         return Done(f"{machine.id} is gone from group {group.name}", new, complete)
+
+    def finish(self, machine: Machine, reference: Reference) -> None:
+        if self.finish_error is not None:
+            raise self.finish_error
+        self.finished.append(machine.id)
+        group = self.groups[reference.data["group"]]
+        group.desired = max(group.desired, reference.data["desired"])
 
     # ------------------------------------------------------------ what a cloud does by itself
 
@@ -124,7 +141,10 @@ class FakeProvider:
         return group
 
     def terminate(self, group: str, machine: str) -> None:
-        self.groups[group].in_service.remove(machine)
+        found = self.groups[group]
+        found.in_service.remove(machine)
+        if found.shrinks:
+            found.desired -= 1
 
     def launch(self, group: str, machine: str) -> None:
         self.groups[group].in_service.append(machine)

@@ -1,4 +1,4 @@
-"""What `kubectl apply -k deploy/eks-neuron` and `helm install` would send, put together by the real tools."""
+"""What `kubectl apply -k` of the overlays and `helm install` would send, put together by the real tools."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "node-recovery"
 NAMESPACE = "neuron-healthcheck-system"
+OVERLAYS = {"eks-neuron": NAMESPACE, "aks-gpu": "gpu-healthcheck-system"}
+overlays = pytest.mark.parametrize("overlay", OVERLAYS)
 POLICY = ROOT / "recovery" / "catalog" / "default-policy.yaml"
 LATER = ("--kube-version", "1.36.0")
 Document = dict[str, Any]
@@ -47,7 +49,17 @@ sidecar: {extraEnv: [{name: LOG, value: "1"}]}
 concluder: {create: false}
 podAnnotations: {prometheus.io/scrape: "true"}
 """
-CASES = {"as it ships": "{}", "GPUs": GPU, "beside a detector": ALREADY_THERE, "otherwise": OTHERWISE}
+CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/training"
+IDENTITY = "11111111-2222-3333-4444-555555555555"
+AZURE = f"azure: {{clusterId: {CLUSTER}, region: eastus2, clientId: {IDENTITY}}}\n"
+AKS = (CHART / "values-aks-gpu.yaml").read_text() + AZURE
+CASES = {
+    "as it ships": "{}",
+    "GPUs": GPU,
+    "beside a detector": ALREADY_THERE,
+    "otherwise": OTHERWISE,
+    "on AKS": AKS,
+}
 cases = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 
 
@@ -81,11 +93,11 @@ class Tools:
             self.helm("template", "node-recovery", CHART, *place, "-f", self.folder / "values.yaml", *words)
         )
 
-    def overlay(self, text: str) -> list[Document]:
+    def overlay(self, text: str, over: str = "eks-neuron") -> list[Document]:
         """A kustomization of one's own beside ours."""
         mine = self.folder / "overlay"
         mine.mkdir(exist_ok=True)
-        base = os.path.relpath(DEPLOY / "eks-neuron", mine.resolve())
+        base = os.path.relpath(DEPLOY / over, mine.resolve())
         (mine / "kustomization.yaml").write_text(text.replace("BASE", base))
         return self.kustomize(mine)
 
@@ -135,7 +147,7 @@ def references(workload: Document) -> Iterator[tuple[str, str]]:
                 yield "ConfigMap", source["configMap"]["name"]
 
 
-def sound(found: list[Document], given: tuple[str, ...] = ()) -> None:
+def sound(found: list[Document], given: tuple[str, ...] = (), namespace: str = NAMESPACE) -> None:
     """Valid, each thing once, in one namespace, and everything that is named is there or ``given``."""
     version = kubernetes_validate.latest_version()
     for document in found:
@@ -144,11 +156,11 @@ def sound(found: list[Document], given: tuple[str, ...] = ()) -> None:
     assert len(names) == len(set(names))
     there = {*names, *(("ServiceAccount", name) for name in given)}
     for document in found:
-        assert document["metadata"].get("namespace", NAMESPACE) == NAMESPACE
+        assert document["metadata"].get("namespace", namespace) == namespace
         if document["kind"] in ("ClusterRoleBinding", "RoleBinding"):
             assert (document["roleRef"]["kind"], document["roleRef"]["name"]) in there
             for subject in document["subjects"]:
-                assert subject["namespace"] == NAMESPACE
+                assert subject["namespace"] == namespace
                 assert (subject["kind"], subject["name"]) in there
         if document["kind"] in ("DaemonSet", "Deployment"):
             assert set(references(document)) <= there
@@ -156,8 +168,9 @@ def sound(found: list[Document], given: tuple[str, ...] = ()) -> None:
             assert mounts == {volume["name"] for volume in pod(document).get("volumes", [])}
 
 
-def test_the_kustomization_is_sound(tools: Tools) -> None:
-    sound(tools.kustomize(DEPLOY / "eks-neuron"))
+@overlays
+def test_the_kustomization_is_sound(tools: Tools, overlay: str) -> None:
+    sound(tools.kustomize(DEPLOY / overlay), namespace=OVERLAYS[overlay])
 
 
 COMPONENTS = "resources: [BASE]\ncomponents: [BASE/irsa, BASE/policy]\n"
@@ -184,15 +197,46 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
         assert policy == {Path(settings["POLICY_FILE"]).name: POLICY.read_text()}
 
 
-def test_the_components_can_be_uncommented_where_they_stand(tools: Tools, tmp_path: Path) -> None:
-    for folder in ("crds", "rbac", "eks-neuron"):
+@overlays
+def test_the_components_can_be_uncommented_where_they_stand(
+    tools: Tools, tmp_path: Path, overlay: str
+) -> None:
+    for folder in ("crds", "rbac", "base", overlay):
         shutil.copytree(DEPLOY / folder, tmp_path / folder)
-    file = tmp_path / "eks-neuron" / "kustomization.yaml"
+    file = tmp_path / overlay / "kustomization.yaml"
     file.write_text(re.sub(r"^# (components:|  - \w+ #)", r"\1", file.read_text(), flags=re.MULTILINE))
-    found = tools.kustomize(tmp_path / "eks-neuron")
-    sound(found)
-    assert "annotations" in one(found, "ServiceAccount", "node-problem-detector")["metadata"]
+    found = tools.kustomize(tmp_path / overlay)
+    sound(found, namespace=OVERLAYS[overlay])
+    (account,) = [d for d in found if d["kind"] == "ServiceAccount"]
+    assert account["metadata"]["annotations"]
     assert all(container(w)["volumeMounts"] for w in workloads(found))
+
+
+IDENTIFIED = """
+patches:
+  - target: {kind: ServiceAccount, name: node-recovery}
+    patch: |
+      - op: replace
+        path: /metadata/annotations/azure.workload.identity~1client-id
+        value: 11111111-2222-3333-4444-555555555555
+"""
+
+
+def test_an_overlay_on_aks_takes_an_identity_a_cluster_and_a_policy(tools: Tools) -> None:
+    settings = (
+        "configMapGenerator: [{name: node-recovery, behavior: merge, literals: [AZURE_REGION=eastus2]}]\n"
+    )
+    text = "resources: [BASE]\ncomponents: [BASE/policy]\n" + settings + IDENTIFIED
+    found = tools.overlay(text, over="aks-gpu")
+    sound(found, namespace=OVERLAYS["aks-gpu"])
+    account = one(found, "ServiceAccount", "node-recovery")
+    assert account["metadata"]["annotations"] == {"azure.workload.identity/client-id": IDENTITY}
+    for workload in workloads(found):
+        given = one(found, "ConfigMap", container(workload)["envFrom"][0]["configMapRef"]["name"])["data"]
+        assert (given["AZURE_REGION"], given["ENABLE_RECOVERY"]) == ("eastus2", "false")
+        (volume,) = pod(workload)["volumes"]
+        policy = one(found, "ConfigMap", volume["configMap"]["name"])["data"]
+        assert policy[Path(given["POLICY_FILE"]).name] == (DEPLOY / "aks-gpu/policy/policy.yaml").read_text()
 
 
 @cases
@@ -238,6 +282,26 @@ def test_the_chart_as_it_ships_is_the_kustomization(tools: Tools) -> None:
         assert charts[which] == ours[which], which
 
 
+def test_the_chart_with_its_values_for_aks_is_the_other_kustomization(tools: Tools) -> None:
+    identified = "resources: [BASE]\n" + IDENTIFIED
+    cluster = f"{{name: node-recovery, behavior: merge, literals: [AZURE_CLUSTER_ID={CLUSTER}]}}"
+    ours = comparable(tools.overlay(f"{identified}configMapGenerator: [{cluster}]\n", over="aks-gpu"))
+    charts = comparable(tools.template(AKS, "--set", "azure.region=", "--namespace", OVERLAYS["aks-gpu"]))
+    assert ours.keys() == charts.keys()
+    settings = ours[("ConfigMap", "node-recovery")]["data"]
+    for name in ("AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"):
+        assert settings.pop(name) in ("", "false"), "the chart leaves out what is off"
+    # One label, in a selector here and in an affinity there.
+    (daemonset,) = [pod(d) for (kind, _), d in charts.items() if kind == "DaemonSet"]
+    (term,) = daemonset["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    for key, value in daemonset.pop("nodeSelector").items():
+        term["matchExpressions"].append({"key": key, "operator": "In", "values": [value]})
+    for which in ours:
+        assert charts[which] == ours[which], which
+
+
 def test_the_agents_rights_are_those_of_deploy_rbac_however_it_is_installed(tools: Tools) -> None:
     (role,) = documents((DEPLOY / "rbac" / "clusterrole.yaml").read_text())
     for values in CASES.values():
@@ -270,6 +334,54 @@ def test_other_monitors_reach_the_detector_by_their_files_and_flags(tools: Tools
     assert {"key": "gpu-count.sh", "path": "plugin/gpu-count.sh", "mode": 0o555} in [
         item for source in volume["sources"] for item in source["configMap"].get("items", [])
     ]
+
+
+def test_what_is_said_of_azure_reaches_every_agent(tools: Tools) -> None:
+    more = AKS.replace("region:", "allow: [aks-replace, aks-compute], autoscaler: true, region:")
+    found = tools.template(more)
+    settings = one(found, "ConfigMap", "node-recovery")["data"]
+    assert {name: value for name, value in settings.items() if name.startswith("AZURE_")} == {
+        "AZURE_CLUSTER_ID": CLUSTER,
+        "AZURE_REGION": "eastus2",
+        "AZURE_ALLOW": "aks-replace,aks-compute",
+        "AZURE_AUTOSCALER": "true",
+    }
+    account = one(found, "ServiceAccount", "node-recovery")
+    assert account["metadata"]["annotations"] == {"azure.workload.identity/client-id": IDENTITY}
+    for workload in workloads(found):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        assert labels["azure.workload.identity/use"] == "true"
+        assert pod(workload)["terminationGracePeriodSeconds"] == 60
+
+
+def test_another_identity_starts_every_pod_again(tools: Tools) -> None:
+    one_, other = tools.template(AKS), tools.template(AKS.replace("11111111", "22222222"))
+    for before, after in zip(workloads(one_), workloads(other), strict=True):
+        assert before["spec"]["template"] != after["spec"]["template"]
+
+
+def test_a_privileged_detector_gets_no_token_for_azure(tools: Tools) -> None:
+    template = one(tools.template(GPU + AZURE), "DaemonSet", "node-problem-detector")["spec"]["template"]
+    assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+    skipped = template["metadata"]["annotations"]["azure.workload.identity/skip-containers"]
+    privileged = [c["name"] for c in template["spec"]["containers"] if c["securityContext"].get("privileged")]
+    assert privileged == [skipped]
+
+
+def test_the_patch_for_a_detector_that_is_there_asks_for_the_token_too(tools: Tools) -> None:
+    found = tools.template(ALREADY_THERE + AZURE)
+    patch = yaml.safe_load(one(found, "ConfigMap", "node-recovery-sidecar")["data"]["patch.yaml"])
+    assert patch["spec"]["template"]["metadata"]["labels"] == {"azure.workload.identity/use": "true"}
+    assert patch["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 60
+
+
+def test_a_page_that_is_named_is_the_one_that_is_read(tools: Tools) -> None:
+    daemonset = one(
+        tools.template(AKS, "--set", "settings.NPD_METRICS_URL=http://127.0.0.1:1/"),
+        "DaemonSet",
+        "node-recovery",
+    )
+    assert "NPD_METRICS_URL" not in {entry["name"] for entry in container(daemonset)["env"]}
 
 
 DETECTOR = """
@@ -330,6 +442,18 @@ def test_a_detector_that_is_already_there_takes_the_sidecar_by_one_patch(
         (
             "npd: {neuron: false}",
             "npd has nothing to watch: set npd.neuron, npd.logMonitors or npd.pluginMonitors",
+        ),
+        (
+            f"settings: {{AZURE_CLUSTER_ID: {CLUSTER}}}",
+            "settings.AZURE_CLUSTER_ID: say azure.clusterId instead",
+        ),
+        (
+            "npd: {onNode: true, create: false}",
+            "npd.onNode makes a DaemonSet for the agent alone, and npd.create=false says that there is one",
+        ),
+        (
+            "azure: {allow: [reimage]}",
+            "at '/azure/allow/0': value must be one of 'aks-compute', 'aks-replace'",
         ),
     ],
 )

@@ -30,7 +30,8 @@ def test_no_key_is_given_twice(name: str) -> None:
 
 def test_every_fault_has_the_fields_that_are_read_and_no_other() -> None:
     for row in data("faults.yaml"):
-        assert set(row) - {"remedy"} == {"type", "reason", "thisNode", "why", "source"}
+        assert set(row) - {"remedy", "kind"} == {"type", "reason", "thisNode", "why", "source"}
+        assert row.get("kind", "hardware") in ("hardware", "software")
         assert isinstance(row["thisNode"], bool)
         assert all(set(step) <= {"do", "within", "then"} for step in row.get("remedy", ()))
 

@@ -12,12 +12,17 @@ import jsonschema
 import pytest
 import yaml
 
+from providers.azure.options import options_of
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "node-recovery"
 RENDER = runpy.run_path(str(ROOT / "deploy" / "helm" / "render.py"))
 DERIVED: dict[Path, str] = RENDER["rendered"]()
 SCHEMA: dict[str, Any] = yaml.safe_load(DERIVED[CHART / "values.schema.json"])
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/gpu"
+AKS = f"{GROUP}/providers/Microsoft.ContainerService/managedClusters/training"
+SCALE_SET = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/gpu"
 
 
 @pytest.mark.parametrize("path", DERIVED, ids=lambda path: str(path.relative_to(CHART)))
@@ -44,9 +49,12 @@ def test_the_table_of_values_reads_nested_names_defaults_and_comments() -> None:
 def test_the_chart_is_of_the_programs_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    kustomization = yaml.safe_load((ROOT / "deploy" / "eks-neuron" / "kustomization.yaml").read_text())
-    (image,) = kustomization["images"]
-    assert {chart["version"], chart["appVersion"], image["newTag"]} == {project["version"]}
+    tags = {
+        image["newTag"]
+        for overlay in ("eks-neuron", "aks-gpu")
+        for image in yaml.safe_load((ROOT / "deploy" / overlay / "kustomization.yaml").read_text())["images"]
+    }
+    assert {chart["version"], chart["appVersion"], *tags} == {project["version"]}
 
 
 def test_it_ships_with_recovery_off() -> None:
@@ -106,6 +114,14 @@ def test_the_switch_takes_true_and_false_however_helm_hands_them_over(switch: An
         ({"npd": {"maxUnavailable": 0}}, "less than the minimum"),
         ({"npd": {"logMonitors": {"a/b.json": "{}"}}}, "does not match"),
         ({"sidecar": {"resources": {"limits": {"memroy": "1Gi"}}}}, "'memroy' was unexpected"),
+        ({"azure": {"clusterId": "training"}}, "'training' does not match"),
+        ({"azure": {"clusterId": f"{AKS}/agentPools/gpu"}}, "does not match"),
+        ({"azure": {"clusterId": f"{SCALE_SET}/virtualMachines/0"}}, "does not match"),
+        ({"azure": {"region": "https://eastus"}}, "'https://eastus' does not match"),
+        ({"azure": {"allow": ["reimage"]}}, "'reimage' is not one of"),
+        ({"azure": {"allow": "aks-replace"}}, "'aks-replace' is not of type 'array'"),
+        ({"azure": {"autoscaler": "true"}}, "'true' is not of type 'boolean'"),
+        ({"azure": {"clientId": "node-recovery"}}, "'node-recovery' does not match"),
     ],
 )
 def test_a_wrong_value_is_refused(wrong: dict[str, Any], message: str) -> None:
@@ -114,7 +130,37 @@ def test_a_wrong_value_is_refused(wrong: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "right", [{"AWS_REGION": "us-west-2"}, {"POLL_INTERVAL": 0.5}, {"POLL_INTERVAL": "1s"}]
+    "cluster", [AKS, AKS.replace("resourceGroups", "resourcegroups"), SCALE_SET], ids=["AKS", "lower", "VMSS"]
+)
+def test_the_schema_takes_of_azure_what_the_program_takes(cluster: str) -> None:
+    azure: dict[str, Any] = {
+        "clusterId": cluster,
+        "region": "eastus2",
+        "allow": ["aks-compute", "flexible-reimage"],
+        "autoscaler": True,
+        "clientId": "0A1b2c3d-1111-2222-3333-444455556666",
+    }
+    jsonschema.validate({"azure": azure}, SCHEMA)
+    given = {"AZURE_CLUSTER_ID": cluster, "AZURE_ALLOW": ",".join(azure["allow"]), "AZURE_AUTOSCALER": "true"}
+    assert options_of(given).allow == {"aks-compute", "flexible-reimage"}
+
+
+def test_the_values_for_aks_are_valid_on_top_of_those_that_ship() -> None:
+    aks = yaml.safe_load((CHART / "values-aks-gpu.yaml").read_text())
+    # null takes a value that ships away: Helm does that before it looks at the schema.
+    assert aks["settings"].pop("CLOUDWATCH_NAMESPACE", "absent") is None
+    assert aks["settings"] == {"PROVIDER": "azure"}
+    jsonschema.validate(aks, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"AWS_REGION": "us-west-2"},
+        {"POLL_INTERVAL": 0.5},
+        {"POLL_INTERVAL": "1s"},
+        {"AZURE_CLIENT_ID": "11111111-2222-3333-4444-555555555555"},
+    ],
 )
 def test_settings_are_the_programs_variables_and_the_sdks(right: dict[str, Any]) -> None:
     jsonschema.validate({"settings": right}, SCHEMA)

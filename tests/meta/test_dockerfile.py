@@ -179,7 +179,8 @@ def closure(*requirements: str) -> set[str]:
 
 
 def test_the_image_has_all_that_the_program_needs_and_nothing_else() -> None:
-    needed = closure(*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["aws"])
+    extras = PROJECT["optional-dependencies"]
+    needed = closure(*PROJECT["dependencies"], *extras["aws"], *extras["azure"])
     extra = pins(RUNTIME).keys() - needed
     # What only the oldest supported Python needs is locked for all of them.
     assert needed <= pins(RUNTIME).keys()

@@ -27,17 +27,18 @@ from recovery.variables import Mode, Variables
 
 ROOT = Path(__file__).parents[2]
 EKS = ROOT / "deploy" / "eks-neuron"
+BASE = ROOT / "deploy" / "base"
 CAPTURED = ROOT / "tests" / "captures" / "neuron-dma-error" / "00-healthy.prom"
 DRIVER = "neuron:ncdev: NEURON_HW_ERR={} instance-id=i-0abc hostname=h nd-id=0 action=TERMINATE_INSTANCE"
 
 
-def manifest(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((EKS / name).read_text())
+def manifest(name: str, folder: Path = EKS) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((folder / name).read_text())
     return found
 
 
 DAEMONSET = manifest("daemonset.yaml")
-CONCLUDER = manifest("concluder.yaml")
+CONCLUDER = manifest("concluder.yaml", BASE)
 KUSTOMIZATION = manifest("kustomization.yaml")
 MONITOR = json.loads((EKS / "neuron-monitor.json").read_text())
 

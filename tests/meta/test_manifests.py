@@ -100,8 +100,9 @@ def test_a_kustomization_lists_each_of_its_files_once_and_nothing_else(path: Pat
 
 def test_there_are_manifests_to_look_at() -> None:
     folders = {relative(p.parent) for p in KUSTOMIZATIONS}
-    assert {"crds", "rbac", "eks-neuron", "eks-neuron/irsa", "eks-neuron/policy"} <= folders
-    assert len(FILES) >= 11
+    assert {"crds", "rbac", "base", "eks-neuron", "eks-neuron/irsa", "eks-neuron/policy"} <= folders
+    assert {"aks-gpu", "aks-gpu/policy"} <= folders
+    assert len(FILES) >= 12
 
 
 # ---------------------------------------------------------------- CRDs

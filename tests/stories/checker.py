@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 TAINT = "noderecovery.dev/unhealthy"
 BY = "noderecovery.dev/cordoned-by"
@@ -31,6 +32,7 @@ class Replay:
     tokens: dict[str, tuple[str, int]] = field(default_factory=dict)  # token -> record uid, attempt
     states: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     born: dict[str, int] = field(default_factory=dict)  # token -> the write that first bore it
+    rungs: dict[str, int] = field(default_factory=dict)  # token -> the rung of its step
     settled: dict[str, int] = field(default_factory=dict)  # token -> the write that said it was fruitless
     ended: set[str] = field(default_factory=set)  # uids of records that were terminal when last written
     cordoned: set[str] = field(default_factory=set)  # nodes whose cordon an agent put on
@@ -111,6 +113,7 @@ def _remember(world: Replay, write: Any) -> None:
     assert world.tokens.setdefault(token, owner) == owner, f"one token, two attempts: {owner}"
     if token not in world.born:
         world.born[token] = write.resource_version
+        world.rungs[token] = status["rung"]
         _may_begin(world, write)
     if not world.states[token] or world.states[token][-1] != intent["state"]:
         world.states[token].append(intent["state"])
@@ -127,13 +130,24 @@ def _may_begin(world: Replay, write: Any) -> None:
     assert node is not None, f"{where}: there is no such node"
     assert (name, write.object["metadata"]["uid"]) in _places(gate), f"{where}: no slot is held"
     machine = status["machine"]["id"]
-    assert node["spec"]["providerID"].endswith("/" + machine), f"{where}: {machine} is not its machine"
+    assert _runs_on(node, machine), f"{where}: {machine} is not its machine"
     assert status["intent"]["machine"] == machine, f"{where}: is about {status['intent']['machine']}"
     boot = node["status"]["nodeInfo"]["bootID"]
     assert status["intent"]["bootID"] == boot, f"{where}: the machine has booted"
     assert not ((gate or {}).get("spec") or {}).get("pause"), f"{where}: recoveries are paused"
     excluded = (node["metadata"].get("labels") or {}).get("noderecovery.dev/exclude")
     assert excluded != "true", f"{where}: the node is excluded"
+
+
+def _runs_on(node: Json, machine: str) -> bool:
+    """Whether a Node is of this machine: by its providerID, or by its system UUID in either byte order."""
+    if node["spec"]["providerID"].endswith("/" + machine):
+        return True
+    try:
+        shown, meant = UUID(node["status"]["nodeInfo"].get("systemUUID", "")), UUID(machine)
+    except ValueError:
+        return False
+    return meant.bytes in (shown.bytes, shown.bytes_le)
 
 
 def _only_ours_changed(before: Json, after: Json, where: str) -> None:
@@ -209,20 +223,26 @@ def _marked_have_slots(world: Replay, where: str) -> None:
 
 
 def _calls(world: Replay, calls: list[tuple[Any, str, str]]) -> None:
-    """Law 2: at most one call per record and attempt; a second one only after the first had no effect."""
+    """Law 2: at most one call per record and attempt; the same again only after the first had no effect."""
     seen: set[tuple[str, int]] = set()
     last: dict[str, str] = {}
+    asked: dict[str, Any] = {}  # token -> action
     for action, machine, token in calls:
         assert token in world.tokens, f"{action} of {machine} was called without an intent"
         attempt = world.tokens[token]
         assert attempt not in seen, f"{action} of {machine} was called twice for {attempt}"
         seen.add(attempt)
-        if machine in last:
-            settled = world.settled.get(last[machine])
+        asked[token] = action
+        before = last.get(machine)
+        last[machine] = token
+        if before is not None and asked[before] != action:
+            told = f"{action} of {machine} was called on the rung of {asked[before]}"
+            assert world.rungs[before] != world.rungs[token], told
+        elif before is not None:
+            settled = world.settled.get(before)
             told = f"{action} of {machine} was called again while the first call was not settled"
             assert settled is not None, told
             assert settled < world.born[token], told
-        last[machine] = token
 
 
 def _finished(world: Replay, faulty: Iterable[str]) -> None:
@@ -235,7 +255,7 @@ def _finished(world: Replay, faulty: Iterable[str]) -> None:
         node = world.nodes.get(name)
         if node is None or status["phase"] in IN_A_PERSONS_HANDS:
             continue
-        same = node["spec"]["providerID"].endswith("/" + status["machine"]["id"])
+        same = _runs_on(node, status["machine"]["id"])
         assert not (same and _marks(node)), f"{name} is {status['phase']} and still bears our marks"
         cordon = f"{name} is {status['phase']} and our cordon is still on it"
         assert not (same and name in world.cordoned), cordon

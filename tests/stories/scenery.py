@@ -51,6 +51,9 @@ class Cloud:
                 self.stage.delete_node(name)
                 for actor in self.stage.actors.values():
                     actor.alive = actor.alive and actor.node != name
+        self._in_its_place(group, now)
+
+    def _in_its_place(self, group: str, now: float) -> None:
         new = f"m-{self.next}"
         self.next += 1
         self.stage.provider.launch(group, new)

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from making import NOW
 
-from recovery.errors import ApiUnavailable, NotFound, Refused, Retry
+from recovery.errors import ApiUnavailable, NotFound, Refused, Retry, SettingsError
 from recovery.metrics import Metrics
 from recovery.publish import QUEUE, Notice, Publisher
 from recovery.testing.clock import FakeClock
 
 
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread is about to do."""
+    end = time.monotonic() + 10
+    while not true() and time.monotonic() < end:
+        time.sleep(0.001)
+    assert true()
+
+
 class Events:
     def __init__(self) -> None:
+        self.answering = threading.Event()
+        self.answering.set()
         self.created: list[dict[str, Any]] = []
         self.patched: list[tuple[str, dict[str, Any]]] = []
         self.error: Exception | None = None
         self.patch_error: Exception | None = None
 
     def create_event(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.answering.wait(60)
         if self.error is not None:
             raise self.error
         self.created.append(body)
@@ -36,9 +49,8 @@ class Events:
 
 
 class Monitor:
-    name = "monitor"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str = "monitor") -> None:
+        self.name = name
         self.batches: list[list[Any]] = []
         self.error: Exception | None = None
         self.answering = threading.Event()
@@ -50,12 +62,23 @@ class Monitor:
             raise self.error
         self.batches.append(list(metrics))
 
+    @property
+    def told(self) -> list[str]:
+        return [metric.name for batch in self.batches for metric in batch]
+
 
 class Stand:
-    def __init__(self, threaded: bool = False) -> None:
+    """``monitor`` is always there, ``others`` stand beside it."""
+
+    def __init__(self, threaded: bool = False, others: Sequence[Monitor] = ()) -> None:
         self.events, self.monitor, self.metrics = Events(), Monitor(), Metrics()
         self.publisher = Publisher(
-            self.events, lambda: self.monitor, self.metrics, FakeClock(), cluster_name="c", threaded=threaded
+            self.events,
+            lambda: (self.monitor, *others),
+            self.metrics,
+            FakeClock(),
+            cluster_name="c",
+            threaded=threaded,
         )
 
     def untold(self, sink: str) -> float:
@@ -195,11 +218,140 @@ def test_a_sink_that_fails_on_a_bug_says_where_to_look(
     assert said.exc_info is not None  # with the traceback, which a bug needs
 
 
-def test_without_a_monitor_metrics_go_nowhere(stand: Stand) -> None:
-    publisher = Publisher(stand.events, lambda: None, stand.metrics, FakeClock(), threaded=False)
+@pytest.mark.parametrize("none", [None, ()])
+def test_without_a_monitor_metrics_go_nowhere(stand: Stand, none: Any) -> None:
+    publisher = Publisher(stand.events, lambda: none, stand.metrics, FakeClock(), threaded=False)
     publisher.fault("x", NOW)
     assert publisher.flush()
     assert stand.untold("monitor") == 0
+
+
+def test_a_monitor_alone_need_not_be_in_a_list(stand: Stand) -> None:
+    publisher = Publisher(stand.events, lambda: stand.monitor, stand.metrics, FakeClock(), threaded=False)
+    publisher.fault("x", NOW)
+    assert publisher.flush()
+    assert stand.monitor.told == ["x"]
+
+
+def test_a_monitor_that_cannot_be_made_is_counted_and_said_once(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none() -> Any:
+        raise SettingsError(["CLOUDWATCH_NAMESPACE=AWS/x: no"])
+
+    publisher = Publisher(stand.events, none, stand.metrics, FakeClock(), threaded=False)
+    for _ in range(2):
+        publisher.fault("x", NOW)
+        assert publisher.flush()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["monitor: not told: CLOUDWATCH_NAMESPACE=AWS/x: no"]
+    assert stand.untold("monitor") == 2
+
+
+# ---------------------------------------------------------------- several monitors
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_one_event_is_told_to_all_monitors(threaded: bool) -> None:
+    others = [Monitor("cloudwatch"), Monitor("azuremonitor")]
+    stand = Stand(threaded, others)
+    stand.publisher.fault("x", NOW)
+    stand.publisher.outcome("azure", "redeploy", "started", NOW)
+    assert stand.publisher.flush()
+    told = [(m.name, dict(m.dimensions)) for batch in stand.monitor.batches for m in batch]
+    assert [name for name, _ in told] == ["x", "RecoveryAction"]
+    for other in others:
+        assert [(m.name, dict(m.dimensions)) for batch in other.batches for m in batch] == told
+
+
+def test_each_monitor_has_an_error_of_its_own_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    others = [Monitor("cloudwatch"), Monitor("azuremonitor")]
+    others[0].error, others[1].error = Retry("throttled"), Refused("no permission")
+    stand = Stand(others=others)
+    stand.events.error = ApiUnavailable("no answer")
+    for _ in range(3):
+        stand.publisher.event(notice())
+        stand.publisher.fault("x", NOW)
+        assert stand.publisher.flush()
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "azuremonitor: not told: no permission",
+        "cloudwatch: not told: throttled",
+        "events: not told: no answer",
+    ]
+    assert [stand.untold(sink) for sink in ("cloudwatch", "azuremonitor", "events", "monitor")] == [
+        3,
+        3,
+        3,
+        0,
+    ]
+    assert stand.monitor.told == ["x", "x", "x"]
+
+
+def test_a_dead_monitor_keeps_no_other_from_being_told() -> None:
+    dead = Monitor("azuremonitor")
+    dead.answering.clear()
+    stand = Stand(threaded=True, others=[dead])
+    try:
+        for n in range(3):
+            stand.publisher.fault(f"x{n}", NOW)
+            stand.publisher.event(notice(f"{n}"))
+            until(lambda n=n: stand.monitor.told == [f"x{m}" for m in range(n + 1)])  # type: ignore[misc]
+            until(lambda n=n: len(stand.events.created) == n + 1)  # type: ignore[misc]
+        assert stand.publisher.flush(0.01) is False
+        assert dead.told == []
+    finally:
+        dead.answering.set()
+    assert stand.publisher.flush(5.0)
+    assert dead.told == ["x0", "x1", "x2"]
+
+
+def test_a_dead_api_server_keeps_no_monitor_from_being_told() -> None:
+    stand = Stand(threaded=True)
+    stand.events.answering.clear()
+    try:
+        stand.publisher.event(notice())
+        stand.publisher.fault("x", NOW)
+        until(lambda: stand.monitor.told == ["x"])
+        assert stand.publisher.flush(0.01) is False
+    finally:
+        stand.events.answering.set()
+    assert stand.publisher.flush(5.0)
+    assert len(stand.events.created) == 1
+
+
+def test_what_a_dead_monitors_queue_does_not_hold_is_counted_for_it_alone() -> None:
+    dead = Monitor("azuremonitor")
+    dead.answering.clear()
+    stand = Stand(threaded=True, others=[dead])
+    try:
+        for n in range(QUEUE * 2):
+            stand.publisher.fault("x", NOW)
+            if n % 100 == 0:
+                until(lambda n=n: len(stand.monitor.told) == n + 1)  # type: ignore[misc]
+        until(lambda: len(stand.monitor.told) == QUEUE * 2)
+        assert stand.untold("azuremonitor") > 0
+        assert stand.untold("queue") == stand.untold("monitor") == 0
+    finally:
+        dead.answering.set()
+    assert stand.publisher.flush(5.0)
+    assert len(dead.told) + stand.untold("azuremonitor") == QUEUE * 2
+
+
+def test_what_a_monitor_drops_is_counted(stand: Stand) -> None:
+    class Dropping(Monitor):
+        dropped = 5
+
+        def publish(self, metrics: Any) -> None:
+            self.dropped += 2
+
+    stand.monitor = Dropping("azuremonitor")
+    for _ in range(2):
+        stand.publisher.fault("x", NOW)
+        stand.publisher.drain()
+    assert stand.untold("azuremonitor") == 4
+
+
+# ---------------------------------------------------------------- how long it takes
 
 
 def test_a_dead_monitor_delays_a_flush_by_no_more_than_it_is_given() -> None:
@@ -219,6 +371,6 @@ def test_taking_waits_for_nobody() -> None:
     stand.monitor.answering.clear()
     for _ in range(QUEUE * 2):
         stand.publisher.fault("x", NOW)
-    assert stand.untold("queue") > 0
+    until(lambda: stand.untold("queue") + stand.untold("monitor") > 0)
     stand.monitor.answering.set()
     assert stand.publisher.flush(5.0)

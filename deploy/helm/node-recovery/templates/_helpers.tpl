@@ -10,12 +10,43 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* A pod that reads a ConfigMap once, at its start, is started again when the map changes. */}}
+{{/* A pod that reads a ConfigMap once, at its start, is started again when the map changes; its identity too. */}}
 {{- define "node-recovery.annotations" -}}
-checksum/settings: {{ include (print $.Template.BasePath "/settings.yaml") . | sha256sum }}
+checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml") .) ((.Values.azure).clientId | default "") | sha256sum }}
 {{- with .Values.podAnnotations }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* The settings, those of Azure among them. */}}
+{{- define "node-recovery.settings" -}}
+{{- $settings := deepCopy .Values.settings }}
+{{- $azure := dict }}
+{{- with .Values.azure }}
+{{- $azure = dict "CLUSTER_ID" .clusterId "REGION" .region "ALLOW" (join "," .allow) "AUTOSCALER" (ternary "true" "" .autoscaler) }}
+{{- end }}
+{{- range $name, $value := $azure }}
+{{- if hasKey $settings (print "AZURE_" $name) }}
+{{- fail (printf "settings.AZURE_%s: say azure.%s instead" $name ($name | lower | camelcase | untitle)) }}
+{{- end }}
+{{- if $value }}
+{{- $_ := set $settings (print "AZURE_" $name) $value }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := $settings }}
+{{ $name }}: {{ $value | toString | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Seconds in which a call to the cloud that was begun has surely ended, and been told of. */}}
+{{- define "node-recovery.grace" -}}
+{{- $azure := .Values.azure | default dict }}
+{{- if or $azure.clusterId $azure.clientId (eq (toString .Values.settings.PROVIDER) "azure") }}60{{ else }}30{{ end }}
+{{- end }}
+
+{{/* Only a pod with this label gets a token for Azure. */}}
+{{- define "node-recovery.identityLabel" -}}
+azure.workload.identity/use: "true"
 {{- end }}
 
 {{/* What the container of a sidecar and that of the concluder share. */}}
@@ -60,6 +91,12 @@ env:
     valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
   - name: POD_NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  {{- if and .Values.npd.onNode (not (hasKey .Values.settings "NPD_METRICS_URL")) }}
+  - name: HOST_IP
+    valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+  - name: NPD_METRICS_URL
+    value: http://$(HOST_IP):20257/metrics
+  {{- end }}
   {{- with .Values.sidecar.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -1,0 +1,137 @@
+"""AKS's own way to be rid of a machine, and to have its pool want as many as before.
+
+The Machines API removes a machine and puts none in its place ("Delete specific VMs", the AKS documentation),
+and takes nothing off the node first. It works on the managed cluster, not on its locked node resource group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from providers.azure.errors import Fate, fate_of
+from providers.azure.machines import unchanged
+from providers.azure.session import AzureSession
+from recovery.errors import SettingsError
+
+SERVICE = "containerservice"
+_CLUSTER = re.compile(
+    r"/subscriptions/(?P<subscription>[0-9a-f-]{36})/resourcegroups/(?P<group>[-\w.()]{1,90})"
+    r"/providers/microsoft\.containerservice/managedclusters/(?P<name>[-\w]{1,63})",
+    re.IGNORECASE | re.ASCII,
+)
+_SCALE_SET = re.compile(
+    r"/subscriptions/[0-9a-f-]{36}/resourcegroups/[-\w.()]{1,90}"
+    r"/providers/microsoft\.compute/virtualmachinescalesets/[-\w.]{1,80}",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A managed cluster, as AZURE_CLUSTER_ID names it."""
+
+    subscription: str
+    group: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A node pool. ``count`` is how many machines it wants."""
+
+    name: str
+    count: int
+    scaled: bool  # by the cluster's autoscaler
+    state: str
+    etag: str
+    body: Any
+
+
+def cluster_of(environ: Mapping[str, str]) -> Cluster | None:
+    """The cluster of AZURE_CLUSTER_ID, None where it names none. Raises ``SettingsError``."""
+    found = _CLUSTER.fullmatch(resource_of(environ))
+    return Cluster(**found.groupdict()) if found is not None else None
+
+
+def resource_of(environ: Mapping[str, str]) -> str:
+    """AZURE_CLUSTER_ID: a managed cluster's or a scale set's resource ID. Raises ``SettingsError``."""
+    text = environ.get("AZURE_CLUSTER_ID", "")
+    if text and not _CLUSTER.fullmatch(text) and not _SCALE_SET.fullmatch(text):
+        raise SettingsError(
+            [
+                f"AZURE_CLUSTER_ID={text[:160]!r}: expected a resource ID like /subscriptions/<id>/"
+                "resourceGroups/<group>/providers/Microsoft.ContainerService/managedClusters/<name>"
+            ]
+        )
+    return text
+
+
+def machine(session: AzureSession, cluster: Cluster, pool: str, name: str) -> str | None:
+    """The resource ID of the VM behind a machine of a pool; None where AKS has no such machine."""
+
+    def ask(client: Any) -> Any:
+        try:
+            return client.machines.get(cluster.group, cluster.name, pool, name)
+        except Exception as error:
+            if fate_of(error) is Fate.MISSING:
+                return None
+            raise
+
+    found = session.read(cluster.subscription, f"a look at machine {name} of pool {pool}", ask, SERVICE)
+    return None if found is None else str(getattr(found.properties, "resource_id", "") or "")
+
+
+def names(session: AzureSession, cluster: Cluster, pool: str) -> list[str]:
+    """The names of all machines of a pool."""
+
+    def ask(client: Any) -> Any:
+        return [str(m.name) for m in client.machines.list(cluster.group, cluster.name, pool)]
+
+    found: list[str] = session.read(cluster.subscription, f"the machines of pool {pool}", ask, SERVICE)
+    return found
+
+
+def pool(session: AzureSession, cluster: Cluster, name: str) -> Pool:
+    """A node pool of the cluster."""
+
+    def ask(client: Any) -> Any:
+        return client.agent_pools.get(cluster.group, cluster.name, name)
+
+    found = session.read(cluster.subscription, f"a look at pool {name}", ask, SERVICE)
+    inner = found.properties
+    return Pool(
+        name=name,
+        count=int(getattr(inner, "count", 0) or 0),
+        scaled=bool(getattr(inner, "enable_auto_scaling", False)),
+        state=str(getattr(inner, "provisioning_state", "") or ""),
+        etag=str(getattr(inner, "e_tag", "") or getattr(found, "etag", "") or ""),
+        body=found,
+    )
+
+
+def delete(session: AzureSession, cluster: Cluster, pool_name: str, name: str) -> str:
+    """Ask AKS to delete one machine, once. Returns the operation's ID, or an empty string."""
+
+    def ask(client: Any) -> Callable[..., Any]:
+        body = {"machineNames": [name]}
+        begin = client.agent_pools.begin_delete_machines
+        return lambda **hook: begin(cluster.group, cluster.name, pool_name, body, **hook)
+
+    what = f"the deletion of machine {name} of pool {pool_name}"
+    return session.submit(cluster.subscription, what, ask, SERVICE)
+
+
+def set_count(session: AzureSession, cluster: Cluster, found: Pool, count: int) -> None:
+    """Have the pool want ``count`` machines, unless it was changed since it was read."""
+
+    def ask(client: Any) -> Callable[..., Any]:
+        found.body.properties.count = count
+        begin = client.agent_pools.begin_create_or_update
+        return lambda **hook: begin(
+            cluster.group, cluster.name, found.name, found.body, **unchanged(found.etag), **hook
+        )
+
+    session.submit(cluster.subscription, f"the count of pool {found.name}, to {count}", ask, SERVICE)

@@ -1,0 +1,198 @@
+"""What came of a call to Azure: every error of the SDK and of Resource Manager, as one of ours.
+
+One question decides: *may the request have been applied?* Errors are told apart by the names of their
+classes, so that this module costs nothing until an SDK is there to fail.
+
+Sources: azure-core's ``pipeline/transport/_requests_basic.py`` (which error is raised at which moment), the
+Resource Manager documentation, "Throttling Resource Manager requests" and "Troubleshoot common errors", and
+the Compute troubleshooting page for throttling.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from enum import Enum, auto
+from typing import Any
+
+from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
+
+LONGEST = 200  # characters of Azure's own words that a sentence may hold
+BUSY_FOR = timedelta(seconds=30)
+MOST_PATIENCE = timedelta(minutes=10)
+"""A Retry-After that is longer is not believed: the call is made again then, and turned away again."""
+OPERATION_RUNS = frozenset({"OperationNotAllowed", "ConflictingUserInput", "OperationPreempted"})
+LOCKED = "DenyAssignmentAuthorizationFailed"
+
+
+class Fate(Enum):
+    """What is known of a request that ended in an error."""
+
+    UNSENT = auto()  # it never left: no connection
+    BUSY = auto()  # turned away before anything was done: throttled, or another operation runs
+    CREDENTIALS = auto()  # there was no token, or it was not accepted
+    DENIED = auto()  # no permission
+    MISSING = auto()  # Azure does not know the thing
+    REJECTED = auto()  # turned away for another reason that a person has to see
+    LOST = auto()  # it may have been applied
+
+
+_UNSENT = ("NewConnectionError", "ConnectTimeout", "NameResolutionError", "ProxyError", "LocationParseError")
+_HANDSHAKE = ("CERTIFICATE_VERIFY_FAILED", "HANDSHAKE", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL")
+_STATUS = {
+    401: Fate.CREDENTIALS,
+    403: Fate.DENIED,
+    404: Fate.MISSING,
+    408: Fate.LOST,
+    409: Fate.BUSY,
+    412: Fate.BUSY,
+    429: Fate.BUSY,
+}
+
+
+def fate_of(error: Exception) -> Fate | None:
+    """What is known of a request that ended in ``error``. None: it is no error of the SDK's."""
+    names = [c.__name__ for c in type(error).__mro__ if c.__module__.partition(".")[0] == "azure"]
+    if not names:
+        return None
+    if "ServiceRequestError" in names:
+        return Fate.UNSENT if _never_left(error) else Fate.LOST
+    status = status_of(error)
+    if not status:
+        return Fate.CREDENTIALS if "ClientAuthenticationError" in names else Fate.LOST
+    if status in _STATUS:
+        return _STATUS[status]
+    return Fate.REJECTED if 400 <= status < 500 else Fate.LOST
+
+
+def _never_left(error: Exception) -> bool:
+    """No connection, or none that was trusted. A connection that broke may have broken after the request."""
+    text = f"{error!r} {error} {getattr(error, 'inner_exception', '')!r}"
+    return any(name in text for name in _UNSENT) or any(mark in text.upper() for mark in _HANDSHAKE)
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of the answer, 0 for none."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else 0
+
+
+def code_of(error: Exception) -> str:
+    """Azure's error code, or an empty string."""
+    return str(getattr(getattr(error, "error", None), "code", None) or "")
+
+
+def message_of(error: Exception) -> str:
+    """Azure's own words, unabridged."""
+    inner = getattr(getattr(error, "error", None), "message", None)
+    return str(inner or getattr(error, "message", "") or "")
+
+
+def headers_of(error: Exception) -> Mapping[str, str]:
+    """The answer's headers; empty where there was none."""
+    headers: Mapping[str, str] = getattr(getattr(error, "response", None), "headers", None) or {}
+    return headers
+
+
+def retry_after(headers: Mapping[str, str]) -> timedelta | None:
+    """Retry-After in seconds, as Resource Manager gives it. None for none, or for what is no number."""
+    text = next((v for k, v in headers.items() if k.lower() == "retry-after"), "")
+    if not text.strip().isdigit():
+        return None
+    return min(timedelta(seconds=int(text)), MOST_PATIENCE)
+
+
+def left_of(headers: Mapping[str, str]) -> dict[str, int]:
+    """What is left of each rate limit of Compute: ``{"HighCostGet3Min": 46}``.
+
+    From ``x-ms-ratelimit-remaining-resource``, which is sent once for each limit; they arrive joined.
+    """
+    text = ",".join(v for k, v in headers.items() if k.lower() == "x-ms-ratelimit-remaining-resource")
+    return {name: int(left) for name, left in re.findall(r"Microsoft\.Compute/(\w+);(\d+)", text)}
+
+
+_SECRETS = (
+    (re.compile(r"eyJ[A-Za-z0-9_\-.]{20,}"), "(a token)"),
+    (re.compile(r"https?://\S+"), "(an address)"),
+    (re.compile(r"/subscriptions/[0-9a-fA-F-]{36}"), "(a subscription)"),
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "(an id)"),
+    (re.compile(r"[A-Za-z0-9+/=_-]{60,}"), "(left out)"),
+)
+
+
+def brief(text: str, longest: int = LONGEST) -> str:
+    """Azure's own words, on one line, bounded, without tokens, addresses, subscriptions or ids."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
+def words_of(error: Exception) -> str:
+    """Code and message, fit for a sentence."""
+    code, message = code_of(error), message_of(error)
+    if not code and not message:
+        return brief(f"{type(error).__name__}: {error}")
+    return brief(f"{code}: {message}" if code and not message.startswith(f"({code})") else message)
+
+
+def translate(error: Exception, what: str, mutating: bool) -> NodeRecoveryError:
+    """The error to raise instead of ``error``.
+
+    ``what`` names the call for people. For a call that changes nothing a lost answer is only worth another
+    try. An error that is not the SDK's is raised again as it is: it is a bug.
+    """
+    fate = fate_of(error)
+    if fate is None:
+        raise error
+    if fate is Fate.LOST and not mutating:
+        return Retry(f"{what} got no usable answer: {words_of(error)}")
+    if fate is Fate.BUSY:
+        return _busy(error, what)
+    if fate is Fate.DENIED:
+        return _denied(error, what)
+    return _SAY[fate](what, words_of(error))
+
+
+_SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {
+    Fate.UNSENT: lambda what, words: Retry(f"{what} was not sent, Azure could not be reached: {words}"),
+    Fate.CREDENTIALS: lambda what, words: Retry(
+        f"{what} was not done, there is no good token for Azure: {words}", timedelta(seconds=60)
+    ),
+    Fate.MISSING: lambda what, words: Refused(
+        f"{what} cannot be done, Azure does not know the machine any more: {words}"
+    ),
+    Fate.REJECTED: lambda what, words: Refused(f"Azure refused {what}: {words}"),
+    Fate.LOST: lambda what, words: Ambiguous(f"{what} may have been done, its answer was lost: {words}"),
+}
+
+
+def _busy(error: Exception, what: str) -> Retry:
+    """Turned away for now. Which limit was used up is in the headers, where it is told."""
+    headers = headers_of(error)
+    after = retry_after(headers) or BUSY_FOR
+    if status_of(error) == 429:
+        spent = ", ".join(name for name, left in left_of(headers).items() if left == 0)
+        limit = f" (limit {spent})" if spent else ""
+        return Retry(f"Azure throttles {what}{limit}: {words_of(error)}", after)
+    if status_of(error) == 412:
+        return Retry(f"{what} was not done, somebody else changed it meanwhile: {words_of(error)}", after)
+    return Retry(f"{what} is not yet possible, another operation is under way: {words_of(error)}", after)
+
+
+def _denied(error: Exception, what: str) -> Refused:
+    """Not permitted: by a missing role, or by AKS, which locks its node resource group."""
+    if code_of(error) == LOCKED:
+        todo = "a deny assignment forbids it, as AKS locks its node resource group: no role outweighs that"
+    else:
+        todo = "give the agent's identity the role in iam/azure"
+    return Refused(f"Azure denied {what}: {todo}; Azure says {words_of(error)}")
+
+
+def operation_failed(error: Any) -> str:
+    """Why an operation failed, from the ``error`` of its status, which comes with HTTP 200."""
+    if not isinstance(error, Mapping):
+        return "Azure gives no reason"
+    code, message = str(error.get("code") or ""), str(error.get("message") or "")
+    return brief(": ".join(part for part in (code, message) if part)) or "Azure gives no reason"

@@ -1,0 +1,189 @@
+"""VMs and scale sets as Azure describes them, and the calls that change them: one VM at a time.
+
+Everything goes through operations on one instance. Those on a scale set act on *every* instance where they
+are given none (Azure/azure-cli#6388), so no call here names a scale set but for reading it and for its
+capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from providers.azure.errors import Fate, fate_of
+from providers.azure.identity import UNIFORM, canonical
+from providers.azure.session import AzureSession
+from recovery.errors import Refused
+from recovery.model import Step
+
+READY = "Succeeded"
+Route = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Vm:
+    """One VM. ``state`` is its provisioning state: Succeeded, Updating, Deleting, Failed, Creating."""
+
+    id: str  # canonical
+    name: str
+    state: str
+    location: str = ""
+    set_id: str = ""
+    ephemeral: bool = False
+    created: datetime | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.state == READY
+
+
+@dataclass(frozen=True)
+class ScaleSet:
+    """A scale set. ``capacity`` is how many VMs it wants."""
+
+    name: str
+    capacity: int
+    sku: tuple[str, str]  # name, tier
+    state: str
+    flexible: bool
+    etag: str = ""
+
+
+def vm(session: AzureSession, route: Route) -> Vm | None:
+    """The VM of a route; None where Azure knows none. Raises ``Retry`` or ``Refused``."""
+    what = f"a look at {named(route)}"
+
+    def ask(client: Any) -> Any:
+        try:
+            if route["kind"] == UNIFORM:
+                return client.virtual_machine_scale_set_vms.get(*where(route))
+            return client.virtual_machines.get(*where(route))
+        except Exception as error:
+            if fate_of(error) is Fate.MISSING:
+                return None
+            raise
+
+    found = session.read(route["subscription"], what, ask)
+    return None if found is None else _vm(found)
+
+
+def members(session: AzureSession, route: Route) -> list[Vm]:
+    """All VMs of the route's scale set, oldest first."""
+    what = f"the list of {route['scale_set']}"
+
+    def ask(client: Any) -> Any:
+        group = route["resource_group"]
+        if route["kind"] == UNIFORM:
+            return list(client.virtual_machine_scale_set_vms.list(group, route["scale_set"]))
+        only = f"'virtualMachineScaleSet/id' eq '{set_id(route)}'"
+        return list(client.virtual_machines.list(group, filter=only))
+
+    found = [_vm(x) for x in session.read(route["subscription"], what, ask)]
+    return sorted(found, key=lambda x: (x.created or datetime.max.replace(tzinfo=UTC), x.name))
+
+
+def scale_set(session: AzureSession, route: Route) -> ScaleSet:
+    """The route's scale set."""
+    what = f"a look at scale set {route['scale_set']}"
+    found = session.read(
+        route["subscription"],
+        what,
+        lambda c: c.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]),
+    )
+    return ScaleSet(
+        name=str(found.name),
+        capacity=int(getattr(found.sku, "capacity", 0) or 0),
+        sku=(str(found.sku.name or ""), str(found.sku.tier or "")),
+        state=str(_under(found, "provisioning_state") or ""),
+        flexible=str(_under(found, "orchestration_mode") or "").lower() == "flexible",
+        etag=str(getattr(found, "etag", "") or ""),
+    )
+
+
+def submit(session: AzureSession, route: Route, action: Step) -> str:
+    """Ask for ``action`` on the one VM, once. Returns the operation's ID, or an empty string."""
+    what = f"{action.value} of {named(route)}"
+    verb = "delete" if action is Step.REPLACE else {Step.REBOOT: "restart"}.get(action, action.value)
+
+    def ask(client: Any) -> Callable[..., Any]:
+        kind = "virtual_machine_scale_set_vms" if route["kind"] == UNIFORM else "virtual_machines"
+        begin = getattr(getattr(client, kind), f"begin_{verb}")
+        return lambda **hook: begin(*where(route), **hook)
+
+    return session.submit(route["subscription"], what, ask)
+
+
+def set_capacity(session: AzureSession, route: Route, found: ScaleSet, capacity: int) -> None:
+    """Have the scale set want ``capacity`` VMs, unless it was changed since it was read.
+
+    Raises ``Retry`` or ``Refused``: it is set and not added to, so that a lost answer does no harm.
+    """
+    what = f"the capacity of scale set {found.name}, to {capacity}"
+    body = {"sku": {"name": found.sku[0], "tier": found.sku[1], "capacity": capacity}}
+
+    def ask(client: Any) -> Callable[..., Any]:
+        begin = client.virtual_machine_scale_sets.begin_update
+        return lambda **hook: begin(
+            route["resource_group"], route["scale_set"], body, **unchanged(found.etag), **hook
+        )
+
+    session.submit(route["subscription"], what, ask)
+
+
+def unchanged(etag: str) -> dict[str, Any]:
+    """The condition that what is written over is what was read, where Azure gives something to tell it by."""
+    if not etag:
+        return {}
+    from azure.core import MatchConditions
+
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+# ---------------------------------------------------------------- paths and names
+
+
+def where(route: Route) -> tuple[str, ...]:
+    """Arguments that name the VM. A route that does not name one is a mix-up that must not reach Azure."""
+    names = ("scale_set", "instance") if route["kind"] == UNIFORM else ("vm",)
+    found = tuple(str(route.get(name, "")) for name in ("resource_group", *names))
+    if not all(part.strip(".") for part in found) or (route["kind"] == UNIFORM and not found[-1].isdigit()):
+        raise Refused(f"{'/'.join(found)} does not name one VM")
+    return found
+
+
+def set_id(route: Route) -> str:
+    """The scale set's Resource Manager ID."""
+    return (
+        f"/subscriptions/{route['subscription']}/resourceGroups/{route['resource_group']}"
+        f"/providers/Microsoft.Compute/virtualMachineScaleSets/{route['scale_set']}"
+    )
+
+
+def named(route: Route) -> str:
+    """The VM as people know it."""
+    if route["kind"] == UNIFORM:
+        return f"instance {route['instance']} of scale set {route['scale_set']}"
+    return f"VM {route['vm']}"
+
+
+def _vm(found: Any) -> Vm:
+    disk = getattr(_under(found, "storage_profile"), "os_disk", None)
+    local = getattr(getattr(disk, "diff_disk_settings", None), "option", None)
+    owner = _under(found, "virtual_machine_scale_set")
+    return Vm(
+        id=canonical(str(_under(found, "vm_id") or "")),
+        name=str(getattr(found, "instance_id", "") or found.name or ""),
+        state=str(_under(found, "provisioning_state") or ""),
+        location=str(getattr(found, "location", "") or ""),
+        set_id=str(getattr(owner, "id", "") or ""),
+        ephemeral=bool(local),
+        created=_under(found, "time_created"),
+    )
+
+
+def _under(found: Any, name: str) -> Any:
+    """A field where this version of the SDK has it: on the object, or on its properties."""
+    value = getattr(found, name, None)
+    return value if value is not None else getattr(getattr(found, "properties", None), name, None)

@@ -1,0 +1,152 @@
+"""How an action stands, from what Azure says now. Accepted is not done: Azure may carry it out much later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from providers.azure import aks, machines
+from providers.azure.errors import operation_failed
+from providers.azure.identity import route_of
+from providers.azure.machines import Vm, named
+from providers.azure.session import AzureSession, operation_id
+from recovery.errors import Refused, Retry
+from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Running, Unfinished
+
+VERSION = "2024-07-01"
+"""Of the operations' status, which the SDK has no method for."""
+_UNDER_WAY = frozenset({"Updating", "Deleting", "Creating", "Migrating"})
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of Azure's: ``state`` is InProgress, Succeeded, Failed or Canceled."""
+
+    state: str
+    reason: str = ""
+
+
+def operation(session: AzureSession, data: Data) -> Operation | None:
+    """The operation on the record; None where there is none, or where it cannot be read.
+
+    Its address is made here, of the configured endpoint: one from a record would be given the token.
+    """
+    found, location = operation_id(str(data.get("operation", ""))), str(data.get("location", ""))
+    if not found or not location.isalnum():
+        return None
+    path = (
+        f"/subscriptions/{data['subscription']}/providers/Microsoft.Compute/locations/{location}"
+        f"/operations/{found}?api-version={VERSION}"
+    )
+    try:
+        answer = session.get(str(data["subscription"]), path, f"a look at operation {found}")
+    except (Retry, Refused):
+        return None  # not permitted, or forgotten by Azure: unknown, and not failed
+    return Operation(str(answer.get("status", "")), operation_failed(answer.get("error")))
+
+
+def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -> Poll:
+    """Restart, reimage, redeploy. That the machine booted is the Node's boot ID to say."""
+    what = named(data)
+    known = operation(session, data)
+    if known is not None and known.state in ("Failed", "Canceled"):
+        return Failed(f"the {action} of {what} {known.state.lower()}: {known.reason}")
+    found = machines.vm(session, data)
+    if found is None or found.id != machine.id:
+        return _gone(what, found)
+    if known is not None and known.state == "Succeeded":
+        return Running(f"Azure has ended the {action} of {what}, which has not booted anew yet")
+    if known is not None:
+        return Running(f"Azure has accepted the {action} of {what}, and has not ended it")
+    if found.state in _UNDER_WAY:
+        return Running(f"{what} is {found.state}")
+    if found.state == "Failed" and data.get("operation"):
+        return Failed(f"{what} is Failed after the {action}")
+    if data.get("operation"):
+        return Running(f"Azure has accepted the {action} of {what}, which is {found.state}")
+    return NotApplied(f"{what} is {found.state}, and no operation is under way")
+
+
+def _gone(what: str, found: Vm | None) -> Gone:
+    if found is None:
+        return Gone(f"{what} does not exist any more: it will not boot again")
+    return Gone(f"the machine that was {what} is gone: another one has its number")
+
+
+def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
+    """The VM deleted, the capacity set back, another VM in its place."""
+    what = named(data)
+    found = machines.vm(session, data)
+    if found is not None and found.id == machine.id:
+        return _still_there(session, data, what, found)
+    group = machines.scale_set(session, data)
+    wanted = int(data["capacity"])
+    if data.get("restore") and group.capacity == wanted - 1:
+        wants = f"scale set {group.name} wants {group.capacity} VMs, and is to want {wanted}"
+        return Unfinished(f"{what} is gone; {wants}")
+    present = [m for m in machines.members(session, data) if m.settled]
+    known = {str(x) for x in data.get("known", ())} | {machine.id}
+    newcomers = tuple(m.id for m in present if m.id and m.id not in known)
+    if newcomers:
+        return Done(
+            f"{what} is gone, and scale set {group.name} has {len(newcomers)} new since",
+            newcomers,
+            complete=len(present) >= min(group.capacity, wanted),
+        )
+    return Running(_nothing_new(what, group, wanted))
+
+
+def _still_there(session: AzureSession, data: Data, what: str, found: Vm) -> Poll:
+    known = operation(session, data)
+    if known is not None and known.state in ("Failed", "Canceled"):
+        return Failed(f"the deletion of {what} {known.state.lower()}: {known.reason}")
+    if found.state == "Deleting":
+        return Running(f"{what} is being deleted")
+    if data.get("operation"):
+        return Running(f"Azure has accepted the deletion of {what}, which is {found.state}")
+    if found.state in _UNDER_WAY:
+        return Running(f"{what} is {found.state}")
+    return NotApplied(f"{what} is {found.state}, and is not being deleted")
+
+
+def _nothing_new(what: str, group: machines.ScaleSet, wanted: int) -> str:
+    if group.capacity < wanted:
+        wants = f"scale set {group.name} wants {group.capacity} VMs and not {wanted} any more"
+        return f"{what} is gone, and {wants}: somebody has changed it, or an autoscaler decides"
+    return f"{what} is gone, and scale set {group.name} has no new VM yet"
+
+
+def deleted(session: AzureSession, machine: Machine, data: Data, cluster: aks.Cluster) -> Poll:
+    """A machine of AKS's, deleted by AKS; the pool's count set back; another machine in its place."""
+    pool_name, name = str(data["pool"]), str(data["node"])
+    what = f"machine {name} of pool {pool_name}"
+    there = machines.vm(session, data)
+    pool = aks.pool(session, cluster, pool_name)
+    if there is not None and there.id == machine.id:  # a new one may have its name, and its path
+        if pool.state == "Failed" and data.get("operation"):
+            return Failed(f"pool {pool_name} is Failed, and {what} is still there")
+        if pool.state in _UNDER_WAY or data.get("operation"):
+            return Running(f"{what} is there, and pool {pool_name} is {pool.state}")
+        return NotApplied(f"{what} is there, and pool {pool_name} is {pool.state}")
+    wanted = int(data["capacity"])
+    if data.get("restore") and not pool.scaled and pool.count == wanted - 1:
+        wants = f"pool {pool_name} wants {pool.count} machines, and is to want {wanted}"
+        return Unfinished(f"{what} is gone; {wants}")
+    present = aks.names(session, cluster, pool_name)
+    known = {str(x) for x in data.get("known", ())}
+    found = [_unique(session, cluster, pool_name, x) for x in present if x not in known]
+    if newcomers := tuple(x for x in found if x and x != machine.id):
+        complete = len(present) >= min(pool.count, wanted)
+        told = f"{what} is gone, and pool {pool_name} has {len(newcomers)} new since"
+        return Done(told, newcomers, complete)
+    return Running(f"{what} is gone, and pool {pool_name} has no new machine yet")
+
+
+def _unique(session: AzureSession, cluster: aks.Cluster, pool: str, name: str) -> str:
+    """The unique ID of a new machine's VM, which AKS does not tell; empty while it is being made."""
+    path = aks.machine(session, cluster, pool, name) or ""
+    route = route_of(f"azure://{path}")
+    found = machines.vm(session, route) if route is not None else None
+    return found.id if found is not None and found.settled else ""

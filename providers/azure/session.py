@@ -1,0 +1,246 @@
+"""The one seam to the SDK: credentials, clients, their limits in time, and calls whose errors are ours.
+
+azure-identity and azure-mgmt-compute are imported when the first call is made. The SDK's own pipeline is put
+together here, without its retries (a POST is tried four times by default, and a Retry-After of any length is
+slept through), without redirects, and without the registration of resource providers, so that a call is one
+request. The token goes to the configured endpoint and nowhere else, whatever an answer says.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from providers.azure import errors
+from providers.azure.endpoint import checked_endpoint
+from recovery.clock import Clock
+from recovery.errors import Refused, Retry, SettingsError
+
+INSTALL = "PROVIDER=azure needs the Azure SDK: install node-recovery[azure]"
+PUBLIC = "https://management.azure.com"
+PREPARE = 3.0  # seconds allowed for a token, before a call that changes something
+RESOLVE = 3.0  # seconds allowed for finding an address
+ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the whole connect timeout
+WORKLOAD = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds to connect (per address) and to wait for an answer."""
+
+    connect: float = 3.0
+    read: float = 5.0
+
+    @property
+    def longest(self) -> float:
+        """Seconds after which a call has surely ended: a look at the machine, and then the call itself."""
+        return PREPARE + RESOLVE + 2 * (ADDRESSES * self.connect + self.read)
+
+
+def require_sdk() -> None:
+    """Raise ``SettingsError`` if there is no SDK, without importing it."""
+    try:
+        found = importlib.util.find_spec("azure.mgmt.compute")
+    except ModuleNotFoundError:  # a package above it
+        found = None
+    if found is None:
+        raise SettingsError([INSTALL])
+
+
+def check_identity(environ: Mapping[str, str]) -> None:
+    """Raise ``SettingsError`` where it cannot be told as whom to ask. Nothing is asked."""
+    given = [name for name in WORKLOAD if environ.get(name)]
+    if "AZURE_CLIENT_ID" not in given:
+        raise SettingsError(
+            [
+                "AZURE_CLIENT_ID: expected the client ID of the identity to act as; with workload identity "
+                "the pod's label azure.workload.identity/use brings it, with AZURE_TENANT_ID and "
+                "AZURE_FEDERATED_TOKEN_FILE"
+            ]
+        )
+    if len(given) == 2:
+        (missing,) = set(WORKLOAD) - set(given)
+        raise SettingsError([f"{missing}: expected beside {' and '.join(given)}, for workload identity"])
+
+
+def checked_manager(environ: Mapping[str, str]) -> str:
+    """AZURE_RESOURCE_MANAGER_ENDPOINT, or the public cloud's. Raises ``SettingsError``."""
+    name = "AZURE_RESOURCE_MANAGER_ENDPOINT"
+    return checked_endpoint(environ.get(name) or PUBLIC, name)
+
+
+class AzureSession:
+    """Makes calls, each once. ``limits`` holds for all of them."""
+
+    def __init__(self, clock: Clock, environ: Mapping[str, str], limits: Limits = Limits()) -> None:
+        self._clock = clock
+        self._environ = environ
+        self._limits = limits
+        self.endpoint = checked_manager(environ)
+        self._credential: Any = None
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._busy: dict[bool, tuple[float, str]] = {}  # mutating -> until when nothing is asked, and why
+
+    @property
+    def longest(self) -> float:
+        """Seconds after which a call that changes something has surely ended, connecting included."""
+        return self._limits.longest
+
+    # ------------------------------------------------------------ calls
+
+    def read(self, subscription: str, what: str, ask: Callable[[Any], Any], service: str = "compute") -> Any:
+        """``ask`` a client for something, and all of it. Raises ``Retry`` or ``Refused``."""
+        client = self._client(service, subscription, what)
+        return self._call(lambda: ask(client), what, mutating=False)
+
+    def get(self, subscription: str, path: str, what: str) -> Mapping[str, Any]:
+        """A JSON document of Resource Manager's by its path, which begins with a slash."""
+        from azure.core.rest import HttpRequest
+
+        def ask(client: Any) -> Any:
+            answer = client.send_request(HttpRequest("GET", self.endpoint + path))
+            answer.raise_for_status()
+            return answer.json()
+
+        found = self.read(subscription, what, ask)
+        return found if isinstance(found, Mapping) else {}
+
+    def submit(
+        self, subscription: str, what: str, ask: Callable[[Any], Any], service: str = "compute"
+    ) -> str:
+        """Ask for what changes something, once. Returns the ID of Azure's operation, empty where it has none.
+
+        Raises ``Retry`` (nothing was done), ``Refused`` or ``Ambiguous``. Fetching a token can take minutes;
+        a call after that would begin when others may believe that it cannot begin any more: it is not made.
+        """
+        begun = self._clock.boottime()
+        self.token(what)
+        if self._clock.boottime() - begun > PREPARE:
+            raise Retry(f"{what} was not sent: getting a token took more than {PREPARE:g} s")
+        client = self._made(service, subscription)  # a connection of its own: none that Azure has closed
+        seen = Seen()
+        try:
+            hook = {"polling": False, "raw_response_hook": seen}
+            self._call(lambda: ask(client)(**hook), what, mutating=True)
+        finally:
+            client.close()
+        return seen.operation
+
+    def _call(self, ask: Callable[[], Any], what: str, mutating: bool) -> Any:
+        until, why = self._busy.get(mutating, (0.0, ""))
+        if (left := until - self._clock.monotonic()) > 0:
+            raise Retry(f"{what} was not sent: {why}", timedelta(seconds=left))
+        try:
+            return ask()
+        except Exception as error:
+            translated = errors.translate(error, what, mutating)
+            if errors.status_of(error) == 429 and isinstance(translated, Retry):
+                end = self._clock.monotonic() + translated.after.total_seconds()
+                self._busy[mutating] = (end, translated.reason)
+            raise translated from error
+
+    # ------------------------------------------------------------ clients and tokens
+
+    def token(self, what: str, scope: str = "") -> str:
+        """A token for Resource Manager, or for ``scope``. Raises ``Retry`` or ``Refused``."""
+        try:
+            found = self._identity().get_token(scope or f"{self.endpoint_audience}/.default")
+        except ImportError as error:
+            raise SettingsError([INSTALL]) from error
+        except Exception as error:
+            if errors.fate_of(error) is None and not isinstance(error, OSError | ValueError):
+                raise
+            words = errors.brief(f"{type(error).__name__}: {errors.message_of(error) or error}")
+            why = f"{what} was not sent, there is no token for Azure: {words}"
+            raise Retry(why, timedelta(seconds=60)) from error
+        return str(found.token)
+
+    @property
+    def endpoint_audience(self) -> str:
+        """Whom a token for Resource Manager is for: its endpoint; on a local server, the public cloud's."""
+        return PUBLIC if self.endpoint.startswith("http://") else self.endpoint
+
+    def _identity(self) -> Any:
+        """Workload identity where all its variables are there, else the managed identity that is named."""
+        if self._credential is None:
+            import azure.identity
+
+            check_identity(self._environ)
+            client, tenant, file = (self._environ.get(name, "") for name in WORKLOAD)
+            if tenant and file:
+                self._credential = azure.identity.WorkloadIdentityCredential(
+                    tenant_id=tenant, client_id=client, token_file_path=file, retry_total=0
+                )
+            else:
+                self._credential = azure.identity.ManagedIdentityCredential(client_id=client, retry_total=0)
+        return self._credential
+
+    def _client(self, service: str, subscription: str, what: str) -> Any:
+        self.token(what)
+        key = (service, subscription)
+        if key not in self._clients:
+            self._clients[key] = self._made(service, subscription)
+        return self._clients[key]
+
+    def _made(self, service: str, subscription: str) -> Any:
+        if service == "compute":
+            from azure.mgmt.compute import ComputeManagementClient as Client
+        else:
+            from azure.mgmt.containerservice import (  # type: ignore[assignment]
+                ContainerServiceClient as Client,
+            )
+        return Client(
+            self._identity(),
+            subscription,
+            base_url=self.endpoint,
+            policies=pipeline(self),
+            connection_timeout=self._limits.connect,
+            read_timeout=self._limits.read,
+        )
+
+
+@dataclass
+class Seen:
+    """What the answer to a submission says of its operation: the ID alone, never the address."""
+
+    operation: str = ""
+    left: Mapping[str, int] = field(default_factory=dict)
+
+    def __call__(self, response: Any) -> None:
+        headers = response.http_response.headers
+        where = headers.get("Azure-AsyncOperation") or headers.get("Location") or ""
+        self.operation = operation_id(where)
+        self.left = errors.left_of(headers)
+
+
+def operation_id(url: str) -> str:
+    """The last part of an operation's address, if it looks like an ID; else empty."""
+    last = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    plain = last.replace("-", "")
+    return last if plain.isascii() and plain.isalnum() and 8 <= len(last) <= 64 else ""
+
+
+def pipeline(session: AzureSession) -> list[Any]:
+    """What every request goes through."""
+    from azure.core.pipeline import policies
+
+    class Bearer(policies.SansIOHTTPPolicy):  # type: ignore[type-arg]
+        """The token, for our endpoint only."""
+
+        def on_request(self, request: Any) -> None:
+            url = request.http_request.url
+            if not url.startswith(f"{session.endpoint}/"):
+                raise Refused("Azure's answer names an address outside AZURE_RESOURCE_MANAGER_ENDPOINT")
+            request.http_request.headers["Authorization"] = f"Bearer {session.token('a request')}"
+
+    return [
+        policies.RequestIdPolicy(),
+        policies.HeadersPolicy(),
+        policies.UserAgentPolicy(base_user_agent="node-recovery"),
+        policies.ContentDecodePolicy(),
+        Bearer(),
+        policies.CustomHookPolicy(),
+    ]

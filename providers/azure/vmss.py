@@ -1,0 +1,266 @@
+"""VMs of Azure: in scale sets of both kinds, standing alone, and AKS's.
+
+There is no such call as "mark unhealthy" here: what is asked for is done to one VM. *reboot* restarts it,
+*reimage* gives it a new system disk on the same host, *redeploy* moves it to another host, *replace* deletes
+it and sets the capacity of its scale set back. Azure takes no idempotency token for any of them, so ``token``
+goes nowhere: a repetition is prevented by the intent on the record, and seen by asking for the VM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from providers.azure import aks, machines, outcome
+from providers.azure.identity import NAME, VM, group_of, identify
+from providers.azure.machines import Vm, named
+from providers.azure.options import COMPUTE, DELETE, REIMAGE, Options
+from providers.azure.permissions import PERMISSIONS
+from providers.azure.session import AzureSession
+from recovery.clock import Clock
+from recovery.errors import Ambiguous, Refused, Retry
+from recovery.model import Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.provider import Abilities, Finding
+
+QUARTER, HALF = timedelta(minutes=15), timedelta(minutes=30)
+DRAIN = Rung(Step.DRAIN, QUARTER)
+IN_PLACE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
+HARDWARE = (DRAIN, Rung(Step.REDEPLOY, HALF))
+"""Only another host helps against broken hardware: a reimaged VM stays where it is."""
+SOFTWARE = (DRAIN, Rung(Step.REIMAGE, HALF))
+ASKED_AGAIN = 5.0
+"""Seconds for which an answer of preflight or poll is kept: a VM may be read 12 times a minute ("Compute
+throttling limits")."""
+
+
+class AzureProvider:
+    """The provider ``azure``. Nothing is imported or connected to before the first preflight."""
+
+    name = NAME
+    actions = IN_PLACE | {Step.REPLACE}
+    permissions = PERMISSIONS
+    default_remedy: tuple[Rung, ...] = HARDWARE
+
+    def __init__(self, session: AzureSession, clock: Clock, options: Options) -> None:
+        self._session = session
+        self._clock = clock
+        self._options = options
+        self._known: dict[tuple[str, str, str], tuple[float, Any]] = {}
+        self.call_timeout = session.longest
+
+    # ------------------------------------------------------------ what a machine can have
+
+    def identify(self, node: NodeView) -> Machine:
+        """The VM behind ``node``. Raises ``Refused`` for any other."""
+        return identify(node)
+
+    def abilities(self, machine: Machine) -> Abilities:
+        """By route: Uniform, a VM with a name (in a Flexible set, or alone), and AKS with what is allowed."""
+        if "aks" in machine.route:
+            return self._on_aks(machine)
+        if machine.route["kind"] == VM:
+            able = frozenset({Step.REBOOT, Step.REDEPLOY, Step.REPLACE})
+            more = frozenset({Step.REIMAGE}) if REIMAGE in self._options.allow else frozenset()
+            note = (
+                "" if more else f"a VM outside Uniform scale sets is reimaged only with AZURE_ALLOW={REIMAGE}"
+            )
+            return Abilities(able | more, HARDWARE, SOFTWARE if more else (), note)
+        return Abilities(self.actions, HARDWARE, SOFTWARE)
+
+    def _on_aks(self, machine: Machine) -> Abilities:
+        able: frozenset[Step] = frozenset()
+        if COMPUTE in self._options.allow:
+            vm = machine.route["kind"] == VM and REIMAGE not in self._options.allow
+            able |= IN_PLACE - ({Step.REIMAGE} if vm else set())
+        if DELETE in self._options.allow:
+            able |= {Step.REPLACE}
+        return Abilities(able, (DRAIN,), note=self._options.about_aks)
+
+    # ------------------------------------------------------------ preflight
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        """Look at the VM, and for *replace* at its scale set. Raises ``Refused`` or ``Retry``."""
+        able = self.abilities(machine)
+        if action not in able.actions:
+            raise Refused(
+                f"{named(machine.route)} cannot have {action.value}: {able.note or 'not this kind'}"
+            )
+        found: Preflight = self._recent(
+            "preflight", machine, action, lambda: self._preflight(machine, action)
+        )
+        return found
+
+    def _preflight(self, machine: Machine, action: Step) -> Preflight:
+        found = self._same_machine(machine)
+        data = self._data(machine, found)
+        if action is Step.REPLACE:
+            if "aks" in machine.route:
+                return self._preflight_delete(machine, data)
+            return self._preflight_replace(machine, found, data)
+        if action is Step.REIMAGE and machine.route["kind"] == VM and not found.ephemeral:
+            raise Refused(f"{named(machine.route)} has no ephemeral system disk: Azure does not reimage it")
+        if found.state == "Deleting":
+            raise Refused(f"{named(machine.route)} is being deleted: there is nothing to {action.value}")
+        return Preflight(Reference(NAME, action, data), machine.group, not_yet=_busy(machine, found))
+
+    def _preflight_replace(self, machine: Machine, found: Vm, data: dict[str, Any]) -> Preflight:
+        data |= _set_of(found, machine)
+        if not data.get("scale_set"):
+            raise Refused(f"{named(machine.route)} is in no scale set: nothing would take its place")
+        group = machines.scale_set(self._session, data)
+        others = [m for m in machines.members(self._session, data) if m.id != machine.id]
+        data |= {
+            "capacity": group.capacity,
+            "known": [m.id for m in others],
+            "restore": not self._options.autoscaler,
+        }
+        adopt = f"{named(machine.route)} is already being deleted" if found.state == "Deleting" else ""
+        leaving = next((m.name for m in others if m.state == "Deleting"), "")
+        not_yet = "" if adopt else _busy(machine, found)
+        if leaving and not adopt:
+            not_yet = f"{leaving} of scale set {group.name} is being deleted"
+        return Preflight(
+            Reference(NAME, Step.REPLACE, data),
+            group_of(data),
+            short_by=max(0, group.capacity - 1 - sum(1 for m in others if m.settled)),
+            adopt=adopt,
+            not_yet=not_yet,
+            alone=not self._options.autoscaler,
+        )
+
+    def _preflight_delete(self, machine: Machine, data: dict[str, Any]) -> Preflight:
+        """AKS's own way; the machine that AKS knows by the node's name must be the VM behind the node."""
+        cluster, pool_name, name = self._cluster(), machine.route["pool"], machine.route["node"]
+        path = machine.provider_id.removeprefix("azure://")
+        there = aks.machine(self._session, cluster, pool_name, name)
+        if there is None or there.lower() != path.lower():
+            raise Refused(f"AKS knows no machine {name} of pool {pool_name} with the VM of this node")
+        pool = aks.pool(self._session, cluster, pool_name)
+        present = aks.names(self._session, cluster, pool_name)
+        restore = not (self._options.autoscaler or pool.scaled)
+        data |= {
+            "pool": pool_name,
+            "capacity": pool.count,
+            "known": [x for x in present if x != name],
+            "restore": restore,
+        }
+        return Preflight(
+            Reference(NAME, Step.REPLACE, data),
+            f"{cluster.name}/{pool_name}".lower(),
+            short_by=max(0, pool.count - len(present)),
+            not_yet="" if pool.state in ("Succeeded", "Failed") else f"pool {pool_name} is {pool.state}",
+            alone=restore,
+        )
+
+    # ------------------------------------------------------------ start, poll, finish
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Reference:
+        """Look who is there, and submit once. The reference is given back with Azure's operation on it."""
+        data = self._checked(machine, reference, action)
+        if action not in self.abilities(machine).actions:
+            raise Refused(f"{named(machine.route)} cannot have {action.value}")
+        self._same_machine(machine)
+        self._known.clear()
+        if action is Step.REPLACE and "aks" in machine.route:
+            done = aks.delete(self._session, self._cluster(), str(data["pool"]), str(data["node"]))
+        else:
+            done = machines.submit(self._session, machine.route, action)
+        return Reference(NAME, action, {**data, "operation": done})
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        """How the action stands. Raises ``Retry`` or ``Refused`` where Azure does not say."""
+        data = self._checked(machine, reference, reference.action)
+        found: Poll = self._recent(
+            "poll", machine, reference.action, lambda: self._poll(machine, reference, data)
+        )
+        return found
+
+    def _poll(self, machine: Machine, reference: Reference, data: Mapping[str, Any]) -> Poll:
+        if reference.action != Step.REPLACE:
+            return outcome.in_place(self._session, machine, data, reference.action)
+        if "aks" in machine.route:
+            return outcome.deleted(self._session, machine, data, self._cluster())
+        return outcome.replaced(self._session, machine, data)
+
+    def finish(self, machine: Machine, reference: Reference) -> None:
+        """Set the capacity back to what it was. Raises ``Retry`` or ``Refused``."""
+        data = self._checked(machine, reference, Step.REPLACE)
+        self._known.clear()
+        try:
+            self._restore(machine, data, int(data["capacity"]))
+        except Ambiguous as lost:  # it is set, not added to: it may be asked for again
+            raise Retry(lost.reason) from lost
+
+    def _restore(self, machine: Machine, data: Mapping[str, Any], wanted: int) -> None:
+        if "aks" in machine.route:
+            cluster = self._cluster()
+            pool = aks.pool(self._session, cluster, str(data["pool"]))
+            if pool.count < wanted:
+                aks.set_count(self._session, cluster, pool, wanted)
+            return
+        group = machines.scale_set(self._session, data)
+        if group.capacity < wanted:
+            machines.set_capacity(self._session, data, group, wanted)
+
+    # ------------------------------------------------------------ doctor
+
+    def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
+        """What ``steps`` would lack. Imported only here."""
+        from providers.azure.examine import examine
+
+        return examine(self, self._session, self._options, machine, steps, own)
+
+    # ------------------------------------------------------------ guards
+
+    def _cluster(self) -> aks.Cluster:
+        if self._options.cluster is None:
+            raise Refused("AKS is asked by the name of the cluster: set AZURE_CLUSTER_ID")
+        return self._options.cluster
+
+    def _same_machine(self, machine: Machine) -> Vm:
+        """The VM as it is now. Another one with the same number or name is nobody's business here (law 4)."""
+        found = machines.vm(self._session, machine.route)
+        if found is None:
+            raise Refused(f"{named(machine.route)} does not exist")
+        if found.id != machine.id:
+            raise Refused(f"{named(machine.route)} is another machine now: nothing is asked of it")
+        return found
+
+    def _checked(self, machine: Machine, reference: Reference, action: str) -> Mapping[str, Any]:
+        """A reference to another machine or action is a mix-up that must not reach Azure.
+
+        Which VM is meant is read off the machine, not off the reference.
+        """
+        if (reference.provider, reference.action) != (NAME, action) or action not in self.actions:
+            raise Refused(f"the reference of {reference.provider} {reference.action} is not one of {action}")
+        if reference.data.get("machine") != machine.id:
+            raise Refused(f"the reference is one of {reference.data.get('machine')}, not of {machine}")
+        return {**reference.data, **machine.route}
+
+    def _data(self, machine: Machine, found: Vm) -> dict[str, Any]:
+        """How the action is found again: plain values, also after the VM itself is gone."""
+        return {**machine.route, "machine": machine.id, "location": found.location}
+
+    def _recent(self, use: str, machine: Machine, action: str, ask: Callable[[], Any]) -> Any:
+        """An answer of a moment ago, or a new one."""
+        key, now = (use, machine.id, action), self._clock.monotonic()
+        if key in self._known and now - self._known[key][0] < ASKED_AGAIN:
+            return self._known[key][1]
+        answer = ask()
+        self._known[key] = (now, answer)
+        return answer
+
+
+def _busy(machine: Machine, found: Vm) -> str:
+    if found.state in ("Succeeded", "Failed"):
+        return ""
+    return f"{named(machine.route)} is {found.state}: another operation is under way"
+
+
+def _set_of(found: Vm, machine: Machine) -> dict[str, str]:
+    """The scale set that a VM with a name says it is in."""
+    if machine.route["kind"] != VM or not found.set_id:
+        return {}
+    parts = found.set_id.split("/")
+    return {"scale_set": parts[-1]} if parts[4].lower() == machine.route["resource_group"].lower() else {}

@@ -1,0 +1,489 @@
+"""The Azure provider over the real SDK, against a local Resource Manager that counts, loses and refuses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from providers.azure.identity import canonical
+from providers.azure.options import options_of
+from providers.azure.session import AzureSession, Limits
+from providers.azure.vmss import AzureProvider
+from recovery.clock import SystemClock
+from recovery.errors import Ambiguous, Refused, Retry
+from recovery.model import (
+    Done,
+    Failed,
+    Machine,
+    NodeView,
+    NotApplied,
+    Poll,
+    Reference,
+    Running,
+    Step,
+    Unfinished,
+)
+from recovery.testing.arm import FakeArm
+from recovery.testing.provider_kit import ActionKit
+
+QUICK = Limits(connect=5.0, read=1.0)
+TOKEN = "token"  # noqa: S105 (an idempotency token)
+ALL = "aks-compute,aks-replace,flexible-reimage"
+
+
+class SkippingClock(SystemClock):
+    """A clock that can be put forward, past what the provider remembers."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+class AzureWorld:
+    """A scale set of two, or what else there may be, and Resource Manager in front of it."""
+
+    def __init__(self, arm: FakeArm, kind: str = "Uniform", **environ: str) -> None:
+        self.arm = arm
+        self.clock = SkippingClock()
+        arm.forget()
+        arm.release()
+        name = f"set-{len(arm.instances())}"
+        self.set = arm.scale_set(name, size=2, orchestration=kind, ephemeral=kind == "Flexible")  # type: ignore[arg-type]
+        arm.hold()  # nothing ends before it is told to
+        self.first, self.second = arm.instances(self.set)
+        self.environ = {**os.environ, **arm.environ(), **environ}
+        arm.forget()
+
+    @property
+    def node(self) -> NodeView:
+        return self.node_of(self.first)
+
+    def node_of(self, vm: Any, **labels: str) -> NodeView:
+        return NodeView(
+            vm.computer_name,
+            "node-uid",
+            "1",
+            f"azure://{vm.id}",
+            boot_id=vm.boot_id,
+            system_uuid=vm.vm_id.upper(),
+            labels=labels,
+        )
+
+    def provider(self) -> AzureProvider:
+        session = AzureSession(self.clock, self.environ, QUICK)
+        return AzureProvider(session, self.clock, options_of(self.environ))
+
+    def later(self) -> None:
+        """What was asked a moment ago is asked again."""
+        self.clock.ahead += 60
+
+    def calls(self) -> int:
+        return self.arm.count()
+
+    def mutating_calls(self) -> int:
+        return len(self.arm.mutating())
+
+    def lose_answer(self) -> None:
+        self.arm.lose_answer()
+
+    def delay(self) -> None:
+        self.arm.delay(QUICK.read + 0.5)
+
+    def refuse(self, kind: str) -> None:
+        status, code = {
+            "throttled": (429, ""),
+            "denied": (403, "AuthorizationFailed"),
+            "broken": (500, "InternalServerError"),
+        }[kind]
+        self.arm.refuse(status, code, retry_after=1 if status == 429 else None)
+
+    def remove_machine(self) -> None:
+        self.arm.remove(self.first.id)
+
+    def finish_action(self, action: Step) -> Sequence[str]:
+        self.arm.finish()
+        known = {self.first.vm_id, self.second.vm_id}
+        return [canonical(vm.vm_id) for vm in self.arm.instances(self.set) if vm.vm_id not in known]
+
+
+@pytest.fixture(scope="module")
+def arm() -> Iterator[FakeArm]:
+    with FakeArm() as arm, pytest.MonkeyPatch.context() as patch:
+        for name, value in arm.environ().items():
+            patch.setenv(name, value)  # the SDK reads its own
+        yield arm
+
+
+@pytest.fixture(autouse=True)
+def _one_machine_at_a_time(arm: FakeArm) -> Iterator[None]:
+    """Whatever a test does: no call is about a whole scale set, and none makes one smaller."""
+    yield
+    assert arm.whole_set_calls == 0
+    assert arm.scaled_in == 0
+
+
+@pytest.fixture
+def world(arm: FakeArm) -> AzureWorld:
+    return AzureWorld(arm)
+
+
+@pytest.fixture
+def provider(world: AzureWorld) -> AzureProvider:
+    return world.provider()
+
+
+@pytest.fixture
+def machine(world: AzureWorld, provider: AzureProvider) -> Machine:
+    return provider.identify(world.node)
+
+
+GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/g/providers/Microsoft.Compute"
+RUBBISH = (
+    "",
+    "aws:///us-west-2a/i-0123456789abcdef0",
+    f"azure://{GROUP}/virtualMachineScaleSets/s/virtualMachines/..",
+    f"azure://{GROUP}/virtualMachineScaleSets/s/virtualMachines/0/",
+    f"azure://{GROUP}/virtualMachineScaleSets/s/virtualMachines/٣",
+    f"azure://{GROUP}/virtualMachineScaleSets/s",
+    f"azure://{GROUP}/virtualMachines/..",
+    f"azure://{GROUP}/virtualMachines/a/b",
+    f"azure:/{GROUP}/virtualMachines/a",
+    "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a",
+)
+
+
+class TestUniform(ActionKit):
+    actions = (Step.REBOOT, Step.REDEPLOY, Step.REIMAGE, Step.REPLACE)
+    rubbish = RUBBISH
+
+    @pytest.fixture
+    def world(self, arm: FakeArm) -> AzureWorld:
+        return AzureWorld(arm)
+
+    @pytest.fixture
+    def provider(self, world: AzureWorld) -> AzureProvider:
+        return world.provider()
+
+    @pytest.fixture
+    def node(self, world: AzureWorld) -> NodeView:
+        return world.node
+
+
+class TestFlexible(TestUniform):
+    @pytest.fixture
+    def world(self, arm: FakeArm) -> AzureWorld:
+        return AzureWorld(arm, "Flexible", AZURE_ALLOW="flexible-reimage")
+
+
+# ---------------------------------------------------------------- the same machine
+
+
+def begun(provider: AzureProvider, machine: Machine, action: Step) -> Reference:
+    return provider.start(machine, action, TOKEN, provider.preflight(machine, action).reference)
+
+
+def test_a_number_that_was_given_to_another_machine_is_noticed_right_before_the_call(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    ready = provider.preflight(machine, Step.REDEPLOY)
+    world.arm.remove(world.first.id)
+    world.arm.scale(world.set, 2)
+    assert world.arm.instance(world.first.id).vm_id != world.first.vm_id
+    with pytest.raises(Refused, match="is another machine now"):
+        provider.start(machine, Step.REDEPLOY, TOKEN, ready.reference)
+    assert world.mutating_calls() == 0
+
+
+def test_a_machine_is_known_by_its_unique_id_in_either_order_of_bytes(world: AzureWorld) -> None:
+    from uuid import UUID
+
+    swapped = str(UUID(bytes_le=UUID(world.first.vm_id).bytes))
+    provider = world.provider()
+    one = provider.identify(world.node)
+    other = provider.identify(replace(world.node, system_uuid=swapped))
+    assert one.id == other.id
+    assert provider.preflight(other, Step.REBOOT).not_yet == ""
+
+
+@pytest.mark.parametrize("uuid", ["", "00000000-0000-0000-0000-000000000000", "not one"])
+def test_a_node_without_a_unique_id_is_refused(world: AzureWorld, provider: AzureProvider, uuid: str) -> None:
+    with pytest.raises(Refused, match="system UUID"):
+        provider.identify(replace(world.node, system_uuid=uuid))
+
+
+def test_the_casing_of_a_provider_id_makes_no_difference(world: AzureWorld, provider: AzureProvider) -> None:
+    shouted = replace(world.node, provider_id="azure://" + world.first.id.upper())
+    assert provider.preflight(provider.identify(shouted), Step.REBOOT).not_yet == ""
+
+
+# ---------------------------------------------------------------- accepted is not done
+
+
+def test_an_operation_is_followed_by_its_id_and_its_failure_has_azures_reason(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REDEPLOY)
+    assert "/" not in reference.data["operation"]
+    assert isinstance(provider.poll(machine, reference), Running)
+    world.arm.fail("AllocationFailed", "There is no room in westus3.")
+    world.later()
+    failed = provider.poll(machine, reference)
+    assert isinstance(failed, Failed)
+    assert "AllocationFailed: There is no room in westus3." in failed.reason
+
+
+def test_what_azure_has_ended_is_not_done_before_the_machine_has_booted(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REBOOT)
+    world.arm.finish()
+    world.later()
+    told = provider.poll(machine, reference)
+    assert isinstance(told, Running)
+    assert "has not booted anew yet" in told.sentence
+
+
+@pytest.mark.parametrize("code", ["AuthorizationFailed"])
+def test_a_status_that_may_not_be_read_is_unknown_and_no_failure(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, code: str
+) -> None:
+    reference = begun(provider, machine, Step.REDEPLOY)
+    world.arm.deny("operations/read", code)
+    assert isinstance(provider.poll(machine, reference), Running)
+    world.arm.permit()
+
+
+def test_an_answer_that_was_lost_is_followed_by_the_machines_own_state(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    ready = provider.preflight(machine, Step.REIMAGE)
+    world.lose_answer()
+    with pytest.raises(Ambiguous):
+        provider.start(machine, Step.REIMAGE, TOKEN, ready.reference)
+    assert isinstance(provider.poll(machine, ready.reference), Running)
+    assert world.mutating_calls() == 1
+
+
+def test_a_call_that_never_arrived_has_left_no_trace(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    ready = provider.preflight(machine, Step.REBOOT)
+    world.arm.reset()
+    with pytest.raises(Ambiguous):
+        provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+    assert isinstance(provider.poll(machine, ready.reference), NotApplied)
+
+
+def test_a_record_that_somebody_changed_does_not_send_the_token_elsewhere(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REBOOT)
+    with FakeArm() as thief:
+        for stolen in (f"{thief.url}/take/it", f"..//{thief.url}", "a@" + thief.url, "../../../../"):
+            for field in ("operation", "location", "subscription", "resource_group", "instance"):
+                world.later()
+                changed = Reference("azure", reference.action, {**reference.data, field: stolen})
+                provider.poll(machine, changed)
+        assert thief.count() == 0
+    asked = [r for r in world.arm.requests if r.mutating]
+    assert len(asked) == 1
+
+
+def test_another_operation_that_runs_is_waited_for(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    begun(provider, machine, Step.REBOOT)
+    world.later()
+    assert "another operation is under way" in provider.preflight(machine, Step.REDEPLOY).not_yet
+    ready = Reference("azure", Step.REDEPLOY, {"machine": machine.id})
+    with pytest.raises(Retry, match="another operation is under way"):
+        provider.start(machine, Step.REDEPLOY, TOKEN, ready)
+
+
+def test_a_throttled_api_is_not_asked_before_its_time(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    world.arm.refuse(429, retry_after=120, on="GET *")
+    with pytest.raises(Retry) as first:
+        provider.preflight(machine, Step.REBOOT)
+    assert first.value.after.total_seconds() == 120
+    asked = world.calls()
+    with pytest.raises(Retry, match="was not sent: Azure throttles"):
+        provider.preflight(machine, Step.REBOOT)
+    assert world.calls() == asked
+    world.clock.ahead += 121
+    assert provider.preflight(machine, Step.REBOOT).not_yet == ""
+
+
+def test_what_was_asked_a_moment_ago_is_not_asked_again(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """A VM may be read twelve times a minute, and the agent looks every second."""
+    reference = begun(provider, machine, Step.REBOOT)
+    provider.poll(machine, reference)
+    asked = world.calls()
+    for _ in range(10):
+        provider.poll(machine, reference)
+    assert world.calls() == asked
+
+
+# ---------------------------------------------------------------- replace, and its second step
+
+
+def gone(world: AzureWorld, provider: AzureProvider, machine: Machine) -> tuple[Reference, Poll]:
+    """Deleted, and what the provider says next."""
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    world.later()
+    return reference, provider.poll(machine, reference)
+
+
+def test_a_deletion_leaves_the_capacity_to_be_set_back_to_what_it_was(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference, found = gone(world, provider, machine)
+    assert isinstance(found, Unfinished)
+    assert "wants 1 VMs, and is to want 2" in found.sentence
+    world.arm.lose_answer()
+    with pytest.raises(Retry):
+        provider.finish(machine, reference)
+    provider.finish(machine, reference)  # it was done: nothing is asked
+    assert (world.arm.capacity(world.set), world.mutating_calls()) == (2, 2)
+    world.arm.finish()
+    world.later()
+    done = provider.poll(machine, reference)
+    assert isinstance(done, Done)
+    assert done.complete
+
+
+def test_where_an_autoscaler_is_declared_the_capacity_is_its_business(world: AzureWorld) -> None:
+    world.environ["AZURE_AUTOSCALER"] = "true"
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    _, found = gone(world, provider, machine)
+    assert isinstance(found, Running)
+    assert world.arm.capacity(world.set) == 1
+
+
+def test_a_scale_set_that_somebody_made_smaller_meanwhile_is_not_made_larger(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    world.arm.remove(world.second.id)
+    world.later()
+    found = provider.poll(machine, reference)
+    assert isinstance(found, Running)
+    assert "somebody has changed it" in found.sentence
+
+
+def test_a_machine_that_is_given_the_old_ones_number_is_the_new_one(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference, _ = gone(world, provider, machine)
+    provider.finish(machine, reference)
+    world.arm.finish()
+    world.later()
+    found = provider.poll(machine, reference)
+    new = world.arm.instance(world.first.id)
+    assert isinstance(found, Done)
+    assert found.replacements == (canonical(new.vm_id),)
+
+
+def test_a_machine_that_stands_alone_has_no_replacement(arm: FakeArm) -> None:
+    world = AzureWorld(arm)
+    arm.release()
+    vm = arm.instance(arm.vm("alone-1"))
+    provider = world.provider()
+    machine = provider.identify(world.node_of(vm))
+    with pytest.raises(Refused, match="in no scale set"):
+        provider.preflight(machine, Step.REPLACE)
+    with pytest.raises(Refused, match="flexible-reimage"):
+        provider.preflight(machine, Step.REIMAGE)
+    assert provider.preflight(machine, Step.REDEPLOY).not_yet == ""
+    arm.remove(vm.id)
+
+
+# ---------------------------------------------------------------- AKS
+
+
+def on_aks(world: AzureWorld, **environ: str) -> tuple[AzureProvider, Machine, str]:
+    name = f"cluster-{world.set.rsplit('-', 1)[1]}"
+    cluster = world.arm.managed_cluster(name, pools={"gpu": world.set})
+    world.environ |= {"AZURE_CLUSTER_ID": cluster, **environ}
+    provider = world.provider()
+    labels = {"kubernetes.azure.com/cluster": "MC_x", "kubernetes.azure.com/agentpool": "gpu"}
+    node = replace(world.node, labels=labels)
+    return provider, provider.identify(node), cluster
+
+
+def test_on_aks_nothing_is_done_to_a_machine_unless_it_is_allowed(world: AzureWorld) -> None:
+    provider, machine, _ = on_aks(world)
+    able = provider.abilities(machine)
+    assert (able.actions, [r.do for r in able.default_remedy]) == (frozenset(), [Step.DRAIN])
+    for action in provider.actions:
+        with pytest.raises(Refused, match="AKS supports only"):
+            provider.preflight(machine, action)
+        with pytest.raises(Refused):
+            provider.start(machine, action, TOKEN, Reference("azure", action, {"machine": machine.id}))
+    assert world.calls() == 0
+
+
+def test_aks_deletes_a_machine_itself_and_its_pool_is_told_to_want_as_many_as_before(
+    world: AzureWorld,
+) -> None:
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace")
+    assert provider.abilities(machine).actions == {Step.REPLACE}
+    reference = begun(provider, machine, Step.REPLACE)
+    assert next(r.line for r in world.arm.mutating()).endswith("/agentPools/gpu/deleteMachines")
+    assert isinstance(provider.poll(machine, reference), Running)
+    world.arm.finish()
+    world.later()
+    assert isinstance(provider.poll(machine, reference), Unfinished)
+    provider.finish(machine, reference)
+    provider.finish(machine, reference)
+    assert world.mutating_calls() == 2
+    world.arm.finish()
+    world.later()
+    done = provider.poll(machine, reference)
+    assert isinstance(done, Done)
+    known = {world.first.vm_id, world.second.vm_id}
+    new = [canonical(x.vm_id) for x in world.arm.instances(world.set) if x.vm_id not in known]
+    assert (list(done.replacements), done.complete) == (new, True)
+
+
+def test_the_compute_api_on_aks_is_allowed_by_name(world: AzureWorld) -> None:
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-compute")
+    assert provider.abilities(machine).actions == {Step.REBOOT, Step.REIMAGE, Step.REDEPLOY}
+    begun(provider, machine, Step.REDEPLOY)
+    assert world.mutating_calls() == 1
+
+
+def test_a_locked_node_resource_group_is_named(world: AzureWorld) -> None:
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-compute")
+    ready = provider.preflight(machine, Step.REBOOT)
+    world.arm.refuse(403, "DenyAssignmentAuthorizationFailed")
+    with pytest.raises(Refused, match="locks its node resource group"):
+        provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_without_a_token_nothing_is_sent_and_none_is_ever_told(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    world.arm.refuse_tokens(500)
+    try:
+        with pytest.raises(Retry, match="there is no token for Azure") as raised:
+            provider.preflight(machine, Step.REBOOT)
+    finally:
+        world.arm.refuse_tokens(0)
+    assert "eyJ" not in str(raised.value)
+    assert not [r for r in world.arm.requests if "virtualMachines" in r.line]
