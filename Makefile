@@ -30,7 +30,7 @@ help: ## Say what can be made
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 13
 
-demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|baremetal)
+demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|azure|baremetal)
 	@$(BIN)/node-recovery demo \
 		$(if $(filter 1,$(FAST)),--fast) $(if $(filter 1,$(KEEP)),--keep) $(if $(CLOUD),--cloud $(CLOUD))
 

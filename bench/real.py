@@ -103,15 +103,18 @@ class RealStage:
 
     def join(self, instance: str) -> str:
         """The Node of ``instance``, as its kubelet registers it."""
-        name = f"ip-{instance[-6:]}"
+        return self.register(f"ip-{instance[-6:]}", self.aws.provider_id(instance), instance)
+
+    def register(self, name: str, provider_id: str, machine: str) -> str:
+        """A Ready Node, whose kubelet shows ``machine`` as its system UUID."""
         self.store.load(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {"name": name},
-                "spec": {"providerID": self.aws.provider_id(instance)},
+                "spec": {"providerID": provider_id},
                 "status": {
-                    "nodeInfo": {"bootID": f"boot-of-{instance}", "systemUUID": instance},
+                    "nodeInfo": {"bootID": f"boot-of-{machine}", "systemUUID": machine},
                     "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
                     "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
                 },

@@ -198,8 +198,8 @@ def doctor(node: str, service_account: str, output: str) -> None:
 
 
 def _cloud(_: click.Context, __: click.Parameter, value: str) -> str:
-    if value not in ("aws", "azure", "baremetal"):  # the demo itself says why there is none of Azure yet
-        raise click.BadParameter(f"found {value!r}, expected aws or baremetal")
+    if value not in ("aws", "azure", "baremetal"):
+        raise click.BadParameter(f"found {value!r}, expected aws, azure or baremetal")
     return value
 
 
@@ -208,7 +208,7 @@ def _cloud(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--keep", is_flag=True, help="Stay up afterwards, to look around with kubectl.")
 @click.option(
     "--cloud",
-    metavar="[aws|baremetal]",
+    metavar="[aws|azure|baremetal]",
     callback=_cloud,
     default="aws",
     show_default=True,

@@ -192,6 +192,8 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return hold(f"{what}: {s.preflight_retry}", key="preflight")
     assert s.preflight is not None  # it was given, refused or put off
     if early := not_yet(s, s.preflight):
+        if late and s.preflight.not_before is None:
+            return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {s.preflight.not_yet}")
         return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
     if rung.do is Step.REPLACE and (found := brakes.first_reason(brakes.BY_GROUP, s)):
         return hold(f"{what}: {found[1]}", key=found[0])

@@ -67,6 +67,13 @@ from recovery.situation import (
 log = logging.getLogger(__name__)
 
 SUBMIT_WITHIN = 10.0
+DOING = {
+    Step.REBOOT: "Rebooting",
+    Step.REIMAGE: "Reimaging",
+    Step.REDEPLOY: "Redeploying",
+    Step.REPLACE: "Replacing",
+}
+"""The Event's reason, before it is asked for."""
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.05, 5.0
 
 
@@ -298,16 +305,13 @@ class Submission:
 
     def _announce(self) -> None:
         """Publish before what removes this very node is done, for at most five seconds (law 9)."""
-        verb = {Step.REPLACE: "Replacing", Step.REBOOT: "Rebooting"}.get(
-            self._action, self._action.value.title()
-        )
         faults = ", ".join(f.reason for f in self._r.faults)
         sentence = (
             f"{self._action.value} of {self._r.machine.id} is asked of {self._provider.name} now: {faults}"
         )
         now = self._w.cluster.time.now()
         uid = self._s.node.uid if self._s.node else ""
-        self._publisher.event(Notice(self._r.node, uid, verb, sentence, True, now))
+        self._publisher.event(Notice(self._r.node, uid, DOING[self._action], sentence, True, now))
         for fault in self._r.faults:
             self._publisher.fault(fault.reason, now)
         self._publisher.outcome(self._provider.name, self._action.value, "started", now)

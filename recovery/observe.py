@@ -73,6 +73,7 @@ class Memory:
     gone_since: float | None = None
     turn_since: float | None = None
     census: Census | None = None
+    proving_since: float | None = None
 
 
 class Observer:
@@ -162,8 +163,12 @@ class Observer:
         unsettled = r.intent is not None and r.intent.state in UNSETTLED
         if unsettled and r.phase is Phase.RECOVERING:
             return replace(s, poll=self._poll(s, r))
-        if r.phase is Phase.PROVING:
-            return self._replacement(s, r, me) if r.replacement_machine else s
+        if r.phase is not Phase.PROVING:
+            memory.proving_since = None
+        elif r.replacement_machine:
+            return self._replacement(s, r, me)
+        else:
+            return replace(s, watched_for=self._watched(memory))
         if s.role is Role.CONCLUDER:
             return s
         if r.phase is Phase.WAITING:
@@ -186,6 +191,11 @@ class Observer:
         now = self.world.clock.monotonic()
         memory.gone_since = now if memory.gone_since is None else memory.gone_since
         return timedelta(seconds=now - memory.gone_since)
+
+    def _watched(self, memory: Memory) -> timedelta:
+        now = self.world.clock.monotonic()
+        memory.proving_since = now if memory.proving_since is None else memory.proving_since
+        return timedelta(seconds=now - memory.proving_since)
 
     def _intent_age(self, memory: Memory, r: Record) -> timedelta:
         """How long *we* have seen this very intent, on the clock that a stopped process cannot fool."""

@@ -116,6 +116,10 @@ def prove_same_machine(s: Situation, r: Record) -> Decision:
             return unproved(s, r, reading.unknown["*"])
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, r.node)
+    if s.watched_for is not None and s.watched_for < r.probation:
+        # A peer, or an agent before this one, began it: what nobody looked at proves nothing (law 11).
+        left = r.probation - s.watched_for
+        return wait(f"{r.node} is on probation for another {span(left)}", min(left, POLLED), "probation")
     healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
     if acted(r):
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))

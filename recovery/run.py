@@ -228,7 +228,8 @@ def stuck(age: float, pause: timedelta) -> str | None:
 def run(environ: Mapping[str, str]) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code; wrong settings raise ``SettingsError``."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("botocore").setLevel(logging.WARNING)
+    for sdk in ("botocore", "azure", "msal"):
+        logging.getLogger(sdk).setLevel(logging.WARNING)
     settings = load_settings(environ)
     for warning in settings.warnings:
         log.warning("%s", warning)

@@ -102,6 +102,7 @@ class Situation:
     owner_gone_for: timedelta = timedelta(
         0
     )  # how long a concluder has seen its Lease stale, on its own clock
+    watched_for: timedelta | None = None  # how long this very agent has looked on at the proof
     settle: timedelta = timedelta(seconds=0.5)
     forbidden: str = ""  # a claim by another remediator
 

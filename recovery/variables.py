@@ -146,6 +146,48 @@ def _address(text: str) -> tuple[str, int] | None:
     return match[1].strip("[]"), int(match[2])
 
 
+# ---------------------------------------------------------------- Azure's, for which its SDK has no variables
+
+AZURE_ALLOWED = ("aks-replace", "aks-compute", "flexible-reimage")
+_AZURE_RESOURCE = re.compile(
+    r"/subscriptions/[^/]+/resourcegroups/[^/]+/providers(/[^/]+){3,}", re.IGNORECASE
+)
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+
+
+def _azure_endpoint(text: str) -> str:
+    """A token is sent there. The provider looks closer."""
+    if text:
+        parts = urlsplit(_url(text))
+        if parts.scheme == "http" and parts.hostname not in _THIS_MACHINE:
+            raise _expected("https://, for a token is sent there (http:// on loopback only)")
+    return text
+
+
+def _azure_resource(text: str) -> str:
+    if text and not _AZURE_RESOURCE.fullmatch(text):
+        raise _expected("a resource ID: /subscriptions/ID/resourceGroups/GROUP/providers/...")
+    return text
+
+
+def _azure_region(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9 ]{0,40}", text):
+        raise _expected("the name of a region such as westeurope")
+    return text
+
+
+def _azure_allow(text: str) -> str:
+    words = [word for word in text.replace(" ", "").split(",") if word]
+    for word in words:
+        if word not in AZURE_ALLOWED:
+            raise _expected(f"any of {', '.join(AZURE_ALLOWED)}{_did_you_mean(word, list(AZURE_ALLOWED))}")
+    return text
+
+
+def _azure_autoscaler(text: str) -> bool:
+    return _switch(text or "false")
+
+
 # ---------------------------------------------------------------- the environment
 
 
@@ -205,7 +247,8 @@ class Variables(BaseSettings):
         "", "a Prometheus server, for fleet mode (not in this version)"
     )
     PROVIDER: Annotated[str, BeforeValidator(_provider)] = _variable(
-        "auto", "`auto` (from the Node's providerID) or the name of an installed one: `aws`, `baremetal`"
+        "auto",
+        "`auto` (from the Node's providerID) or the name of an installed one: `aws`, `azure`, `baremetal`",
     )
     POLICY_FILE: str = _variable("", "a RecoveryPolicy that replaces the built-in one whole")
     CLUSTER_NAME: Annotated[str, BeforeValidator(_cluster)] = _variable(
@@ -230,4 +273,26 @@ class Variables(BaseSettings):
     )
     LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(
         "60s", "an agent that is silent this long is taken for dead, `5s` to `10m`"
+    )
+    AZURE_CLUSTER_ID: Annotated[str, BeforeValidator(_azure_resource)] = _variable(
+        "",
+        "resource ID of the AKS cluster, or of the scale set: whose metrics Azure Monitor gets, and which "
+        "cluster is asked to delete a machine",
+    )
+    AZURE_REGION: Annotated[str, BeforeValidator(_azure_region)] = _variable(
+        "", "its region, where Azure Monitor takes metrics; it gets none without both"
+    )
+    AZURE_ALLOW: Annotated[str, BeforeValidator(_azure_allow)] = _variable(
+        "",
+        "what Azure is asked for only if it is named here, with commas between: `aks-replace`, "
+        "`aks-compute`, `flexible-reimage`",
+    )
+    AZURE_AUTOSCALER: Annotated[bool, BeforeValidator(_azure_autoscaler)] = _variable(
+        "false", "after a `replace` on Azure an autoscaler brings another machine (`true`), or the agents do"
+    )
+    AZURE_RESOURCE_MANAGER_ENDPOINT: Annotated[str, BeforeValidator(_azure_endpoint)] = _variable(
+        "https://management.azure.com", "Azure Resource Manager; another one in clouds other than the public"
+    )
+    AZURE_MONITOR_ENDPOINT: Annotated[str, BeforeValidator(_azure_endpoint)] = _variable(
+        "", "where Azure Monitor takes metrics; empty is `https://REGION.monitoring.azure.com`"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from providers.azure.aks import resource_of
 from providers.azure.monitor import AzureMonitor
 from providers.azure.options import options_of
-from providers.azure.session import AzureSession, check_identity, checked_manager, require_sdk
+from providers.azure.session import AzureSession, checked_manager, require_sdk
 from providers.azure.vmss import AzureProvider
 from recovery.errors import SettingsError
 from recovery.monitor import Monitor
@@ -16,7 +16,7 @@ def create(context: ProviderContext) -> Provider:
     """The provider ``azure``. Raises ``SettingsError`` without an SDK or with wrong settings."""
     require_sdk()
     mistakes: list[str] = []
-    for check in (check_identity, options_of, checked_manager):
+    for check in (options_of, checked_manager):
         try:
             check(context.environ)
         except SettingsError as error:

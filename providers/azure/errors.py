@@ -117,7 +117,7 @@ _SECRETS = (
     (re.compile(r"https?://\S+"), "(an address)"),
     (re.compile(r"/subscriptions/[0-9a-fA-F-]{36}"), "(a subscription)"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "(an id)"),
-    (re.compile(r"[A-Za-z0-9+/=_-]{60,}"), "(left out)"),
+    (re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{60,}"), "(left out)"),
 )
 
 

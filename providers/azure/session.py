@@ -150,6 +150,8 @@ class AzureSession:
             found = self._identity().get_token(scope or f"{self.endpoint_audience}/.default")
         except ImportError as error:
             raise SettingsError([INSTALL]) from error
+        except SettingsError as error:
+            raise Refused(f"{what} was not sent: {error}") from error
         except Exception as error:
             if errors.fate_of(error) is None and not isinstance(error, OSError | ValueError):
                 raise
@@ -160,8 +162,19 @@ class AzureSession:
 
     @property
     def endpoint_audience(self) -> str:
-        """Whom a token for Resource Manager is for: its endpoint; on a local server, the public cloud's."""
-        return PUBLIC if self.endpoint.startswith("http://") else self.endpoint
+        """Whom a token for Resource Manager is for: as the SDK has it for its clouds, else the endpoint.
+
+        On a local server it is the public cloud's.
+        """
+        from azure.core import AzureClouds
+        from azure.mgmt.core.tools import get_arm_endpoints
+
+        endpoint = PUBLIC if self.endpoint.startswith("http://") else self.endpoint
+        for cloud in AzureClouds:
+            known = get_arm_endpoints(cloud)
+            if known["resource_manager"].rstrip("/") == endpoint:
+                return str(known["credential_scopes"][0]).removesuffix("/.default")
+        return endpoint
 
     def _identity(self) -> Any:
         """Workload identity where all its variables are there, else the managed identity that is named."""

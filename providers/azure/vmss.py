@@ -94,17 +94,18 @@ class AzureProvider:
     def _preflight(self, machine: Machine, action: Step) -> Preflight:
         found = self._same_machine(machine)
         data = self._data(machine, found)
+        group = _group(machine, found)
         if action is Step.REPLACE:
             if "aks" in machine.route:
-                return self._preflight_delete(machine, data)
-            return self._preflight_replace(machine, found, data)
+                return self._preflight_delete(machine, data, group)
+            return self._preflight_replace(machine, found, data, group)
         if action is Step.REIMAGE and machine.route["kind"] == VM and not found.ephemeral:
             raise Refused(f"{named(machine.route)} has no ephemeral system disk: Azure does not reimage it")
         if found.state == "Deleting":
             raise Refused(f"{named(machine.route)} is being deleted: there is nothing to {action.value}")
-        return Preflight(Reference(NAME, action, data), machine.group, not_yet=_busy(machine, found))
+        return Preflight(Reference(NAME, action, data), group, not_yet=_busy(machine, found))
 
-    def _preflight_replace(self, machine: Machine, found: Vm, data: dict[str, Any]) -> Preflight:
+    def _preflight_replace(self, machine: Machine, found: Vm, data: dict[str, Any], name: str) -> Preflight:
         data |= _set_of(found, machine)
         if not data.get("scale_set"):
             raise Refused(f"{named(machine.route)} is in no scale set: nothing would take its place")
@@ -122,14 +123,14 @@ class AzureProvider:
             not_yet = f"{leaving} of scale set {group.name} is being deleted"
         return Preflight(
             Reference(NAME, Step.REPLACE, data),
-            group_of(data),
+            name,
             short_by=max(0, group.capacity - 1 - sum(1 for m in others if m.settled)),
             adopt=adopt,
             not_yet=not_yet,
             alone=not self._options.autoscaler,
         )
 
-    def _preflight_delete(self, machine: Machine, data: dict[str, Any]) -> Preflight:
+    def _preflight_delete(self, machine: Machine, data: dict[str, Any], group: str) -> Preflight:
         """AKS's own way; the machine that AKS knows by the node's name must be the VM behind the node."""
         cluster, pool_name, name = self._cluster(), machine.route["pool"], machine.route["node"]
         path = machine.provider_id.removeprefix("azure://")
@@ -147,7 +148,7 @@ class AzureProvider:
         }
         return Preflight(
             Reference(NAME, Step.REPLACE, data),
-            f"{cluster.name}/{pool_name}".lower(),
+            group,
             short_by=max(0, pool.count - len(present)),
             not_yet="" if pool.state in ("Succeeded", "Failed") else f"pool {pool_name} is {pool.state}",
             alone=restore,
@@ -184,7 +185,10 @@ class AzureProvider:
         return outcome.replaced(self._session, machine, data)
 
     def finish(self, machine: Machine, reference: Reference) -> None:
-        """Set the capacity back to what it was. Raises ``Retry`` or ``Refused``."""
+        """Set the capacity back to what it was, unless somebody else has changed it meanwhile.
+
+        Raises ``Retry`` or ``Refused``.
+        """
         data = self._checked(machine, reference, Step.REPLACE)
         self._known.clear()
         try:
@@ -196,11 +200,11 @@ class AzureProvider:
         if "aks" in machine.route:
             cluster = self._cluster()
             pool = aks.pool(self._session, cluster, str(data["pool"]))
-            if pool.count < wanted:
+            if pool.count == wanted - 1:
                 aks.set_count(self._session, cluster, pool, wanted)
             return
         group = machines.scale_set(self._session, data)
-        if group.capacity < wanted:
+        if group.capacity == wanted - 1:
             machines.set_capacity(self._session, data, group, wanted)
 
     # ------------------------------------------------------------ doctor
@@ -256,6 +260,13 @@ def _busy(machine: Machine, found: Vm) -> str:
     if found.state in ("Succeeded", "Failed"):
         return ""
     return f"{named(machine.route)} is {found.state}: another operation is under way"
+
+
+def _group(machine: Machine, found: Vm) -> str:
+    """The group of a machine, the same for all that may be done to it: limits count by it."""
+    if "aks" in machine.route:
+        return f"{machine.route['aks']}/{machine.route['pool']}".lower()
+    return machine.group or group_of({**machine.route, **_set_of(found, machine)})
 
 
 def _set_of(found: Vm, machine: Machine) -> dict[str, str]:

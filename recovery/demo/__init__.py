@@ -1,8 +1,9 @@
-"""``make demo``: a pretended node breaks, and real node-recovery agents get it replaced.
+"""``make demo``: a pretended node breaks, and real node-recovery agents get it recovered.
 
 Real are the agents (processes of the shipped program, told by their environment alone), the Kubernetes client
-and the AWS SDK. Pretended, and labelled so on the screen, are the Kubernetes API (``recovery.testing``), AWS
-(moto), and what machines, kubelets and Auto Scaling do (``recovery.demo.simulator``).
+and the cloud's SDK. Pretended, and labelled so on the screen, are the Kubernetes API and Azure
+(``recovery.testing``), AWS (moto), and what machines, kubelets, Auto Scaling and Azure's hosts do
+(``recovery.demo.simulator``).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import urllib.request
-import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -22,8 +22,8 @@ _PORT = re.compile(r"serving /metrics, /healthz and /readyz on port (\d+)")
 class Detector:
     """A node's problem page over HTTP, as node-problem-detector's Prometheus exporter serves it."""
 
-    def __init__(self) -> None:
-        self.body = scene.page("healthy")
+    def __init__(self, page: str) -> None:
+        self.body = scene.page(page)
         detector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -53,34 +53,32 @@ class Detector:
 
 
 class Machine:
-    """One machine with its kubelet, its detector and its sidecar. ``instance`` is empty on bare metal."""
+    """One machine with its kubelet, its detector and its sidecar. ``instance`` is its cloud's name for it,
+    empty on bare metal; ``page`` is what its detector shows while it is well."""
 
-    def __init__(self, name: str, zone: str, instance: str, api: KubeApi, log: Path) -> None:
+    def __init__(
+        self, name: str, instance: str, hardware: scene.Hardware, api: KubeApi, log: Path, page: str
+    ) -> None:
         self.name = name
         self.instance = instance
-        self.detector = Detector()
+        self.detector = Detector(page)
         self.sidecar: subprocess.Popen[bytes] | None = None
         self.ready = False
-        self._zone = zone
+        self._hardware = hardware
         self._api = api
         self._log = log
+        self._log_read = 0
+        self._page = page
 
     def join(self) -> None:
         """Register the Node, then its status."""
-        provider_id = f"aws:///{self._zone}/{self.instance}" if self.instance else ""
-        node = scene.node(
-            self.name,
-            kind="trn1.32xlarge" if self.instance else "rack-server",
-            zone=self._zone,
-            provider_id=provider_id,
-            system_uuid=str(uuid.uuid4()),
-            boot_id=str(uuid.uuid4()),
-        )
+        node = scene.node(self.name, self._hardware)
         made = self._api.post(_NODES, node)
         self._api.put(f"{_NODES}/{self.name}/status", {**made, "status": node["status"]})
 
     def run_sidecar(self, environment: Mapping[str, str]) -> None:
         """The shipped program, told by nothing but its environment."""
+        self._log_read = self._log.stat().st_size if self._log.exists() else 0
         own = {"NODE_NAME": self.name, "NPD_METRICS_URL": self.detector.url}
         self.sidecar = processes.start(
             [sys.executable, "-m", "recovery", "run"], environment={**environment, **own}, log=self._log
@@ -90,7 +88,7 @@ class Machine:
         """True once: when the sidecar's own /readyz says so."""
         if self.ready or self.sidecar is None:
             return False
-        found = _PORT.search(self._log.read_text(encoding="utf-8", errors="replace"))
+        found = _PORT.search(self._log.read_bytes()[self._log_read :].decode(errors="replace"))
         if found is None:
             return False
         try:
@@ -105,6 +103,9 @@ class Machine:
         """What the kubelet says of the pod that the sidecar runs in: here the address is the demo's own."""
         pod = scene.detector_pod(self.name, port)
         path = f"/api/v1/namespaces/{scene.HOME}/pods"
+        self._api.delete(
+            f"{path}/{pod['metadata']['name']}", at_once=True
+        )  # before a boot it had another port
         made = self._api.post(path, pod)
         status = {**scene.RUNNING, "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
         self._api.put(f"{path}/{pod['metadata']['name']}/status", {**made, "status": status})
@@ -124,7 +125,19 @@ class Machine:
         if sidecar is not None:
             processes.kill(sidecar)
         self.detector.stop()
+        self.ready = False
         return sidecar.pid if sidecar is not None else None
+
+    def fall_silent(self) -> None:
+        """What the node controller says of a Node without a kubelet; it would wait for 40 s before."""
+        self._api.patch(f"{_NODES}/{self.name}/status", {"status": scene.SILENT})
+
+    def boot(self, boot_id: str) -> None:
+        """Back after a boot: the same Node, and a detector that has found nothing yet."""
+        self._hardware = replace(self._hardware, boot_id=boot_id)
+        self.detector = Detector(self._page)
+        status = scene.node_status(self.name, self._hardware)
+        self._api.patch(f"{_NODES}/{self.name}/status", {"status": status})
 
     def forget(self) -> None:
         """What the cloud's node controller and the pod garbage collector do: pods, then Node, go."""

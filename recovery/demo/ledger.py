@@ -6,6 +6,7 @@ can be told apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from recovery.demo import scene, seen
@@ -18,17 +19,28 @@ PHASES = {
     "slot": "given a place in the budget",
     "cordoned": "cordoned",
     "drained": "drained, budget honoured",
+    "reimage": "reimage asked of Azure",
+    "booted": "booted anew, on the same host",
+    "again": "fault on the page again",
+    "redeploy": "redeploy asked of Azure",
+    "moved": "booted anew, on another host",
     "marked": "marked Unhealthy in its group",
     "terminated": "terminated by its group",
     "ready": "replacement Ready",
     "proved": "proved by a peer",
+    "healed": "proved by boot ID and probation",
     "handed": "handed over to a person",
 }
 
 
 @dataclass
 class Recovery:
-    """One node's story. ``times``: phase -> seconds since the start of the demo."""
+    """One node's story. ``times``: phase -> seconds since the start of the demo.
+
+    Where its machine is booted: ``hosts`` are those under it, as the simulator says; ``boots`` the boot IDs
+    of its Node while Ready; ``identity`` what the Node was when the fault appeared; ``returned`` whether the
+    fault came back.
+    """
 
     node: str
     reason: str
@@ -38,6 +50,10 @@ class Recovery:
     sentence: str = ""
     replacement: str = ""
     concluder: str = ""
+    hosts: list[int] = field(default_factory=list)
+    boots: list[str] = field(default_factory=list)
+    returned: bool = False
+    identity: tuple[str, str] = ("", "")
 
     def reached(self, phase: str, at: float) -> None:
         self.times.setdefault(phase, at)
@@ -51,6 +67,10 @@ class Ledger:
         self.instances: dict[str, str] = {}
         self.first_nodes: tuple[str, ...] = ()
         self.marked: list[str] = []
+        self.asked: list[tuple[str, str]] = []
+        self.metrics: dict[str, float] = {}
+        self.subjects: dict[str, str] = {}
+        """What Azure Monitor's metrics are about, and their namespace."""
         self.most_slots = 0
         self.slots: list[str] = []
         self.open: list[str] = []
@@ -68,6 +88,8 @@ class Ledger:
         """From now on ``node`` has the fault ``reason``."""
         found = Recovery(node, reason, self.instances.get(node, ""))
         found.reached("fault", at)
+        if node in self.nodes:
+            found.identity, found.boots = identity(self.nodes[node]), [_boot(self.nodes[node])]
         self.recoveries[node] = found
         return found
 
@@ -83,7 +105,7 @@ class Ledger:
     @property
     def over(self) -> bool:
         """Every story has ended, and its place in the budget is free."""
-        ended = all("proved" in r.times or "handed" in r.times for r in self.recoveries.values())
+        ended = all(r.times.keys() & {"proved", "healed", "handed"} for r in self.recoveries.values())
         return ended and not self.slots and not self.open
 
     def hear(self, s: Seen) -> None:
@@ -113,6 +135,8 @@ class Ledger:
             self.refused_evictions += 1
         if reason == "Held" and "the budget of the fleet is used up" in text:
             self.waited.add(str(s.what["involvedObject"]["name"]))
+        if reason == "FaultReturned" and (r := self.recoveries.get(str(s.what["involvedObject"]["name"]))):
+            r.returned = True
 
     def _simulator(self, s: Seen) -> None:
         did, node = s.what["did"], str(s.what.get("node"))
@@ -123,12 +147,41 @@ class Ledger:
             self.ready_sidecars.add(node)
         elif did == "ended":
             self.ended[node] = int(s.what["code"])
-        elif did == "terminated" and node in self.recoveries:
-            self.recoveries[node].reached("terminated", s.at)
+        elif did == "metrics":
+            self._take(s.what["points"])
+        elif did == "asked":
+            self._asked(s, node)
         elif did == "launched":
             self.instances[node] = str(s.what["instance"])
             if s.what["instead"] in self.recoveries:
                 self.recoveries[s.what["instead"]].replacement = node
+        elif node in self.recoveries:
+            self._done_to(self.recoveries[node], s)
+
+    def _done_to(self, r: Recovery, s: Seen) -> None:
+        """What the simulator did to a machine whose story is told."""
+        did = s.what["did"]
+        if did == "terminated":
+            r.reached("terminated", s.at)
+        elif did in ("fault", "booted") and "host" in s.what:
+            r.hosts.append(int(s.what["host"]))
+        elif did == "checked" and s.what["bad"]:
+            r.reached("again", s.at)
+
+    def _asked(self, s: Seen, node: str) -> None:
+        """A request for a change that reached Azure."""
+        verb = str(s.what["verb"])
+        self.asked.append((verb, node))
+        if node in self.recoveries and verb in PHASES:
+            self.recoveries[node].reached(verb, s.at)
+
+    def _take(self, points: Iterable[Json]) -> None:
+        """What Azure Monitor has stored: of a fault its value, of an action and what came of it how often."""
+        for point in points:
+            name, value = series(point), float(point["value"])
+            before = self.metrics.get(name, 0.0)
+            self.metrics[name] = before + value if point["dimensions"] else max(before, value)
+            self.subjects[str(point["subject"])] = str(point["namespace"])
 
     def _call(self, s: Seen) -> None:
         if s.what["action"] != "SetInstanceHealth":
@@ -148,11 +201,20 @@ class Ledger:
             if s.spec.get("unschedulable") and s.name in self.recoveries:
                 self.recoveries[s.name].reached("cordoned", s.at)
             if condition(s.what, "Ready") == "True":
+                self._booted(s)
                 for r in self.recoveries.values():
                     if r.replacement == s.name:
                         r.reached("ready", s.at)
         out = [n for n in self.nodes.values() if (n.get("spec") or {}).get("unschedulable")]
         self.most_out = max(self.most_out, len(out))
+
+    def _booted(self, s: Seen) -> None:
+        """A Node that is Ready, under a boot ID that its record may not know yet."""
+        r = self.recoveries.get(s.name)
+        if r is None or _boot(s.what) in r.boots:
+            return
+        r.boots.append(_boot(s.what))
+        r.reached("booted" if len(r.boots) == 2 else "moved", s.at)
 
     def _pod(self, s: Seen) -> None:
         """Trainers that serve: Ready and not on their way out. A disruption budget counts the same."""
@@ -176,7 +238,7 @@ class Ledger:
         if any(h["event"] == "rung" and str(h["sentence"]).startswith("drained") for h in history):
             r.reached("drained", s.at)
         if r.phase == "recovered":
-            r.reached("proved", s.at)
+            r.reached("proved" if r.replacement else "healed", s.at)
         if r.phase == "handedOver":
             r.reached("handed", s.at)
 
@@ -193,3 +255,18 @@ class Ledger:
         for node in self.slots:
             if node in self.recoveries:
                 self.recoveries[node].reached("slot", s.at)
+
+
+def series(point: Json) -> str:
+    """A metric with its dimensions, for people."""
+    told = ", ".join(str(value) for value in point["dimensions"])
+    return f"{point['metric']}({told})" if told else str(point["metric"])
+
+
+def identity(node: Json) -> tuple[str, str]:
+    """UID and providerID of a Node."""
+    return str(node["metadata"].get("uid", "")), str((node.get("spec") or {}).get("providerID", ""))
+
+
+def _boot(node: Json) -> str:
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", ""))

@@ -1,7 +1,7 @@
 """From what is seen to lines on the screen. Pure.
 
 What node-recovery says is quoted from its Events on the Node, which ``kubectl describe node`` shows too. The
-rest is what anybody could see: the Node, its pods, the Lease, the calls that reach AWS.
+rest is what anybody could see: the Node, its pods, the Lease, the calls that reach the cloud.
 """
 
 from __future__ import annotations
@@ -10,17 +10,27 @@ import re
 from dataclasses import dataclass
 
 from recovery.demo import scene, seen
+from recovery.demo.ledger import series
 from recovery.demo.seen import Seen, condition
 from recovery.lease import lease_name
 from recovery.model import TAINT
 
-AGENT, SIMULATOR, KUBERNETES, AWS, DEMO = "node-recovery", "simulator", "kubernetes", "aws (moto)", "demo"
+AGENT, SIMULATOR, KUBERNETES, DEMO = "node-recovery", "simulator", "kubernetes", "demo"
+AWS, AZURE = "aws (moto)", "azure (fake)"
 
 # Told by something else already, at the same moment.
-_SILENT = frozenset({"Cordoned", "RecoveryStarted", "Submitted"})
+_SILENT = frozenset({"Cordoned", "RecoveryStarted", "Submitted", "Uncordoned"})
 _SILENT_WAITS = re.compile(
-    r"waiting for a slot|is terminating$|is marked unhealthy|pods? left$|terminating i-"
+    r"waiting for a slot|is terminating$|is marked unhealthy|pods? left$|terminating i-|has not ended it$"
 )
+
+_STRONG = frozenset(
+    {"FaultSeen", "Held", "Replacing", "Reimaging", "Redeploying", "FaultReturned", "Recovered", "HandedOver"}
+)
+_CHECKED = {
+    True: "its detector's plugin has run, and the fault is on the page again: it is in host {host}",
+    False: "its detector's plugin has run on host {host}, and finds nothing",
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class Narrator:
         self.processes: dict[str, int] = {}
         self._lease_length = lease
         self._nodes: dict[str, bool] = {}
+        self._readiness: dict[str, bool] = {}
         self._pods: dict[str, bool] = {}
         self._leases: dict[str, str] = {}
         self._concluders: dict[str, str] = {}
@@ -67,18 +78,19 @@ class Narrator:
             return []
         if reason == "Waiting" and _SILENT_WAITS.search(text):
             return []
-        strong = reason in ("FaultSeen", "Held", "Replacing", "Recovered", "HandedOver")
-        return [Line(s.at, AGENT, str(s.what["involvedObject"]["name"]), text, strong)]
+        return [Line(s.at, AGENT, str(s.what["involvedObject"]["name"]), text, reason in _STRONG)]
 
     def _lease(self, s: Seen) -> list[Line]:
-        """Who works on a record. A concluder is a peer: the agent that began is gone."""
+        """Who works on a record. A concluder is a peer: the agent that began is gone, or was for a while."""
         holder = str(s.spec.get("holderIdentity") or "")
+        node = self._leases.get(s.name, "")
+        if holder.startswith("owner/") and self._concluders.pop(s.name, ""):
+            return [Line(s.at, AGENT, node, "its own agent is back, and the peer gives way to it")]
         if not holder.startswith("concluder/") or self._concluders.get(s.name) == holder:
             return []
         self._concluders[s.name] = holder
         peer = holder.split("/")[1]
         process = f" (process {self.processes[peer]})" if peer in self.processes else ""
-        node = self._leases.get(s.name, "")
         text = f"its agent is gone: its Lease has run out, and the sidecar of {peer}{process} takes it over"
         return [Line(s.at, AGENT, node, text, strong=True)]
 
@@ -92,6 +104,21 @@ class Narrator:
         if s.gone:
             self._nodes.pop(s.name, None)
             return [Line(s.at, KUBERNETES, s.name, "Node deleted")] if self.told else []
+        return self._ready(s) + self._cordon(s, closed, before)
+
+    def _ready(self, s: Seen) -> list[Line]:
+        """A Node that was Ready and is not, or is again."""
+        ready, before = condition(s.what, "Ready") == "True", self._readiness.get(s.name)
+        if before is None and not ready:
+            return []
+        self._readiness[s.name] = ready
+        if before is None or before == ready:
+            return []
+        boot = s.status["nodeInfo"]["bootID"]
+        text = f"Node is Ready; its boot ID is {boot} now" if ready else "Node is NotReady"
+        return [Line(s.at, KUBERNETES, s.name, text)]
+
+    def _cordon(self, s: Seen, closed: bool, before: bool) -> list[Line]:
         if closed and not before:
             taints = [t["key"] for t in s.spec.get("taints") or []]
             taint = f", tainted {TAINT}" if TAINT in taints else ""
@@ -123,14 +150,25 @@ class Narrator:
         self.told = True
         self.replicas = sum(self._pods.values())
 
-    # ------------------------------------------------------------ what AWS and the machines do
+    # ------------------------------------------------------------ what clouds and the machines do
 
     def _call(self, s: Seen) -> list[Line]:
         text = f"{s.what['action']} has arrived for {s.what['instance']}: Unhealthy"
         return [Line(s.at, AWS, "", text, strong=True)]
 
+    def _azure(self, s: Seen) -> list[Line]:
+        """What reached Azure: a request for a change, or metrics."""
+        if s.what["did"] == "metrics":
+            told = ", ".join(f"{series(p)} = {p['value']:g}" for p in s.what["points"])
+            return [Line(s.at, AZURE, "", f"Azure Monitor has taken {told}")]
+        method, _, path = s.what["line"].partition(" ")
+        text = f"{method} {path.rpartition('/virtualMachineScaleSets/')[2]} has arrived"
+        return [Line(s.at, AZURE, s.what["node"], text, strong=True)]
+
     def _simulator(self, s: Seen) -> list[Line]:
         w = s.what
+        if w["did"] in ("asked", "metrics"):
+            return self._azure(s)
         node = str(w.get("node") or "")
         if "process" in w and w["did"] == "ready":
             self.processes[node] = int(w["process"])
@@ -139,6 +177,10 @@ class Narrator:
             "launched": "the group launches {instance} in the place of {instead}",
             "joined": "{instance} has booted: the Node registers and is Ready, its sidecar starts",
             "ended": "the sidecar ended by itself with exit code {code}",
+            "off": "{verb}: the machine goes off; its sidecar (process {process}) dies by kill -9",
+            "booted": "the machine boots anew, on host {host}",
+            "back": "its kubelet is back, on the same Node, and starts the sidecar again",
+            "checked": _CHECKED[bool(w.get("bad"))],
         }.get(w["did"])
         if text is None or not (self.told or w["did"] == "ended"):
             return []

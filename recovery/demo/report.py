@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from recovery.demo.ledger import PHASES, Ledger, Recovery
+from recovery.demo.ledger import PHASES, Ledger, Recovery, identity
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,59 @@ def replaced(ledger: Ledger, metrics: Mapping[str, float], nodes: int, replicas:
             "; ".join(f"{r.node} by {r.concluder or 'nobody'}" for r in stories),
         ),
         *_budget_of_pods(ledger, replicas),
-        _told(metrics, stories),
-        Check(
-            f"{nodes} nodes are Ready, and none is cordoned or tainted",
-            ledger.healthy_nodes() == nodes == len(ledger.nodes),
-            f"{ledger.healthy_nodes()} of {len(ledger.nodes)} are",
+        _told(
+            "CloudWatch has a metric for each fault, and RecoveryAction started and succeeded for each",
+            metrics,
+            {r.reason: 1 for r in stories}
+            | {f"RecoveryAction(replace, {o})": len(stories) for o in ("started", "succeeded")},
         ),
+        _all_well(ledger, nodes),
         _untouched(ledger, nodes - len(stories)),
+    ]
+
+
+def moved(ledger: Ledger, nodes: int, replicas: int) -> list[Check]:
+    """What must be so at the end of the story on Azure."""
+    r = next(iter(ledger.recoveries.values()), Recovery("", "", ""))
+    wanted = [("reimage", r.node), ("redeploy", r.node)]
+    asked = ", ".join(f"{verb} of {node or 'no machine'}" for verb, node in ledger.asked)
+    return [
+        _closed(ledger, "recovered"),
+        Check(
+            "Azure was asked for one reimage and one redeploy of that machine, and for nothing else",
+            ledger.asked == wanted,
+            f"it was asked for {asked or 'nothing'}",
+        ),
+        Check(
+            "the reimage left it on its host, where the fault came back; the redeploy took it to another",
+            r.returned and len(r.hosts) == 3 and r.hosts[0] == r.hosts[1] != r.hosts[2],
+            f"it was on the hosts {', '.join(map(str, r.hosts))}",
+        ),
+        Check(
+            "both are proved by a new boot ID, of the same Node: its name, UID and providerID have stayed",
+            len(set(r.boots)) == 3 and _same_node(ledger, r),
+            f"the boot IDs were {', '.join(r.boots)}"
+            + ("" if _same_node(ledger, r) else ", and it is another Node now"),
+        ),
+        _one_at_a_time(ledger),
+        *_budget_of_pods(ledger, replicas),
+        _told(
+            "Azure Monitor has a metric for the fault, and RecoveryAction for what was started and succeeded",
+            ledger.metrics,
+            {
+                r.reason: 1,
+                "RecoveryAction(reimage, started)": 1,
+                "RecoveryAction(redeploy, started)": 1,
+                "RecoveryAction(redeploy, succeeded)": 1,
+            },
+        ),
+        Check(
+            "they are metrics of the scale set, and not of a machine that may go",
+            len(ledger.subjects) == 1 and not any("virtualMachines/" in s for s in ledger.subjects),
+            f"they are of {', '.join(sorted(ledger.subjects))}",
+        ),
+        _all_well(ledger, nodes),
+        _untouched(ledger, nodes - 1),
     ]
 
 
@@ -109,6 +155,18 @@ def _closed(ledger: Ledger, phase: str) -> Check:
     )
 
 
+def _same_node(ledger: Ledger, r: Recovery) -> bool:
+    return r.node in ledger.nodes and identity(ledger.nodes[r.node]) == r.identity
+
+
+def _all_well(ledger: Ledger, nodes: int) -> Check:
+    return Check(
+        f"{nodes} nodes are Ready, and none is cordoned or tainted",
+        ledger.healthy_nodes() == nodes == len(ledger.nodes),
+        f"{ledger.healthy_nodes()} of {len(ledger.nodes)} are",
+    )
+
+
 def _one_at_a_time(ledger: Ledger) -> Check:
     return Check(
         "never more than one slot of the budget was held, and never more than one node was out",
@@ -133,15 +191,9 @@ def _budget_of_pods(ledger: Ledger, replicas: int) -> list[Check]:
     ]
 
 
-def _told(metrics: Mapping[str, float], stories: Iterable[Recovery]) -> Check:
-    wanted = {r.reason: 1.0 for r in stories}
-    wanted |= {f"RecoveryAction(replace, {o})": float(len(wanted)) for o in ("started", "succeeded")}
+def _told(promise: str, metrics: Mapping[str, float], wanted: Mapping[str, int]) -> Check:
     missing = [name for name, least in wanted.items() if metrics.get(name, 0.0) < least]
-    return Check(
-        "CloudWatch has a metric for each fault, and RecoveryAction started and succeeded for each",
-        not missing,
-        f"missing: {', '.join(missing)}",
-    )
+    return Check(promise, bool(wanted) and not missing, f"missing: {', '.join(missing)}")
 
 
 def _untouched(ledger: Ledger, count: int) -> Check:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,16 +31,30 @@ def definitions() -> list[Path]:
 
 
 def page(name: str) -> bytes:
-    """A page captured from a real node-problem-detector: ``healthy``, ``dma-error``, ``hbm-error``."""
+    """A page captured from a real node-problem-detector: ``healthy``, ``dma-error``, ``hbm-error``; of one
+    with a plugin that counts GPUs, ``gpu-healthy`` and ``gpu-count-bad``."""
     return (files("recovery.demo") / "pages" / f"{name}.prom").read_bytes()
+
+
+_NEURON = 'type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]'
+_RULES = {  # its name, what it matches, its remedy
+    "aws": (
+        "neuron-hardware",
+        _NEURON,
+        "[{do: drain, within: 1m, then: force}, {do: replace, within: 2m}]",
+    ),
+    "azure": (
+        "gpu-hardware",
+        "type: GpuCount, reason: GpuCountBad",
+        "[{do: drain, within: 1m, then: force}, {do: reimage, within: 2m}, {do: redeploy, within: 2m}]",
+    ),
+    "baremetal": ("neuron-hardware", _NEURON, "[{do: cordon}]"),
+}
 
 
 def policy(cloud: str, probation: str) -> str:
     """The demo's policy: the shipped one in short, with the waits of a demo."""
-    steps = {
-        "aws": "[{do: drain, within: 1m, then: force}, {do: replace, within: 2m}]",
-        "baremetal": "[{do: cordon}]",
-    }
+    name, match, remedy = _RULES[cloud]
     return f"""\
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
@@ -47,16 +63,30 @@ limits:
   brake: 50%         # more sick than this: nothing is started
   cooldown: 2s       # between two starts (default: 2m)
 rules:
-  - name: neuron-hardware
-    match: {{type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]}}
-    remedy: {steps[cloud]}
+  - name: {name}
+    match: {{{match}}}
+    remedy: {remedy}
     probation: {probation}    # healthy this long before the node is trusted (default: 2m)
 """
 
 
-def node(name: str, *, kind: str, zone: str, provider_id: str, system_uuid: str, boot_id: str) -> Json:
+@dataclass(frozen=True)
+class Hardware:
+    """What a kubelet and a cloud's controller find out about a machine. ``device``: an extended resource."""
+
+    kind: str
+    zone: str
+    region: str
+    provider_id: str = ""
+    device: str = "aws.amazon.com/neuron"
+    devices: int = 16
+    system_uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+def node(name: str, machine: Hardware) -> Json:
     """A Node as its kubelet and cloud controller register it; ``status`` is to be written after it."""
-    spec: Json = {"providerID": provider_id} if provider_id else {}
+    spec: Json = {"providerID": machine.provider_id} if machine.provider_id else {}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -66,41 +96,60 @@ def node(name: str, *, kind: str, zone: str, provider_id: str, system_uuid: str,
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/arch": "amd64",
                 "kubernetes.io/os": "linux",
-                "node.kubernetes.io/instance-type": kind,
-                "topology.kubernetes.io/region": zone[:-1],
-                "topology.kubernetes.io/zone": zone,
+                "node.kubernetes.io/instance-type": machine.kind,
+                "topology.kubernetes.io/region": machine.region,
+                "topology.kubernetes.io/zone": machine.zone,
             },
         },
         "spec": spec,
-        "status": {
-            "capacity": {"aws.amazon.com/neuron": "16", "cpu": "128", "memory": "512Gi", "pods": "110"},
-            "allocatable": {"aws.amazon.com/neuron": "16", "cpu": "128", "memory": "512Gi", "pods": "110"},
-            "addresses": [
-                {"type": "InternalIP", "address": "127.0.0.1"},
-                {"type": "Hostname", "address": name},
-            ],
-            "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "True",
-                    "reason": "KubeletReady",
-                    "message": "kubelet is posting ready status",
-                }
-            ],
-            "nodeInfo": {
-                "bootID": boot_id,
-                "systemUUID": system_uuid,
-                "machineID": system_uuid.replace("-", ""),
-                "kubeletVersion": "v1.36.0",
-                "operatingSystem": "linux",
-                "architecture": "amd64",
-                "kernelVersion": "6.12.0",
-                "osImage": "simulated",
-                "containerRuntimeVersion": "simulated://0",
-                "kubeProxyVersion": "",
-            },
+        "status": node_status(name, machine),
+    }
+
+
+def node_status(name: str, machine: Hardware) -> Json:
+    """A Node's status while its kubelet is well."""
+    resources = {machine.device: str(machine.devices), "cpu": "128", "memory": "512Gi", "pods": "110"}
+    return {
+        "capacity": resources,
+        "allocatable": resources,
+        "addresses": [
+            {"type": "InternalIP", "address": "127.0.0.1"},
+            {"type": "Hostname", "address": name},
+        ],
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "message": "kubelet is posting ready status",
+            }
+        ],
+        "nodeInfo": {
+            "bootID": machine.boot_id,
+            "systemUUID": machine.system_uuid,
+            "machineID": machine.system_uuid.replace("-", ""),
+            "kubeletVersion": "v1.36.0",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+            "kernelVersion": "6.12.0",
+            "osImage": "simulated",
+            "containerRuntimeVersion": "simulated://0",
+            "kubeProxyVersion": "",
         },
     }
+
+
+SILENT: Json = {
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "Unknown",
+            "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status.",
+        }
+    ]
+}
+"""What the node controller makes of a Node's status once its kubelet is not heard of any more."""
 
 
 def workload(replicas: int) -> list[tuple[str, Json]]:

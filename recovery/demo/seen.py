@@ -1,4 +1,4 @@
-"""All that the demo can see: changes in the Kubernetes API, calls to AWS, the simulator's reports."""
+"""All that the demo can see: changes in the Kubernetes API, calls to a cloud, the simulator's reports."""
 
 from __future__ import annotations
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 
 from recovery.demo import processes, report, scene
 from recovery.demo.screen import BOLD, DIM, GREEN, RED, Screen
-from recovery.demo.story import BareMetalStory, Story
+from recovery.demo.story import AzureStory, BareMetalStory, Story
 from recovery.demo.world import Broken, Pace, World, tail
 
 DONE, FAILURE, USAGE = 0, 1, 2
-SLOW = {"aws": Pace("10s", "5s", pause=2.0), "baremetal": Pace("10s", "5s", pause=2.0, nodes=2)}
-FAST = {"aws": Pace("6s", "2s", pause=1.0), "baremetal": Pace("6s", "2s", pause=1.0, nodes=2)}
-STORIES: dict[str, type[Story]] = {"aws": Story, "baremetal": BareMetalStory}
+SLOW, FAST = Pace("10s", "5s", pause=2.0), Pace("6s", "2s", pause=1.0)
+NODES = {"aws": 4, "azure": 4, "baremetal": 2}
+STORIES: dict[str, type[Story]] = {"aws": Story, "azure": AzureStory, "baremetal": BareMetalStory}
 
 
 def run(*, fast: bool, keep: bool, cloud: str) -> int:
@@ -22,7 +23,7 @@ def run(*, fast: bool, keep: bool, cloud: str) -> int:
     if reason := _unable(cloud):
         sys.stderr.write(reason + "\n")
         return USAGE
-    pace = (FAST if fast else SLOW)[cloud]
+    pace = replace(FAST if fast else SLOW, nodes=NODES[cloud])
     screen = Screen()
     processes.end_on_signals()
     world: World | None = None
@@ -42,16 +43,24 @@ def run(*, fast: bool, keep: bool, cloud: str) -> int:
 def _unable(cloud: str) -> str:
     """Why there can be no demo of this cloud here, or nothing."""
     if cloud not in STORIES:
-        return (
-            f"There is no demo of {cloud}: there is no provider for it yet. Try CLOUD=aws or CLOUD=baremetal."
-        )
-    if cloud == "aws" and find_spec("moto") is None:
+        return f"There is no demo of {cloud}. Try one of {', '.join(f'CLOUD={name}' for name in STORIES)}."
+    if cloud == "aws" and not _installed("moto"):
         return "The demo of AWS needs moto: pip install -e '.[aws,demo]' in a clone, or run `make demo`."
+    if cloud == "azure" and not (_installed("azure.identity") and _installed("azure.mgmt.compute")):
+        return "The demo of Azure needs its SDK: pip install -e '.[azure]' in a clone, or run `make demo`."
     try:
         scene.definitions()
     except FileNotFoundError as error:
         return str(error)
     return ""
+
+
+def _installed(module: str) -> bool:
+    """Whether it could be imported. It is not; the packages above it are."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _run(world: World, story: Story, screen: Screen, keep: bool) -> int:

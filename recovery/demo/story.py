@@ -11,6 +11,7 @@ from shutil import which
 from recovery.demo import report
 from recovery.demo.ledger import Ledger
 from recovery.demo.narrator import DEMO, Line, Narrator
+from recovery.demo.on_azure import SETTINGS
 from recovery.demo.screen import Screen
 from recovery.demo.seen import Seen
 from recovery.demo.world import Broken, World
@@ -22,6 +23,8 @@ TOLD_WITHIN = 180.0
 SECOND_AFTER = 3.0  # seconds between the two faults
 
 DMA = ("NeuronHasError_DMA_ERROR", "dma-error")
+GPU = ("GpuCountBad", "gpu-count-bad")
+END = "RecoveryAction(redeploy, succeeded)"
 HBM = ("NeuronHasError_HBM_UNCORRECTABLE_ERROR", "hbm-error")
 
 
@@ -153,7 +156,8 @@ class Story:
         """Commands to look around with, about ``node`` and one that still stands."""
         beside = Path(sys.executable).parent / "node-recovery"
         command = "node-recovery" if which("node-recovery") else os.path.relpath(beside)
-        standing = next((n["metadata"]["name"] for n in self.world.api.items("/api/v1/nodes")), node)
+        names = [n["metadata"]["name"] for n in self.world.api.items("/api/v1/nodes")]
+        standing = next((name for name in names if name != node), node)
         return [
             f"export KUBECONFIG={self.world.kubeconfig}",
             f"{command} status --all",
@@ -170,6 +174,56 @@ class Story:
             f"{command} policy check {self.world.policy}",
             "kubectl apply --validate=false ...   # this API publishes no schema to validate by",
         ]
+
+
+class AzureStory(Story):
+    """On Azure: a GPU is missing from one of four nodes of a scale set, for a fault of the host under it."""
+
+    def introduce(self) -> None:
+        pace = self.world.pace
+        self.screen.say("A GPU node fails on Azure. A new system does not help it; another host does.")
+        self.screen.say()
+        self.screen.paragraph(
+            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
+            "environment alone; the Kubernetes client and the Azure SDK they use; pages captured from a real "
+            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP); Azure's Resource "
+            "Manager, managed identity and Azure Monitor (fakes of ours, over HTTP); and one process, the "
+            "simulator, that does what hosts, machines and kubelets do."
+        )
+        self.screen.paragraph(
+            f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
+            "cooldown 2s (2m), boots of some seconds. Its policy file says drain, reimage, redeploy; the "
+            "default against broken hardware is drain, redeploy, for a reimage stays on the host."
+        )
+        self.screen.say()
+
+    def tell(self) -> None:
+        self._started()
+        self._settle()
+        self._break(self.ledger.first_nodes[0], *GPU)
+        self._wait(lambda: bool(self.ledger.asked), TOLD_WITHIN, "Azure was not asked for a reimage")
+        self._wait(lambda: len(self.ledger.asked) > 1, TOLD_WITHIN, "Azure was not asked for a redeploy")
+        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "the recovery has not ended")
+        if all(r.phase == "recovered" for r in self.ledger.recoveries.values()):
+            self._wait(lambda: END in self.ledger.metrics, 10.0, "Azure Monitor was not told of the end")
+        self._pass(0.5)
+        for subject, namespace in self.ledger.subjects.items():
+            where = f"{namespace} of {subject.rpartition('/providers/')[2]}"
+            self._say("", f"Azure Monitor (fake) has in {where}: {_list(self.ledger.metrics)}")
+
+    def checks(self) -> list[report.Check]:
+        return report.moved(self.ledger, self.world.pace.nodes, self.narrator.replicas)
+
+    def hints(self, node: str) -> list[str]:
+        """With the settings of the sidecars, by which ``doctor`` asks the same Azure."""
+        export, *rest = super().hints(node)
+        return [export, f"export $(cat {self.world.folder / SETTINGS})", *rest]
+
+    def moral(self) -> str:
+        return (
+            "1 of 4 nodes was moved to another host, once a new system had not helped; the rest was never "
+            "touched."
+        )
 
 
 class BareMetalStory(Story):

@@ -12,17 +12,16 @@ from recovery.demo.kubeapi import KubeApi, Refusal
 Json = dict[str, Any]
 
 START = 1.5  # seconds from bound to Running
-PLUGIN = "neuron-device-plugin"
 _PODS = f"/api/v1/namespaces/{scene.NAMESPACE}/pods"
 
 
 class Workload:
-    """Keeps ``replicas`` trainers on schedulable nodes, and a device plugin on every node.
+    """Keeps ``replicas`` trainers on schedulable nodes, and the DaemonSet ``plugin``'s pod on every node.
 
     A pod's end after its grace period is the API's part (``recovery.testing.kubecontrol``).
     """
 
-    def __init__(self, api: KubeApi, replicas: int) -> None:
+    def __init__(self, api: KubeApi, replicas: int, plugin: str) -> None:
         self._api = api
         self._replicas = replicas
         self._numbers = itertools.count(1)
@@ -31,7 +30,7 @@ class Workload:
             made = api.post(collection, obj)
             if obj["kind"] == "ReplicaSet":
                 self._owner = _owner(made)
-        self._plugin = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": PLUGIN, "uid": "plugin"}
+        self._plugin = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": plugin, "uid": "plugin"}
 
     def tick(self, at_once: bool = False) -> None:
         """One pass of the controllers. ``at_once``: pods run immediately, as at the beginning."""
@@ -47,9 +46,10 @@ class Workload:
         self._run(at_once)
 
     def _plugin_on(self, node: str, pods: list[Json]) -> None:
-        name = f"{PLUGIN}-{node}"
+        plugin = str(self._plugin["name"])
+        name = f"{plugin}-{node}"
         if not any(p["metadata"]["name"] == name for p in pods):
-            self._bind(scene.pod(name, node, app=PLUGIN, owner=self._plugin))
+            self._bind(scene.pod(name, node, app=plugin, owner=self._plugin))
 
     def _create(self, nodes: list[Json], kept: list[Json]) -> Json | None:
         """A new trainer on the node with the fewest; none where no node takes any."""

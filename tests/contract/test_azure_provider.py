@@ -291,8 +291,40 @@ def test_a_record_that_somebody_changed_does_not_send_the_token_elsewhere(
                 changed = Reference("azure", reference.action, {**reference.data, field: stolen})
                 provider.poll(machine, changed)
         assert thief.count() == 0
+    assert not [r.path for r in world.arm.requests if "take" in r.path or ".." in r.path]
     asked = [r for r in world.arm.requests if r.mutating]
     assert len(asked) == 1
+
+
+def test_a_reference_to_another_machine_is_not_followed_either(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REPLACE)
+    asked = world.calls()
+    other = replace(machine, id=canonical(world.second.vm_id))
+    for do in (provider.poll, provider.finish):
+        with pytest.raises(Refused, match="the reference is one of"):
+            do(other, reference)
+    assert world.calls() == asked
+
+
+def test_without_an_identity_a_person_is_told_what_to_set(world: AzureWorld) -> None:
+    del world.environ["AZURE_CLIENT_ID"]
+    provider = world.provider()
+    with pytest.raises(Refused, match="AZURE_CLIENT_ID: expected the client ID"):
+        provider.preflight(provider.identify(world.node), Step.REBOOT)
+    assert world.calls() == 0
+
+
+def test_a_machine_is_in_one_group_whatever_is_done_to_it(arm: FakeArm) -> None:
+    """Limits count by it, and one that is replaced alone is known by it."""
+    world = AzureWorld(arm, "Flexible", AZURE_ALLOW="flexible-reimage")
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    groups = {provider.preflight(machine, action).group for action in provider.actions}
+    assert groups == {f"nodes/{world.set.rsplit('/', 1)[1]}"}
+    provider, machine, _ = on_aks(AzureWorld(arm), AZURE_ALLOW="aks-replace,aks-compute,flexible-reimage")
+    assert {provider.preflight(machine, action).group for action in provider.actions} == {"mc_x/gpu"}
 
 
 def test_another_operation_that_runs_is_waited_for(

@@ -16,7 +16,7 @@ from fleet_site import Site  # noqa: E402
 from plane import Plane  # noqa: E402
 
 GROUP = "the Auto Scaling group's part: played by these tests, through moto's API"
-LONGEST = ("kills", "faults", "storm", "obstacles", "rights", "walkthrough", "admission")
+LONGEST = ("kills", "faults", "storm", "azure", "obstacles", "rights", "walkthrough", "admission")
 TOLD = pytest.StashKey[list[str]]()
 
 

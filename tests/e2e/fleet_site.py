@@ -44,8 +44,8 @@ limits:
   brake: 100%
   brakePer: {brake_per}
   cooldown: 0s
-  attempts: {{max: 100, within: 1h}}
-  perGroup: {{max: 100, within: 1h}}
+  attempts: {{max: 1000, within: 1h}}
+  perGroup: {{max: 1000, within: 1h}}
 rules:
   - name: neuron-hardware
     match: {{type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]}}
@@ -66,7 +66,7 @@ class Site:
         self.audit = Audit(plane.audit_log, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
         self.aws = LocalAws()
         self.detectors = Detectors(folder)
-        self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped())
+        self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped(), NAMESPACE)
         self.instances: dict[str, str] = {}  # node -> instance, of all that ever joined
         self.groups: list[str] = []
         self._terminated: set[str] = set()  # instances
@@ -208,31 +208,7 @@ class Site:
         return node
 
     def register(self, node: str, machine: str, provider_id: str, labels: dict[str, str]) -> None:
-        body = {
-            "metadata": {
-                "name": node,
-                "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": node, **labels},
-                "annotations": {"kwok.x-k8s.io/node": "fake"},
-            },
-            "spec": {"providerID": provider_id},
-            "status": {
-                "nodeInfo": {
-                    "bootID": f"boot-of-{machine}",
-                    "systemUUID": machine,
-                    "machineID": machine,
-                    "kernelVersion": "6.1",
-                    "osImage": "Amazon Linux 2023",
-                    "containerRuntimeVersion": "containerd://2.1",
-                    "kubeletVersion": "v1.36.3",
-                    "kubeProxyVersion": "",
-                    "operatingSystem": "linux",
-                    "architecture": "amd64",
-                },
-                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            },
-        }
-        answer = self.plane.request("POST", "/api/v1/nodes", body=body, user="kubelet")
-        assert answer.status == 201, answer.body
+        register(self.plane, node, machine, provider_id, labels, f"boot-of-{machine}")
         self.instances[node] = machine
 
     def breaks(self, node: str, code: str = "DMA_ERROR") -> None:
@@ -263,22 +239,13 @@ class Site:
             if member["HealthStatus"] == "Healthy" or not node:
                 continue
             self.power_off(node)
-            self._delete_node(node)
+            delete_node(self.plane, node, self._stopping)
             (new,) = self.aws.replace(instance, group)
             self._terminated.add(instance)
             self.played.append((time.time(), f"{instance} terminated, {new} launched"))
             timer = threading.Timer(BOOT, self._joined, (new,))
             self._joins = [t for t in self._joins if t.is_alive()] + [timer]
             timer.start()
-
-    def _delete_node(self, node: str) -> None:
-        """The cloud's node controller: a Node whose instance is gone goes too. It asks until answered."""
-        while not self._stopping.is_set():
-            with contextlib.suppress(Exception):
-                answer = self.plane.request("DELETE", f"/api/v1/nodes/{node}", user="cloud")
-                if answer.status in (200, 202, 404):
-                    return
-            time.sleep(0.2)
 
     def _joined(self, instance: str) -> None:
         while not self._stopping.is_set():
@@ -319,9 +286,11 @@ class Site:
         """What must hold of any run, read from the audit log and from the calls that the cloud received."""
         if self.lawless:
             return
+        asked = [r for r in self.proxy.requests if r.action == "SetInstanceHealth"]
+        assert {r.params["HealthStatus"] for r in asked} <= {"Unhealthy"}
         laws.check(
             self.audit,
-            self.proxy.requests,
+            [(r.action, r.params["InstanceId"]) for r in asked],
             budget=self.budget,
             allowed=self.allowed,
             faulty=faulty,
@@ -346,6 +315,47 @@ class Site:
             )
             return f"{phases}\n{logs}\n{self.trouble[-3:]} {self.kubelets.trouble[-3:]}"[-9000:]
         return "nothing more is known"
+
+
+def register(
+    plane: Plane, node: str, machine: str, provider_id: str, labels: dict[str, str], boot: str
+) -> None:
+    """A Node, as a kubelet registers it. ``machine`` is its system UUID."""
+    body = {
+        "metadata": {
+            "name": node,
+            "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": node, **labels},
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "spec": {"providerID": provider_id},
+        "status": {
+            "nodeInfo": {
+                "bootID": boot,
+                "systemUUID": machine,
+                "machineID": machine,
+                "kernelVersion": "6.1",
+                "osImage": "Amazon Linux 2023",
+                "containerRuntimeVersion": "containerd://2.1",
+                "kubeletVersion": "v1.36.3",
+                "kubeProxyVersion": "",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+            },
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        },
+    }
+    answer = plane.request("POST", "/api/v1/nodes", body=body, user="kubelet")
+    assert answer.status == 201, answer.body
+
+
+def delete_node(plane: Plane, node: str, stopping: threading.Event) -> None:
+    """The cloud's node controller: a Node whose instance is gone goes too. It asks until answered."""
+    while not stopping.is_set():
+        with contextlib.suppress(Exception):
+            answer = plane.request("DELETE", f"/api/v1/nodes/{node}", user="cloud")
+            if answer.status in (200, 202, 404):
+                return
+        time.sleep(0.2)
 
 
 def edit(path: Path, *lines: str) -> None:

@@ -70,8 +70,10 @@ class Kubelets:
         folder: Path,
         beside: Callable[[str], Mapping[str, str]],
         command: list[str],
+        namespace: str,
     ) -> None:
         self._plane = plane
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._folder = folder
         self._beside = beside
         self._command = command
@@ -103,7 +105,7 @@ class Kubelets:
 
     def _look(self) -> None:
         query = {"labelSelector": f"app.kubernetes.io/name={CONTAINER}"}
-        pods = self._plane.get("/api/v1/pods", **query)["items"]
+        pods = self._plane.get(self._pods, **query)["items"]
         with self._lock:
             wanted = {p["metadata"]["uid"]: p for p in pods if self._belongs(p)}
             for uid in set(self._containers) - set(wanted):
@@ -168,8 +170,12 @@ class Kubelets:
             environ |= self._config_map(namespace, source["configMapRef"]["name"])
         for variable in ours.get("env", []):
             path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            fields = {"spec.nodeName": pod["spec"]["nodeName"], "metadata.namespace": namespace}
-            environ[variable["name"]] = fields[path] if path else variable["value"]
+            fields = {
+                "spec.nodeName": pod["spec"]["nodeName"],
+                "metadata.namespace": namespace,
+                "status.hostIP": "127.0.0.1",
+            }
+            environ[variable["name"]] = fields[path] if path else _filled(variable["value"], environ)
         volumes = {v["name"]: v for v in pod["spec"].get("volumes", [])}
         for mount in ours.get("volumeMounts", []):
             volume = volumes[mount["name"]]
@@ -253,12 +259,24 @@ class Kubelets:
                 if container.node == node:
                     _kill(container)
 
+    def power_on(self, node: str) -> None:
+        """A machine has that name (again)."""
+        with self._lock:
+            self._dark.discard(node)
+
     def log(self, node: str) -> str:
         """What the sidecar of ``node`` has said."""
         try:
             return self.of(node).log.read_text()
         except (LookupError, FileNotFoundError):
             return ""
+
+
+def _filled(value: str, environ: Mapping[str, str]) -> str:
+    """``$(NAME)`` in a variable stands for one before it."""
+    for name, text in environ.items():
+        value = value.replace(f"$({name})", text)
+    return value
 
 
 def _kill(container: Container) -> None:

@@ -1,6 +1,6 @@
 """The laws, checked on what was written to the API server and what was asked of the cloud. Nothing else.
 
-It reads the audit log and the requests that reached the cloud's address, and shares no line with the agent.
+It reads the audit log and what reached the cloud's address, and shares no line with the agent.
 What the history of objects must obey is in ``tests/stories/checker.py``; what is added here can be seen in an
 audit log alone: who asked, with whose token, and what was refused.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 import checker
 from history import Audit, Request, Write
@@ -20,7 +19,7 @@ ANSWERS = {409, 429}
 
 def check(
     audit: Audit,
-    calls: Iterable[Any],
+    calls: Iterable[tuple[str, str]],
     *,
     budget: int,
     allowed: set[int],
@@ -29,8 +28,9 @@ def check(
 ) -> None:
     """Raises ``AssertionError`` with the request that broke a law.
 
-    ``allowed`` are refusals that the test provoked, by HTTP status. ``finished``: every record must have
-    ended, every place be free, and ``faulty`` have records.
+    ``calls`` are what was asked of the cloud: action and machine. ``allowed`` are refusals that the test
+    provoked, by HTTP status. ``finished``: every record must have ended, every place be free, and ``faulty``
+    have records.
     """
     ours = audit.ours()
     refused(ours, allowed)
@@ -84,8 +84,8 @@ def for_checker(write: Write) -> Write:
     return write
 
 
-def with_tokens(writes: list[Write], calls: Iterable[Any]) -> list[tuple[str, str, str]]:
-    """Each SetInstanceHealth with the intent it belongs to: the n-th of a machine to the n-th of its intents.
+def with_tokens(writes: list[Write], calls: Iterable[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Each call with the intent it belongs to: the n-th of a machine to the n-th of its intents.
 
     The call carries no token of ours; more calls than intents have an empty one, which no intent has.
     """
@@ -97,11 +97,7 @@ def with_tokens(writes: list[Write], calls: Iterable[Any]) -> list[tuple[str, st
         if intent and intent["token"] not in intents[intent["machine"]]:
             intents[intent["machine"]].append(intent["token"])
     found = []
-    for call in calls:
-        if call.action != "SetInstanceHealth":
-            continue
-        assert call.params["HealthStatus"] == "Unhealthy", call.params
-        machine = call.params["InstanceId"]
+    for action, machine in calls:
         left = intents[machine]
-        found.append((call.action, machine, left.pop(0) if left else ""))
+        found.append((action, machine, left.pop(0) if left else ""))
     return found

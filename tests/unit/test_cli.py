@@ -144,7 +144,7 @@ def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["polcy"], "No such command 'polcy'"),
         (["policy", "check"], "Missing argument 'FILE'"),
-        (["demo", "--cloud", "gcp"], "found 'gcp', expected aws or baremetal"),
+        (["demo", "--cloud", "gcp"], "found 'gcp', expected aws, azure or baremetal"),
         (["run", "--fast"], "No such option"),
     ],
 )

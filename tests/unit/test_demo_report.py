@@ -10,7 +10,7 @@ import pytest
 from recovery.demo import scene, seen
 from recovery.demo.ledger import Ledger
 from recovery.demo.narrator import Line, Narrator
-from recovery.demo.report import handed_over, replaced, table
+from recovery.demo.report import handed_over, moved, replaced, table
 from recovery.demo.screen import Screen
 from recovery.demo.seen import Seen
 from recovery.lease import lease_name
@@ -185,6 +185,128 @@ def test_the_table_counts_from_the_fault_and_from_the_phase_before(told: Told) -
     assert not any("handed over" in row for row in rows)
 
 
+# ---------------------------------------------------------------- on Azure
+
+SCALE_SET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/workers"
+
+
+def booted(name: str, boot: str, *, closed: bool = True, off: bool = False) -> dict[str, Any]:
+    found = node(name, closed=closed)
+    found["metadata"]["uid"] = f"uid-{name}"
+    found["spec"]["providerID"] = f"azure://{SCALE_SET}/virtualMachines/0"
+    ready = "Unknown" if off else "True"
+    found["status"] = {"conditions": [{"type": "Ready", "status": ready}], "nodeInfo": {"bootID": boot}}
+    return found
+
+
+def point(metric: str, *dimensions: str, subject: str = SCALE_SET) -> dict[str, Any]:
+    about = {"namespace": "NodeRecovery", "subject": subject}
+    return {"metric": metric, "value": 1.0, "dimensions": list(dimensions), **about}
+
+
+class Moving(Told):
+    """A reimage that does not help, and a redeploy that does; each test spoils one thing."""
+
+    def begin(self) -> None:
+        self.hear(seen.NODES, booted("n1", "boot-1", closed=False))
+        self.ledger.expect("n1", "GpuCountBad", self.at)
+        self.hear(seen.SIMULATOR, {"did": "fault", "node": "n1", "page": "bad", "host": 1})
+        self.hear(seen.RECORDS, record("n1", "suspect"))
+        self.metrics(point("GpuCountBad"))
+        self.hear(seen.GATES, gate("n1"))
+        self.hear(seen.NODES, booted("n1", "boot-1"))
+        self.hear(seen.PODS, pod("t-n1", "n1", leaving=True))
+        self.hear(seen.EVENTS, event("n1", "Waiting", "t: The disruption budget trainer needs 3"))
+        self.hear(seen.PODS, pod("t-again", "n3"))
+        self.hear(seen.RECORDS, record("n1", "recovering", ("rung", "drained in 5 s; next: reimage")))
+
+    def metrics(self, *points: dict[str, Any]) -> None:
+        self.hear(seen.SIMULATOR, {"did": "metrics", "points": list(points)})
+
+    def act(self, verb: str, host: int, boot: str, *, cured: bool) -> None:
+        self.metrics(point("GpuCountBad"), point("RecoveryAction", verb, "started"))
+        self.hear(seen.SIMULATOR, {"did": "asked", "node": "n1", "verb": verb, "line": f"POST /0/{verb}"})
+        self.hear(seen.NODES, booted("n1", "boot-1", off=True))
+        self.hear(seen.SIMULATOR, {"did": "booted", "node": "n1", "host": host})
+        self.hear(seen.NODES, booted("n1", boot))
+        self.hear(seen.SIMULATOR, {"did": "checked", "node": "n1", "host": host, "bad": not cured})
+
+    def come_back(self) -> None:
+        self.hear(seen.EVENTS, event("n1", "FaultReturned", "GpuCountBad came back in probation"))
+
+    def end(self) -> None:
+        self.hear(seen.NODES, booted("n1", "boot-3", closed=False))
+        self.hear(seen.RECORDS, record("n1", "recovered"))
+        self.hear(seen.GATES, gate())
+        self.metrics(point("RecoveryAction", "redeploy", "succeeded"))
+
+    def all(self) -> None:
+        self.begin()
+        self.act("reimage", 1, "boot-2", cured=False)
+        self.come_back()
+        self.act("redeploy", 5, "boot-3", cured=True)
+        self.end()
+
+    def wrong_here(self) -> list[str]:
+        return [str(c) for c in moved(self.ledger, 4, 4) if not c.kept]
+
+
+@pytest.fixture
+def moving() -> Moving:
+    return Moving()
+
+
+def test_the_story_of_azure_as_it_should_be(moving: Moving) -> None:
+    moving.all()
+    assert moving.wrong_here() == []
+    assert moving.ledger.over
+    assert list(moving.ledger.recoveries["n1"].times) == [
+        "fault", "seen", "slot", "cordoned", "drained",
+        "reimage", "booted", "again", "redeploy", "moved", "healed",
+    ]  # fmt: skip
+
+
+def test_nothing_is_kept_on_azure_when_nothing_happened(moving: Moving) -> None:
+    assert len(moving.wrong_here()) == 10
+
+
+def test_a_redeploy_too_many_and_a_call_that_names_no_machine(moving: Moving) -> None:
+    moving.all()
+    moving.hear(seen.SIMULATOR, {"did": "asked", "node": "", "verb": "reimage", "line": "POST /reimage"})
+    (wrong,) = moving.wrong_here()
+    assert wrong.endswith("it was asked for reimage of n1, redeploy of n1, reimage of no machine")
+
+
+def test_a_redeploy_that_stays_on_its_host(moving: Moving) -> None:
+    moving.begin()
+    moving.act("reimage", 1, "boot-2", cured=False)
+    moving.come_back()
+    moving.act("redeploy", 1, "boot-3", cured=True)
+    moving.end()
+    (wrong,) = moving.wrong_here()
+    assert wrong.endswith("it was on the hosts 1, 1, 1")
+
+
+def test_a_boot_that_was_none_and_a_node_that_is_another(moving: Moving) -> None:
+    moving.begin()
+    moving.act("reimage", 1, "boot-1", cured=False)
+    moving.come_back()
+    moving.act("redeploy", 5, "boot-3", cured=True)
+    moving.end()
+    other = booted("n1", "boot-3", closed=False)
+    other["metadata"]["uid"] = "uid-other"
+    moving.hear(seen.NODES, other)
+    (wrong,) = moving.wrong_here()
+    assert wrong.endswith("the boot IDs were boot-1, boot-3, and it is another Node now")
+
+
+def test_metrics_of_a_machine_are_no_metrics_of_the_scale_set(moving: Moving) -> None:
+    moving.all()
+    moving.metrics(point("GpuCountBad", subject=f"{SCALE_SET}/virtualMachines/0"))
+    (wrong,) = moving.wrong_here()
+    assert wrong.startswith("they are metrics of the scale set")
+
+
 # ---------------------------------------------------------------- lines
 
 
@@ -214,3 +336,42 @@ def test_lines_are_wrapped_under_themselves_and_plain_where_nobody_sees_colour()
     assert first.startswith(" 12.3 s  node-recovery  n1")
     assert "\033" not in out.getvalue()
     assert first.index("word") == second.index("word")
+
+
+def test_what_reaches_azure_is_told_in_short() -> None:
+    narrator = Narrator("10s")
+    narrator.begin()
+    path = f"{SCALE_SET}/virtualMachines/0/reimage"
+    asked = {"did": "asked", "node": "n1", "verb": "reimage", "line": f"POST {path}"}
+    (line,) = narrator.hear(Seen(1.0, seen.SIMULATOR, asked))
+    assert (line.who, line.node, line.text) == (
+        "azure (fake)",
+        "n1",
+        "POST workers/virtualMachines/0/reimage has arrived",
+    )
+    points = [point("GpuCountBad"), point("RecoveryAction", "reimage", "started")]
+    (line,) = narrator.hear(Seen(2.0, seen.SIMULATOR, {"did": "metrics", "points": points}))
+    assert line.text == "Azure Monitor has taken GpuCountBad = 1, RecoveryAction(reimage, started) = 1"
+
+
+def test_a_node_that_goes_and_comes_back_is_told_with_its_boot() -> None:
+    narrator = Narrator("10s")
+    assert narrator.hear(Seen(0.0, seen.NODES, booted("n1", "boot-1", closed=False))) == []
+    (off,) = narrator.hear(Seen(1.0, seen.NODES, booted("n1", "boot-1", closed=False, off=True)))
+    (back,) = narrator.hear(Seen(2.0, seen.NODES, booted("n1", "boot-2", closed=False)))
+    assert (off.text, back.text) == ("Node is NotReady", "Node is Ready; its boot ID is boot-2 now")
+
+
+def test_an_agent_that_comes_back_from_a_peer_is_told() -> None:
+    narrator = Narrator("10s")
+    narrator.hear(Seen(0.0, seen.NODES, node("n1")))
+
+    def held(by: str) -> list[Line]:
+        lease = {"metadata": {"name": lease_name("n1")}, "spec": {"holderIdentity": by}}
+        return narrator.hear(Seen(1.0, seen.LEASES, lease))
+
+    assert held("owner/n1/p/t") == []
+    assert len(held("concluder/n3/p/t")) == 1
+    (line,) = held("owner/n1/p/u")
+    assert (line.node, line.text) == ("n1", "its own agent is back, and the peer gives way to it")
+    assert held("owner/n1/p/u") == []

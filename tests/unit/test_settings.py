@@ -239,6 +239,12 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "METRICS_ADDRESS",
         "POD_NAMESPACE",
         "LEASE_DURATION",
+        "AZURE_CLUSTER_ID",
+        "AZURE_REGION",
+        "AZURE_ALLOW",
+        "AZURE_AUTOSCALER",
+        "AZURE_RESOURCE_MANAGER_ENDPOINT",
+        "AZURE_MONITOR_ENDPOINT",
     ]
     assert all(description for _, _, description in rows)
     assert load_settings({name: default for name, default, _ in rows} | SIDECAR) == settings()

@@ -11,7 +11,15 @@ from recovery.errors import SettingsError
 from recovery.fleet import AUTO
 from recovery.model import Policy, Rule, Rung, Step
 from recovery.policy_file import BUILT_IN, check_for
-from recovery.provider import Examiner, Finding, Provider, ProviderContext, load_provider
+from recovery.provider import (
+    Abilities,
+    Examiner,
+    Finding,
+    Provider,
+    ProviderContext,
+    abilities_of,
+    load_provider,
+)
 from recovery.settings import Settings
 
 AREA, CLOUD = "policy", "provider"
@@ -37,16 +45,17 @@ def look(visit: Visit) -> Iterator[Finding]:
         )
     provider = _provider(visit, visit.settings)
     if provider is not None:
-        yield from _steps(visit.settings, provider)
+        able = abilities_of(provider, visit.identified.machine)
+        yield from _steps(visit.settings, provider, able)
 
 
-def _steps(settings: Settings, provider: Provider) -> Iterator[Finding]:
+def _steps(settings: Settings, provider: Provider, able: Abilities) -> Iterator[Finding]:
     file = settings.policy_file
-    mistakes = check_for(file, provider.actions, provider.name, settings.mode.value)
+    mistakes = check_for(file, able.actions, provider.name, settings.mode.value, able.note)
     if file.path == BUILT_IN:
-        lacking = sorted(asked - provider.actions) if (asked := _asked(file.policy, provider)) else []
+        lacking = sorted(_asked(file.policy, able) - able.actions)
         if lacking:
-            instead = ", ".join(r.do for r in provider.default_remedy) or "told"
+            instead = ", ".join(r.do for r in able.default_remedy) or "told"
             yield Finding(
                 AREA,
                 True,
@@ -82,7 +91,8 @@ def look_at_provider(visit: Visit) -> Iterator[Finding]:
             f"compare what it may do with {', '.join(sorted(set().union(*provider.permissions.values())))}",
         )
         return
-    steps = _asked(visit.settings.policy, provider) & provider.actions
+    able = abilities_of(provider, visit.identified.machine)
+    steps = _asked(visit.settings.policy, able) & able.actions
     yield from provider.examine(visit.identified.machine, steps, own=visit.inside)
 
 
@@ -96,14 +106,13 @@ def _provider(visit: Visit, settings: Settings) -> Provider | None:
         return None
 
 
-def _asked(policy: Policy, provider: Provider) -> frozenset[Step]:
+def _asked(policy: Policy, able: Abilities) -> frozenset[Step]:
     """Every step of a provider's that a rule may lead to."""
+    defaults = (able.default_remedy, able.software_remedy)
     ladders = [
         ladder
         for rule in policy.rules
-        for ladder in (
-            (rule.remedy,) if rule.remedy is not None else (provider.default_remedy, *_known(rule))
-        )
+        for ladder in ((rule.remedy,) if rule.remedy is not None else (*defaults, *_known(rule)))
     ]
     return frozenset(rung.do for ladder in ladders for rung in ladder if rung.do.provider_action)
 
