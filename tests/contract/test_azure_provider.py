@@ -27,6 +27,8 @@ from recovery.model import (
     Step,
     Unfinished,
 )
+from recovery.policy_file import check_for, parse_policy
+from recovery.provider import abilities_of
 from recovery.testing.arm import FakeArm
 from recovery.testing.provider_kit import ActionKit
 
@@ -519,3 +521,17 @@ def test_without_a_token_nothing_is_sent_and_none_is_ever_told(
         world.arm.refuse_tokens(0)
     assert "eyJ" not in str(raised.value)
     assert not [r for r in world.arm.requests if "virtualMachines" in r.line]
+
+
+def test_what_a_route_cannot_have_is_a_mistake_of_the_policy_at_the_start(world: AzureWorld) -> None:
+    provider, machine, _ = on_aks(world)
+    able = abilities_of(provider, machine)
+    file = parse_policy(
+        b"apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+        b"rules:\n  - {name: all, match: {type: GPUMissing}, remedy: [{do: reimage}]}\n",
+        "policy.yaml",
+    )
+    (mistake,) = check_for(file, able.actions, "azure", "sidecar", able.note)
+    assert 'found "reimage", which provider azure cannot do; its actions are none' in mistake
+    assert "AKS supports only that it deletes a machine itself" in mistake
+    assert check_for(file, provider.actions, "azure", "sidecar") == []
