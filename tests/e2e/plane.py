@@ -112,6 +112,7 @@ class Plane:
                 f"--audit-policy-file={PARTS / 'audit-policy.yaml'}",
                 f"--audit-log-path={self.audit_log}",
                 "--audit-log-mode=blocking",
+                "--audit-log-maxsize=100000",  # MB; by default it begins anew at 100, as 200 recoveries do
                 "--shutdown-delay-duration=0s",
             ],
             "kube-controller-manager": [
