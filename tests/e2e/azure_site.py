@@ -51,8 +51,7 @@ class AzureSite:
         self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped(), NAMESPACE)
         self.pages: dict[str, PlayedBack] = {}
         self.known: dict[str, Any] = {}
-        self.scale_set = ""
-        self.labels: dict[str, str] = {}
+        self.sets: dict[str, dict[str, str]] = {}  # scale set -> the labels of its nodes
         self.trouble: list[str] = []
         self._stopping = threading.Event()
         self._player = threading.Thread(target=self._play, daemon=True)
@@ -92,25 +91,27 @@ class AzureSite:
 
     # ------------------------------------------------------------ machines
 
-    def set_of(self, name: str, size: int, **labels: str) -> None:
-        """A scale set whose instances become nodes with sidecars; ``labels`` are those of AKS's nodes."""
-        self.labels = {"kubernetes.azure.com/accelerator": "nvidia", **labels}
-        self.scale_set = self.arm.scale_set(name, size=size)
-        for vm in self.arm.instances(self.scale_set):
+    def set_of(self, name: str, size: int, **labels: str) -> str:
+        """A scale set whose instances become nodes with sidecars. From here on a story begins."""
+        self.arm.forget()
+        self.audit.mark()
+        made = self.arm.scale_set(name, size=size)
+        self.sets[made] = {"kubernetes.azure.com/accelerator": "nvidia", **labels}
+        for vm in self.arm.instances(made):
             node = vm.computer_name
             self.until(f"the sidecar of {node} works", lambda n=node: "healthy" in self.kubelets.log(n))
+        return made
 
     def _play(self) -> None:
-        while not self._stopping.wait(0.1):
+        while not self._stopping.wait(0.2):
             try:
                 self._follow()
             except Exception as error:
                 self.trouble.append(f"{type(error).__name__}: {error}")
 
     def _follow(self) -> None:
-        present = (
-            {vm.id: vm for vm in self.arm.instances(self.scale_set) if vm.boots} if self.scale_set else {}
-        )
+        found = [vm for scale_set in list(self.sets) for vm in self.arm.instances(scale_set)]
+        present = {vm.id: vm for vm in found if vm.boots}
         for path, vm in list(self.known.items()):
             if path not in present or present[path].vm_id != vm.vm_id:
                 self.kubelets.power_off(vm.computer_name)
@@ -130,7 +131,8 @@ class AzureSite:
             self.pages[node] = PlayedBack(node, self.folder)
         self.pages[node].page = HEALTHY.read_bytes()
         self.kubelets.power_on(node)
-        register(self.plane, node, vm.vm_id, f"azure://{vm.id}", self.labels, vm.boot_id)
+        labels = self.sets[vm.scale_set]
+        register(self.plane, node, vm.vm_id, f"azure://{vm.id}", labels, vm.boot_id)
 
     def _booted(self, before: Any, vm: Any) -> None:
         """Another host has no broken hardware; a new system on the same one has."""

@@ -97,7 +97,7 @@ class Kubelets:
             _kill(container)
 
     def _run(self) -> None:
-        while not self._stopping.wait(0.1):
+        while not self._stopping.wait(0.2):
             try:
                 self._look()
             except Exception as error:  # the API server may be down: a kubelet tries again

@@ -219,7 +219,7 @@ class Plane:
                     return
             except urllib3.exceptions.HTTPError:
                 pass
-            time.sleep(0.05)
+            time.sleep(0.1)
         raise AssertionError(f"not within {seconds:g} s: {what}")
 
     def described(self) -> list[str]:

@@ -13,7 +13,7 @@ LADDER = "{do: drain, within: 1m}, {do: reimage, within: 10m}, {do: redeploy, wi
 REPLACE = "{do: drain, within: 1m}, {do: replace, within: 10m}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureSite]:
     """A plane of its own: what is installed here has the names of what the other tests install."""
     with (
@@ -27,8 +27,7 @@ def test_a_gpu_node_is_reimaged_in_vain_and_cured_by_another_host(
     azure: AzureSite, tell: Callable[[str], None]
 ) -> None:
     azure.install(LADDER)
-    azure.set_of("gpu", 3)
-    sick, *_ = azure.arm.instances(azure.scale_set)
+    sick, *_ = azure.arm.instances(azure.set_of("gpu", 3))
     azure.arm.lose_answer(on="POST *")  # of the reimage: it was accepted, and nobody is told
     azure.breaks(sick.computer_name)
     azure.until("it is recovered", lambda: azure.phase(sick.computer_name) == "recovered")
@@ -49,11 +48,11 @@ def test_a_node_of_aks_is_deleted_by_aks_and_its_pool_is_as_large_as_before(
     azure.install(REPLACE, AZURE_ALLOW="aks-replace", AZURE_CLUSTER_ID=cluster)
     labels = {"kubernetes.azure.com/cluster": "MC_x", "kubernetes.azure.com/agentpool": "gpu"}
     azure.set_of("aks-gpu-1-vmss", 3, **labels)
-    sick, *_ = azure.arm.instances(azure.scale_set)
+    sick, *_ = azure.arm.instances(scale_set)
     azure.breaks(sick.computer_name)
     azure.until("it is recovered", lambda: azure.phase(sick.computer_name) == "recovered")
     assert azure.asked() == ["POST deleteMachines", "PUT"]
-    assert azure.arm.capacity(azure.scale_set) == 3
+    assert azure.arm.capacity(scale_set) == 3
     azure.until("the books are closed", lambda: closed(azure))
     azure.check_laws(sick.vm_id, sick.computer_name)
     tell(
