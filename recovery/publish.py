@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from recovery.clock import Clock
 from recovery.errors import NodeRecoveryError
 from recovery.metrics import Metrics
 from recovery.monitor import Metric, Monitor
@@ -68,7 +67,6 @@ class Publisher:
         cluster: Events,
         monitors: Callable[[], Monitors],
         metrics: Metrics,
-        clock: Clock,
         *,
         cluster_name: str = "default",
         threaded: bool = True,

@@ -74,7 +74,7 @@ class Program:
         )
         observer = Observer(self.world)
         self.publisher = Publisher(
-            self.cluster, self._monitors_in_use, self.metrics, clock, cluster_name=settings.cluster_name
+            self.cluster, self._monitors_in_use, self.metrics, cluster_name=settings.cluster_name
         )
         executor = Executor(self.world, observer, self.publisher)
         self.agent: Agent | None = None

@@ -266,7 +266,7 @@ class Stage:
             on=on,
         )
         observer = Observer(world)
-        publisher = Publisher(cluster, lambda: self.told, metrics, clock, threaded=False)
+        publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False)
         executor = Executor(world, observer, publisher)
         agent = None
         if node:

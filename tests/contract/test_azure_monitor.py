@@ -148,9 +148,7 @@ def test_nothing_to_say_is_no_request_and_no_token(way: Way) -> None:
 
 def test_all_that_the_agent_tells_arrives(way: Way) -> None:
     events: Any = None
-    publisher = Publisher(
-        events, lambda: [way.monitor], Metrics(), way.clock, cluster_name="c", threaded=False
-    )
+    publisher = Publisher(events, lambda: [way.monitor], Metrics(), cluster_name="c", threaded=False)
     publisher.fault("XIDErrors", way.clock.now())
     publisher.outcome("azure", "redeploy", "started", way.clock.now())
     publisher.held("budget", way.clock.now())

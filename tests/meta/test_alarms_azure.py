@@ -25,7 +25,6 @@ from recovery import brakes
 from recovery.metrics import Metrics
 from recovery.monitor import Metric
 from recovery.publish import Publisher
-from recovery.testing.clock import FakeClock
 
 ROOT = Path(__file__).parents[2]
 ALARMS = ROOT / "deploy" / "alarms"
@@ -83,7 +82,6 @@ def told(outcomes: Iterable[str] = ("started",), reasons: Iterable[str] = ("brak
         None,  # type: ignore[arg-type]  # no Event is posted
         lambda: kept,
         Metrics(),
-        FakeClock(),
         cluster_name="gpu-7",
         threaded=False,
     )

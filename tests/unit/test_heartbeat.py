@@ -24,9 +24,7 @@ class Stand:
         self.began = self.clock.monotonic()
         self.told: list[tuple[float, Metric]] = []
         events: Any = None
-        self.publisher = Publisher(
-            events, lambda: self, Metrics(), self.clock, cluster_name="c", threaded=False
-        )
+        self.publisher = Publisher(events, lambda: self, Metrics(), cluster_name="c", threaded=False)
         self.heart = Heartbeat(self.publisher, self.clock, lambda: NOW, timedelta(minutes=1))
 
     def publish(self, metrics: Any) -> None:

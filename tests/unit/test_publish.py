@@ -15,7 +15,6 @@ from making import NOW
 from recovery.errors import ApiUnavailable, NotFound, Refused, Retry, SettingsError
 from recovery.metrics import Metrics
 from recovery.publish import QUEUE, Notice, Publisher
-from recovery.testing.clock import FakeClock
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -76,7 +75,6 @@ class Stand:
             self.events,
             lambda: (self.monitor, *others),
             self.metrics,
-            FakeClock(),
             cluster_name="c",
             threaded=threaded,
         )
@@ -220,14 +218,14 @@ def test_a_sink_that_fails_on_a_bug_says_where_to_look(
 
 @pytest.mark.parametrize("none", [None, ()])
 def test_without_a_monitor_metrics_go_nowhere(stand: Stand, none: Any) -> None:
-    publisher = Publisher(stand.events, lambda: none, stand.metrics, FakeClock(), threaded=False)
+    publisher = Publisher(stand.events, lambda: none, stand.metrics, threaded=False)
     publisher.fault("x", NOW)
     assert publisher.flush()
     assert stand.untold("monitor") == 0
 
 
 def test_a_monitor_alone_need_not_be_in_a_list(stand: Stand) -> None:
-    publisher = Publisher(stand.events, lambda: stand.monitor, stand.metrics, FakeClock(), threaded=False)
+    publisher = Publisher(stand.events, lambda: stand.monitor, stand.metrics, threaded=False)
     publisher.fault("x", NOW)
     assert publisher.flush()
     assert stand.monitor.told == ["x"]
@@ -239,7 +237,7 @@ def test_a_monitor_that_cannot_be_made_is_counted_and_said_once(
     def none() -> Any:
         raise SettingsError(["CLOUDWATCH_NAMESPACE=AWS/x: no"])
 
-    publisher = Publisher(stand.events, none, stand.metrics, FakeClock(), threaded=False)
+    publisher = Publisher(stand.events, none, stand.metrics, threaded=False)
     for _ in range(2):
         publisher.fault("x", NOW)
         assert publisher.flush()
