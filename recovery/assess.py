@@ -172,9 +172,8 @@ def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
         return Diagnosis(fault, rule, rank, NOTIFY, f"it is not this node's own fault: {row.why}")
     ladder = rule.remedy or (row.remedy if row else None) or default_remedy(s, row)
     if s.policy.name == BUILT_IN and not _possible(ladder, s):
-        ladder = default_remedy(
-            s, row
-        )  # the built-in policy speaks of Neuron on AWS; elsewhere, what there is
+        # It speaks of Neuron on AWS; elsewhere, what there is.
+        ladder = default_remedy(s, row)
     return Diagnosis(fault, rule, rank, ladder)
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from recovery.gate import in_use, lineage, replacement_of, scopes_of, starts_within
-from recovery.model import EXCLUDE, GroupStart, Share
+from recovery.model import EXCLUDE, Gate, GroupStart, Share
 from recovery.situation import Situation, hour, span
 
 Question = Callable[[Situation], str | None]
@@ -101,6 +101,10 @@ def _group(s: Situation) -> str:
     return s.preflight.group if s.preflight else (s.record.machine.group if s.record else "")
 
 
+def _last_start(gate: Gate, node: str) -> GroupStart | None:
+    return next((x for x in reversed(gate.starts) if x.node == node), None)
+
+
 def heir(s: Situation) -> str | None:
     """A newcomer may be what a recovery of its group waits for: replaced now, it would leave that in vain.
 
@@ -112,7 +116,7 @@ def heir(s: Situation) -> str | None:
     if not group or any(c.machine == machine for c in s.gate.claimed):
         return None
     for slot in s.gate.slots:
-        start = next((x for x in reversed(s.gate.starts) if x.node == slot.node), None)
+        start = _last_start(s.gate, slot.node)
         if start is None or start.group != group or start.machine == machine or start.at > s.node.created:
             continue
         if not replacement_of(s.gate, start.machine):
@@ -229,7 +233,7 @@ def not_alone(s: Situation) -> str | None:
             mine is not None and (mine.since, mine.node) < (slot.since, slot.node)
         ):
             continue
-        start = next((x for x in reversed(s.gate.starts) if x.node == slot.node), None)
+        start = _last_start(s.gate, slot.node)
         if start is not None and start.group == s.preflight.group:
             return f"{slot.node} of group {start.group} is out, which replaces one machine at a time"
     return None

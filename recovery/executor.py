@@ -244,15 +244,18 @@ class Executor:
         """What is left of an action, by whoever holds the Lease. The way back is never braked (law 8)."""
         assert s.record is not None
         assert s.record.intent is not None
-        r, provider = s.record, self._w.providers.get(s.record.machine.provider)
+        r, intent = s.record, s.record.intent
+        provider = self._w.providers.get(r.machine.provider)
         assert isinstance(provider, Finisher)  # it said that something is unfinished
         try:
-            provider.finish(r.machine, s.record.intent.reference)
+            provider.finish(r.machine, intent.reference)
         except Retry as error:
-            return wait(f"{s.record.intent.action}: {error.reason}", error.after, "finish")
+            return wait(f"{intent.action}: {error.reason}", error.after, "finish")
         except Refused as error:
-            return self._do(s, hand_over(s, r, error.reason, outcome="refused"), lambda: s)
-        asked = f"asked {provider.name} for what was left of {s.record.intent.action}"
+            over = hand_over(s, r, error.reason, outcome="refused")
+            self._do(s, over, lambda: s)
+            return Done(over.reason, over.tell)
+        asked = f"asked {provider.name} for what was left of {intent.action}"
         self._w.records.write(note(r, self._w.cluster.time.now(), "finished", asked))
         return Done()
 

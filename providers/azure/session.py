@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from providers.azure import errors
@@ -160,7 +161,7 @@ class AzureSession:
             raise Retry(why, timedelta(seconds=60)) from error
         return str(found.token)
 
-    @property
+    @cached_property
     def endpoint_audience(self) -> str:
         """Whom a token for Resource Manager is for: as the SDK has it for its clouds, else the endpoint.
 
@@ -220,13 +221,11 @@ class Seen:
     """What the answer to a submission says of its operation: the ID alone, never the address."""
 
     operation: str = ""
-    left: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, response: Any) -> None:
         headers = response.http_response.headers
         where = headers.get("Azure-AsyncOperation") or headers.get("Location") or ""
         self.operation = operation_id(where)
-        self.left = errors.left_of(headers)
 
 
 def operation_id(url: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recovery.errors import Refused, Retry
+from recovery.model import Machine, Preflight, Step
 from recovery.testing.stage import Stage
 from tests.stories.scenery import Cloud, change_gate, judge, pass_time, records, to_the_end
 from tests.stories.scenes import policy
@@ -67,6 +70,8 @@ def test_a_second_step_that_is_refused_is_a_persons() -> None:
     assert record is not None
     assert records(stage) == {"node-0": "handedOver"}
     assert "the role lacks virtualMachineScaleSets/write" in record.sentence
+    assert ("HandedOver", record.sentence) in stage.events("node-0")
+    assert "refused" in [m.dimensions.get("Outcome") for m in stage.told.metrics]
 
 
 def test_a_second_step_that_meets_an_error_is_done_later() -> None:
@@ -86,3 +91,20 @@ def test_a_pause_does_not_keep_the_group_short() -> None:
     change_gate(stage, lambda g: g.update(spec={"pause": {"owner": "ops", "reason": "maintenance"}}))
     to_the_end(stage, cloud)
     assert (records(stage), wanted(stage)) == ({"node-0": "recovered"}, 3)
+
+
+def test_somebody_elses_operation_is_waited_for_until_the_steps_deadline_and_no_longer() -> None:
+    stage, cloud = scale_set()
+    asked = stage.provider.preflight
+
+    def busy(machine: Machine, action: Step) -> Preflight:
+        begun = records(stage) == {"node-0": "recovering"}
+        return replace(asked(machine, action), not_yet="m-0 is Updating" if begun else "")
+
+    stage.provider.preflight = busy  # type: ignore[method-assign]
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    record = stage.record("node-0")
+    assert record is not None
+    assert "before replace, for 30 min: m-0 is Updating" in record.sentence
+    assert (records(stage), stage.provider.calls) == ({"node-0": "handedOver"}, [])
