@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 from recovery.clock import ApiTime, Clock
 from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound, SettingsError, TooManyRequests
-from recovery.model import GROUP, VERSION, ClusterDelete, NodeView, PodView
+from recovery.model import GROUP, VERSION, ClusterDelete, NodeEvent, NodeView, PodView
+from recovery.provider import ObjectRef
 from recovery.wire import parse_moment
 
 log = logging.getLogger(__name__)
@@ -308,6 +309,12 @@ class Cluster:
     def create_event(self, body: dict[str, Any]) -> dict[str, Any]:
         return dict(self._call("POST", "/api/v1/namespaces/default/events", body=body))
 
+    def list_node_events(self, node: str, source: str) -> tuple[NodeEvent, ...]:
+        """What ``source`` has told of ``node`` of late (the server keeps Events for an hour)."""
+        wanted = f"involvedObject.kind=Node,involvedObject.name={node},source={source}"
+        items = self._pages("/api/v1/namespaces/default/events", {"fieldSelector": wanted})
+        return tuple(event_view(item) for item in items)
+
     def patch_event(self, name: str, patch: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/default/events/{quote(name)}"
         self._call("PATCH", path, body=patch, content_type=MERGE_PATCH)
@@ -321,10 +328,25 @@ class Cluster:
         metadata = found["metadata"]
         return bool(metadata.get("deletionTimestamp")) if metadata.get("uid") == item.uid else None
 
+    # ------------------------------------------------------------ objects of others, which providers name
+
+    def get_object(self, ref: ObjectRef) -> dict[str, Any]:
+        return dict(self._call("GET", _object(ref)))
+
+    def patch_object(self, ref: ObjectRef, patch: dict[str, Any]) -> None:
+        """A merge patch. Put ``metadata.uid`` and ``metadata.resourceVersion`` into it."""
+        self._call("PATCH", _object(ref), body=patch, content_type=MERGE_PATCH)
+
     def delete(self, item: ClusterDelete) -> None:
         """Delete the very object; ``Conflict`` if another has taken its name."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": item.uid}}
         self._call("DELETE", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}", body=options)
+
+
+def _object(ref: ObjectRef) -> str:
+    root = "/api" if "/" not in ref.api_version else "/apis"
+    inside = f"/namespaces/{quote(ref.namespace, safe='')}" if ref.namespace else ""
+    return f"{root}/{ref.api_version}{inside}/{ref.plural}/{quote(ref.name, safe='')}"
 
 
 # ---------------------------------------------------------------- answers
@@ -418,3 +440,14 @@ def pod_view(obj: Mapping[str, Any]) -> PodView:
         mirror="kubernetes.io/config.mirror" in (meta.get("annotations") or {}),
         deletion_timestamp=_moment(meta.get("deletionTimestamp")),
     )
+
+
+def event_view(obj: Mapping[str, Any]) -> NodeEvent:
+    """An Event, of either API's shape. One that is told again has its latest moment in one of four places."""
+    told = (
+        (obj.get("series") or {}).get("lastObservedTime"),
+        obj.get("lastTimestamp"),
+        obj.get("eventTime"),
+        (obj.get("metadata") or {}).get("creationTimestamp"),
+    )
+    return NodeEvent(obj.get("reason") or "", max(filter(None, map(_moment, told)), default=EPOCH))

@@ -138,6 +138,14 @@ class PodView:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """An Event about a node, as somebody else told it. ``at``: when it was last seen to happen."""
+
+    reason: str
+    at: datetime
+
+
 # ---------------------------------------------------------------- policy
 
 

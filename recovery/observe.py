@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recovery import brakes
-from recovery.catalog import foreign_claim, lookup, types
+from recovery.catalog import foreign_claim, lookup, tellers, told_claim, types
 from recovery.census import count
 from recovery.clock import Clock
 from recovery.closing import UNSETTLED
 from recovery.cluster import Cluster
-from recovery.errors import ApiError, NotFound, Refused, Retry, SettingsError
+from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError
 from recovery.fleet import Identified, Providers
 from recovery.gate import Gates
 from recovery.lease import Leases
@@ -45,6 +45,8 @@ from recovery.wire import Undecodable
 CENSUS_AGE = timedelta(seconds=10)
 """How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
 LEEWAY = timedelta(seconds=5)
+EVENTS_AGE = 30.0
+"""Seconds for which it is taken as read what others tell of a node in Events; before a call it is read anew."""
 REFUSED_FOR = 3.0
 """Seconds after which a pod that a disruption budget kept is asked for again."""
 
@@ -74,6 +76,7 @@ class Memory:
     turn_since: float | None = None
     census: Census | None = None
     proving_since: float | None = None
+    told: tuple[float, str] | None = None  # what others tell of the node in Events, and when that was read
 
 
 class Observer:
@@ -171,6 +174,8 @@ class Observer:
             return replace(s, watched_for=self._watched(memory))
         if s.role is Role.CONCLUDER:
             return s
+        if not s.forbidden:
+            s = replace(s, forbidden=self._told(s, memory, fresh))
         if r.phase is Phase.WAITING:
             return self._before_start(s, r, memory, fresh)
         if r.phase is Phase.RECOVERING:
@@ -228,6 +233,24 @@ class Observer:
         return self._preflight(s, r) if rung.do.provider_action else s
 
     # ------------------------------------------------------------ single readings
+
+    def _told(self, s: Situation, memory: Memory, fresh: bool) -> str:
+        """Who else is at work on the node, by its own Events. What cannot be read may not be assumed."""
+        now = self.world.clock.monotonic()
+        if memory.told is not None and not fresh and now - memory.told[0] < EVENTS_AGE:
+            return memory.told[1]
+        found = ""
+        for teller in tellers():
+            try:
+                events = self.world.cluster.list_node_events(s.node_name, teller.source)
+            except ApiUnavailable:
+                raise
+            except ApiError as error:
+                found = found or f"whether {teller.system} is at work here cannot be read: {error.reason}"
+                continue
+            found = found or told_claim(teller, s.node_name, events, s.now) or ""
+        memory.told = (now, found)
+        return found
 
     def _preflight(self, s: Situation, r: Record) -> Situation:
         """Ask the provider about the ladder's next destructive step, before anything is done to the node."""

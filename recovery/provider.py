@@ -7,7 +7,8 @@ the same way, by the entry point group ``node_recovery.providers``; only the cho
 Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
 *preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more than that:
 ``Routed`` where its machines differ in what can be done to them, a ``Finisher`` where an action has a second
-step, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
+step, a ``Witness`` where it can see that a machine is down, a ``Canceller`` where what was asked for may still be
+called off, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from recovery.clock import Clock
-from recovery.errors import SettingsError
+from recovery.errors import Refused, SettingsError
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
 from recovery.monitor import Monitor
 
@@ -68,13 +69,15 @@ class Provider(Protocol):
 class Abilities:
     """What can be done to one machine. No ``software_remedy``: the default one is for software too.
 
-    ``note`` says why there is not more, where a setting could change it.
+    ``note`` says why there is not more, where a setting could change it. ``from_outside``: steps that the agent
+    of the very machine never starts; a peer does, once the machine is dead.
     """
 
     actions: frozenset[Step]
     default_remedy: tuple[Rung, ...]
     software_remedy: tuple[Rung, ...] = ()
     note: str = ""
+    from_outside: frozenset[Step] = frozenset()
 
 
 @runtime_checkable
@@ -96,11 +99,41 @@ class Finisher(Protocol):
         """
 
 
+@runtime_checkable
+class Outside(Protocol):
+    """A provider with steps that would end the program that asks for them, if it asked for its own machine."""
+
+    from_outside: frozenset[Step]
+
+
+@runtime_checkable
+class Witness(Protocol):
+    """A provider that can see whether a machine is powered down."""
+
+    def down(self, machine: Machine) -> str | None:
+        """By what it is seen that ``machine`` surely runs nothing any more; None where it may.
+
+        Changes nothing. Raises ``Retry`` or ``Refused`` where it cannot be seen.
+        """
+
+
+@runtime_checkable
+class Canceller(Protocol):
+    """A provider that leaves an order for somebody else, who may take it up much later."""
+
+    def cancel(self, machine: Machine, reference: Reference) -> None:
+        """Take the order back, if it is ours and still there. It may be done by anybody, and again.
+
+        Raises ``Retry`` or ``Refused``.
+        """
+
+
 def abilities_of(provider: Provider, machine: Machine | None) -> Abilities:
     """What ``provider`` can do to ``machine``; without one, what it can do at all."""
     if machine is not None and isinstance(provider, Routed):
         return provider.abilities(machine)
-    return Abilities(provider.actions, provider.default_remedy)
+    outside = provider.from_outside if isinstance(provider, Outside) else frozenset[Step]()
+    return Abilities(provider.actions, provider.default_remedy, from_outside=outside)
 
 
 @dataclass(frozen=True)
@@ -130,11 +163,55 @@ class Examiner(Protocol):
 
 
 @dataclass(frozen=True)
+class ObjectRef:
+    """An object at the Kubernetes API. ``api_version`` is group and version, ``namespace`` may be empty."""
+
+    api_version: str
+    plural: str
+    namespace: str
+    name: str
+
+
+class Objects(Protocol):
+    """What a provider that delegates to another controller may do at the Kubernetes API, and no more.
+
+    What it asks for has to be granted beside ``deploy/rbac``, by the one who switches it on.
+    """
+
+    def get(self, ref: ObjectRef) -> Mapping[str, Any] | None:
+        """The object, or None where there is none. Raises ``Retry`` or ``Refused``."""
+
+    def annotate(
+        self, ref: ObjectRef, annotations: Mapping[str, str | None], *, uid: str, resource_version: str
+    ) -> None:
+        """Set these annotations, take off those that are None: one PATCH of the very object that was read.
+
+        Raises ``Retry`` where somebody else wrote first or it was throttled, ``Ambiguous`` where the answer was
+        lost, ``Refused`` otherwise.
+        """
+
+
+class NoObjects:
+    """Where there is no cluster at hand."""
+
+    def get(self, ref: ObjectRef) -> Mapping[str, Any] | None:
+        """Always ``Refused``."""
+        raise Refused(f"{ref.plural} {ref.name} cannot be read here: there is no connection to the cluster")
+
+    def annotate(
+        self, ref: ObjectRef, annotations: Mapping[str, str | None], *, uid: str, resource_version: str
+    ) -> None:
+        """Always ``Refused``."""
+        self.get(ref)
+
+
+@dataclass(frozen=True)
 class ProviderContext:
     """What a provider's factory is given. Its own SDK reads its own environment variables."""
 
     clock: Clock
     environ: Mapping[str, str]
+    objects: Objects = NoObjects()
 
 
 Factory = Callable[[ProviderContext], Provider]

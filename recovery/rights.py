@@ -44,6 +44,7 @@ RIGHTS = (
     Right("", "nodes", "", "patch", EVERYWHERE, "to cordon and taint, and to undo that"),
     Right("", "pods", "", "list", EVERYWHERE, "to see what a drain has left"),
     Right("", "pods", "eviction", "create", EVERYWHERE, "to drain"),
+    Right("", "events", "", "list", EVENTS, "to stand back while AKS auto-repair is at work"),
     Right("", "events", "", "create", EVENTS, "to tell in kubectl describe node", vital=False),
     Right("", "events", "", "patch", EVENTS, "to tell the same again without a new Event", vital=False),
     Right(GROUP, "noderecoveries", "", "get", EVERYWHERE, "to go on after a restart"),

@@ -25,6 +25,7 @@ from recovery.lease import Identity, Leases, Place, this_place
 from recovery.metrics import Metrics
 from recovery.model import NodeView, Record
 from recovery.monitor import Monitor
+from recovery.objects import ClusterObjects
 from recovery.observe import Observer, World
 from recovery.policy_file import check_for
 from recovery.provider import ProviderContext, load_monitor, load_provider
@@ -50,13 +51,13 @@ class Program:
         self._settings = settings
         self._clock = clock
         self._stop = threading.Event()
-        self._context = ProviderContext(clock, environ)
         self._place = Place()
         self._monitors: dict[str, Monitor | None] = {}
         self.metrics = Metrics()
         self.metrics.enabled.set(1 if settings.enable_recovery else 0)
         transport = KubernetesTransport(clock)
         self.cluster = Cluster(transport, clock, settings.pod_namespace or transport.namespace)
+        self._context = ProviderContext(clock, environ, ClusterObjects(self.cluster))
         self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
         me = settings.node_name or socket.gethostname()
         identity = Identity(me, this_place())

@@ -5,15 +5,17 @@ Data, with its sources, in the YAML files beside this module; read when first as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import yaml
 
-from recovery.model import CatalogueRow, NodeView, Rung, Step, Then
+from recovery.model import CatalogueRow, NodeEvent, NodeView, Rung, Step, Then
 from recovery.units import parse_duration
 
 
@@ -31,6 +33,23 @@ class Claim:
     values: frozenset[str]
     why: str
     source: str
+
+
+@dataclass(frozen=True)
+class Teller:
+    """A system that marks no node, and tells in Events what it does to one: those whose source is ``source``.
+
+    It is at work for ``within`` after an Event whose reason matches ``begins`` (a shell pattern), and for
+    ``afterwards`` after any other: it may go on with its next step.
+    """
+
+    system: str
+    source: str
+    begins: str
+    within: timedelta
+    afterwards: timedelta
+    why: str
+    documented: str
 
 
 @cache
@@ -74,8 +93,40 @@ def claims() -> tuple[Claim, ...]:
             source=mark["source"],
         )
         for system in _data("claims.yaml")
-        for mark in system["marks"]
+        for mark in system.get("marks", ())
     )
+
+
+@cache
+def tellers() -> tuple[Teller, ...]:
+    """Every known remediator whose Events say that it is at work."""
+    return tuple(
+        Teller(
+            system=system["system"],
+            source=told["source"],
+            begins=told["begins"],
+            within=parse_duration(told["within"]),
+            afterwards=parse_duration(told["afterwards"]),
+            why=told["why"],
+            documented=told["documented"],
+        )
+        for system in _data("claims.yaml")
+        for told in system.get("events", ())
+    )
+
+
+def told_claim(teller: Teller, node: str, events: Iterable[NodeEvent], now: datetime) -> str | None:
+    """What ``teller`` is doing to ``node``, by its latest Event; None when it is at rest.
+
+    ``AKS auto-repair holds aks-gpu-1 (its Event NodeRebootStart at 10:15:03Z)``.
+    """
+    last = max(events, key=lambda event: event.at, default=None)
+    if last is None:
+        return None
+    begun = fnmatchcase(last.reason, teller.begins)
+    if now - last.at > (teller.within if begun else teller.afterwards):
+        return None
+    return f"{teller.system} holds {node} (its Event {last.reason} at {last.at:%H:%M:%SZ})"
 
 
 def foreign_claim(node: NodeView) -> str | None:

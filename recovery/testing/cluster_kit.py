@@ -241,6 +241,33 @@ class ClusterKit:
             found = cluster.ask("GET", path, **query).body["items"]
             assert [each["metadata"]["name"] for each in found] == ["one"]
 
+    def test_events_are_found_by_their_node_and_by_who_told_them(self, cluster: Cluster) -> None:
+        older = {"source": {"component": "a-repairer"}}
+        newer = {
+            "reportingComponent": "a-repairer",
+            "reportingInstance": "one",
+            "action": "Rebooting",
+            "eventTime": "2026-11-21T10:00:00.000000Z",
+        }
+        for name, on, told in (
+            ("e1", "here", older),
+            ("e2", "here", newer),
+            ("e3", "there", older),
+            ("e4", "here", {}),
+        ):
+            body = {
+                "metadata": {"name": name},
+                "involvedObject": {"kind": "Node", "name": on},
+                "reason": "NodeRebootStart",
+                "type": "Normal",
+                **told,
+            }
+            made = cluster.ask("POST", "/api/v1/namespaces/default/events", body=body)
+            assert made.status == 201, made.body
+        wanted = "involvedObject.kind=Node,involvedObject.name=here,source=a-repairer"
+        found = cluster.ask("GET", "/api/v1/namespaces/default/events", fieldSelector=wanted).body["items"]
+        assert [each["metadata"]["name"] for each in found] == ["e1", "e2"]
+
     def test_a_list_comes_in_pages_that_are_one_state(self, cluster: Cluster) -> None:
         for index in range(5):
             cluster.config_map(f"c{index}", labels={"page": "yes"})

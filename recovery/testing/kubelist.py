@@ -117,8 +117,13 @@ def _bare(obj: Json) -> Json:
     return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
 
 
+def _event_source(obj: Any) -> str:
+    """Of either API's shape: the older one has a source, the newer one a reporting controller."""
+    return (obj.get("source") or {}).get("component") or obj.get("reportingComponent") or ""
+
+
 def _read(obj: Any, path: str) -> str:
-    value = obj.get("source", {}).get("component", "") if path == "source" else obj
+    value = _event_source(obj) if path == "source" else obj
     for part in path.split(".") if path != "source" else []:
         value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, bool):

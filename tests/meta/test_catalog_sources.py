@@ -40,8 +40,10 @@ def test_every_claim_has_the_fields_that_are_read_and_no_other() -> None:
     systems = data("claims.yaml")
     assert len({system["system"] for system in systems}) == len(systems)
     for system in systems:
-        assert set(system) == {"system", "marks"}
-        for mark in system["marks"]:
+        assert {"system"} < set(system) <= {"system", "marks", "events"}
+        for told in system.get("events", ()):
+            assert set(told) == {"source", "begins", "within", "afterwards", "why", "documented"}
+        for mark in system.get("marks", ()):
             assert set(mark) - {"values"} == {"kind", "key", "why", "source"}
             assert all(isinstance(value, str) for value in mark.get("values", ()))
 

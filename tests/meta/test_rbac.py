@@ -36,10 +36,13 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "create_lease": ({"metadata": {"name": "l"}},),
     "replace_lease": ({"metadata": {"name": "l"}},),
     "create_event": ({},),
+    "list_node_events": ("n", "aks-auto-repair"),
     "patch_event": ("e", {}),
     "deleting": (CLAIM,),
     "delete": (CLAIM,),
 }
+DELEGATED = {"get_object", "patch_object"}
+"""Of objects that a provider names which delegates to their controller: granted by whoever switches that on."""
 
 
 class Recorder:
@@ -93,7 +96,7 @@ def expanded(rules: list[Mapping[str, list[str]]]) -> list[tuple[str, str, str]]
 
 def test_every_public_call_of_the_cluster_is_weighed_here() -> None:
     public = {n for n, _ in inspect.getmembers(Cluster, inspect.isfunction) if not n.startswith("_")}
-    assert public == set(CALLS)
+    assert public == set(CALLS) | DELEGATED
 
 
 def test_each_verb_that_the_program_uses_is_granted_and_none_other(asked: set[tuple[str, str, str]]) -> None:

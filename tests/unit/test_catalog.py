@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recovery.catalog import Claim, claims, faults, foreign_claim, lookup, types
-from recovery.model import CORDONED_BY, EXCLUDE, TAINT, CatalogueRow, NodeView, Step, Then
+from recovery.catalog import Claim, claims, faults, foreign_claim, lookup, tellers, told_claim, types
+from recovery.model import CORDONED_BY, EXCLUDE, TAINT, CatalogueRow, NodeEvent, NodeView, Step, Then
 
 NODE = NodeView(name="ip-10-0-1-5", uid="u", resource_version="1")
 
@@ -205,3 +206,41 @@ def test_a_claim_names_the_system_and_its_mark(marks: dict[str, object], sentenc
 )
 def test_a_mark_of_a_system_at_rest_is_no_claim(marks: dict[str, object]) -> None:
     assert foreign_claim(node(**marks)) is None
+
+
+# ---------------------------------------------------------------- claims by Events
+
+(AKS,) = (each for each in tellers() if each.system == "AKS auto-repair")
+NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+
+
+def ago(reason: str, minutes: float) -> NodeEvent:
+    return NodeEvent(reason, NOW - timedelta(minutes=minutes))
+
+
+def test_who_tells_nothing_claims_nothing() -> None:
+    assert told_claim(AKS, "aks-1", (), NOW) is None
+
+
+def test_a_repair_that_has_begun_is_a_claim_that_names_it() -> None:
+    claim = told_claim(AKS, "aks-1", (ago("NodeReimageEnd", 40), ago("NodeRedeployStart", 12)), NOW)
+    assert claim == "AKS auto-repair holds aks-1 (its Event NodeRedeployStart at 09:48:00Z)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "minutes", "claims"),
+    [
+        *(("NodeRebootStart", minutes, held) for minutes, held in ((0, True), (60, True), (61, False))),
+        *(("NodeRebootEnd", minutes, held) for minutes, held in ((0, True), (15, True), (16, False))),
+        *(("NodeReimageError", minutes, held) for minutes, held in ((14, True), (16, False))),
+        ("SomethingNew", 5, True),
+        ("NodeRebootStart", -2, True),
+    ],
+)
+def test_its_claim_ends_a_while_after_its_last_event(reason: str, minutes: float, claims: bool) -> None:
+    assert (told_claim(AKS, "aks-1", (ago(reason, minutes),), NOW) is not None) is claims
+
+
+def test_the_latest_event_counts_in_whatever_order_they_are_listed() -> None:
+    ended = (ago("NodeRebootEnd", 20), ago("NodeRebootStart", 30))
+    assert told_claim(AKS, "aks-1", ended, NOW) is told_claim(AKS, "aks-1", ended[::-1], NOW) is None
