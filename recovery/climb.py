@@ -47,6 +47,7 @@ from recovery.situation import (
     Situation,
     Submit,
     Tell,
+    TellPods,
     WriteRecord,
     act,
     hold,
@@ -132,17 +133,24 @@ def marks_undone(s: Situation, r: Record) -> str | None:
 # ---------------------------------------------------------------- drain
 
 
-def drain_over(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    """Whether the drain has ended, by an empty node or by its deadline."""
+def planned(s: Situation, r: Record) -> drain.Plan | None:
+    """What the drain is about to do; None where the pods were not read, or it has not begun."""
     if s.pods is None or r.rung_since is None:
         return None
-    left = drain.remaining(s.pods, s.now)
-    if not left:
+    return drain.plan(s.pods, s.policy.drain, r.rung_since, s.now, s.refusals)
+
+
+def drain_over(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    """Whether the drain has ended, by an empty node or by its deadline."""
+    found = planned(s, r)
+    if found is None or r.rung_since is None:
+        return None
+    if not found.left:
         return next_rung(s, r, f"drained in {span(s.now - r.rung_since)}")
     if s.now < r.rung_since + rung.within:
         return None
-    late = f"the drain did not end within {span(rung.within)}: {drain.told(left, s.refusals)}"
-    if rung.then is Then.FORCE:
+    late = f"the drain did not end within {span(rung.within)}: {found}"
+    if rung.then is Then.FORCE and not found.never:
         return next_rung(s, r, f"{late}; going on without them, as the policy says")
     if rung.then is Then.HAND_OVER:
         return hand_over(s, r, late)
@@ -152,12 +160,17 @@ def drain_over(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def drain_on(s: Situation, r: Record, rung: Rung) -> Decision:
     if r.rung_since is None:
         return act(WriteRecord(replace(r, rung_since=s.now)), f"{name(r.faults[0])}: the drain begins")
-    assert s.pods is not None  # they are read from the moment the drain begins
-    left = drain.remaining(s.pods, s.now)
-    state = f"{name(r.faults[0])}: draining, {drain.told(left, s.refusals)}"
-    if ask := drain.to_evict(left, s.refusals):
+    found = planned(s, r)
+    assert found is not None  # pods are read from the moment the drain begins
+    if found.never:
+        return hand_over(s, r, f"{name(r.faults[0])}: {found.never}")
+    state = f"{name(r.faults[0])}: draining, {found}"
+    if found.tell:
+        return act(TellPods(found.tell), state, Tell("Draining"))
+    most = s.policy.drain.evictions_per_second
+    if ask := drain.within_rate(found.ask, s.evictions_free, most):
         return act(Evict(ask), state, Tell("Draining"))
-    key = "drain-refused" if any(str(p) in s.refusals for p in left) else "drain"
+    key = "drain-refused" if any(str(p) in s.refusals for p in found.left) else "drain"
     return wait(state, timedelta(seconds=1), key)
 
 

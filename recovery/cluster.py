@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from recovery.clock import ApiTime, Clock
 from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound, SettingsError, TooManyRequests
-from recovery.model import GROUP, VERSION, ClusterDelete, NodeEvent, NodeView, PodView
+from recovery.model import GROUP, VERSION, ClusterDelete, JobView, NodeEvent, NodeView, PodView
 from recovery.provider import ObjectRef
 from recovery.wire import parse_moment
 
@@ -33,6 +33,13 @@ PAGE = 100
 UNAUTHORIZED = 401
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MERGE_PATCH = "application/merge-patch+json"
+GANGS = (
+    "kueue.x-k8s.io/workload",  # annotation of a Job's pods while its Workload is admitted
+    "kueue.x-k8s.io/pod-group-name",  # label of a group of plain pods
+    "jobset.sigs.k8s.io/jobset-uid",  # label and annotation; the name alone may be used again
+    "jobset.sigs.k8s.io/jobset-name",
+)
+"""Where Kueue (controller/constants) and JobSet (jobset/v1alpha2) write which workload a pod is of."""
 _OURS = f"/apis/{GROUP}/{VERSION}"
 
 
@@ -246,16 +253,23 @@ class Cluster:
         items = self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
         return tuple(pod_view(item) for item in items)
 
-    def evict(self, pod: PodView) -> None:
-        """Ask for the eviction of ``pod``. ``TooManyRequests``: a disruption budget says not now."""
+    def evict(self, pod: PodView, *, only_ask: bool = False) -> None:
+        """Ask for the eviction of ``pod``. ``TooManyRequests``: a disruption budget says not now.
+
+        ``only_ask``: whether it would be granted (a dry run); nothing is evicted.
+        """
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": {"preconditions": {"uid": pod.uid}},
         }
-        path = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}/eviction"
-        self._call("POST", path, body=body)
+        self._call("POST", f"{_pod(pod)}/eviction", query={"dryRun": "All"} if only_ask else None, body=body)
+
+    def annotate_pod(self, pod: PodView, annotations: Mapping[str, str]) -> None:
+        """Put ``annotations`` on the very pod (by uid)."""
+        patch = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
+        self._call("PATCH", _pod(pod), body=patch, content_type=MERGE_PATCH)
 
     def _pages(self, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
         """All items, a page at a time. Never with resourceVersion=0, which makes ``limit`` void."""
@@ -328,6 +342,20 @@ class Cluster:
         metadata = found["metadata"]
         return bool(metadata.get("deletionTimestamp")) if metadata.get("uid") == item.uid else None
 
+    # ------------------------------------------------------------ validation of a node by a Job
+
+    def _batch(self, plural: str) -> str:
+        return f"/apis/batch/v1/namespaces/{quote(self.namespace)}/{plural}"
+
+    def get_cron_job(self, name: str) -> dict[str, Any]:
+        return dict(self._call("GET", f"{self._batch('cronjobs')}/{quote(name, safe='')}"))
+
+    def get_job(self, name: str) -> JobView:
+        return job_view(self._call("GET", f"{self._batch('jobs')}/{quote(name, safe='')}"))
+
+    def create_job(self, body: dict[str, Any]) -> None:
+        self._call("POST", self._batch("jobs"), body=body)
+
     # ------------------------------------------------------------ objects of others, which providers name
 
     def get_object(self, ref: ObjectRef) -> dict[str, Any]:
@@ -341,6 +369,10 @@ class Cluster:
         """Delete the very object; ``Conflict`` if another has taken its name."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": item.uid}}
         self._call("DELETE", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}", body=options)
+
+
+def _pod(pod: PodView) -> str:
+    return f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
 
 
 def _object(ref: ObjectRef) -> str:
@@ -427,7 +459,8 @@ def node_view(obj: Mapping[str, Any]) -> NodeView:
 
 def pod_view(obj: Mapping[str, Any]) -> PodView:
     """A Pod object as the drain sees it."""
-    meta, status = obj.get("metadata") or {}, obj.get("status") or {}
+    meta, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     controller: Mapping[str, Any] = next(
         (o for o in meta.get("ownerReferences") or [] if o.get("controller")), {}
     )
@@ -437,9 +470,26 @@ def pod_view(obj: Mapping[str, Any]) -> PodView:
         uid=meta.get("uid", ""),
         phase=status.get("phase") or "",
         owner_kind=controller.get("kind") or "",
-        mirror="kubernetes.io/config.mirror" in (meta.get("annotations") or {}),
+        mirror="kubernetes.io/config.mirror" in annotations,
         deletion_timestamp=_moment(meta.get("deletionTimestamp")),
+        labels=labels,
+        annotations=annotations,
+        local_storage=any("emptyDir" in volume for volume in spec.get("volumes") or []),
+        gang=next((f"{k}={v}" for k in GANGS if (v := annotations.get(k) or labels.get(k))), ""),
     )
+
+
+def job_view(obj: Mapping[str, Any]) -> JobView:
+    """A Job. It has ended with a condition Complete or Failed that is True, and not before."""
+    meta = obj.get("metadata") or {}
+    template = ((obj.get("spec") or {}).get("template") or {}).get("spec") or {}
+    ended = {
+        c.get("type"): " ".join(filter(None, (c.get("reason"), c.get("message"))))
+        for c in (obj.get("status") or {}).get("conditions") or []
+        if c.get("status") == "True"
+    }
+    succeeded = True if "Complete" in ended else False if "Failed" in ended else None
+    return JobView(meta.get("name", ""), template.get("nodeName") or "", succeeded, ended.get("Failed", ""))
 
 
 def event_view(obj: Mapping[str, Any]) -> NodeEvent:

@@ -1,18 +1,54 @@
-"""Which pods a drain still waits for, and which it asks for. PURE.
+"""Which pods a drain still waits for, which it tells first, and which it asks for. PURE.
 
 As ``kubectl drain --ignore-daemonsets``: everything is evicted through the eviction API, so disruption
 budgets are honoured and failure policies see it; DaemonSet and mirror pods stay; finished pods do not matter.
-A pod is never deleted with grace 0.
+A pod is never deleted with grace 0. What training jobs need is the policy's ``drain``: some pods have time to
+end by themselves, some may never go, and the pods of one workload go together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 
-from recovery.model import PodView
+from recovery.model import GROUP, DrainPolicy, PodMode, PodRule, PodView
+from recovery.situation import hour
+from recovery.wire import moment
 
 FINISHED = ("Succeeded", "Failed")
+EVICT_AFTER = f"{GROUP}/evict-after"
+"""Annotation on a pod that is told to end by itself: the moment from which on it is evicted."""
+TELLING = "telling "
+"""Before a pod's name among the refusals: it could not be told."""
+ANY = PodRule(PodMode.EVICT)
+
+Group = tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a drain is about to do. ``left``: the pods that keep the node from being empty.
+
+    ``never``: why this node is not drained at all. ``tell``: annotations to put on pods. ``ask``: pods to ask
+    the eviction of, each group together. ``waits``: why a pod is not asked for now.
+    """
+
+    left: tuple[PodView, ...]
+    never: str = ""
+    tell: tuple[tuple[PodView, Mapping[str, str]], ...] = ()
+    ask: tuple[Group, ...] = ()
+    waits: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        """The state of the drain in one clause, naming a pod and what keeps it."""
+        count = f"{len(self.left)} pod{'s' if len(self.left) != 1 else ''} left"
+        for pod in self.left:
+            if why := (self.waits or {}).get(str(pod)):
+                return f"{count}; {pod} {why}"
+        leaving = [str(p) for p in self.left if p.deletion_timestamp is not None]
+        return f"{count}; {leaving[0]} is terminating" if leaving else count
 
 
 def stays(pod: PodView) -> bool:
@@ -30,16 +66,94 @@ def remaining(pods: Iterable[PodView], now: datetime) -> tuple[PodView, ...]:
     return tuple(p for p in left if p.deletion_timestamp is None or p.deletion_timestamp > now)
 
 
-def to_evict(pods: Iterable[PodView], refused: Mapping[str, str]) -> tuple[PodView, ...]:
-    """Pods to ask for now: not on their way out, and not refused a moment ago."""
-    return tuple(p for p in pods if p.deletion_timestamp is None and str(p) not in refused)
+def plan(
+    pods: Iterable[PodView],
+    policy: DrainPolicy,
+    began: datetime,
+    now: datetime,
+    refused: Mapping[str, str],
+) -> Plan:
+    """What to do about ``pods`` now, in a drain that began at ``began``.
+
+    ``refused``: pod -> what was said when it was asked for a moment ago.
+    """
+    left = remaining(pods, now)
+    for pod in left:
+        if (rule := rule_of(pod, policy)).mode is PodMode.NEVER:
+            n = policy.pods.index(rule)
+            return Plan(left, never=f"{pod} may never be evicted (drain.pods[{n}] of the policy)")
+    tell: list[tuple[PodView, Mapping[str, str]]] = []
+    ask: list[Group] = []
+    waits: dict[str, str] = {}
+    for gang in _gangs(left):
+        staying = tuple(p for p in gang if p.deletion_timestamp is None)
+        kept = {str(p): why for p in staying if (why := _kept(p, policy, began, now, refused))}
+        tell += [(p, told) for p in staying if (told := _untold(p, policy, began, now, refused))]
+        if not kept:
+            ask += [staying] if staying else []
+            continue
+        first, why = next(iter(kept.items()))
+        together = f"goes together with {first}, which {why}"
+        waits |= {str(p): kept.get(str(p), together) for p in staying}
+    return Plan(left, tell=tuple(tell), ask=tuple(ask), waits=waits)
 
 
-def told(left: tuple[PodView, ...], refused: Mapping[str, str]) -> str:
-    """The state of a drain in one clause, naming a pod and the budget that keeps it."""
-    waits = [str(p) for p in left if str(p) in refused]
-    count = f"{len(left)} pod{'s' if len(left) != 1 else ''} left"
-    if waits:
-        return f"{count}; {waits[0]} may not go yet: {refused[waits[0]]}"
-    leaving = [str(p) for p in left if p.deletion_timestamp is not None]
-    return f"{count}; {leaving[0]} is terminating" if leaving else count
+def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -> tuple[Group, ...]:
+    """As many of ``groups`` as ``free`` evictions are for; one that is larger than ``most`` goes alone."""
+    if free is None or most is None:
+        return groups
+    chosen: list[Group] = []
+    for group in groups:
+        if len(group) > free and not (free == most and not chosen):
+            break
+        chosen.append(group)
+        free -= min(len(group), free)
+    return tuple(chosen)
+
+
+def rule_of(pod: PodView, policy: DrainPolicy) -> PodRule:
+    """The first rule for this pod; without one it is evicted at once."""
+    return next((rule for rule in policy.pods if _matches(rule, pod)), ANY)
+
+
+def _matches(rule: PodRule, pod: PodView) -> bool:
+    if not any(fnmatchcase(pod.namespace, pattern) for pattern in rule.namespaces):
+        return False
+    return all(k in pod.labels and fnmatchcase(pod.labels[k], v) for k, v in rule.labels.items())
+
+
+def _gangs(pods: tuple[PodView, ...]) -> Iterable[Group]:
+    """Pods of one workload together, in the order of their first ones; a pod without one by itself."""
+    gangs: dict[str, list[PodView]] = {}
+    for pod in pods:
+        gangs.setdefault(f"{pod.namespace}/{pod.gang}" if pod.gang else f"/{pod.uid}/{pod}", []).append(pod)
+    return (tuple(gang) for gang in gangs.values())
+
+
+def _kept(
+    pod: PodView, policy: DrainPolicy, began: datetime, now: datetime, refused: Mapping[str, str]
+) -> str:
+    """Why ``pod`` is not asked for now, as the end of a sentence that begins with it; empty where it is."""
+    if not policy.force and not pod.owner_kind:
+        return "may not go: cannot delete Pods that declare no controller (drain.force is false)"
+    if not policy.delete_emptydir_data and pod.local_storage:
+        return "may not go: cannot delete Pods with local storage (drain.deleteEmptydirData is false)"
+    rule = rule_of(pod, policy)
+    if rule.mode is PodMode.WAIT and now < began + rule.within:
+        return f"has until {hour(began + rule.within)} to end by itself"
+    if str(pod) in refused:
+        return f"may not go yet: {refused[str(pod)]}"
+    return ""
+
+
+def _untold(
+    pod: PodView, policy: DrainPolicy, began: datetime, now: datetime, refused: Mapping[str, str]
+) -> Mapping[str, str]:
+    """The annotations that ``pod`` still lacks, while it has time to end by itself."""
+    rule = rule_of(pod, policy)
+    if rule.mode is not PodMode.WAIT or not rule.annotate or now >= began + rule.within:
+        return {}
+    if f"{TELLING}{pod}" in refused:
+        return {}
+    wanted = {**rule.annotate, EVICT_AFTER: moment(began + rule.within)}
+    return {} if wanted.items() <= pod.annotations.items() else wanted

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from recovery import gate as gates
 from recovery.brakes import BY_GROUP, first_reason
 from recovery.climb import may_submit
 from recovery.closing import hand_over
+from recovery.drain import TELLING
 from recovery.errors import (
     Ambiguous,
     ApiError,
@@ -35,12 +36,13 @@ from recovery.model import (
     Intent,
     IntentState,
     Marks,
+    PodView,
     Preflight,
     Record,
     Reference,
     Step,
 )
-from recovery.observe import Observer, World
+from recovery.observe import LONGEST_REFUSAL, Observer, World
 from recovery.provider import Finisher
 from recovery.publish import Notice, Publisher
 from recovery.record import note
@@ -58,6 +60,7 @@ from recovery.situation import (
     Submit,
     TakeSlot,
     Tell,
+    TellPods,
     Unmark,
     WriteRecord,
     hold,
@@ -146,8 +149,10 @@ class Executor:
                 self._mark(s, marks)
             case Unmark():
                 self._unmark(s)
-            case Evict(pods):
-                return self._evict(s, pods)
+            case TellPods(pods):
+                return self._tell_pods(s, pods)
+            case Evict(groups):
+                return self._evict(s, groups)
             case Finish():
                 return self._finish(s)
             case Submit(action):
@@ -215,28 +220,52 @@ class Executor:
 
     # ------------------------------------------------------------ drain
 
-    def _evict(self, s: Situation, pods: Any) -> Done:
-        """One pass. A refusal is remembered, so that the next pass asks for others first."""
-        memory = self._observer.memory(s.node_name)
-        refused = 0
-        for pod in pods:
+    def _tell_pods(self, s: Situation, pods: Iterable[tuple[PodView, Mapping[str, str]]]) -> Done:
+        """Whether they could be told or not, they have their time."""
+        memory, untold = self._observer.memory(s.node_name), ""
+        for pod, notes in pods:
             try:
-                self._w.cluster.evict(pod)
-            except TooManyRequests as error:
-                refused += 1
-                memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
+                self._w.cluster.annotate_pod(pod, notes)
             except (NotFound, Conflict):
                 continue  # it is gone, or another pod has its name
-            except ApiUnavailable as error:
-                memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
-                return Done(
-                    f"the eviction of {pod} was not answered: {error.reason}"
-                )  # look up before the next
             except ApiError as error:
-                refused += 1
-                memory.refused[str(pod)] = (error.reason, self._w.clock.monotonic())
-        asked = f"asked for the eviction of {len(pods)} pod{'s' if len(pods) != 1 else ''}"
-        return Done(f"{asked}, {refused} may not go yet" if refused else asked)
+                untold = untold or f"{pod} could not be told that it will be evicted: {error.reason}"
+                memory.refuse(f"{TELLING}{pod}", error.reason, self._w.clock.monotonic(), LONGEST_REFUSAL)
+        return Done(untold, Tell("PodsUntold", warning=True)) if untold else Done()
+
+    def _evict(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Done:
+        """One pass. A refusal is remembered, so that the next pass asks for others first."""
+        asked = refused = 0
+        for group in groups:
+            asked += len(group)
+            try:
+                # Half a workload is worth nothing, and costs the other half's progress: all may go, or none.
+                if len(group) > 1 and any(self._refuses(s, pod, only_ask=True) for pod in group):
+                    refused += len(group)
+                    continue
+                refused += sum(self._refuses(s, pod) for pod in group)
+            except ApiUnavailable as error:  # look up before the next
+                return Done(f"the eviction of {group[0]} was not answered: {error.reason}")
+        told = f"asked for the eviction of {asked} pod{'s' if asked != 1 else ''}"
+        return Done(f"{told}, {refused} may not go yet" if refused else told)
+
+    def _refuses(self, s: Situation, pod: PodView, *, only_ask: bool = False) -> bool:
+        """Ask for one pod. Whether it may not go; raises ``ApiUnavailable``."""
+        memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
+        if not only_ask:
+            memory.evicted.append(now)
+        try:
+            self._w.cluster.evict(pod, only_ask=only_ask)
+        except (NotFound, Conflict):
+            return False  # it is gone, or another pod has its name
+        except ApiUnavailable as error:
+            memory.refuse(str(pod), error.reason, now)
+            raise
+        except ApiError as error:
+            memory.refuse(str(pod), error.reason, now, error.retry_after)
+            return True
+        memory.refused.pop(str(pod), None)
+        return False
 
     # ------------------------------------------------------------ an action's second step
 

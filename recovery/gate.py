@@ -58,7 +58,14 @@ def encode(gate: Gate, spec: dict[str, Any]) -> dict[str, Any]:
             for s in gate.slots
         ],
         "starts": [
-            {"at": moment(s.at), "node": s.node, "group": s.group, "machine": s.machine, "reason": s.reason}
+            {
+                "at": moment(s.at),
+                "node": s.node,
+                "group": s.group,
+                "machine": s.machine,
+                "reason": s.reason,
+                "hardware": list(s.hardware),
+            }
             for s in gate.starts[-STARTS:]
         ],
         "replacementsClaimed": [
@@ -146,7 +153,14 @@ def decode(obj: Any) -> Gate:
         ),
         last_start=s.maybe_at("lastStart"),
         starts=tuple(
-            GroupStart(x.at("at"), x.text("node"), x.text("group"), x.text("machine"), x.text("reason"))
+            GroupStart(
+                x.at("at"),
+                x.text("node"),
+                x.text("group"),
+                x.text("machine"),
+                x.text("reason"),
+                x.strings("hardware"),
+            )
             for x in s.children("starts")
         ),
         census=_read_census(s.child("census")),
@@ -232,7 +246,7 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
     counted = {(s.at, s.machine) for s in starts}
     for r in records:
         fresh = [s for s in r.starts if (s.at, s.machine) not in counted]
-        starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason) for s in fresh]
+        starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason, s.hardware) for s in fresh]
         if r.replacement_machine and not any(c.machine == r.replacement_machine for c in claimed):
             claimed.append(Claim(r.replacement_machine, r.machine.id))
     starts.sort(key=lambda s: s.at)

@@ -19,6 +19,11 @@ CORDONED_BY = f"{GROUP}/cordoned-by"
 OWNER_OF_MARKS = "node-recovery"
 TAINT = f"{GROUP}/unhealthy"
 EXCLUDE = f"{GROUP}/exclude"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+"""Kubernetes' own taint by which pods of a machine that is surely down are given up."""
+OUT_OF_SERVICE_BY = f"{GROUP}/out-of-service-by"
+HARDWARE_ID = f"{GROUP}/hardware-id"
+"""Label or annotation: serial numbers of the hardware (DMI, GPU UUIDs), with commas between."""
 
 
 # ---------------------------------------------------------------- what sources say
@@ -124,7 +129,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod on the node, as the drain needs it."""
+    """A pod on the node, as the drain needs it. ``gang``: pods with the same one belong to one workload."""
 
     namespace: str
     name: str
@@ -133,9 +138,23 @@ class PodView:
     owner_kind: str = ""
     mirror: bool = False
     deletion_timestamp: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    local_storage: bool = False
+    gang: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A Job. ``succeeded`` is None while it runs; ``why`` is its own reason for having failed."""
+
+    name: str
+    node: str
+    succeeded: bool | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +241,7 @@ class Limits:
     cooldown: timedelta
     attempts: Rate
     per_group: Rate
+    same_incident: timedelta = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +254,50 @@ class Match:
     times: Rate | None = None
 
 
+class PodMode(StrEnum):
+    """What a drain does about a pod."""
+
+    EVICT = "evict"
+    WAIT = "wait"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class PodRule:
+    """How pods of these namespaces and with these labels (shell patterns) are drained.
+
+    *wait*: they have ``within`` to end by themselves, and are told by ``annotate``; then they are evicted.
+    *never*: a node with such a pod is handed over, and nothing is evicted from it.
+    """
+
+    mode: PodMode
+    namespaces: tuple[str, ...] = ("*",)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    within: timedelta = timedelta(0)
+    annotate: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainPolicy:
+    """How nodes are drained. ``force`` and ``delete_emptydir_data`` are kubectl's flags of the same names.
+
+    ``evictions_per_second``: at most so many, by one agent; None is as many as the API server takes.
+    """
+
+    force: bool = True
+    delete_emptydir_data: bool = True
+    evictions_per_second: int | None = None
+    pods: tuple[PodRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """A Job made of the CronJob ``cron_job``, in the agents' namespace, that must succeed on the node."""
+
+    cron_job: str
+    within: timedelta
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule. ``remedy`` None: the catalogue's, then the provider's default."""
@@ -243,6 +307,7 @@ class Rule:
     after: timedelta
     remedy: tuple[Rung, ...] | None
     probation: timedelta
+    validate: Validation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +334,7 @@ class Policy:
     rules: tuple[Rule, ...]
     exclude: tuple[Mapping[str, str], ...]
     name: str = "built-in"
+    drain: DrainPolicy = DrainPolicy()
 
 
 # ---------------------------------------------------------------- the record
@@ -368,9 +434,10 @@ class Marks:
 
     cordoned: bool = False
     tainted: bool = False
+    out_of_service: bool = False
 
     def __bool__(self) -> bool:
-        return self.cordoned or self.tainted
+        return self.cordoned or self.tainted or self.out_of_service
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +458,15 @@ class Start:
     machine: str
     reason: str
     group: str = ""
+    hardware: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRun:
+    """The Job by which a node is validated, and when that was decided."""
+
+    job: str
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +498,9 @@ class Record:
     starts: tuple[Start, ...] = ()
     acknowledged: tuple[Fault, ...] = ()
     scopes: tuple[str, ...] = ()  # the budget scopes its slot counts in
+    validate: Validation | None = None
+    validation: ValidationRun | None = None
+    tried: tuple[Step, ...] = ()  # what an earlier recovery of the same incident did in vain
 
     @property
     def step(self) -> Rung | None:
@@ -472,6 +551,7 @@ class GroupStart:
     group: str
     machine: str
     reason: str
+    hardware: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Objects of other controllers, as providers that delegate to them may see and annotate them.
 
-The Kubernetes API's answers become a provider's three: nothing was submitted, something may have been, a person
-has to.
+The Kubernetes API's answers become a provider's three: nothing was submitted, something may have been, a
+person has to.
 """
 
 from __future__ import annotations

@@ -46,9 +46,10 @@ CENSUS_AGE = timedelta(seconds=10)
 """How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
 LEEWAY = timedelta(seconds=5)
 EVENTS_AGE = 30.0
-"""Seconds for which it is taken as read what others tell of a node in Events; before a call it is read anew."""
-REFUSED_FOR = 3.0
-"""Seconds after which a pod that a disruption budget kept is asked for again."""
+"""Seconds for which what others tell of a node is not read again; before a call it is."""
+FIRST_REFUSAL, LONGEST_REFUSAL = 2.0, 30.0
+"""Seconds after which a pod that a disruption budget kept is asked for again; each time twice as many."""
+RATE_WINDOW = 1.0
 
 
 @dataclass
@@ -66,17 +67,42 @@ class World:
     settle: timedelta = timedelta(seconds=0.5)
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """What was said when a pod was asked for, how often in a row, and until when it is left alone."""
+
+    reason: str
+    times: int
+    until: float
+
+
 @dataclass
 class Memory:
     """What an observer remembers of one node between cycles. Losing it costs time, never safety."""
 
-    refused: dict[str, tuple[str, float]] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    evicted: list[float] = field(default_factory=list)  # when evictions were asked for, of late
     intents: dict[str, float] = field(default_factory=dict)
     gone_since: float | None = None
     turn_since: float | None = None
     census: Census | None = None
     proving_since: float | None = None
     told: tuple[float, str] | None = None  # what others tell of the node in Events, and when that was read
+
+    def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
+        """``what`` is not asked for again for a while, which doubles with each time."""
+        before = self.refused.get(what)
+        times = before.times + 1 if before else 1
+        pause = min(FIRST_REFUSAL * 2 ** (times - 1), LONGEST_REFUSAL)
+        pause = max(pause, min(retry_after or 0.0, LONGEST_REFUSAL))
+        self.refused[what] = Refusal(reason, times, now + pause)
+
+    def evictions_free(self, most: int | None, now: float) -> int | None:
+        """How many of ``most`` evictions a second are left now."""
+        if most is None:
+            return None
+        self.evicted = [at for at in self.evicted if now - at < RATE_WINDOW]
+        return max(0, most - len(self.evicted))
 
 
 class Observer:
@@ -190,7 +216,7 @@ class Observer:
 
     def _refusals(self, memory: Memory) -> Mapping[str, str]:
         now = self.world.clock.monotonic()
-        return {pod: why for pod, (why, at) in memory.refused.items() if now - at < REFUSED_FOR}
+        return {pod: each.reason for pod, each in memory.refused.items() if now < each.until}
 
     def _gone_for(self, memory: Memory) -> timedelta:
         now = self.world.clock.monotonic()
@@ -228,7 +254,8 @@ class Observer:
         if rung is None or rung.do is Step.NOTIFY:
             return s
         if rung.do is Step.DRAIN and r.rung_since is not None:
-            s = replace(s, pods=self.world.cluster.list_pods(r.node))
+            free = memory.evictions_free(s.policy.drain.evictions_per_second, self.world.clock.monotonic())
+            s = replace(s, pods=self.world.cluster.list_pods(r.node), evictions_free=free)
         s = replace(s, census=self._census(s, memory, fresh=fresh, age=CENSUS_AGE))
         return self._preflight(s, r) if rung.do.provider_action else s
 
@@ -241,6 +268,8 @@ class Observer:
             return memory.told[1]
         found = ""
         for teller in tellers():
+            if s.machine is None or s.machine.provider != teller.provider:
+                continue
             try:
                 events = self.world.cluster.list_node_events(s.node_name, teller.source)
             except ApiUnavailable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,20 @@ from pydantic import ValidationError
 from recovery import marked_yaml, policy_schema, policy_sentence
 from recovery.errors import SettingsError
 from recovery.marked_yaml import Document, Mistake, dotted
-from recovery.model import Limits, Match, Policy, Rate, Rule, Rung, Step, Then
+from recovery.model import (
+    DrainPolicy,
+    Limits,
+    Match,
+    PodMode,
+    PodRule,
+    Policy,
+    Rate,
+    Rule,
+    Rung,
+    Step,
+    Then,
+    Validation,
+)
 from recovery.policy_lint import warnings_about
 from recovery.units import parse_duration
 
@@ -138,6 +152,15 @@ def _contradictions(document: Document) -> Iterator[Mistake]:
             if "then" in _dict(rung) and step in [other for other in Step if other is not Step.DRAIN]:
                 yield tell((*where, "remedy", s, "then"), f"given on {step}; only drain has a then")
 
+    drain = _dict(_dict(document.data).get("drain"))
+    for p, each in enumerate(_list(drain.get("pods"))):
+        where, mode = ("drain", "pods", p), _dict(each).get("mode")
+        if mode == PodMode.WAIT and "within" not in _dict(each):
+            yield tell(where, "given without within; say how long these pods may take to end by themselves")
+        for key in ("within", "annotate"):
+            if key in _dict(each) and mode in (PodMode.EVICT, PodMode.NEVER):
+                yield tell((*where, key), f"given with mode {mode}; only wait has it")
+
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
@@ -156,6 +179,25 @@ def _policy(model: policy_schema.PolicyModel, path: str) -> Policy:
         rules=tuple(_rule(rule) for rule in model.rules),
         exclude=tuple(dict(entry.labels) for entry in model.exclude),
         name=path,
+        drain=_drain(model.drain),
+    )
+
+
+def _drain(model: policy_schema.DrainModel) -> DrainPolicy:
+    return DrainPolicy(
+        force=model.force,
+        delete_emptydir_data=model.delete_emptydir_data,
+        evictions_per_second=model.evictions_per_second,
+        pods=tuple(
+            PodRule(
+                mode=PodMode(rule.mode),
+                namespaces=tuple(rule.match.namespaces),
+                labels=dict(rule.match.labels),
+                within=rule.within or timedelta(0),
+                annotate=dict(rule.annotate),
+            )
+            for rule in model.pods
+        ),
     )
 
 
@@ -171,6 +213,7 @@ def _limits(model: policy_schema.LimitsModel) -> Limits:
         cooldown=model.cooldown,
         attempts=Rate(model.attempts.max, model.attempts.within),
         per_group=Rate(model.per_group.max, model.per_group.within),
+        same_incident=model.same_incident,
     )
 
 
@@ -183,7 +226,9 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
         times=Rate(times.count, times.within) if times else None,
     )
     remedy = None if model.remedy is None else tuple(_rung(rung) for rung in model.remedy)
-    return Rule(model.name, match, model.after, remedy, model.probation)
+    check = model.validation
+    validate = Validation(check.cron_job, check.within) if check else None
+    return Rule(model.name, match, model.after, remedy, model.probation, validate)
 
 
 def _rung(model: policy_schema.RungModel) -> Rung:

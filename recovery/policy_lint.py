@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from recovery import catalog
-from recovery.model import Match, Policy, Rule, Step
+from recovery.model import Match, PodMode, Policy, Rule, Step
+from recovery.situation import span
+
+SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
 
 
 def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Iterator[str]:
@@ -16,6 +19,7 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
         return f"{path}:{lines.get(field, 1)}: field {field}: {text}"
 
     yield from (at(field, text) for field, text in _about_limits(policy))
+    yield from (at(field, text) for field, text in _about_drain(policy))
     for index, rule in enumerate(policy.rules):
         where = f"rules[{index}]"
         yield from (at(f"{where}{field}", text) for field, text in _about_rule(rule))
@@ -38,6 +42,17 @@ def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "limits.brake", "0, so nothing is ever started: a sick node is more than that by itself"
 
 
+def _about_drain(policy: Policy) -> Iterator[tuple[str, str]]:
+    """A pod that may take longer than the drain is never asked for in it."""
+    for index, pods in enumerate(policy.drain.pods):
+        for rule in policy.rules:
+            for rung in rule.remedy or ():
+                if rung.do is Step.DRAIN and pods.mode is PodMode.WAIT and pods.within >= rung.within:
+                    drain = f"the drain of rule {rule.name} ends after {span(rung.within)}"
+                    text = f"{span(pods.within)}, and {drain}: these pods are never evicted in it"
+                    yield f"drain.pods[{index}].within", text
+
+
 def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     types = {row.type for row in catalog.faults() if row.type}
     home = {row.reason: row.type for row in catalog.faults()}
@@ -52,6 +67,8 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
             yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
     if _acts(rule):
         yield from _only_told(rule)
+    if rule.validate and rule.remedy and not any(rung.do in SAME_MACHINE for rung in rule.remedy):
+        yield ".validate", "never used: no step of the remedy gives the same machine back"
 
 
 def _edges_only() -> set[str]:

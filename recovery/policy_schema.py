@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from recovery.model import GROUP, VERSION, Share, Step, Then
+from recovery.model import GROUP, VERSION, PodMode, Share, Step, Then
 from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
 
 WITHIN: Mapping[Step, str] = {
@@ -89,6 +89,12 @@ def _count(value: Any) -> int:
     raise _expected("a whole number of at least 1")
 
 
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _expected("true or false")
+
+
 def _choice(*choices: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if isinstance(value, str) and value in choices:
@@ -138,6 +144,8 @@ Patterns = Annotated[
 ]
 
 
+Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
+Treatment = Annotated[str, BeforeValidator(_choice(*PodMode)), WithJsonSchema({"enum": [*PodMode]})]
 Action = Annotated[str, BeforeValidator(_choice(*Step)), WithJsonSchema({"enum": [*Step]})]
 Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
 Version = Annotated[
@@ -206,6 +214,38 @@ class LimitsModel(Strict):
     per_group: RateModel = _default(
         {"max": 3, "within": "6h"}, "starts per Auto Scaling group, scale set or pool"
     )
+    same_incident: Duration = _default(
+        "1h", "a fault that returns this soon after its recovery goes on with the remedy's next step"
+    )
+
+
+class PodMatchModel(Strict):
+    """Which pods; what is left out matches any. Values are shell patterns."""
+
+    namespaces: Patterns = _default(["*"], "one pattern, or a list of which one must match")
+    labels: Labels = _default({}, "labels the pod must have")
+
+
+class PodRuleModel(Strict):
+    """What a drain does about some pods. The first one that matches wins."""
+
+    match: PodMatchModel
+    mode: Treatment
+    within: Annotated[Deadline | None, Given] = _optional(
+        "wait only: how long they may take to end by themselves, from the drain's begin"
+    )
+    annotate: Annotated[Labels, Given] = _default({}, "wait only: annotations by which they are told")
+
+
+class DrainModel(Strict):
+    """How nodes are drained."""
+
+    force: Flag = _default(True, "evict pods that declare no controller, which nobody makes again")
+    delete_emptydir_data: Flag = _default(True, "evict pods with local storage (emptyDir), which is lost")
+    evictions_per_second: Annotated[Count | None, Given] = _optional(
+        "at most so many, by one agent; left out: as many as the API server takes"
+    )
+    pods: list[PodRuleModel] = _default([], "exceptions; all other pods are evicted at once")
 
 
 class ExcludeModel(Strict):
@@ -231,6 +271,13 @@ class RungModel(Strict):
     then: Afterwards = _default(Then.HAND_OVER.value, "drain only: when pods remain after within")
 
 
+class ValidateModel(Strict):
+    """A Job that must succeed on the node before it is given back."""
+
+    cron_job: Text
+    within: Deadline = _default("30m", "how long it may take")
+
+
 class RuleModel(Strict):
     """What to do about some faults. The first rule that matches a fault wins."""
 
@@ -241,6 +288,13 @@ class RuleModel(Strict):
         "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1
     )
     probation: Duration = _default("2m", "healthy this long before the node is trusted again")
+    # Not `validate`: pydantic's own, under that name in Python.
+    validation: Annotated[ValidateModel | None, Given] = Field(
+        default=None,
+        validate_default=False,
+        alias="validate",
+        description="after probation a Job made of this CronJob (in the agents' namespace) must succeed here",
+    )
 
 
 class PolicyModel(Strict):
@@ -249,6 +303,7 @@ class PolicyModel(Strict):
     api_version: Version
     kind: KindName
     limits: LimitsModel = Field(default_factory=LimitsModel)
+    drain: DrainModel = Field(default_factory=DrainModel)
     exclude: list[ExcludeModel] = _default([], "nodes that are left alone, whatever they have")
     rules: list[RuleModel]
 

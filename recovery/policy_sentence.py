@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from recovery.marked_yaml import Document, Mistake, Path, field_named
 from recovery.policy_schema import (
+    DrainModel,
     ExcludeModel,
     LimitsModel,
     MatchModel,
+    PodMatchModel,
+    PodRuleModel,
     PolicyModel,
     RateModel,
     RuleModel,
     RungModel,
     Strict,
     TimesModel,
+    ValidateModel,
 )
 
 
@@ -28,7 +31,8 @@ def sentence(document: Document, error: ErrorDetails) -> Mistake:
     """What pydantic found, as one sentence about a field, with its line."""
     path: Path = error["loc"]
     if error["type"] == "extra_forbidden":
-        known = [to_camel(name) for name in _model_at(path[:-1]).model_fields]
+        fields = _model_at(path[:-1]).model_fields
+        known = [field.alias or name for name, field in fields.items()]
         text = f"unknown, expected one of {', '.join(known)}{did_you_mean(str(path[-1]), known)}"
     elif error["type"] == "missing":
         text = "missing"
@@ -55,12 +59,19 @@ _MODELS: Mapping[str, type[Strict]] = {
     "match": MatchModel,
     "times": TimesModel,
     "remedy": RungModel,
+    "validate": ValidateModel,
+}
+_OF_DRAIN: Mapping[str, type[Strict]] = {
+    "drain": DrainModel,
+    "pods": PodRuleModel,
+    "match": PodMatchModel,
 }
 _SHAPES = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list"}
 
 
 def _model_at(path: Path) -> type[Strict]:
-    return _MODELS[next((part for part in reversed(path) if isinstance(part, str)), "")]
+    models = _OF_DRAIN if path[:1] == ("drain",) else _MODELS
+    return models[next((part for part in reversed(path) if isinstance(part, str)), "")]
 
 
 def _found(document: Document, path: Path, error: ErrorDetails) -> str:

@@ -7,14 +7,14 @@ the same way, by the entry point group ``node_recovery.providers``; only the cho
 Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
 *preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more than that:
 ``Routed`` where its machines differ in what can be done to them, a ``Finisher`` where an action has a second
-step, a ``Witness`` where it can see that a machine is down, a ``Canceller`` where what was asked for may still be
-called off, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
+step, a ``Witness`` where it can see that a machine is down, a ``Canceller`` where what was asked for may
+still be called off, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
@@ -69,8 +69,8 @@ class Provider(Protocol):
 class Abilities:
     """What can be done to one machine. No ``software_remedy``: the default one is for software too.
 
-    ``note`` says why there is not more, where a setting could change it. ``from_outside``: steps that the agent
-    of the very machine never starts; a peer does, once the machine is dead.
+    ``note`` says why there is not more, where a setting could change it. ``from_outside``: steps that the
+    agent of the very machine never starts; a peer does, once the machine is dead.
     """
 
     actions: frozenset[Step]
@@ -101,7 +101,7 @@ class Finisher(Protocol):
 
 @runtime_checkable
 class Outside(Protocol):
-    """A provider with steps that would end the program that asks for them, if it asked for its own machine."""
+    """A provider with steps that would end the program that asks for them of its own machine."""
 
     from_outside: frozenset[Step]
 
@@ -186,8 +186,8 @@ class Objects(Protocol):
     ) -> None:
         """Set these annotations, take off those that are None: one PATCH of the very object that was read.
 
-        Raises ``Retry`` where somebody else wrote first or it was throttled, ``Ambiguous`` where the answer was
-        lost, ``Refused`` otherwise.
+        Raises ``Retry`` where somebody else wrote first or it was throttled, ``Ambiguous`` where the answer
+        was lost, ``Refused`` otherwise.
         """
 
 
@@ -211,7 +211,7 @@ class ProviderContext:
 
     clock: Clock
     environ: Mapping[str, str]
-    objects: Objects = NoObjects()
+    objects: Objects = field(default_factory=NoObjects)
 
 
 Factory = Callable[[ProviderContext], Provider]

@@ -29,6 +29,8 @@ from recovery.model import (
     Start,
     Step,
     Then,
+    Validation,
+    ValidationRun,
 )
 from recovery.wire import Reader, Unchanged, Undecodable, duration, moment
 
@@ -76,6 +78,14 @@ def _intent(i: Intent) -> dict[str, Any]:
     }
 
 
+def _validate(v: Validation | None) -> dict[str, Any] | None:
+    return {"cronJob": v.cron_job, "within": duration(v.within)} if v else None
+
+
+def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
+    return {"job": v.job, "since": moment(v.since)} if v else None
+
+
 def encode(record: Record) -> dict[str, Any]:
     """The whole object, ready for POST or PUT."""
     metadata: dict[str, Any] = {"name": record.node}
@@ -108,18 +118,31 @@ def encode(record: Record) -> dict[str, Any]:
         "intent": _intent(record.intent) if record.intent else None,
         "replacement": record.replacement,
         "replacementMachine": record.replacement_machine,
-        "marks": {"cordoned": record.marks.cordoned, "tainted": record.marks.tainted},
+        "marks": {
+            "cordoned": record.marks.cordoned,
+            "tainted": record.marks.tainted,
+            "outOfService": record.marks.out_of_service,
+        },
         "sentence": record.sentence,
         "history": [
             {"at": moment(o.at), "attempt": o.attempt, "event": o.event, "sentence": o.sentence}
             for o in record.history[-HISTORY:]
         ],
         "starts": [
-            {"at": moment(s.at), "machine": s.machine, "reason": s.reason, "group": s.group}
+            {
+                "at": moment(s.at),
+                "machine": s.machine,
+                "reason": s.reason,
+                "group": s.group,
+                "hardware": list(s.hardware),
+            }
             for s in record.starts[-STARTS:]
         ],
         "acknowledged": [_fault(f) for f in record.acknowledged[-ACKNOWLEDGED:]],
         "scopes": list(record.scopes),
+        "validate": _validate(record.validate),
+        "validation": _validation(record.validation),
+        "tried": [step.value for step in record.tried],
     }
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -181,7 +204,7 @@ def decode(obj: Any) -> Record:
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
-    intent = s.child("intent")
+    intent, check, run = s.child("intent"), s.child("validate"), s.child("validation")
     phase, faults = s.member("phase", Phase), tuple(_read_fault(f) for f in s.children("faults"))
     if phase.open and not faults:
         raise Undecodable("status.faults: an open record names no fault")
@@ -213,18 +236,21 @@ def decode(obj: Any) -> Record:
         intent=_read_intent(intent) if intent else None,
         replacement=s.text("replacement"),
         replacement_machine=s.text("replacementMachine"),
-        marks=Marks(marks.flag("cordoned"), marks.flag("tainted")),
+        marks=Marks(marks.flag("cordoned"), marks.flag("tainted"), marks.flag("outOfService")),
         sentence=s.text("sentence"),
         history=tuple(
             Outcome(o.at("at"), o.integer("attempt"), o.text("event"), o.text("sentence"))
             for o in s.children("history")
         ),
         starts=tuple(
-            Start(x.at("at"), x.text("machine"), x.text("reason"), x.text("group"))
+            Start(x.at("at"), x.text("machine"), x.text("reason"), x.text("group"), x.strings("hardware"))
             for x in s.children("starts")
         ),
         acknowledged=tuple(_read_fault(f) for f in s.children("acknowledged")),
         scopes=s.strings("scopes"),
+        validate=Validation(check.text("cronJob", ...), check.span("within")) if check else None,
+        validation=ValidationRun(run.text("job", ...), run.at("since")) if run else None,
+        tried=s.members("tried", Step),
     )
 
 

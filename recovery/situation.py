@@ -89,6 +89,7 @@ class Situation:
     preflight_retry: str = ""
     pods: tuple[PodView, ...] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)  # pod -> what its disruption budget said last
+    evictions_free: int | None = None  # how many may be asked for now; None: as many as there are
     poll: Poll | None = None
     replacement: NodeView | None = None
     replacement_is_me: bool = False
@@ -167,10 +168,17 @@ class Unmark:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
-    """Ask once for the eviction of these pods."""
+class TellPods:
+    """Put these annotations on these pods, before they are evicted."""
 
-    pods: tuple[PodView, ...]
+    pods: tuple[tuple[PodView, Mapping[str, str]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask once for the eviction of these pods. Those of one group go together, or none of them."""
+
+    groups: tuple[tuple[PodView, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +202,7 @@ Effect = (
     | ClaimReplacement
     | Mark
     | Unmark
+    | TellPods
     | Evict
     | Submit
     | Finish

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from recovery.errors import NodeRecoveryError
 
 Decoded = TypeVar("Decoded")
+Member = TypeVar("Member", bound=StrEnum)
 
 
 class Undecodable(NodeRecoveryError):
@@ -104,6 +105,13 @@ class Reader:
         except ValueError:
             known = ", ".join(str(x.value) for x in kind)
             raise Undecodable(f"{self._path}.{key}: found {text!r}, expected one of {known}") from None
+
+    def members(self, key: str, kind: type[Member]) -> tuple[Member, ...]:
+        known = {x.value: x for x in kind}
+        texts = self.strings(key)
+        if wrong := [x for x in texts if x not in known]:
+            raise Undecodable(f"{self._path}.{key}: found {wrong[0]!r}, expected any of {', '.join(known)}")
+        return tuple(known[x] for x in texts)
 
     def strings(self, key: str) -> tuple[str, ...]:
         return tuple(str(x) for x in self._get(key, (list,), []))

@@ -39,11 +39,13 @@ class Claim:
 class Teller:
     """A system that marks no node, and tells in Events what it does to one: those whose source is ``source``.
 
+    It is asked for on machines of ``provider`` alone.
     It is at work for ``within`` after an Event whose reason matches ``begins`` (a shell pattern), and for
     ``afterwards`` after any other: it may go on with its next step.
     """
 
     system: str
+    provider: str
     source: str
     begins: str
     within: timedelta
@@ -103,6 +105,7 @@ def tellers() -> tuple[Teller, ...]:
     return tuple(
         Teller(
             system=system["system"],
+            provider=told["provider"],
             source=told["source"],
             begins=told["begins"],
             within=parse_duration(told["within"]),

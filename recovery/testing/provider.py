@@ -78,7 +78,7 @@ class FakeProvider:
         found = PATTERN.fullmatch(node.provider_id)
         if found is None:
             raise Refused(f"{node.name} has the providerID {node.provider_id!r}, expected fake:///GROUP/m-ID")
-        return Machine("fake", found["id"], node.provider_id, found["group"])
+        return Machine(self.name, found["id"], node.provider_id, found["group"])
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
         if action not in self.actions:
@@ -90,7 +90,7 @@ class FakeProvider:
         known = sorted(group.in_service)
         data = {"group": group.name, "known": known, "desired": group.desired, "machine": machine.id}
         short = group.desired - len(group.in_service)
-        reference = Reference("fake", action.value, data)
+        reference = Reference(self.name, action.value, data)
         return Preflight(reference, group.name, max(0, short), adopt, alone=group.shrinks)
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:

@@ -217,6 +217,8 @@ class Stage:
         return names
 
     def add_pod(self, name: str, node: str, owner: str = "ReplicaSet", **labels: str) -> None:
+        """A running pod with five seconds of grace; without ``owner`` nobody makes it again."""
+        controller = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u", "controller": True}
         self.store.load(
             {
                 "apiVersion": "v1",
@@ -225,9 +227,7 @@ class Stage:
                     "name": name,
                     "namespace": "default",
                     "labels": labels or {"app": "train"},
-                    "ownerReferences": [
-                        {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u", "controller": True}
-                    ],
+                    "ownerReferences": [controller] if owner else [],
                 },
                 "spec": {"nodeName": node, "terminationGracePeriodSeconds": 5, "containers": [{"name": "c"}]},
                 "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},

@@ -35,6 +35,8 @@ def test_a_gpu_node_is_reimaged_in_vain_and_cured_by_another_host(
     now = azure.arm.instance(sick.id)
     assert (now.vm_id, now.boots) == (sick.vm_id, sick.boots + 2)
     assert now.host != sick.host
+    heard = {r.status for r in azure.audit.ours() if (r.verb, r.resource) == ("list", "events")}
+    assert heard == {200}, "what AKS auto-repair tells is listened to, and that is granted"
     azure.until("the books are closed", lambda: closed(azure))
     azure.check_laws(sick.vm_id, sick.computer_name)
     tell("Azure: a scale-set node was reimaged in vain, and cured by a redeployment: one request for each")

@@ -14,6 +14,10 @@ MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 
 
+HEARD = ("list", "", "events")
+"""What AKS auto-repair tells is asked for on Azure alone: test_azure."""
+
+
 def granted() -> set[tuple[str, str, str]]:
     """(verb, API group, resource) of the agents' roles. The detector's own are for the detector."""
     found = set()
@@ -90,7 +94,7 @@ def test_every_right_is_used_and_none_is_missing(site: Site, tell: Callable[[str
         player.join()
     site.until("every slot is free", lambda: not site.slots())
 
-    assert granted() - used(site) == set(), "granted, and never used"
+    assert granted() - used(site) == {HEARD}, "granted, and never used"
     assert used(site) - granted() == set(), "used, and granted by something else"
     site.check_laws([sick, claimed], finished=True)
     tell(f"RBAC: all {len(granted())} rights of deploy/rbac were used, and nothing was refused")

@@ -42,7 +42,7 @@ def test_every_claim_has_the_fields_that_are_read_and_no_other() -> None:
     for system in systems:
         assert {"system"} < set(system) <= {"system", "marks", "events"}
         for told in system.get("events", ()):
-            assert set(told) == {"source", "begins", "within", "afterwards", "why", "documented"}
+            assert set(told) == {"provider", "source", "begins", "within", "afterwards", "why", "documented"}
         for mark in system.get("marks", ()):
             assert set(mark) - {"values"} == {"kind", "key", "why", "source"}
             assert all(isinstance(value, str) for value in mark.get("values", ()))

@@ -20,6 +20,12 @@ from tests.stories.scenes import (
 )
 
 
+def on_azure(s: Stage) -> Stage:
+    """Machines that AKS may repair."""
+    s.provider.name = "azure"
+    return s
+
+
 def repairer_tells(s: Stage, reason: str, node: str = "node-0", name: str = "") -> None:
     at = s.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     s.store.load(
@@ -38,7 +44,7 @@ def repairer_tells(s: Stage, reason: str, node: str = "node-0", name: str = "") 
 
 
 def test_nothing_starts_on_a_node_that_auto_repair_works_on_and_it_is_said_whose_turn_it_is() -> None:
-    s = cast(policy())
+    s = on_azure(cast(policy()))
     repairer_tells(s, "NodeRebootStart")
     s.fault("node-0")
     s.run(60)
@@ -48,7 +54,7 @@ def test_nothing_starts_on_a_node_that_auto_repair_works_on_and_it_is_said_whose
 
 
 def test_another_nodes_repair_is_nothing_to_this_one() -> None:
-    s = cast(policy())
+    s = on_azure(cast(policy()))
     repairer_tells(s, "NodeRebootStart", "node-1")
     s.fault("node-0")
     s.run(10)
@@ -56,7 +62,7 @@ def test_another_nodes_repair_is_nothing_to_this_one() -> None:
 
 
 def test_a_while_after_its_last_event_the_node_is_ours_again() -> None:
-    s = cast(policy())
+    s = on_azure(cast(policy()))
     repairer_tells(s, "NodeRebootEnd")
     s.fault("node-0")
     s.run(14 * 60)
@@ -66,7 +72,7 @@ def test_a_while_after_its_last_event_the_node_is_ours_again() -> None:
 
 
 def test_a_repair_that_begins_while_we_drain_stops_the_call() -> None:
-    s = at("draining")
+    s = on_azure(at("draining"))
     s.run(2)
     repairer_tells(s, "NodeRedeployStart")
     remove_pod(s)  # within the seconds for which the last look at the Events is taken as read
@@ -78,7 +84,7 @@ def test_a_repair_that_begins_while_we_drain_stops_the_call() -> None:
 
 
 def test_where_its_events_may_not_be_read_nothing_is_assumed() -> None:
-    s = cast(policy())
+    s = on_azure(cast(policy()))
     s.api.fail_next(
         lambda asked: "/events" in asked.path and asked.method == "GET", refused(403, "Forbidden"), times=99
     )
@@ -88,8 +94,16 @@ def test_where_its_events_may_not_be_read_nothing_is_assumed() -> None:
     assert any("whether AKS auto-repair is at work here cannot be read" in x for x in told(s, "Held"))
 
 
-def test_a_healthy_fleet_asks_for_no_events() -> None:
+def test_elsewhere_than_on_azure_nobody_asks() -> None:
     s = cast(policy())
+    s.api.fail_next(lambda asked: "/events" in asked.path and asked.method == "GET", server_error())
+    s.fault("node-0")
+    s.run(10)
+    assert (calls(s), s.api.pending) == ([("replace", "m-0")], 1)
+
+
+def test_a_healthy_fleet_asks_for_no_events() -> None:
+    s = on_azure(cast(policy()))
     s.api.fail_next(lambda asked: "/events" in asked.path, server_error())
     s.run(120)
     assert s.api.pending == 1, "nobody asked for Events"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from making import NOW, SECOND
 
-from recovery.drain import remaining, stays, to_evict, told
-from recovery.model import PodView
+from recovery.drain import EVICT_AFTER, TELLING, Plan, plan, remaining, rule_of, stays, within_rate
+from recovery.model import DrainPolicy, PodMode, PodRule, PodView
+from recovery.situation import hour
+from recovery.wire import moment
 
 TRAIN = PodView("default", "train", "uid-1", "Running", "ReplicaSet")
 LEAVING = replace(TRAIN, name="leaving", deletion_timestamp=NOW + SECOND)
@@ -38,12 +42,30 @@ def test_an_evicted_pod_past_its_own_grace_blocks_no_longer() -> None:
     assert remaining([LEAVING, PAST], NOW) == (LEAVING,)
 
 
+# ---------------------------------------------------------------- what is asked for
+
+BEGAN = NOW - 60 * SECOND
+AT_ONCE = DrainPolicy()
+
+
+def planned(*pods: PodView, policy: DrainPolicy = AT_ONCE, refused: Mapping[str, str] | None = None) -> Plan:
+    return plan(pods, policy, BEGAN, NOW, refused or {})
+
+
+def gang(name: str, **more: Any) -> PodView:
+    return replace(TRAIN, name=name, uid=name, gang="jobset=llm", **more)
+
+
+def waiting(seconds: float = 300, **more: Any) -> DrainPolicy:
+    return DrainPolicy(pods=(PodRule(PodMode.WAIT, within=seconds * SECOND, **more),))
+
+
 def test_a_pod_on_its_way_out_is_not_asked_for_again() -> None:
-    assert to_evict([TRAIN, LEAVING], {}) == (TRAIN,)
+    assert planned(TRAIN, LEAVING).ask == ((TRAIN,),)
 
 
 def test_a_pod_that_was_refused_a_moment_ago_is_not_asked_for_again() -> None:
-    assert to_evict([TRAIN], {"default/train": "not now"}) == ()
+    assert planned(TRAIN, refused={"default/train": "not now"}).ask == ()
 
 
 @pytest.mark.parametrize(
@@ -63,4 +85,111 @@ def test_a_pod_that_was_refused_a_moment_ago_is_not_asked_for_again() -> None:
 def test_the_state_of_a_drain_names_a_pod_and_what_keeps_it(
     left: tuple[PodView, ...], refused: dict[str, str], sentence: str
 ) -> None:
-    assert told(left, refused) == sentence
+    assert str(planned(*left, refused=refused)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("policy", "pod", "words"),
+    [
+        (
+            DrainPolicy(force=False),
+            replace(TRAIN, owner_kind=""),
+            "default/train may not go: cannot delete Pods that declare no controller (drain.force is false)",
+        ),
+        (
+            DrainPolicy(delete_emptydir_data=False),
+            replace(TRAIN, local_storage=True),
+            "default/train may not go: cannot delete Pods with local storage "
+            "(drain.deleteEmptydirData is false)",
+        ),
+    ],
+)
+def test_what_kubectl_would_refuse_is_refused_in_its_words_where_the_policy_says_so(
+    policy: DrainPolicy, pod: PodView, words: str
+) -> None:
+    found = planned(pod, policy=policy)
+    assert (found.ask, str(found)) == ((), f"1 pod left; {words}")
+    assert planned(TRAIN, policy=policy).ask == ((TRAIN,),)
+    assert planned(pod).ask == ((pod,),)
+
+
+def test_a_pod_has_its_time_to_end_by_itself_from_the_drains_begin_and_then_it_is_asked_for() -> None:
+    early = planned(TRAIN, policy=waiting(61))
+    assert early.ask == ()
+    assert str(early) == f"1 pod left; default/train has until {hour(NOW + SECOND)} to end by itself"
+    assert planned(TRAIN, policy=waiting(60)).ask == ((TRAIN,),)
+
+
+def test_a_pod_that_has_time_is_told_until_when_once() -> None:
+    policy = waiting(300, annotate={"example.com/checkpoint": "now"})
+    wanted = {"example.com/checkpoint": "now", EVICT_AFTER: moment(BEGAN + 300 * SECOND)}
+    assert planned(TRAIN, policy=policy).tell == ((TRAIN, wanted),)
+    assert planned(replace(TRAIN, annotations={**wanted, "more": "x"}), policy=policy).tell == ()
+    assert planned(TRAIN, policy=policy, refused={f"{TELLING}default/train": "forbidden"}).tell == ()
+    assert planned(TRAIN, policy=waiting(60, annotate={"a": "b"})).tell == ()
+    assert planned(TRAIN, policy=waiting(300)).tell == ()
+
+
+def test_a_node_with_a_pod_that_may_never_go_is_not_drained() -> None:
+    never = PodRule(PodMode.NEVER, labels={"role": "master*"})
+    policy = DrainPolicy(pods=(PodRule(PodMode.EVICT, ("kube-system",)), never))
+    master = replace(TRAIN, name="master", labels={"role": "master-0"})
+    found = planned(TRAIN, master, policy=policy)
+    assert found.never == "default/master may never be evicted (drain.pods[1] of the policy)"
+    assert found.ask == ()
+    assert not planned(TRAIN, replace(master, phase="Succeeded"), policy=policy).never
+
+
+def test_the_first_rule_that_matches_a_pod_wins() -> None:
+    rules = (
+        PodRule(PodMode.EVICT, ("train-*",), {"urgent": "*"}),
+        PodRule(PodMode.WAIT, ("train-*",), within=300 * SECOND),
+        PodRule(PodMode.NEVER, ("train-*", "other")),
+    )
+    policy = DrainPolicy(pods=rules)
+    assert rule_of(replace(TRAIN, namespace="train-a", labels={"urgent": ""}), policy) is rules[0]
+    assert rule_of(replace(TRAIN, namespace="train-a"), policy) is rules[1]
+    assert rule_of(replace(TRAIN, namespace="other"), policy) is rules[2]
+    assert rule_of(TRAIN, policy).mode is PodMode.EVICT
+
+
+# ---------------------------------------------------------------- gangs
+
+
+def test_the_pods_of_one_workload_are_asked_for_together() -> None:
+    one, two, alone = gang("one"), gang("two"), TRAIN
+    assert planned(one, alone, two).ask == ((one, two), (alone,))
+
+
+def test_the_same_name_in_another_namespace_is_another_workload() -> None:
+    one, other = gang("one"), gang("one", namespace="b")
+    assert planned(one, other).ask == ((one,), (other,))
+
+
+def test_what_keeps_one_keeps_all_of_its_workload() -> None:
+    one, two = gang("one"), gang("two")
+    found = planned(one, two, TRAIN, refused={"default/two": "budget llm"})
+    assert found.ask == ((TRAIN,),)
+    assert found.waits == {
+        "default/one": "goes together with default/two, which may not go yet: budget llm",
+        "default/two": "may not go yet: budget llm",
+    }
+
+
+def test_a_workload_of_which_a_pod_is_on_its_way_out_follows_it() -> None:
+    one, two = gang("one", deletion_timestamp=NOW + SECOND), gang("two")
+    assert planned(one, two).ask == ((two,),)
+
+
+# ---------------------------------------------------------------- the rate
+
+
+def test_no_more_are_asked_for_than_the_rate_allows_and_a_larger_workload_goes_alone() -> None:
+    a, b, c = ((replace(TRAIN, name=n),) for n in "abc")
+    llm = tuple(gang(str(n)) for n in range(5))
+    assert within_rate((a, b, c), 2, 3) == (a, b)
+    assert within_rate((a, b, c), 0, 3) == ()
+    assert within_rate((a, b, c), None, None) == (a, b, c)
+    assert within_rate((llm, a), 3, 3) == (llm,)
+    assert within_rate((llm, a), 2, 3) == ()
+    assert within_rate((a, llm), 3, 3) == (a,)

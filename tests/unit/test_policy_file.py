@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from recovery.errors import SettingsError
-from recovery.model import Limits, Match, Rate, Rule, Rung, Share, Step, Then
+from recovery.model import DrainPolicy, Limits, Match, PodMode, PodRule, Rate, Rule, Rung, Share, Step, Then
 from recovery.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
@@ -183,17 +183,52 @@ MISTAKES = {
     ),
     "a misspelt key": (
         rule("remdy: [{do: drain}]"),
-        "6: field rules[0].remdy: unknown, expected one of name, match, after, remedy, probation; "
+        "6: field rules[0].remdy: unknown, expected one of name, match, after, remedy, probation, validate; "
         'did you mean "remedy"?',
     ),
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,
         "3: field limits.BudgetPer: unknown, expected one of budget, budgetPer, brake, brakePer, cooldown, "
-        'attempts, perGroup; did you mean "budgetPer"?',
+        'attempts, perGroup, sameIncident; did you mean "budgetPer"?',
     ),
     "a key nothing is like": (
         ANY + "zzz: 1",
-        "4: field zzz: unknown, expected one of apiVersion, kind, limits, exclude, rules",
+        "4: field zzz: unknown, expected one of apiVersion, kind, limits, drain, exclude, rules",
+    ),
+    "a misspelt key of the drain": (
+        "drain: {froce: true}\n" + ANY,
+        "3: field drain.froce: unknown, expected one of force, deleteEmptydirData, evictionsPerSecond, "
+        'pods; did you mean "force"?',
+    ),
+    "a misspelt key of a match of pods": (
+        "drain: {pods: [{match: {namespace: a}, mode: evict}]}\n" + ANY,
+        "3: field drain.pods[0].match.namespace: unknown, expected one of namespaces, labels; "
+        'did you mean "namespaces"?',
+    ),
+    "a misspelt mode": (
+        "drain: {pods: [{match: {}, mode: nevr}]}\n" + ANY,
+        '3: field drain.pods[0].mode: found "nevr", expected one of evict, wait, never; '
+        'did you mean "never"?',
+    ),
+    "a pod that waits without an end": (
+        "drain: {pods: [{match: {}, mode: wait}]}\n" + ANY,
+        "3: field drain.pods[0]: given without within; say how long these pods may take to end by themselves",
+    ),
+    "a deadline for a pod that does not wait": (
+        "drain: {pods: [{match: {}, mode: evict, within: 5m}]}\n" + ANY,
+        "3: field drain.pods[0].within: given with mode evict; only wait has it",
+    ),
+    "a flag that is a word": (
+        "drain: {force: please}\n" + ANY,
+        '3: field drain.force: found "please", expected true or false',
+    ),
+    "no eviction at all": (
+        "drain: {evictionsPerSecond: 0}\n" + ANY,
+        "3: field drain.evictionsPerSecond: found 0, expected a whole number of at least 1",
+    ),
+    "a validation without a Job": (
+        rule("validate: {within: 5m}"),
+        "6: field rules[0].validate.cronJob: missing",
     ),
     "a misspelt then": (
         rule("remedy: [{do: drain, then: handover}]"),
@@ -570,6 +605,8 @@ NO_DATA = ("given twice", "the tag", "as a key", "merges something")
 def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
     beyond = {
         "then on another step than drain",
+        "a pod that waits without an end",
+        "a deadline for a pod that does not wait",
         "more than a year",
         "a deadline of nothing",
         "more than all",
@@ -582,3 +619,51 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         jsonschema.Draft202012Validator(schema()).iter_errors(yaml.safe_load(HEAD + MISTAKES[name][0]))
     )
     assert bool(errors) is (name not in beyond)
+
+
+# ---------------------------------------------------------------- the drain
+
+
+def test_the_drain_is_read_as_it_is_written() -> None:
+    body = """drain:
+  force: false
+  deleteEmptydirData: false
+  evictionsPerSecond: 20
+  pods:
+    - match: {namespaces: "train-*", labels: {role: worker}}
+      mode: wait
+      within: 5m
+      annotate: {example.com/checkpoint: now}
+    - {match: {labels: {role: master}}, mode: never}
+"""
+    assert parsed(ANY + body).policy.drain == DrainPolicy(
+        force=False,
+        delete_emptydir_data=False,
+        evictions_per_second=20,
+        pods=(
+            PodRule(
+                PodMode.WAIT,
+                ("train-*",),
+                {"role": "worker"},
+                timedelta(minutes=5),
+                {"example.com/checkpoint": "now"},
+            ),
+            PodRule(PodMode.NEVER, ("*",), {"role": "master"}),
+        ),
+    )
+
+
+def test_without_a_word_on_it_every_pod_is_evicted_at_once() -> None:
+    assert parsed(ANY).policy.drain == DrainPolicy()
+
+
+def test_a_pod_that_may_take_longer_than_the_drain_is_warned_of() -> None:
+    pods = "drain: {pods: [{match: {}, mode: wait, within: 10m}]}\n"
+    (warning,) = parsed(pods + rule("remedy: [{do: drain, within: 10m}]")).warnings
+    assert warning.startswith("p.yaml:3: field drain.pods[0].within: 10 min, and the drain of rule ")
+
+
+def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
+    (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: replace}]")).warnings
+    never = "field rules[0].validate: never used: no step of the remedy gives the same machine back"
+    assert warning.endswith(never)

@@ -26,7 +26,20 @@ from making import (
     with_rubbish,
 )
 
-from recovery.model import Fault, Intent, IntentState, Kind, Marks, Outcome, Phase, Record, Start
+from recovery.model import (
+    Fault,
+    Intent,
+    IntentState,
+    Kind,
+    Marks,
+    Outcome,
+    Phase,
+    Record,
+    Start,
+    Step,
+    Validation,
+    ValidationRun,
+)
 from recovery.record import ACKNOWLEDGED, CODEC, HISTORY, STARTS, Records, decode, encode, note
 from recovery.testing.kubestore import KubernetesStore
 from recovery.wire import Undecodable, duration, moment, parse_moment
@@ -53,12 +66,15 @@ FULL = Record(
     intent=intent(IntentState.AMBIGUOUS),
     replacement="ip-10-0-1-9",
     replacement_machine="m-9",
-    marks=Marks(cordoned=True, tainted=True),
+    marks=Marks(cordoned=True, tainted=True, out_of_service=True),
     sentence="replace may or may not have been asked for",
     history=(Outcome(NOW, 2, "started", "recovery starts"), Outcome(NOW, 3, "intent", "about to")),
-    starts=(Start(NOW, "m-0", "DMA", "workers"),),
+    starts=(Start(NOW, "m-0", "DMA", "workers", ("serial-1",)),),
     acknowledged=(fault(latched=False),),
     scopes=("fleet", "topology.kubernetes.io/zone=a"),
+    validate=Validation("gpu-burn", 20 * MINUTE),
+    validation=ValidationRun("nr-1", NOW),
+    tried=(Step.REIMAGE,),
 )
 DEFAULTS = Record("n", Phase.SUSPECT, MACHINE, "", "", (fault(),), NOW)
 

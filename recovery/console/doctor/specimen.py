@@ -28,6 +28,8 @@ from recovery.model import (
     Slot,
     Start,
     Step,
+    Validation,
+    ValidationRun,
 )
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,12 +63,15 @@ def _record() -> Record:
         intent=Intent("replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"})),
         replacement="n2",
         replacement_machine="i2",
-        marks=Marks(cordoned=True, tainted=True),
+        marks=Marks(cordoned=True, tainted=True, out_of_service=True),
         sentence="s",
         history=(Outcome(AT, 1, "e", "s"),),
-        starts=(Start(AT, "i", "R", "g"),),
+        starts=(Start(AT, "i", "R", "g", ("h",)),),
         acknowledged=(fault,),
         scopes=("fleet",),
+        validate=Validation("c", MOMENT),
+        validation=ValidationRun("j", AT),
+        tried=(Step.REBOOT,),
     )
 
 
@@ -78,7 +83,7 @@ def _gate() -> Gate:
         open=(Line("n", "u", AT),),
         slots=(Slot("n", "u", 1, ("fleet",), AT),),
         last_start=AT,
-        starts=(GroupStart(AT, "n", "g", "i", "R"),),
+        starts=(GroupStart(AT, "n", "g", "i", "R", ("h",)),),
         census=Census(AT, 1, ("n",), {"label=value": (1, 1)}),
         claimed=(Claim("i2", "i"),),
     )
