@@ -13,6 +13,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from recovery.gate import in_use, lineage, replacement_of, scopes_of, starts_within
+from recovery.hardware import hardware
 from recovery.model import EXCLUDE, Gate, GroupStart, Share
 from recovery.situation import Situation, hour, span
 
@@ -23,6 +24,8 @@ MOST_SLOTS = 50
 vain, and took 142 s, until each had one of 300 slots."""
 MOST_SKEW = timedelta(seconds=30)
 CENSUS_AGE = timedelta(seconds=5)
+MOST_TOLD = 5
+"""Starts that a sentence names."""
 
 
 def off(s: Situation) -> str | None:
@@ -70,18 +73,27 @@ def attempts_used(s: Situation) -> str | None:
         return None
     machines = sorted({x.machine for x in starts})
     told = "it" if len(machines) == 1 else f"it and its predecessors ({', '.join(machines)})"
-    return f"{len(starts)} recoveries of {told} within {span(limit.within)} have not helped"
+    latest = sorted(starts, key=lambda x: x.at)[-MOST_TOLD:]
+    past = ", ".join(f"{x.reason} at {x.at:%Y-%m-%d %H:%MZ}" for x in latest)
+    return f"{len(starts)} recoveries of {told} within {span(limit.within)} have not helped: {past}"
 
 
 def _attempts(s: Situation) -> list[GroupStart]:
-    """Starts on this machine, and on those it replaced for the same reasons."""
+    """Starts on this machine, by its ID or by its hardware, and on those it replaced for the same reasons."""
     if s.record is None or s.gate is None:
         return []
     machine = s.record.machine.id
     reasons = {f.reason for f in s.record.faults}
     before = set(lineage(s.gate, machine)[1:])
+    serials = set(hardware(s.node))
     recent = starts_within(s.gate, s.now, s.policy.limits.attempts.within)
-    return [x for x in recent if x.machine == machine or (x.machine in before and x.reason in reasons)]
+    return [
+        x
+        for x in recent
+        if x.machine == machine
+        or not serials.isdisjoint(x.hardware)
+        or (x.machine in before and x.reason in reasons)
+    ]
 
 
 def group_worn(s: Situation) -> str | None:

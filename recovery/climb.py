@@ -44,6 +44,7 @@ from recovery.situation import (
     Evict,
     Mark,
     RestoreSlot,
+    Role,
     Situation,
     Submit,
     Tell,
@@ -180,6 +181,10 @@ def drain_on(s: Situation, r: Record, rung: Rung) -> Decision:
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     """Everything that can be asked beforehand is; the executor asks the volatile part once more."""
     what = f"{name(r.faults[0])}: {rung.do.value}"
+    own = s.role is Role.OWNER
+    if own and s.provider is not None and rung.do in s.provider.from_outside:
+        never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent"
+        return hand_over(s, r, f"{never}; the concluder does it, once the machine is dead", outcome="refused")
     if r.intent is not None and r.intent.state is IntentState.REFUSED:
         return hand_over(s, r, r.sentence, outcome="refused")
     if again := asked_again_at(s, r):
@@ -193,7 +198,7 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return next_rung(s, r, f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}")
     if s.machine_problem:
         return hand_over(s, r, s.machine_problem)
-    if why := next((w for f in r.faults if (w := unreadable(s, f))), None):
+    if own and (why := next((w for f in r.faults if (w := unreadable(s, f))), None)):
         if late:
             return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {why}")
         return wait(f"{what} waits for a fresh signal: {why}", key="unreadable")

@@ -14,12 +14,14 @@ from recovery.assess import (
 from recovery.closing import end, left_marks
 from recovery.gate import places
 from recovery.lifecycle import Event
+from recovery.marks import out_of_service
 from recovery.model import Phase, Record
 from recovery.opening import begin
 from recovery.situation import (
     REPEAT,
     Decision,
     FreeSlot,
+    OutOfService,
     Situation,
     Tell,
     Unmark,
@@ -33,6 +35,8 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
     """A closed record still on the gate, or our marks still on a node in nobody's hands: take them off."""
     for uid in sorted(standing(s)):
         return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
+    if s.node is not None and out_of_service(s.node):
+        return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
     if left_marks(s) and not kept:
         return act(Unmark(), f"{r.sentence}; our marks come off", Tell("Uncordoned"))

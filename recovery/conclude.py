@@ -1,17 +1,21 @@
 """Ending what an agent that is gone left open. PURE.
 
-A concluder observes, proves, hands over and frees. It starts nothing, ever. Whatever it decides
-is swapped under the record's Lease, which it may take only once its owner has let it go stale.
+A concluder observes, proves, hands over and frees. It starts nothing but what no machine's own agent may: a
+power cycle, of a machine that is dead. Whatever it decides is swapped under the record's Lease, which it may
+take only once its owner has let it go stale.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from recovery import brakes
+from recovery.climb import provider_step, without_slot
 from recovery.closing import UNSETTLED, close, hand_over
 from recovery.follow import follow
 from recovery.lifecycle import Event
+from recovery.marks import out_of_service
 from recovery.model import IntentState, Machine, Phase, Record
 from recovery.proof import prove
 from recovery.record import note
@@ -19,6 +23,7 @@ from recovery.situation import (
     REPEAT,
     Decision,
     FreeSlot,
+    OutOfService,
     Situation,
     Tell,
     WriteRecord,
@@ -30,6 +35,8 @@ from recovery.situation import (
 )
 
 MARGIN = 5.0
+DEAD_AFTER = timedelta(minutes=5)
+"""How long an agent has to be gone, its node not Ready, before its machine is taken for dead."""
 PATIENCE = timedelta(minutes=15)
 """How long a node that is still there, with nothing submitted, waits for its own agent to come back."""
 
@@ -51,6 +58,8 @@ def conclude(s: Situation) -> Decision:
         return leave(f"{r.node}: its agent is alive ({s.lease.holder})", key="alive")
     if fence := fenced(s, r):
         return wait(fence, key="fence")
+    if given_up := pods_of_a_dead_machine(s, r):
+        return given_up
     if r.intent is not None and r.intent.state in UNSETTLED:
         return prove(s, r) if r.phase is Phase.PROVING else follow(s, r)
     if s.node is None:
@@ -59,11 +68,53 @@ def conclude(s: Situation) -> Decision:
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}: nothing was called"
         return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Tell("Superseded"))
+    if power := from_outside(s, r):
+        return power
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
     if s.owner_gone_for < allowed:
         left = span(allowed - s.owner_gone_for)
         return wait(f"{r.node}: its agent is gone; it has another {left} to come back", key="patience")
     return hand_over(s, r, f"the agent of {r.node} has been gone for {span(s.owner_gone_for)} ({r.sentence})")
+
+
+def pods_of_a_dead_machine(s: Situation, r: Record) -> Decision | None:
+    """Pods that nobody ends, on a machine that is proved down, are given up by Kubernetes' own taint.
+
+    It comes off as soon as they are gone, or nothing proves any more that the machine is down.
+    """
+    if s.node is None:
+        return None
+    stuck = sum(1 for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now)
+    if out_of_service(s.node):
+        if s.down and stuck:
+            return wait(f"{r.node}: {stuck} of its pods are being given up", timedelta(seconds=2), "given-up")
+        return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
+    if not (s.down and stuck):
+        return None
+    why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
+    return act(OutOfService(True), why, Tell("OutOfService", warning=True))
+
+
+def from_outside(s: Situation, r: Record) -> Decision | None:
+    """A step that the machine's own agent never starts, once that agent and its kubelet are dead."""
+    if not s.may_power or s.provider is None or r.phase is not Phase.RECOVERING or s.node is None:
+        return None
+    ahead = ((i, rung) for i, rung in enumerate(r.ladder) if i >= r.rung)
+    i, rung = next(((i, x) for i, x in ahead if x.do in s.provider.from_outside), (0, None))
+    if rung is None:
+        return None
+    if s.node.ready or s.owner_gone_for < DEAD_AFTER:
+        return None
+    if found := brakes.first_reason(brakes.GOING_ON, s):
+        return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0])
+    if s.gate is None or s.gate.slot_of(r.node, r.uid) is None:
+        return without_slot(s, r)
+    if i != r.rung:
+        gone = f"its agent has been gone for {span(s.owner_gone_for)} and the node is not Ready"
+        why = f"{r.node} is dead: {gone}; next: {rung.do.value}, from outside"
+        there = replace(note(r, s.now, "rung", why), rung=i, rung_since=None, intent=None)
+        return act(WriteRecord(there), why, Tell("NextStep", warning=True))
+    return provider_step(s, r, rung)
 
 
 def lost(s: Situation) -> Decision:

@@ -30,7 +30,7 @@ from recovery.errors import (
     Retry,
     TooManyRequests,
 )
-from recovery.marks import mark_patch, unmark_patch
+from recovery.marks import mark_patch, out_of_service_patch, unmark_patch
 from recovery.model import (
     ClusterDelete,
     Intent,
@@ -43,11 +43,13 @@ from recovery.model import (
     Step,
 )
 from recovery.observe import LONGEST_REFUSAL, Observer, World
-from recovery.provider import Finisher
+from recovery.provider import Canceller, Finisher
 from recovery.publish import Notice, Publisher
 from recovery.record import note
 from recovery.situation import (
+    Cancel,
     ClaimReplacement,
+    CreateJob,
     Decision,
     Evict,
     Finish,
@@ -55,6 +57,7 @@ from recovery.situation import (
     Join,
     Lease,
     Mark,
+    OutOfService,
     RestoreSlot,
     Situation,
     Submit,
@@ -66,6 +69,7 @@ from recovery.situation import (
     hold,
     wait,
 )
+from recovery.validation import job_of
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +81,9 @@ DOING = {
     Step.REPLACE: "Replacing",
 }
 """The Event's reason, before it is asked for."""
+LONGEST_CANCEL = timedelta(minutes=5)
+"""After a step's deadline: how long it is tried to call off what nobody has carried out."""
+CREATE_AGAIN = timedelta(seconds=15)
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.05, 5.0
 
 
@@ -155,6 +162,12 @@ class Executor:
                 return self._evict(s, groups)
             case Finish():
                 return self._finish(s)
+            case Cancel():
+                return self._cancel(s)
+            case OutOfService(on):
+                self._out_of_service(s, on)
+            case CreateJob(cron_job, name, within):
+                return self._create_job(s, cron_job, name, within)
             case Submit(action):
                 return Submission(self._w, self._publisher, s, action, again).run()
         return Done()
@@ -286,6 +299,54 @@ class Executor:
             return Done(over.reason, over.tell)
         asked = f"asked {provider.name} for what was left of {intent.action}"
         self._w.records.write(note(r, self._w.cluster.time.now(), "finished", asked))
+        return Done()
+
+    def _cancel(self, s: Situation) -> Done | Decision:
+        """Whether it could be taken back or not is written down: what is given up is not waited for."""
+        assert s.record is not None
+        assert s.record.intent is not None
+        r, intent = s.record, s.record.intent
+        provider = self._w.providers.get(r.machine.provider)
+        assert isinstance(provider, Canceller)  # decided on it
+        what = f"{intent.action} of {r.machine.id}"
+        told = f"{what} was called off"
+        try:
+            provider.cancel(r.machine, intent.reference)
+        except Retry as error:
+            rung = r.step
+            late = rung is not None and s.now >= (r.rung_since or intent.at) + rung.within + LONGEST_CANCEL
+            if not late:
+                return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")
+            told = f"{what} could not be called off, and may still come: {error.reason}"
+        except Refused as error:
+            told = f"{what} could not be called off, and may still come: {error.reason}"
+        self._w.records.write(note(r, self._w.cluster.time.now(), "calledOff", told))
+        return Done(told, Tell("CalledOff", warning=True))
+
+    # ------------------------------------------------------------ the way back
+
+    def _out_of_service(self, s: Situation, on: bool) -> None:
+        assert s.node is not None
+        assert s.record is not None
+        if (patch := out_of_service_patch(s.node, on)) is not None:
+            self._w.cluster.patch_node(s.node_name, patch)
+        self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
+
+    def _create_job(self, s: Situation, cron_job: str, name: str, within: timedelta) -> Done | Decision:
+        """One that is there already was made before a crash. What cannot be made is said until it is late."""
+        memory = self._observer.memory(s.node_name)
+        try:
+            found = self._w.cluster.get_cron_job(cron_job)
+            self._w.cluster.create_job(job_of(found, name, s.node_name, within.total_seconds()))
+        except Conflict:
+            pass
+        except ApiUnavailable:
+            raise
+        except ApiError as error:
+            memory.job_problem = f"no Job was made of CronJob {cron_job}: {error.reason}"
+            memory.job_again = self._w.clock.monotonic() + CREATE_AGAIN.total_seconds()
+            return hold(memory.job_problem, CREATE_AGAIN, "validation")
+        memory.job_problem = ""
         return Done()
 
 

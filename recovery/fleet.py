@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView
-from recovery.provider import Provider, abilities_of
+from recovery.provider import Canceller, Provider, abilities_of
 from recovery.situation import ProviderFacts
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -31,7 +31,14 @@ class Identified:
             return None
         able = abilities_of(p, self.machine)
         return ProviderFacts(
-            p.name, able.actions, able.default_remedy, p.call_timeout, able.software_remedy, able.note
+            p.name,
+            able.actions,
+            able.default_remedy,
+            p.call_timeout,
+            able.software_remedy,
+            able.note,
+            able.from_outside,
+            isinstance(p, Canceller),
         )
 
 

@@ -22,6 +22,7 @@ from recovery.model import (
 from recovery.record import note
 from recovery.situation import (
     POLLED,
+    Cancel,
     ClaimReplacement,
     Decision,
     Finish,
@@ -48,6 +49,8 @@ def follow(s: Situation, r: Record) -> Decision:
     if s.poll is None:
         return wait(f"{r.intent.action}: its provider has not answered yet", key="poll")
     if isinstance(s.poll, Failed):
+        if not_called_off(s, r):
+            return act(Cancel(), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
         return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}")
     if isinstance(s.poll, Done):
         return replaced(s, r, s.poll)
@@ -82,10 +85,20 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
     began = r.rung_since or r.intent.at
     if rung is not None and s.now >= began + rung.within:
         late = f"{r.intent.action} did not succeed within {span(rung.within)}: {sentence}"
+        if not_called_off(s, r):
+            return act(Cancel(), f"{late}; it is called off")
         if r.intent.state is IntentState.AMBIGUOUS:
             return hand_over(s, r, f"{late}; it is not known whether it was ever accepted")
         return next_rung(s, r, late)
     return wait(sentence, POLLED, f"running {sentence}")
+
+
+def not_called_off(s: Situation, r: Record) -> bool:
+    """Whether somebody could still carry out what is given up here, and nobody has told them not to."""
+    assert r.intent is not None
+    if s.provider is None or not s.provider.cancels:
+        return False
+    return not any(x.event == "calledOff" and x.attempt == r.intent.attempt for x in r.history)
 
 
 def replaced(s: Situation, r: Record, found: Done) -> Decision:

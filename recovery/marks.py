@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, NodeView
+from recovery.model import (
+    CORDONED_BY,
+    OUT_OF_SERVICE,
+    OUT_OF_SERVICE_BY,
+    OWNER_OF_MARKS,
+    TAINT,
+    Marks,
+    NodeView,
+)
 
 Patch = dict[str, Any]
 
 
 def marked(node: NodeView) -> bool:
     """Whether ``node`` bears a mark of ours."""
-    return node.has_taint(TAINT) or node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
+    cordoned = node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
+    return node.has_taint(TAINT) or cordoned or out_of_service(node)
 
 
 def mark_patch(node: NodeView, marks: Marks) -> Patch | None:
@@ -37,6 +46,28 @@ def unmark_patch(node: NodeView) -> Patch | None:
     if node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS:
         patch["metadata"]["annotations"] = {CORDONED_BY: None}
         patch["spec"]["unschedulable"] = None
+    if out_of_service(node):
+        keys = {TAINT, OUT_OF_SERVICE}
+        patch["spec"]["taints"] = [t for t in _taints(node) if t["key"] not in keys] or None
+        patch["metadata"].setdefault("annotations", {})[OUT_OF_SERVICE_BY] = None
+    return patch if patch["spec"] else None
+
+
+def out_of_service(node: NodeView) -> bool:
+    """Whether ``node`` bears the out-of-service taint, and it is ours."""
+    return node.annotations.get(OUT_OF_SERVICE_BY) == OWNER_OF_MARKS
+
+
+def out_of_service_patch(node: NodeView, on: bool) -> Patch | None:
+    """The patch that puts Kubernetes' taint on, or ours off. None: nothing to do, or another's is there."""
+    patch = _under_version(node)
+    if on and not node.has_taint(OUT_OF_SERVICE):
+        taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+        patch["spec"]["taints"] = [*_taints(node), taint]
+        patch["metadata"]["annotations"] = {OUT_OF_SERVICE_BY: OWNER_OF_MARKS}
+    if not on and out_of_service(node):
+        patch["spec"]["taints"] = [t for t in _taints(node) if t["key"] != OUT_OF_SERVICE] or None
+        patch["metadata"]["annotations"] = {OUT_OF_SERVICE_BY: None}
     return patch if patch["spec"] else None
 
 

@@ -38,6 +38,7 @@ from recovery.model import (
     Running,
     Step,
 )
+from recovery.provider import Witness
 from recovery.record import Records, decode
 from recovery.situation import Role, Situation
 from recovery.wire import Undecodable
@@ -87,6 +88,8 @@ class Memory:
     turn_since: float | None = None
     census: Census | None = None
     proving_since: float | None = None
+    job_problem: str = ""  # why the validation Job could not be made
+    job_again: float = 0.0  # when to try again
     told: tuple[float, str] | None = None  # what others tell of the node in Events, and when that was read
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
@@ -185,7 +188,7 @@ class Observer:
         memory = self.memory(r.node)
         s = replace(s, refusals=self._refusals(memory), intent_seen_for=self._intent_age(memory, r))
         if s.role is Role.CONCLUDER:
-            s = replace(s, owner_gone_for=self._gone_for(memory))
+            s = self._of_the_dead(s, r, memory, me)
         needs_gate = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
         if needs_gate or (s.gate is not None and s.gate.stamp != s.gate.uid):
             s = replace(s, gate=self._made_ready(s))
@@ -197,9 +200,9 @@ class Observer:
         elif r.replacement_machine:
             return self._replacement(s, r, me)
         else:
-            return replace(s, watched_for=self._watched(memory))
+            return self._job(replace(s, watched_for=self._watched(memory)), r)
         if s.role is Role.CONCLUDER:
-            return s
+            return self._on_the_rung(s, r, memory, fresh) if s.may_power else s
         if not s.forbidden:
             s = replace(s, forbidden=self._told(s, memory, fresh))
         if r.phase is Phase.WAITING:
@@ -253,11 +256,40 @@ class Observer:
         rung = r.step
         if rung is None or rung.do is Step.NOTIFY:
             return s
-        if rung.do is Step.DRAIN and r.rung_since is not None:
+        if rung.do is Step.DRAIN and r.rung_since is not None and s.role is Role.OWNER:
             free = memory.evictions_free(s.policy.drain.evictions_per_second, self.world.clock.monotonic())
             s = replace(s, pods=self.world.cluster.list_pods(r.node), evictions_free=free)
         s = replace(s, census=self._census(s, memory, fresh=fresh, age=CENSUS_AGE))
         return self._preflight(s, r) if rung.do.provider_action else s
+
+    def _of_the_dead(self, s: Situation, r: Record, memory: Memory, me: str) -> Situation:
+        """What a concluder asks of a node whose agent is gone: is its machine down, and what is stuck?"""
+        powers = not me and s.provider is not None and bool(s.provider.from_outside)
+        s = replace(s, owner_gone_for=self._gone_for(memory), may_power=powers)
+        provider = self.world.providers.get(s.provider.name) if s.provider is not None else None
+        if me or s.node is None or s.node.ready or s.machine is None or not isinstance(provider, Witness):
+            return s
+        try:
+            down = provider.down(s.machine) or ""
+        except (Retry, Refused):
+            down = ""  # not proved
+        return replace(s, down=down, pods=self.world.cluster.list_pods(r.node) if down else None)
+
+    def _job(self, s: Situation, r: Record) -> Situation:
+        """The validation Job on record, as it is now."""
+        if r.validation is None or s.role is not Role.OWNER:
+            return s
+        memory = self.memory(r.node)
+        try:
+            return replace(s, job=self.world.cluster.get_job(r.validation.job))
+        except NotFound:
+            due = self.world.clock.monotonic() >= memory.job_again
+            return replace(s, job_problem=memory.job_problem, job_due=due)
+        except ApiUnavailable:
+            raise
+        except ApiError as error:
+            why = f"Job {r.validation.job} cannot be read: {error.reason}"
+            return replace(s, job_problem=why, job_due=False)
 
     # ------------------------------------------------------------ single readings
 
@@ -286,6 +318,8 @@ class Observer:
         action = next((x.do for x in r.ladder[r.rung :] if x.do.provider_action), None)
         if action is None or s.provider is None or s.machine is None:
             return s
+        if s.role is Role.OWNER and action in s.provider.from_outside:
+            return s  # another one's to ask
         provider = self.world.providers.get(s.provider.name)
         if action not in s.provider.actions:
             return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")

@@ -12,7 +12,7 @@ from recovery.assess import (
     name,
 )
 from recovery.lifecycle import Event, move
-from recovery.model import Machine, Phase, Record
+from recovery.model import Machine, Phase, Record, Step
 from recovery.record import note
 from recovery.situation import (
     REPEAT,
@@ -23,6 +23,7 @@ from recovery.situation import (
     act,
     hold,
     leave,
+    span,
     wait,
 )
 from recovery.waiting import SELDOM
@@ -84,4 +85,21 @@ def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             acknowledged=old.acknowledged,
         )
     also = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return note(fresh, s.now, "suspect", f"{name(faults[0])} was seen{also}")
+    seen = f"{name(faults[0])} was seen{also}"
+    if s.record is not None and (tried := in_vain(s, s.record, fresh)):
+        past = span(s.now - s.record.phase_since)
+        seen = (
+            f"{name(faults[0])} is back{also}, {past} after {tried[-1].value} was proved: the same incident"
+        )
+        fresh = replace(fresh, tried=tried)
+    return note(fresh, s.now, "suspect", seen)
+
+
+def in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:
+    """What a recovery of the same machine took, after which one of its faults has come back too soon."""
+    same = {(f.type, f.reason) for f in old.faults} & {(f.type, f.reason) for f in new.faults}
+    soon = s.now - old.phase_since <= s.policy.limits.same_incident
+    if old.phase is not Phase.RECOVERED or old.machine.id != new.machine.id or not same or not soon:
+        return ()
+    taken = tuple(rung.do for rung in old.ladder[: old.rung + 1] if rung.do.provider_action)
+    return (*old.tried, *taken) if taken else ()

@@ -17,6 +17,7 @@ from recovery.closed import forget, in_a_persons_hands, same_boot, standing, tid
 from recovery.closing import DEFAULT_PROBATION, MOST_FAULTS, UNSETTLED, end, hand_over
 from recovery.conclude import lost
 from recovery.lifecycle import Event, move
+from recovery.marks import out_of_service
 from recovery.model import Marks, Phase, Record, Step
 from recovery.off import observe_only
 from recovery.opening import begin
@@ -25,6 +26,7 @@ from recovery.record import note
 from recovery.situation import (
     REPEAT,
     Decision,
+    OutOfService,
     Situation,
     Tell,
     WriteRecord,
@@ -83,6 +85,8 @@ def go_on(s: Situation, r: Record) -> Decision:
         return registered_anew(s, r)
     if unexpected_boot(s, r):
         return rebooted(s, r)
+    if s.node is not None and out_of_service(s.node):
+        return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
     if new := unrecorded(s, r):
         return new
     if r.phase is Phase.SUSPECT:
@@ -141,6 +145,7 @@ def rebooted(s: Situation, r: Record) -> Decision:
         boot_id=s.node.boot_id,
         faults=tuple(replace(f, cleared=True) for f in r.faults),
         probation=r.probation or DEFAULT_PROBATION,
+        validation=None,
     )
     return act(WriteRecord(changed), why, Tell("Rebooted", warning=True))
 

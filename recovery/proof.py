@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from recovery import validation
 from recovery.assess import live, name
 from recovery.closing import LONGEST_PROOF, RESET, UNSETTLED, acted, end, hand_over, last_of, next_rung
 from recovery.lifecycle import Event, move
@@ -108,7 +109,7 @@ def prove_same_machine(s: Situation, r: Record) -> Decision:
         return unproved(s, r, f"the agent of {r.node} has not come back to prove it")
     assert s.node is not None
     if found := live(s):
-        return fault_returned(s, r, name(found[0].fault))
+        return fault_returned(s, r, f"{name(found[0].fault)} came back in probation")
     if not s.node.ready:
         return unproved(s, r, f"{r.node} is not Ready")
     for reading in s.readings:
@@ -122,14 +123,18 @@ def prove_same_machine(s: Situation, r: Record) -> Decision:
         return wait(f"{r.node} is on probation for another {span(left)}", min(left, POLLED), "probation")
     healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
     if acted(r):
+        if failed := validation.failure(s, r):
+            return fault_returned(s, r, failed)
+        if more := validation.pending(s, r):
+            return more
+        healthy += f", and passed Job {r.validation.job}" if r.validation else ""
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
     why = f"withdrawn: after a boot nobody here asked for, {healthy}"
     return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
 
 
-def fault_returned(s: Situation, r: Record, what: str) -> Decision:
-    """Back in probation: the next rung if this one had its chance, else the same again."""
-    why = f"{what} came back in probation"
+def fault_returned(s: Situation, r: Record, why: str) -> Decision:
+    """Not cured: the next rung if this one had its chance, else the same again."""
     used = r.intent is not None and r.intent.state in UNSETTLED
     if used and r.rung + 1 >= len(r.ladder):
         return hand_over(s, r, f"{why}, and the remedy has no further step")
@@ -148,5 +153,6 @@ def fault_returned(s: Situation, r: Record, what: str) -> Decision:
         rung=r.rung + 1 if used else r.rung,
         rung_since=None,
         intent=None,
+        validation=None,
     )
     return act(WriteRecord(changed), why, Tell("FaultReturned", warning=True))

@@ -15,6 +15,7 @@ from recovery.model import (
     Census,
     Gate,
     GroupStart,
+    JobView,
     Machine,
     Marks,
     NodeView,
@@ -60,6 +61,8 @@ class ProviderFacts:
     call_timeout: float = 10.0
     software_remedy: tuple[Rung, ...] = ()
     note: str = ""
+    from_outside: frozenset[Step] = frozenset()
+    cancels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,11 @@ class Situation:
     owner_gone_for: timedelta = timedelta(
         0
     )  # how long a concluder has seen its Lease stale, on its own clock
+    job: JobView | None = None  # the validation Job on record
+    job_problem: str = ""  # why it cannot be read or made
+    job_due: bool = True  # whether it may be made now, where it is not there
+    down: str = ""  # by what it is seen that the machine is powered down
+    may_power: bool = False  # this concluder may start what the machine's own agent may not
     watched_for: timedelta | None = None  # how long this very agent has looked on at the proof
     settle: timedelta = timedelta(seconds=0.5)
     forbidden: str = ""  # a claim by another remediator
@@ -193,6 +201,27 @@ class Finish:
     """Have the provider do what is left of the action on the record. It may be done more than once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Have the provider take back the order behind the intent on record, which nobody has carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfService:
+    """Put Kubernetes' own taint on a machine that is surely down, so that its pods are given up; or off."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJob:
+    """Make the validation Job ``name`` of the CronJob ``cron_job``."""
+
+    cron_job: str
+    name: str
+    within: timedelta
+
+
 Effect = (
     WriteRecord
     | Join
@@ -206,6 +235,9 @@ Effect = (
     | Evict
     | Submit
     | Finish
+    | Cancel
+    | OutOfService
+    | CreateJob
 )
 
 

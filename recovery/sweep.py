@@ -12,12 +12,13 @@ import random
 from dataclasses import dataclass
 
 from recovery.conclude import conclude
-from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError
+from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError
 from recovery.executor import Executor
 from recovery.gate import places
 from recovery.metrics import Metrics
 from recovery.model import Gate, Phase
 from recovery.observe import Observer, World
+from recovery.provider import Outside, Provider, abilities_of
 from recovery.publish import Notice, Publisher
 from recovery.record import decode
 from recovery.situation import REPEAT, Decision, FreeSlot, Role, Situation, act
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 IDLE = 60.0
 BUSY = 2.0
+LEFT_TO_THE_CONCLUDER = 20 * 60.0
+"""Seconds for which agents leave a record alone that the concluder can do more about than they."""
 
 
 @dataclass
@@ -64,6 +67,7 @@ class Sweeper:
         self._due = 0.0
         self._said: dict[str, str] = {}
         self._handed: dict[str, _HandOver] = {}
+        self._left: dict[str, float] = {}
         self._listed_at: float | None = None
         self._gate_uid = ""
 
@@ -108,7 +112,8 @@ class Sweeper:
 
     def _one(self, node: str, uid: str) -> float:
         lease = self._w.leases.look(node)
-        if lease.stale:  # one concluder is enough: the others need not ask the cloud what it asks
+        if lease.stale and not self._for_the_concluder(node):
+            # One is enough: the others need not ask the cloud what it asks.
             lease = self._w.leases.hold(node, Role.CONCLUDER)
         if not lease.mine:
             self._said.pop(node, None)
@@ -118,7 +123,7 @@ class Sweeper:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             d = self._decide(s, uid)
             if d.effect is not None:
-                d = self._executor.perform(s, d, lambda: s)
+                d = self._executor.perform(s, d, lambda: self._again(node))
                 self._after(s, d)
             elif lease.mine:
                 self._w.leases.hold(node, Role.CONCLUDER)
@@ -135,6 +140,32 @@ class Sweeper:
         if d.effect is not None:
             return d.look_again.total_seconds()  # at once
         return self._idle if d.key == "patience" else BUSY
+
+    def _again(self, node: str) -> Situation:
+        return self._observer.situation(node, Role.CONCLUDER, me=self._me, fresh=True)
+
+    def _for_the_concluder(self, node: str) -> bool:
+        """Whether an agent leaves a dead peer's record alone, for one that may switch the machine's power."""
+        if not self._me or not isinstance(self._provider_in_use(), Outside):
+            return False
+        try:
+            r = self._w.records.read(node)
+            if r is None or r.phase is not Phase.RECOVERING:
+                return False
+            able = abilities_of(self._w.providers.get(r.machine.provider), r.machine)
+        except (SettingsError, Undecodable):
+            return False
+        if not any(rung.do in able.from_outside for rung in r.ladder[r.rung :]):
+            return False
+        since = self._left.setdefault(r.uid, self._w.clock.monotonic())
+        return self._w.clock.monotonic() - since < LEFT_TO_THE_CONCLUDER
+
+    def _provider_in_use(self) -> Provider | None:
+        name = self._w.providers.in_use()
+        try:
+            return self._w.providers.get(name) if name else None
+        except SettingsError:
+            return None
 
     def _decide(self, s: Situation, uid: str) -> Decision:
         if s.record is not None and s.record.uid != uid:

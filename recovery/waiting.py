@@ -17,8 +17,9 @@ from recovery.assess import (
 from recovery.climb import not_yet
 from recovery.closing import DEFAULT_PROBATION, end, excluded_away, hand_over
 from recovery.gate import scopes_of
+from recovery.hardware import hardware
 from recovery.lifecycle import Event, move
-from recovery.model import GroupStart, Record, Slot, Start
+from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.record import note
 from recovery.situation import (
     POLLED,
@@ -60,14 +61,22 @@ def suspect(s: Situation, r: Record) -> Decision:
         return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
-    steps = ", ".join(x.do.value for x in d.ladder)
+    ladder = left_of(d.ladder, r.tried)
+    if r.tried and not any(x.do.provider_action for x in ladder):
+        tried = ", ".join(step.value for step in r.tried)
+        return hand_over(s, r, f"{name(d.fault)} came back after {tried}, and the remedy has no further step")
+    steps = ", ".join(x.do.value for x in ladder)
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
+    if r.tried:
+        why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
     queued = replace(
         note(r, s.now, "confirmed", why),
         phase=move(r.phase, Event.CONFIRMED),
         phase_since=s.now,
         rule=d.rule_name,
-        ladder=d.ladder,
+        ladder=ladder,
+        validate=d.rule.validate if d.rule else None,
+        validation=None,
         after=d.after,
         probation=d.rule.probation if d.rule else DEFAULT_PROBATION,
         rung=0,
@@ -78,6 +87,17 @@ def suspect(s: Situation, r: Record) -> Decision:
         scopes=scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per),
     )
     return act(WriteRecord(queued), why, Tell("Confirmed", warning=True))
+
+
+def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
+    """``ladder`` without the steps that were tried in vain, each once for each time."""
+    left, gone = [], list(tried)
+    for rung in ladder:
+        if rung.do in gone:
+            gone.remove(rung.do)
+        else:
+            left.append(rung)
+    return tuple(left)
 
 
 def waiting(s: Situation, r: Record) -> Decision:
@@ -138,7 +158,7 @@ def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
     scopes = scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per)
     slot = Slot(r.node, r.uid, r.attempt + 1, scopes, s.now)
-    start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason)
+    start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
 
 
@@ -153,7 +173,7 @@ def granted(s: Situation, r: Record) -> Decision:
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
         machine=replace(r.machine, group=group),
-        starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group)),
+        starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
     )
     return act(WriteRecord(started), why, Tell("RecoveryStarted", warning=True))
 

@@ -122,6 +122,16 @@ BUILTIN: tuple[Resource, ...] = (
     ),
     Resource("batch", "v1", "jobs", "Job", status=True, generation=True, categories=("all",)),
     Resource(
+        "batch",
+        "v1",
+        "cronjobs",
+        "CronJob",
+        status=True,
+        generation=True,
+        short_names=("cj",),
+        categories=("all",),
+    ),
+    Resource(
         CRD_GROUP, "v1", "customresourcedefinitions", "CustomResourceDefinition", False,
         status=True, unconditional=False, generation=True, short_names=("crd", "crds"),
         categories=("api-extensions",),

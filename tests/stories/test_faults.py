@@ -305,7 +305,7 @@ def test_a_recovered_node_is_treated_for_a_new_fault() -> None:
     s.pages["node-0"].body = npd_page()
     s.run(200, step=1)
     assert phase(s) is Phase.RECOVERED
-    s.fault("node-0")
+    s.fault("node-0", "HBM_UNCORRECTABLE_ERROR")
     s.run(10)
     assert calls(s) == [("reboot", "m-0"), ("reboot", "m-0")]
 

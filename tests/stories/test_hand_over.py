@@ -175,7 +175,12 @@ def test_a_hand_over_ends_when_a_person_puts_another_machine_there() -> None:
 
 
 def test_after_as_many_attempts_as_allowed_a_person_is_asked() -> None:
-    s = cast(policy("{do: reboot, within: 2m}", limits="cooldown: 0s, attempts: {max: 2, within: 24h}"))
+    s = cast(
+        policy(
+            "{do: reboot, within: 2m}",
+            limits="cooldown: 0s, sameIncident: 0s, attempts: {max: 2, within: 24h}",
+        )
+    )
     boots = iter(range(2, 9))
     for _ in range(3):
         s.fault("node-0")

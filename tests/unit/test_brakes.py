@@ -61,6 +61,7 @@ IN_GROUP = tuple(start(x * HOUR, machine=f"m-{x}", node=f"n-{x}") for x in (1, 2
 OTHERS_SLOT = slot("node-1", "record-1", "fleet")
 TOO_MANY = census(4, 10)
 SHORT = Preflight(Reference("fake", "replace"), "workers", short_by=1)
+PAST = ", ".join(f"NeuronHasError_DMA_ERROR at 2026-11-21 {at}Z" for at in ("00:00", "01:00", "02:00"))
 TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
     "off": (brakes.off, situation(on=False), "recovery is off (ENABLE_RECOVERY=false)"),
     "label": (
@@ -101,7 +102,7 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
     "attempts": (
         brakes.attempts_used,
         situation(gate=gate(starts=ATTEMPTS)),
-        "3 recoveries of it within 24 h have not helped",
+        f"3 recoveries of it within 24 h have not helped: {PAST}",
     ),
     "group": (
         brakes.group_worn,
@@ -256,7 +257,7 @@ def test_a_replacement_with_the_same_fault_continues_its_predecessors_attempts()
     starts = (start(HOUR), start(2 * HOUR, machine="m-8"), start(3 * HOUR, machine="m-9"))
     s = situation(gate=gate(starts=starts, claimed=chain))
     told = "3 recoveries of it and its predecessors (m-0, m-8, m-9) within 24 h have not helped"
-    assert brakes.attempts_used(s) == told
+    assert brakes.attempts_used(s) == f"{told}: {PAST}"
 
 
 def test_a_replacement_with_another_fault_begins_its_own_attempts() -> None:

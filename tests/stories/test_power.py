@@ -1,0 +1,326 @@
+"""Power from outside, which no machine's own agent may switch, once it is dead; and orders called off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recovery.errors import Refused, Retry
+from recovery.model import Failed, Machine, Phase, Poll, Reference, Running, Step
+from recovery.testing.provider import FakeProvider
+from recovery.testing.stage import Stage, npd_page
+from tests.stories.scenery import judge
+from tests.stories.scenes import (
+    ALL_MARKS,
+    NO_MARKS,
+    boot,
+    calls,
+    events_of,
+    marked,
+    no_place,
+    patch_node,
+    pause,
+    phase,
+    policy,
+    ready,
+    resume,
+    stubborn_pod,
+    the_record,
+)
+
+REBOOT = "{do: drain, within: 30m}, {do: reboot, within: 10m}"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+class Powered(FakeProvider):
+    """Machines behind controllers of their own, which only another machine may ask."""
+
+    from_outside = frozenset({Step.REBOOT})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.power_off: str = ""
+        self.unseen: Retry | None = None
+
+    def down(self, machine: Machine) -> str | None:
+        if self.unseen is not None:
+            raise self.unseen
+        return "its BMC says that the power is off" if machine.id == self.power_off else None
+
+
+class Ordering(FakeProvider):
+    """Leaves an order that somebody else carries out, when they like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cancelled: list[str] = []
+        self.cancel_error: Retry | Refused | None = None
+        self.failed = ""
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        if reference.action == Step.REPLACE:
+            return super().poll(machine, reference)
+        return Failed(self.failed) if self.failed else Running(f"{machine.id} waits for its reboot")
+
+    def cancel(self, machine: Machine, reference: Reference) -> None:
+        if self.cancel_error is not None:
+            raise self.cancel_error
+        self.cancelled.append(machine.id)
+
+
+def cast(remedy: str, provider: FakeProvider) -> Stage:
+    """Four nodes of ``provider``, the first two with their agents."""
+    s = Stage(policy(remedy))
+    s.provider = provider
+    for name in s.nodes(4)[:2]:
+        s.agent(name)
+    s.run(3)
+    return s
+
+
+def powered(remedy: str = REBOOT, *, concluder: bool = True) -> Stage:
+    s = cast(remedy, Powered())
+    if concluder:
+        s.concluder()
+    return s
+
+
+def dies(s: Stage, node: str = "node-0") -> None:
+    """The machine hangs: its agent and its kubelet are silent."""
+    for actor in s.actors.values():
+        if actor.node == node:
+            s.kill(actor)
+    s.store.stop_kubelet(node)
+    ready(s, node, "Unknown")
+
+
+def draining(s: Stage) -> None:
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(6)
+    assert (phase(s), the_record(s).rung) == (Phase.RECOVERING, 0)
+
+
+def taints(s: Stage) -> set[str]:
+    return {t["key"] for t in s.node("node-0")["spec"].get("taints") or []}
+
+
+# ---------------------------------------------------------------- from outside
+
+
+def test_a_living_node_is_never_power_cycled_by_its_own_agent_but_drained_and_handed_over() -> None:
+    s = powered()
+    s.fault("node-0")
+    s.run(6)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], ALL_MARKS)
+    never = "reboot of node-0 is never asked for by the node's own agent; the concluder does it, once the"
+    assert never in the_record(s).sentence
+
+
+def test_a_node_that_hangs_in_its_drain_is_power_cycled_from_outside_once_it_is_dead_and_proves_itself() -> (
+    None
+):
+    s = powered()
+    draining(s)
+    dies(s)
+    s.run(5 * 60)
+    assert calls(s) == [], "not before it is surely dead"
+    s.run(5 * 60)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    ready(s, "node-0", "True")
+    s.store.start_kubelet("node-0")
+    s.pages["node-0"].body = npd_page()
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.run(5 * 60)
+    assert (phase(s), marked(s), no_place(s)) == (Phase.RECOVERED, NO_MARKS, True)
+    judge(s, faulty=["node-0"])
+
+
+def test_no_other_nodes_agent_starts_it_and_none_takes_the_record_from_the_concluder() -> None:
+    s = powered(concluder=False)
+    draining(s)
+    dies(s)
+    s.run(15 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [])
+    s.concluder()
+    s.run(8 * 60, step=2)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+def test_without_a_concluder_it_is_a_persons_in_the_end() -> None:
+    s = powered("{do: drain, within: 5m}, {do: reboot, within: 10m}", concluder=False)
+    draining(s)
+    dies(s)
+    s.run(45 * 60, step=5)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+
+
+def test_a_node_that_is_ready_though_its_agent_is_gone_is_not_power_cycled() -> None:
+    s = powered("{do: drain, within: 5m}, {do: reboot, within: 10m}")
+    draining(s)
+    s.kill(s.actors["agent of node-0"])
+    s.run(30 * 60, step=5)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+
+
+def test_a_pause_holds_a_power_cycle_from_outside_too() -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    pause(s)
+    s.run(12 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [])
+    resume(s)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+def test_a_power_cycle_that_brings_nothing_back_is_a_persons_and_is_not_repeated() -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    s.run(30 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
+    judge(s, faulty=["node-0"])
+
+
+# ---------------------------------------------------------------- out of service
+
+
+def stuck(s: Stage) -> None:
+    """The pod is being deleted, and no kubelet reports its end."""
+    s.store.request("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep")
+    s.store.request("DELETE", "/api/v1/namespaces/default/pods/train")
+    s.run(30)
+    assert s.store.request("GET", "/api/v1/namespaces/default/pods/train").status == 200
+
+
+def powered_off(s: Stage) -> None:
+    assert isinstance(s.provider, Powered)
+    s.provider.power_off = "m-0"
+
+
+def given_up(s: Stage) -> None:
+    """What the pod garbage collector does on a node with the taint."""
+    if OUT_OF_SERVICE in taints(s):
+        body = {"gracePeriodSeconds": 0}
+        s.store.request("DELETE", "/api/v1/namespaces/default/pods/train", body=body)
+
+
+def test_stuck_pods_of_a_machine_that_is_down_are_given_up_and_the_taint_comes_off_again() -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    stuck(s)
+    s.run(120)
+    assert OUT_OF_SERVICE not in taints(s), "nothing proves that it is down"
+    powered_off(s)
+    s.run(90)
+    assert OUT_OF_SERVICE in taints(s)
+    assert the_record(s).marks.out_of_service
+    (taint,) = [t for t in s.node("node-0")["spec"]["taints"] if t["key"] == OUT_OF_SERVICE]
+    assert (taint["value"], taint["effect"]) == ("nodeshutdown", "NoExecute")
+    given_up(s)
+    s.run(10)
+    assert OUT_OF_SERVICE not in taints(s)
+    assert not the_record(s).marks.out_of_service
+
+
+@pytest.mark.parametrize("why", ["power is on", "the BMC does not answer", "it is Ready"])
+def test_without_proof_that_the_machine_is_down_nothing_is_given_up(why: str) -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    stuck(s)
+    assert isinstance(s.provider, Powered)
+    if why == "the BMC does not answer":
+        powered_off(s)
+        s.provider.unseen = Retry("the BMC did not answer")
+    if why == "it is Ready":
+        powered_off(s)
+        ready(s, "node-0", "True")
+    s.run(4 * 60)
+    assert OUT_OF_SERVICE not in taints(s)
+
+
+def test_a_persons_out_of_service_taint_is_never_taken_off() -> None:
+    s = powered()
+    draining(s)
+    theirs = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+    old: list[dict[str, Any]] = s.node("node-0")["spec"]["taints"]
+    patch_node(s, "node-0", {"spec": {"taints": [*old, theirs]}})
+    dies(s)
+    stuck(s)
+    powered_off(s)
+    s.run(90)
+    given_up(s)
+    s.run(60)
+    assert OUT_OF_SERVICE in taints(s)
+
+
+def test_a_machine_that_is_up_again_loses_the_taint_by_its_own_agent() -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    stuck(s)
+    powered_off(s)
+    s.run(90)
+    assert OUT_OF_SERVICE in taints(s)
+    s.kill(s.actors["concluder"])
+    ready(s, "node-0", "True")
+    s.run(61)
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.run(10)
+    assert OUT_OF_SERVICE not in taints(s)
+
+
+# ---------------------------------------------------------------- called off
+
+
+def ordering(remedy: str = "{do: reboot, within: 5m}, {do: replace, within: 30m}") -> tuple[Stage, Ordering]:
+    provider = Ordering()
+    s = cast(remedy, provider)
+    s.fault("node-0")
+    s.run(5)
+    assert calls(s) == [("reboot", "m-0")]
+    return s, provider
+
+
+def test_an_order_that_nobody_carried_out_in_time_is_called_off_before_the_next_step() -> None:
+    s, provider = ordering()
+    s.run(290)
+    assert provider.cancelled == []
+    s.run(15)
+    assert provider.cancelled == ["m-0"]
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+    assert events_of(the_record(s)).index("calledOff") < events_of(the_record(s)).index("rung")
+
+
+def test_an_order_that_failed_is_called_off_too() -> None:
+    s, provider = ordering()
+    provider.failed = "its host says that it cannot"
+    s.run(5)
+    assert provider.cancelled == ["m-0"]
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+@pytest.mark.parametrize("error", [Refused("it is on another node"), Retry("no answer")])
+def test_an_order_that_cannot_be_called_off_is_said_and_holds_nothing_up_for_ever(
+    error: Retry | Refused,
+) -> None:
+    s, provider = ordering("{do: reboot, within: 5m}")
+    provider.cancel_error = error
+    s.run(15 * 60)
+    assert phase(s) is Phase.HANDED_OVER
+    (said,) = [x.sentence for x in the_record(s).history if x.event == "calledOff"]
+    assert said == f"reboot of m-0 could not be called off, and may still come: {error.reason}"
+
+
+def test_an_order_that_was_carried_out_is_not_called_off() -> None:
+    s, provider = ordering()
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(130)
+    assert (phase(s), provider.cancelled) == (Phase.RECOVERED, [])
