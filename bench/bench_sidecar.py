@@ -92,6 +92,7 @@ class Reactions:
             self.recovering = watched(process.pid, watch)
         self.peak = max(self.peak, size(process.pid, "VmHWM"))
         stage.kill(node)
+        stage.forget(node)
 
     def figures(self) -> list[Figure]:
         runs = len(self.times)

@@ -63,6 +63,9 @@ class Pages:
         self._server.server_close()
 
 
+GATE = "/apis/noderecovery.dev/v1alpha1/recoverygates/fleet"
+
+
 class RealStage:
     """A cluster of real sidecars. Use as a context manager: nothing is left behind."""
 
@@ -162,6 +165,15 @@ class RealStage:
         process = self.sidecars[node]
         process.kill()
         process.wait()
+
+    def forget(self, node: str) -> None:
+        """As if its recovery had ended long ago: its place in the budget is the next one's."""
+        gate = self.store.request("GET", GATE).body
+        for places in ("slots", "open"):
+            gate["status"][places] = [x for x in gate["status"][places] if x["node"] != node]
+        assert self.store.request("PUT", GATE, body=gate).status == 200
+        for path in (f"/apis/noderecovery.dev/v1alpha1/noderecoveries/{node}", f"/api/v1/nodes/{node}"):
+            self.store.request("DELETE", path)
 
     # ------------------------------------------------------------ looking
 

@@ -40,6 +40,8 @@ from recovery.model import (
     Start,
     Step,
     Then,
+    Validation,
+    ValidationRun,
 )
 from recovery.testing.kubeschema import settle, violations
 
@@ -264,12 +266,15 @@ FULL_RECORD = Record(
     ),
     replacement="ip-10-0-1-6.ec2.internal",
     replacement_machine="i-0def",
-    marks=Marks(cordoned=True, tainted=True),
+    marks=Marks(cordoned=True, tainted=True, out_of_service=True),
     sentence="replacing i-0abc: NeuronHasError_DMA_ERROR",
     history=(Outcome(AT, 1, "started", "drained in 12 s"),),
-    starts=(Start(AT, "i-0abc", "NeuronHasError_DMA_ERROR", "trn-group"),),
+    starts=(Start(AT, "i-0abc", "NeuronHasError_DMA_ERROR", "trn-group", ("GPU-1",)),),
     acknowledged=(fault(2.0),),
     scopes=("fleet", "topology.kubernetes.io/zone=us-east-1a"),
+    validate=Validation("node-validation", timedelta(minutes=20)),
+    validation=ValidationRun("node-recovery-1", AT),
+    tried=(Step.REBOOT,),
 )
 
 FULL_GATE = Gate(
@@ -279,7 +284,7 @@ FULL_GATE = Gate(
     open=(Line("a", "u-1", AT),),
     slots=(Slot("a", "u-1", 1, ("fleet",), AT),),
     last_start=AT,
-    starts=(GroupStart(AT, "a", "trn-group", "i-0abc", "NeuronHasError_DMA_ERROR"),),
+    starts=(GroupStart(AT, "a", "trn-group", "i-0abc", "NeuronHasError_DMA_ERROR", ("GPU-1",)),),
     census=Census(AT, 10, ("a",), {"node.kubernetes.io/instance-type=trn1.32xlarge": (1, 4)}),
     claimed=(Claim("i-0def", "i-0abc"),),
 )

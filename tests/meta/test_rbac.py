@@ -41,8 +41,14 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "deleting": (CLAIM,),
     "delete": (CLAIM,),
 }
-OPTIONAL = {"get_object", "patch_object", "annotate_pod", "get_cron_job", "get_job", "create_job"}
-"""What a setting of the policy or of a provider asks for: granted by whoever switches that on."""
+POD = PodView("ns", "p", "u", "Running")
+OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "checkpoint": {"annotate_pod": (POD, {})},
+    "validation": {"get_cron_job": ("c",), "get_job": ("j",), "create_job": ({},)},
+}
+"""What a field of the policy asks for, and which of deploy/options grants it."""
+DELEGATED = {"get_object", "patch_object"}
+"""On objects that a provider names: granted by whoever switches that on, in deploy/baremetal."""
 
 
 class Recorder:
@@ -67,9 +73,13 @@ class Recorder:
 
 @pytest.fixture
 def asked() -> set[tuple[str, str, str]]:
+    return asked_by(CALLS)
+
+
+def asked_by(calls: Mapping[str, tuple[Any, ...]]) -> set[tuple[str, str, str]]:
     recorder = Recorder()
     cluster = Cluster(recorder, FakeClock(), "default")
-    for name, arguments in CALLS.items():
+    for name, arguments in calls.items():
         found = getattr(cluster, name)(*arguments)
         if inspect.isgenerator(found):
             list(found)
@@ -96,7 +106,7 @@ def expanded(rules: list[Mapping[str, list[str]]]) -> list[tuple[str, str, str]]
 
 def test_every_public_call_of_the_cluster_is_weighed_here() -> None:
     public = {n for n, _ in inspect.getmembers(Cluster, inspect.isfunction) if not n.startswith("_")}
-    assert public == set(CALLS) | OPTIONAL
+    assert public == set(CALLS) | DELEGATED | {call for calls in OPTIONS.values() for call in calls}
 
 
 def test_each_verb_that_the_program_uses_is_granted_and_none_other(asked: set[tuple[str, str, str]]) -> None:
@@ -113,6 +123,13 @@ def test_what_is_needed_in_the_agents_own_namespace_alone_is_granted_there_alone
     (role,) = yaml.safe_load_all((RBAC / "role.yaml").read_text())
     own = {(r.verb, r.group, r.resource) for r in RIGHTS if r.namespace == OWN}
     assert set(expanded(role["rules"])) == own
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_grants_what_its_field_of_the_policy_asks_for_and_none_other(option: str) -> None:
+    documents = yaml.safe_load_all((RBAC.parent / "options" / option / "rbac.yaml").read_text())
+    rules = [rule for d in documents if d["kind"] in ("Role", "ClusterRole") for rule in d["rules"]]
+    assert set(expanded(rules)) == asked_by(OPTIONS[option])
 
 
 def test_no_rule_is_written_with_a_wildcard() -> None:
