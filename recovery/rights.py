@@ -1,14 +1,14 @@
 """What an agent may do at the Kubernetes API: each right it uses, and what for.
 
-The one table. ``deploy/rbac`` grants it, ``doctor`` asks whether it was granted, and a test holds both to
-what ``cluster.py`` really calls.
+The one table. ``deploy/rbac`` grants it (``deploy/options`` what only some policies ask for), ``doctor`` asks
+whether it was granted, and a test holds both to what ``cluster.py`` really calls.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recovery.model import GROUP
+from recovery.model import GROUP, Policy
 
 EVERYWHERE = ""
 """In all namespaces, or of a kind that has none."""
@@ -29,6 +29,7 @@ class Right:
     namespace: str
     why: str
     vital: bool = True
+    granted_by: str = "deploy/rbac"
 
     @property
     def kind(self) -> str:
@@ -60,3 +61,30 @@ RIGHTS = (
     Right(KARPENTER, "nodeclaims", "", "get", EVERYWHERE, "to see that Karpenter's machine goes"),
     Right(KARPENTER, "nodeclaims", "", "delete", EVERYWHERE, "to replace a machine of Karpenter's"),
 )
+CHECKPOINT = (
+    Right(
+        "",
+        "pods",
+        "",
+        "patch",
+        EVERYWHERE,
+        "to tell pods that they will be evicted (drain.pods[].annotate)",
+        vital=False,
+        granted_by="deploy/options/checkpoint",
+    ),
+)
+VALIDATION = tuple(
+    Right("batch", kind, "", verb, OWN, f"{why} (validate)", granted_by="deploy/options/validation")
+    for kind, verb, why in (
+        ("cronjobs", "get", "to make a validation Job of it"),
+        ("jobs", "get", "to see whether it succeeded"),
+        ("jobs", "create", "to validate a node before it is given back"),
+    )
+)
+
+
+def asked_by(policy: Policy) -> tuple[Right, ...]:
+    """What ``policy`` asks for beside ``RIGHTS``."""
+    told = any(rule.annotate for rule in policy.drain.pods)
+    validated = any(rule.validate for rule in policy.rules)
+    return (*(CHECKPOINT if told else ()), *(VALIDATION if validated else ()))

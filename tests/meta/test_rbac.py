@@ -13,7 +13,7 @@ import yaml
 
 from recovery.cluster import Cluster, Response
 from recovery.model import ClusterDelete, PodView
-from recovery.rights import OWN, RIGHTS
+from recovery.rights import CHECKPOINT, OWN, RIGHTS, VALIDATION
 from recovery.testing.clock import FakeClock
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
@@ -130,6 +130,8 @@ def test_an_option_grants_what_its_field_of_the_policy_asks_for_and_none_other(o
     documents = yaml.safe_load_all((RBAC.parent / "options" / option / "rbac.yaml").read_text())
     rules = [rule for d in documents if d["kind"] in ("Role", "ClusterRole") for rule in d["rules"]]
     assert set(expanded(rules)) == asked_by(OPTIONS[option])
+    table = [r for r in (*CHECKPOINT, *VALIDATION) if r.granted_by == f"deploy/options/{option}"]
+    assert {(r.verb, r.group, r.resource) for r in table} == asked_by(OPTIONS[option])
 
 
 def test_no_rule_is_written_with_a_wildcard() -> None:

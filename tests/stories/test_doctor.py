@@ -774,6 +774,35 @@ def test_each_right_is_asked_and_its_lack_told_with_what_it_is_for(
     assert in_pod.code == int(right.vital)
 
 
+OPTIONS = """drain: {pods: [{match: {}, mode: wait, within: 5m, annotate: {a: b}}]}
+rules:
+  - {name: all, match: {type: NeuronHealth}, remedy: [{do: cordon}], validate: {cronJob: node-validation}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("denied", "kind", "option", "ok"),
+    [
+        (("patch", "pods"), "pods", "checkpoint", True),
+        (("get", "cronjobs"), "cronjobs.batch", "validation", False),
+        (("create", "jobs"), "jobs.batch", "validation", False),
+    ],
+)
+def test_what_the_policy_asks_for_beside_is_asked_for_and_granted_by_its_option(
+    in_pod: Doctor, tmp_path: Path, denied: tuple[str, str], kind: str, option: str, ok: bool
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(f"apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n{OPTIONS}")
+    in_pod.door.denied.add(denied)
+    in_pod()
+    assert not [f for f in in_pod.findings if "node-validation" in f.sentence or "annotate" in f.sentence]
+    in_pod.environ["POLICY_FILE"] = str(file)
+    in_pod()
+    found = in_pod.says(f"it may not {denied[0]} {kind}")
+    assert found.ok is ok
+    assert f"bind the rules of deploy/options/{option} to it" in found.remedy
+
+
 KARPENTERS = {
     "provider_id": "aws:///us-west-2a/i-0123456789abcdef0",
     "labels": {"karpenter.sh/nodepool": "trn"},

@@ -8,7 +8,7 @@ from itertools import groupby
 from recovery.console.doctor.visit import ACCOUNT, HOME, Surgery, Visit, why_not
 from recovery.errors import ApiError, NotFound
 from recovery.provider import Finding
-from recovery.rights import KARPENTER, OWN, RIGHTS, Right
+from recovery.rights import KARPENTER, OWN, RIGHTS, Right, asked_by
 
 AREA = "rights"
 USER = "system:serviceaccount:"
@@ -65,10 +65,11 @@ def _no_account(account: str, guessed: bool) -> Finding:
 
 
 def _wanted(visit: Visit) -> list[Right]:
-    """All, but Karpenter's where the machine is known and not one of its own."""
+    """All, but Karpenter's where it is known not to be one of its own; and what the policy asks for."""
     machine = visit.identified.machine
     karpenter = machine is None or "nodepool" in machine.route
-    return [r for r in RIGHTS if karpenter or r.group != KARPENTER]
+    more = asked_by(visit.settings.policy) if visit.settings is not None else ()
+    return [*(r for r in RIGHTS if karpenter or r.group != KARPENTER), *more]
 
 
 class _Asker:
@@ -107,7 +108,7 @@ class _Asker:
     def _grant(self, right: Right, namespace: str) -> str:
         where = f" -n {namespace}" if namespace else ""
         check = f"kubectl auth can-i {right.verb} {right.kind}{where} --as={self.user}"
-        return f"bind the rules of deploy/rbac to it, then check: {check}"
+        return f"bind the rules of {right.granted_by} to it, then check: {check}"
 
 
 def _gravity(denied: list[Right], certain: bool) -> bool | None:
