@@ -20,6 +20,7 @@ from recovery.model import IntentState, Machine, Phase, Record
 from recovery.proof import prove
 from recovery.record import note
 from recovery.situation import (
+    POLLED,
     REPEAT,
     Decision,
     FreeSlot,
@@ -80,16 +81,20 @@ def conclude(s: Situation) -> Decision:
 def pods_of_a_dead_machine(s: Situation, r: Record) -> Decision | None:
     """Pods that nobody ends, on a machine that is proved down, are given up by Kubernetes' own taint.
 
-    It comes off as soon as they are gone, or nothing proves any more that the machine is down.
+    It comes off as soon as they are gone, or nothing proves any more that the machine is down. Where they do
+    not go, the recovery goes on without that.
     """
     if s.node is None:
         return None
-    stuck = sum(1 for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now)
+    past = [p for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now]
+    stuck = len(past) if s.down else 0
     if out_of_service(s.node):
-        if s.down and stuck:
-            return wait(f"{r.node}: {stuck} of its pods are being given up", timedelta(seconds=2), "given-up")
+        if stuck and s.owner_gone_for >= PATIENCE:
+            return None
+        if stuck:
+            return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
         return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
-    if not (s.down and stuck):
+    if not stuck:
         return None
     why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
     return act(OutOfService(True), why, Tell("OutOfService", warning=True))

@@ -333,14 +333,12 @@ class Executor:
         self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
 
     def _create_job(self, s: Situation, cron_job: str, name: str, within: timedelta) -> Done | Decision:
-        """One that is there already was made before a crash. What cannot be made is said until it is late."""
+        """What cannot be made is said until it is late."""
         memory = self._observer.memory(s.node_name)
         try:
             found = self._w.cluster.get_cron_job(cron_job)
             self._w.cluster.create_job(job_of(found, name, s.node_name, within.total_seconds()))
-        except Conflict:
-            pass
-        except ApiUnavailable:
+        except (ApiUnavailable, Conflict):  # it may be there: look again
             raise
         except ApiError as error:
             memory.job_problem = f"no Job was made of CronJob {cron_job}: {error.reason}"

@@ -27,6 +27,10 @@ COPIES = {
     "files/admission.yaml": "rbac/admission.yaml",
     "files/clusterrole.yaml": "rbac/clusterrole.yaml",
     "files/role.yaml": "rbac/role.yaml",
+    "files/checkpoint-admission.yaml": "options/checkpoint/admission.yaml",
+    "files/checkpoint-rbac.yaml": "options/checkpoint/rbac.yaml",
+    "files/validation-admission.yaml": "options/validation/admission.yaml",
+    "files/validation-rbac.yaml": "options/validation/rbac.yaml",
     "files/npd-rbac.yaml": "eks-neuron/npd-rbac.yaml",
     "files/neuron-monitor.json": "eks-neuron/neuron-monitor.json",
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from recovery.errors import Refused, Retry
-from recovery.model import Failed, Machine, Phase, Poll, Reference, Running, Step
+from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
 from recovery.testing.provider import FakeProvider
 from recovery.testing.stage import Stage, npd_page
 from tests.stories.scenery import judge
@@ -42,6 +44,12 @@ class Powered(FakeProvider):
         super().__init__()
         self.power_off: str = ""
         self.unseen: Retry | None = None
+        self.looked_at: Callable[[], None] = lambda: None
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        found = super().preflight(machine, action)
+        self.looked_at()
+        return found
 
     def down(self, machine: Machine) -> str | None:
         if self.unseen is not None:
@@ -171,10 +179,20 @@ def test_a_pause_holds_a_power_cycle_from_outside_too() -> None:
     dies(s)
     pause(s)
     s.run(12 * 60, step=2)
-    assert (phase(s), calls(s)) == (Phase.RECOVERING, [])
+    assert (phase(s), the_record(s).rung, calls(s)) == (Phase.RECOVERING, 0, [])
     resume(s)
     s.run(60)
     assert calls(s) == [("reboot", "m-0")]
+
+
+def test_a_pause_in_the_last_moment_holds_it_too() -> None:
+    s = powered()
+    assert isinstance(s.provider, Powered)
+    s.provider.looked_at = lambda: pause(s)
+    draining(s)
+    dies(s)
+    s.run(12 * 60, step=2)
+    assert (phase(s), the_record(s).rung, calls(s)) == (Phase.RECOVERING, 1, [])
 
 
 def test_a_power_cycle_that_brings_nothing_back_is_a_persons_and_is_not_repeated() -> None:
@@ -202,6 +220,16 @@ def powered_off(s: Stage) -> None:
     s.provider.power_off = "m-0"
 
 
+def tainted(s: Stage) -> int:
+    """How often the taint was put on."""
+    with_it = [
+        any(t["key"] == OUT_OF_SERVICE for t in w.object["spec"].get("taints") or [])
+        for w in s.store.history
+        if w.path == "/api/v1/nodes/node-0"
+    ]
+    return sum(1 for before, after in pairwise([False, *with_it]) if after and not before)
+
+
 def given_up(s: Stage) -> None:
     """What the pod garbage collector does on a node with the taint."""
     if OUT_OF_SERVICE in taints(s):
@@ -222,6 +250,7 @@ def test_stuck_pods_of_a_machine_that_is_down_are_given_up_and_the_taint_comes_o
     assert the_record(s).marks.out_of_service
     (taint,) = [t for t in s.node("node-0")["spec"]["taints"] if t["key"] == OUT_OF_SERVICE]
     assert (taint["value"], taint["effect"]) == ("nodeshutdown", "NoExecute")
+    assert tainted(s) == 1, "put on once, and not off and on again"
     given_up(s)
     s.run(10)
     assert OUT_OF_SERVICE not in taints(s)
@@ -272,8 +301,25 @@ def test_a_machine_that_is_up_again_loses_the_taint_by_its_own_agent() -> None:
     ready(s, "node-0", "True")
     s.run(61)
     s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.turns(limit=1)
+    assert (OUT_OF_SERVICE in taints(s), phase(s)) == (False, Phase.RECOVERING), "the first thing it does"
+
+
+def test_pods_that_are_not_given_up_hold_nothing_up_and_the_taint_goes_when_the_machine_is_back() -> None:
+    s = powered("{do: drain, within: 5m}")
+    draining(s)
+    dies(s)
+    stuck(s)
+    powered_off(s)
+    s.run(25 * 60, step=2)
+    assert (phase(s), no_place(s)) == (Phase.HANDED_OVER, True)
+    assert OUT_OF_SERVICE in taints(s), "it is down, and they are stuck: what is proved stays so"
+    s.kill(s.actors["concluder"])
+    ready(s, "node-0", "True")
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
     s.run(10)
     assert OUT_OF_SERVICE not in taints(s)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS), "the rest is a person's"
 
 
 # ---------------------------------------------------------------- called off

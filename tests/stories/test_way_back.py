@@ -254,6 +254,19 @@ def test_another_fault_soon_after_is_another_incident() -> None:
     assert calls(s) == [("reboot", "m-0")] * 2
 
 
+def test_a_new_machine_under_the_same_name_begins_its_own_incident() -> None:
+    s = cast(rules())
+    proved(s)
+    s.run(60)
+    s.replace_machine("node-0", "m-0", "node-0", "m-9")
+    s.pages["node-0"].body = npd_page()
+    s.agent("node-0", name="on m-9", place="pod-2")
+    s.run(5)
+    s.fault("node-0")
+    s.run(6)
+    assert calls(s) == [("reboot", "m-0"), ("reboot", "m-9")]
+
+
 def test_a_fault_that_is_back_after_the_last_step_is_a_persons() -> None:
     s = cast(rules(remedy="{do: drain, within: 10m}, {do: reboot, within: 10m}"))
     proved(s)
