@@ -11,7 +11,7 @@ from recovery.assess import (
     plugins,
     taken_back,
 )
-from recovery.closing import end, left_marks
+from recovery.closing import end, left_marks, outstanding
 from recovery.gate import places
 from recovery.lifecycle import Event
 from recovery.marks import out_of_service
@@ -19,6 +19,7 @@ from recovery.model import Phase, Record
 from recovery.opening import begin
 from recovery.situation import (
     REPEAT,
+    Cancel,
     Decision,
     FreeSlot,
     OutOfService,
@@ -37,6 +38,9 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
         return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
     if s.node is not None and out_of_service(s.node):
         return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
+    given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
+    if given_up and same_boot(s, r) and s.machine is not None and outstanding(s, r):
+        return act(Cancel(), f"{r.sentence}; what was asked for is called off")
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
     if left_marks(s) and not kept:
         return act(Unmark(), f"{r.sentence}; our marks come off", Tell("Uncordoned"))

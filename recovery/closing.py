@@ -104,6 +104,13 @@ def acted(r: Record) -> bool:
     return False
 
 
+def outstanding(s: Situation, r: Record) -> bool:
+    """Whether somebody could still carry out what was asked for, and nobody has told them not to."""
+    if r.intent is None or r.intent.state not in UNSETTLED or s.provider is None or not s.provider.cancels:
+        return False
+    return not any(x.event == "calledOff" and x.attempt == r.intent.attempt for x in r.history)
+
+
 def last_of(r: Record, *events: str) -> datetime:
     """When one of these last happened: nothing that is noted later moves a deadline."""
     return next((x.at for x in reversed(r.history) if x.event in events), r.phase_since)

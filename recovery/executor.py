@@ -311,7 +311,8 @@ class Executor:
         what = f"{intent.action} of {r.machine.id}"
         told = f"{what} was called off"
         try:
-            provider.cancel(r.machine, intent.reference)
+            now_there = s.machine is not None and s.machine.id == r.machine.id
+            provider.cancel(s.machine if s.machine and now_there else r.machine, intent.reference)
         except Retry as error:
             rung = r.step
             late = rung is not None and s.now >= (r.rung_since or intent.at) + rung.within + LONGEST_CANCEL

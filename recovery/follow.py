@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recovery.closing import NOT_APPLIED_AFTER, hand_over, next_rung
+from recovery.closing import NOT_APPLIED_AFTER, hand_over, next_rung, outstanding
 from recovery.gate import replacement_of
 from recovery.lifecycle import Event, move
 from recovery.model import (
@@ -49,7 +49,7 @@ def follow(s: Situation, r: Record) -> Decision:
     if s.poll is None:
         return wait(f"{r.intent.action}: its provider has not answered yet", key="poll")
     if isinstance(s.poll, Failed):
-        if not_called_off(s, r):
+        if outstanding(s, r):
             return act(Cancel(), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
         return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}")
     if isinstance(s.poll, Done):
@@ -85,20 +85,12 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
     began = r.rung_since or r.intent.at
     if rung is not None and s.now >= began + rung.within:
         late = f"{r.intent.action} did not succeed within {span(rung.within)}: {sentence}"
-        if not_called_off(s, r):
+        if outstanding(s, r):
             return act(Cancel(), f"{late}; it is called off")
         if r.intent.state is IntentState.AMBIGUOUS:
             return hand_over(s, r, f"{late}; it is not known whether it was ever accepted")
         return next_rung(s, r, late)
     return wait(sentence, POLLED, f"running {sentence}")
-
-
-def not_called_off(s: Situation, r: Record) -> bool:
-    """Whether somebody could still carry out what is given up here, and nobody has told them not to."""
-    assert r.intent is not None
-    if s.provider is None or not s.provider.cancels:
-        return False
-    return not any(x.event == "calledOff" and x.attempt == r.intent.attempt for x in r.history)
 
 
 def replaced(s: Situation, r: Record, found: Done) -> Decision:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from recovery.closing import close
 from recovery.errors import Refused, Retry
+from recovery.lifecycle import Event
 from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
 from recovery.testing.provider import FakeProvider
 from recovery.testing.stage import Stage, npd_page
@@ -28,6 +30,7 @@ from tests.stories.scenes import (
     ready,
     resume,
     stubborn_pod,
+    swap_record,
     the_record,
 )
 
@@ -362,6 +365,26 @@ def test_an_order_that_cannot_be_called_off_is_said_and_holds_nothing_up_for_eve
     assert phase(s) is Phase.HANDED_OVER
     (said,) = [x.sentence for x in the_record(s).history if x.event == "calledOff"]
     assert said == f"reboot of m-0 could not be called off, and may still come: {error.reason}"
+
+
+def test_an_order_on_a_node_that_a_person_releases_is_called_off() -> None:
+    s, provider = ordering()
+    swap_record(s, close(the_record(s), s.clock.now(), Event.RELEASED, "released by ada"))
+    s.run(3)
+    assert provider.cancelled == ["m-0"]
+    assert phase(s) is Phase.RELEASED
+    s.run(60)
+    assert provider.cancelled == ["m-0"]
+
+
+def test_an_order_on_a_node_that_has_booted_since_is_nobodys_to_call_off() -> None:
+    s, provider = ordering()
+    s.kill(s.actors["agent of node-0"])
+    swap_record(s, close(the_record(s), s.clock.now(), Event.RELEASED, "released by ada"))
+    boot(s, "node-0")
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.run(10)
+    assert provider.cancelled == []
 
 
 def test_an_order_that_was_carried_out_is_not_called_off() -> None:
