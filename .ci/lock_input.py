@@ -16,8 +16,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-CLOUDS = ("aws", "azure")
-"""The extras that the image has."""
+CLOUDS = ("aws", "azure", "metal")
+"""The extras that the image has: clouds, and BMCs by Redfish."""
 
 
 def requirements(pyproject: dict[str, Any], purpose: str) -> list[str]:

@@ -16,7 +16,7 @@ from recovery.closing import UNSETTLED, close, hand_over
 from recovery.follow import follow
 from recovery.lifecycle import Event
 from recovery.marks import out_of_service
-from recovery.model import IntentState, Machine, Phase, Record
+from recovery.model import IntentState, Machine, Phase, Record, Unfinished
 from recovery.proof import prove
 from recovery.record import note
 from recovery.situation import (
@@ -59,9 +59,11 @@ def conclude(s: Situation) -> Decision:
         return leave(f"{r.node}: its agent is alive ({s.lease.holder})", key="alive")
     if fence := fenced(s, r):
         return wait(fence, key="fence")
-    if given_up := pods_of_a_dead_machine(s, r):
+    asked = r.intent is not None and r.intent.state in UNSETTLED
+    for_a_moment = asked and not isinstance(s.poll, Unfinished)  # what was asked for may have it off
+    if not for_a_moment and (given_up := pods_of_a_dead_machine(s, r)):
         return given_up
-    if r.intent is not None and r.intent.state in UNSETTLED:
+    if asked:
         return prove(s, r) if r.phase is Phase.PROVING else follow(s, r)
     if s.node is None:
         why = f"the Node {r.node} is gone, and nothing was called for it"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
+from ipaddress import ip_network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -188,6 +189,36 @@ def _azure_autoscaler(text: str) -> bool:
     return _switch(text or "false")
 
 
+# ---------------------------------------------------------------- bare metal's
+
+BAREMETAL_POWERS = ("none", "redfish", "kured", "metal3")
+
+
+def _sentinel(text: str) -> str:
+    if not re.fullmatch(r"(/[^/\s]+)+", text) or "/../" in f"{text}/":
+        raise _expected("the absolute path of a file")
+    return text
+
+
+def _power(text: str) -> str:
+    power = text or "none"
+    if power not in BAREMETAL_POWERS:
+        near = _did_you_mean(power, list(BAREMETAL_POWERS))
+        raise _expected(f"one of {', '.join(BAREMETAL_POWERS)}{near}")
+    return power
+
+
+def _networks(text: str) -> str:
+    """The provider looks at them again."""
+    for word in (word.strip() for word in text.split(",")):
+        try:
+            if word:
+                ip_network(word)
+        except ValueError:
+            raise _expected("networks such as 10.0.7.0/24, with commas between") from None
+    return text
+
+
 # ---------------------------------------------------------------- the environment
 
 
@@ -295,4 +326,23 @@ class Variables(BaseSettings):
     )
     AZURE_MONITOR_ENDPOINT: Annotated[str, BeforeValidator(_azure_endpoint)] = _variable(
         "", "where Azure Monitor takes metrics; empty is `https://REGION.monitoring.azure.com`"
+    )
+    BAREMETAL_POWER: Annotated[str, BeforeValidator(_power)] = _variable(
+        "none",
+        "who reboots a machine of bare metal: `none` (a person), `redfish` (its BMC), `kured`, `metal3`",
+    )
+    BMC_INVENTORY: str = _variable(
+        "", "a BMCInventory, the file that says where each machine's BMC is, for `redfish`"
+    )
+    BMC_CREDENTIALS: str = _variable(
+        "/etc/node-recovery/bmc",
+        "the directory below which the BMCs' credentials are, each a mounted Secret",
+    )
+    BMC_NETWORKS: Annotated[str, BeforeValidator(_networks)] = _variable(
+        "",
+        "networks, with commas between, into which a Node's annotation `noderecovery.dev/bmc-address` is "
+        "followed; empty is nowhere",
+    )
+    KURED_SENTINEL: Annotated[str, BeforeValidator(_sentinel)] = _variable(
+        "/var/run/reboot-required", "the file that asks kured for a reboot, on a tmpfs, for `kured`"
     )

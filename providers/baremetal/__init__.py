@@ -1,24 +1,23 @@
-"""Machines that nobody but a person can repair: the node is cordoned and handed over."""
+"""Bare metal. By default nobody but a person can repair a machine: the node is cordoned and handed over.
+
+BAREMETAL_POWER names who may reboot one: its BMC (``redfish``), or a controller that is there already
+(``kured``, ``metal3``). Only that one's module is imported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from difflib import get_close_matches
+from importlib import import_module
 
-from recovery.errors import Refused
+from providers.baremetal.machine import NAME, identify
+from recovery.errors import Refused, SettingsError
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
 from recovery.provider import Provider, ProviderContext
 
-NAME = "baremetal"
-_CLOUDS = ("aws://", "azure://")
-# What firmware gives out when nobody has set a UUID: every such machine would be the same one.
-_PLACEHOLDERS = frozenset(
-    {
-        "00000000-0000-0000-0000-000000000000",
-        "ffffffff-ffff-ffff-ffff-ffffffffffff",
-        "03000200-0400-0500-0006-000700080009",
-    }
-)
+NONE = "none"
+POWERS = (NONE, "redfish", "kured", "metal3")
 
 
 class BareMetalProvider:
@@ -32,33 +31,42 @@ class BareMetalProvider:
 
     def identify(self, node: NodeView) -> Machine:
         """The machine with the Node's system UUID. Raises ``Refused`` for a cloud's, and without a UUID."""
-        if node.provider_id.startswith(_CLOUDS):
-            raise Refused(f"node {node.name} has the providerID {node.provider_id!r}: it is not bare metal")
-        uuid = node.system_uuid.strip().lower()
-        if not uuid or uuid in _PLACEHOLDERS:
-            raise Refused(
-                f"node {node.name} has the system UUID {node.system_uuid!r}; expected was one of its own, "
-                "by which the machine could be told from others"
-            )
-        return Machine(NAME, uuid, node.provider_id)
+        return identify(node)
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
         """Always ``Refused``."""
-        raise _unable(machine, action)
+        raise unable(machine, action)
 
-    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
+    def start(
+        self, machine: Machine, action: Step, token: str, reference: Reference
+    ) -> ClusterDelete | Reference | None:
         """Always ``Refused``."""
-        raise _unable(machine, action)
+        raise unable(machine, action)
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
         """Always ``Refused``."""
-        raise _unable(machine, reference.action)
+        raise unable(machine, reference.action)
 
 
-def _unable(machine: Machine, action: str) -> Refused:
+def unable(machine: Machine, action: str) -> Refused:
+    """What is said of a step that nothing here can do."""
     return Refused(f"{machine} is bare metal: a person has to {action} it")
 
 
+def power_of(environ: Mapping[str, str]) -> str:
+    """BAREMETAL_POWER. Raises ``SettingsError``."""
+    power = environ.get("BAREMETAL_POWER") or NONE
+    if power not in POWERS:
+        near = get_close_matches(power.lower(), POWERS, n=1, cutoff=0.6)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        raise SettingsError([f"BAREMETAL_POWER={power}: expected one of {', '.join(POWERS)}{hint}"])
+    return power
+
+
 def create(context: ProviderContext) -> Provider:
-    """The provider ``baremetal``. It needs no settings."""
-    return BareMetalProvider()
+    """The provider ``baremetal``, with the power that is set. Raises ``SettingsError``."""
+    power = power_of(context.environ)
+    if power == NONE:
+        return BareMetalProvider()
+    made: Provider = import_module(f"{__name__}.{power}").make(context)
+    return made

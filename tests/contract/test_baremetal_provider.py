@@ -41,6 +41,8 @@ class TestBareMetal(ProviderKit):
         replace(NODE, system_uuid=""),
         replace(NODE, system_uuid="  "),
         replace(NODE, system_uuid="00000000-0000-0000-0000-000000000000"),
+        replace(NODE, system_uuid="03000200-0400-0500-0006-000700080009"),
+        replace(NODE, system_uuid="00020003-0004-0005-0006-000700080009"),  # the same, swapped
     )
 
     @pytest.fixture
@@ -58,6 +60,9 @@ class TestBareMetal(ProviderKit):
     def test_the_machine_is_its_system_uuid_however_it_is_written(self, provider: Provider) -> None:
         assert provider.identify(NODE).id == UUID.lower()
         assert provider.identify(replace(NODE, system_uuid=UUID.lower())) == provider.identify(NODE)
+
+    def test_the_way_to_it_is_the_name_of_its_node(self, provider: Provider) -> None:
+        assert dict(provider.identify(NODE).route) == {"node": "metal-1"}
 
     def test_a_person_is_asked_for_whatever_is_to_be_done(self, provider: Provider) -> None:
         machine = provider.identify(NODE)

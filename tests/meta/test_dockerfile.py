@@ -180,7 +180,7 @@ def closure(*requirements: str) -> set[str]:
 
 def test_the_image_has_all_that_the_program_needs_and_nothing_else() -> None:
     extras = PROJECT["optional-dependencies"]
-    needed = closure(*PROJECT["dependencies"], *extras["aws"], *extras["azure"])
+    needed = closure(*PROJECT["dependencies"], *extras["aws"], *extras["azure"], *extras["metal"])
     extra = pins(RUNTIME).keys() - needed
     # What only the oldest supported Python needs is locked for all of them.
     assert needed <= pins(RUNTIME).keys()

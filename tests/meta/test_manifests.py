@@ -103,7 +103,9 @@ def test_a_kustomization_lists_each_of_its_files_once_and_nothing_else(path: Pat
 def test_there_are_manifests_to_look_at() -> None:
     folders = {relative(p.parent) for p in KUSTOMIZATIONS}
     assert {"crds", "rbac", "base", "eks-neuron", "eks-neuron/irsa", "eks-neuron/policy"} <= folders
-    assert {"aks-gpu", "aks-gpu/policy"} <= folders
+    assert {"aks-gpu", "aks-gpu/policy", "options/checkpoint", "options/validation"} <= folders
+    powers = {f"baremetal/components/{name}" for name in ("kured", "metal3", "redfish", "power", "policy")}
+    assert {"baremetal", *powers} <= folders
     assert len(FILES) >= 12
 
 

@@ -277,6 +277,18 @@ def test_without_proof_that_the_machine_is_down_nothing_is_given_up(why: str) ->
     assert OUT_OF_SERVICE not in taints(s)
 
 
+def test_a_machine_that_is_off_for_the_moment_of_its_power_cycle_is_not_taken_for_down() -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    stuck(s)
+    s.run(10 * 60)
+    assert calls(s) == [("reboot", "m-0")]
+    powered_off(s)
+    s.run(60)
+    assert OUT_OF_SERVICE not in taints(s)
+
+
 def test_a_persons_out_of_service_taint_is_never_taken_off() -> None:
     s = powered()
     draining(s)

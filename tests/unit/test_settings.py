@@ -245,6 +245,11 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "AZURE_AUTOSCALER",
         "AZURE_RESOURCE_MANAGER_ENDPOINT",
         "AZURE_MONITOR_ENDPOINT",
+        "BAREMETAL_POWER",
+        "BMC_INVENTORY",
+        "BMC_CREDENTIALS",
+        "BMC_NETWORKS",
+        "KURED_SENTINEL",
     ]
     assert all(description for _, _, description in rows)
     assert load_settings({name: default for name, default, _ in rows} | SIDECAR) == settings()

@@ -1,0 +1,346 @@
+"""Where the BMC of a machine is: by the file BMC_INVENTORY, which is read again when it changes.
+
+A machine that is not in it may be found by annotations of its Node. Whoever may write those could have the
+credentials sent anywhere: so they are followed into BMC_NETWORKS only, to an address that needs no name
+server, and never without verification.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from providers.baremetal.machine import (
+    BMC_ADDRESS,
+    BMC_CREDENTIALS,
+    EXPECTED,
+    PLAIN_NAME,
+    Bmc,
+    Credentials,
+    address_of,
+    canonical,
+    credentials_in,
+    literal,
+)
+from recovery.errors import Refused, SettingsError
+from recovery.model import GROUP, VERSION, Machine
+
+log = logging.getLogger(__name__)
+
+DIRECTORY = "/etc/node-recovery/bmc"
+LARGEST = 1024 * 1024  # bytes
+_HEAD = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "BMCInventory"}
+_SWITCH = {"true": True, "false": False}
+_FIELDS = ("systemUUID", "node", "address", "credentials", "verify")
+
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One machine of the file. ``uuid`` is canonical; it or ``node`` is empty."""
+
+    line: int
+    bmc: Bmc
+    uuid: str = ""
+    node: str = ""
+
+
+class Inventory:
+    """BMC_INVENTORY, BMC_CREDENTIALS and BMC_NETWORKS. Raises ``SettingsError`` with every mistake."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.path = environ.get("BMC_INVENTORY", "")
+        self.directory = Path(environ.get("BMC_CREDENTIALS") or DIRECTORY)
+        self._seen: tuple[int, ...] = ()
+        self._known: tuple[Entry, ...] | SettingsError = ()
+        mistakes: list[str] = []
+        try:
+            self._networks = networks_of(environ)
+        except SettingsError as error:
+            mistakes += error.mistakes
+        try:
+            self.entries()
+        except SettingsError as error:
+            mistakes += error.mistakes
+        if mistakes:
+            raise SettingsError(mistakes)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The machines of the file as it is now. Raises ``SettingsError``."""
+        if not self.path:
+            return ()
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise SettingsError([f"{self.path}: cannot be read: {error.strerror or error}"]) from None
+        seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if seen != self._seen:
+            self._known, self._seen = self._read(), seen
+        if isinstance(self._known, SettingsError):
+            raise self._known
+        return self._known
+
+    def _read(self) -> tuple[Entry, ...] | SettingsError:
+        try:
+            with open(self.path, "rb") as file:
+                found = parse(file.read(LARGEST + 1), self.path)
+        except OSError as error:
+            return SettingsError([f"{self.path}: cannot be read: {error.strerror or error}"])
+        except SettingsError as error:
+            return error
+        for entry in found:
+            if not entry.bmc.verify:
+                log.warning(
+                    "%s:%d: verify: false: whoever answers at %s is taken for the BMC, and gets its password",
+                    *(self.path, entry.line, entry.bmc.host),
+                )
+        return found
+
+    # ------------------------------------------------------------ whose BMC
+
+    def find(self, machine: Machine) -> Bmc:
+        """The BMC of ``machine``: by the file, else by the Node's annotations. Raises ``Refused``."""
+        try:
+            entries = self.entries()
+        except SettingsError as error:
+            more = f" (and {len(error.mistakes) - 1} more)" if len(error.mistakes) > 1 else ""
+            raise Refused(
+                f"the inventory of BMCs is broken, and nothing is powered by guess: {error.mistakes[0]}{more}"
+            ) from None
+        node, unique = machine.route.get("node", ""), canonical(machine.id)
+        mine = [e for e in entries if (e.uuid and e.uuid == unique) or (e.node and e.node == node)]
+        if len(mine) > 1:
+            lines = " and ".join(str(e.line) for e in mine)
+            raise Refused(f"{self.path}: lines {lines} are both about {node}; expected was one machine of it")
+        return mine[0].bmc if mine else self._annotated(machine, node)
+
+    def _annotated(self, machine: Machine, node: str) -> Bmc:
+        address, credentials = machine.route.get("bmc", ""), machine.route.get("bmc_credentials", "")
+        if not address:
+            where = self.path or "BMC_INVENTORY, which is not set"
+            raise Refused(
+                f"nothing says where the BMC of {node} is: it is not in {where}, and the Node has no "
+                f"annotation {BMC_ADDRESS}"
+            )
+        what = f"the annotation {BMC_ADDRESS} of {node} is not followed"
+        if not self._networks:
+            raise Refused(f"{what}: BMC_NETWORKS names no network that it may lead to")
+        bmc = address_of(address)
+        if isinstance(bmc, str):
+            raise Refused(f"{what}: found {bmc}; {EXPECTED}")
+        self._check_followed(bmc, what)
+        if not PLAIN_NAME.fullmatch(credentials):
+            raise Refused(
+                f"{what}: found {credentials[:80]!r} in {BMC_CREDENTIALS}; expected the name of a directory "
+                f"below {self.directory}"
+            )
+        return Bmc(bmc.origin, bmc.path, credentials)
+
+    def _check_followed(self, bmc: Bmc, what: str) -> None:
+        parts = urlsplit(bmc.origin)
+        found = literal(parts.hostname or "")
+        if parts.scheme != "https" or found is None:
+            raise Refused(f"{what}: found {bmc.origin}; expected https:// and an IP address")
+        if not any(found in network for network in self._networks):
+            told = ", ".join(map(str, self._networks))
+            raise Refused(f"{what}: found {found}, which is in none of BMC_NETWORKS ({told})")
+
+    def credentials_for(self, bmc: Bmc) -> Credentials:
+        """What ``bmc`` is asked with. Raises ``Refused``."""
+        return credentials_in(self.directory / bmc.credentials)
+
+
+def networks_of(environ: Mapping[str, str]) -> tuple[Network, ...]:
+    """BMC_NETWORKS. Raises ``SettingsError``."""
+    found: list[Network] = []
+    mistakes: list[str] = []
+    for word in (word.strip() for word in environ.get("BMC_NETWORKS", "").split(",")):
+        try:
+            found += [ip_network(word)] if word else []
+        except ValueError:
+            mistakes.append(f"BMC_NETWORKS: found {word[:80]!r}, expected networks such as 10.0.7.0/24")
+    if mistakes:
+        raise SettingsError(mistakes)
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- the file
+
+
+def parse(content: bytes, path: str) -> tuple[Entry, ...]:
+    """The machines in the bytes of a file. Raises ``SettingsError`` with every mistake and its line."""
+    reader = _Reader()
+    found = tuple(reader.machines(content))
+    if reader.mistakes:
+        ordered = sorted(set(reader.mistakes))
+        raise SettingsError(
+            [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in ordered]
+        )
+    return found
+
+
+class _Fields(dict[str, yaml.Node]):
+    """The values of one mapping by their keys, and where it stands."""
+
+    def __init__(self, node: yaml.Node, where: str) -> None:
+        super().__init__()
+        self.node, self.where = node, where
+
+    def named(self, name: str) -> str:
+        return f"{self.where}.{name}".removeprefix(".")
+
+
+class _Reader:
+    """Walks over one document, and remembers what is wrong with it: (line, sentence)."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[tuple[int, str]] = []
+        self._first: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def machines(self, content: bytes) -> Iterator[Entry]:
+        root = self._composed(content)
+        fields = self._fields(root, "", (*_HEAD, "machines")) if root is not None else None
+        if fields is None:
+            return
+        for name, wanted in _HEAD.items():
+            found = self._text(fields, name)
+            if found is not None and found != wanted:
+                self._tell(fields[name], fields.named(name), f"found {_quoted(found)}, expected {wanted}")
+        listed = fields.get("machines")
+        if isinstance(listed, yaml.SequenceNode):
+            for number, node in enumerate(listed.value):
+                yield from self._machine(node, f"machines[{number}]")
+        else:
+            shown = f"found {_shown(listed)}, expected a list" if listed is not None else "missing"
+            self._tell(listed or fields.node, "machines", shown)
+
+    def _composed(self, content: bytes) -> yaml.Node | None:
+        if len(content) > LARGEST:
+            self.mistakes.append((0, f"larger than {LARGEST} bytes"))
+            return None
+        try:
+            root: yaml.Node | None = yaml.compose(content.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 0
+            self.mistakes.append((line, f"not YAML: {error.problem}"))
+            return None
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+            self.mistakes.append((0, "not YAML, or not UTF-8 text"))
+            return None
+        if root is None:
+            self.mistakes.append((0, "empty"))
+        return root
+
+    def _fields(self, node: yaml.Node, where: str, known: tuple[str, ...]) -> _Fields | None:
+        """A mapping's; what has no place in it is told."""
+        if not isinstance(node, yaml.MappingNode):
+            self._tell(node, where, f"found {_shown(node)}, expected a mapping")
+            return None
+        found = _Fields(node, where)
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            if name not in known:
+                near = get_close_matches(name, known, n=1, cutoff=0.6)
+                hint = f'; did you mean "{near[0]}"?' if near else ""
+                self._tell(key, found.named(name), f"unknown, expected one of {', '.join(known)}{hint}")
+            elif name in found:
+                self._tell(key, found.named(name), "given twice")
+            else:
+                found[name] = value
+        return found
+
+    def _machine(self, node: yaml.Node, where: str) -> Iterator[Entry]:
+        fields, known = self._fields(node, where, _FIELDS), len(self.mistakes)
+        if fields is None:
+            return
+        if ("systemUUID" in fields) == ("node" in fields):
+            self._tell(node, where, "expected systemUUID or node, and not both")
+        uuid, name = self._uuid(fields), self._text(fields, "node", needed=False)
+        bmc, credentials = self._address(fields), self._credentials(fields)
+        verify = self._verify(fields)
+        self._once(fields, "systemUUID", uuid)
+        self._once(fields, "node", name)
+        if bmc is not None and bmc.path:
+            self._once(fields, "address", f"{bmc.origin}{bmc.path}")
+        if len(self.mistakes) == known and bmc is not None and credentials is not None:
+            line = node.start_mark.line + 1
+            yield Entry(line, Bmc(bmc.origin, bmc.path, credentials, verify), uuid or "", name or "")
+
+    def _uuid(self, fields: _Fields) -> str | None:
+        text = self._text(fields, "systemUUID", needed=False)
+        if text is None:
+            return None
+        unique = canonical(text)
+        if not unique:
+            what = "expected a machine's own UUID, as its Node has it in status.nodeInfo.systemUUID"
+            self._tell(fields["systemUUID"], fields.named("systemUUID"), f"found {_quoted(text)}, {what}")
+        return unique
+
+    def _address(self, fields: _Fields) -> Bmc | None:
+        text = self._text(fields, "address")
+        found = address_of(text) if text is not None else None
+        if isinstance(found, str):
+            self._tell(fields["address"], fields.named("address"), f"found {found}; {EXPECTED}")
+            return None
+        return found
+
+    def _credentials(self, fields: _Fields) -> str | None:
+        name = self._text(fields, "credentials")
+        if name is not None and not PLAIN_NAME.fullmatch(name):
+            what = "expected the name of a directory below BMC_CREDENTIALS"
+            self._tell(fields["credentials"], fields.named("credentials"), f"found {_quoted(name)}, {what}")
+        return name
+
+    def _verify(self, fields: _Fields) -> bool:
+        node = fields.get("verify")
+        if node is None:
+            return True
+        if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":bool") and node.value in _SWITCH:
+            return _SWITCH[node.value]
+        self._tell(node, fields.named("verify"), f"found {_shown(node)}, expected true or false")
+        return True
+
+    def _text(self, fields: _Fields, name: str, needed: bool = True) -> str | None:
+        node = fields.get(name)
+        if node is None:
+            if needed:
+                self._tell(fields.node, fields.named(name), "missing")
+            return None
+        if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":str") and node.value:
+            return str(node.value)
+        quote = (
+            f"; quote it: {_quoted(node.value)}" if isinstance(node, yaml.ScalarNode) and node.value else ""
+        )
+        self._tell(node, fields.named(name), f"found {_shown(node)}, expected text{quote}")
+        return None
+
+    def _once(self, fields: _Fields, name: str, value: str | None) -> None:
+        if not value:
+            return
+        here = (fields.named(name), fields[name].start_mark.line + 1)
+        first = self._first.setdefault((name, value), here)
+        if first != here:
+            self._tell(fields[name], here[0], f"the same as {first[0]} on line {first[1]}")
+
+    def _tell(self, node: yaml.Node, where: str, text: str) -> None:
+        self.mistakes.append((node.start_mark.line + 1, f"field {where}: {text}" if where else text))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text if len(text) <= 80 else text[:80] + "…", ensure_ascii=False)
+
+
+def _shown(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return _quoted(node.value) if node.value else "nothing"
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"

@@ -1,0 +1,165 @@
+"""Which machine is behind a Node, and what is known of its BMC. Nobody is asked.
+
+Credentials are directories below BMC_CREDENTIALS, as a Secret is mounted: ``username``, ``password``, and
+``ca.crt`` where the BMC's certificate is one of one's own authority. They are read for each call.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from recovery.errors import Refused
+from recovery.model import GROUP, Machine, NodeView
+
+NAME = "baremetal"
+BMC_ADDRESS, BMC_CREDENTIALS = f"{GROUP}/bmc-address", f"{GROUP}/bmc-credentials"
+_CLOUDS = ("aws://", "azure://")
+# What firmware gives out when nobody has set a UUID: every such machine would be the same one.
+_PLACEHOLDERS = frozenset(
+    {
+        "00000000-0000-0000-0000-000000000000",
+        "ffffffff-ffff-ffff-ffff-ffffffffffff",
+        "03000200-0400-0500-0006-000700080009",
+        "00020003-0004-0005-0006-000700080009",  # the same, with the first three fields swapped
+    }
+)
+
+LARGEST_SECRET = 4096  # bytes
+LONGEST = 512  # characters of an annotation: a record that holds 256 KiB of one would not be taken
+EXPECTED = (
+    "expected https:// and a host, with the path of its Redfish system at most (http:// on loopback only)"
+)
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}", re.ASCII)
+SYSTEM_PATH = re.compile(r"/redfish(?:/(?!\.+(?:/|$))[\w.~:+-]+)+/?", re.ASCII)
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_PRINTABLE = re.compile(r"[!-\[\]-~]*")  # ASCII without blanks and backslash
+
+
+@dataclass(frozen=True)
+class Bmc:
+    """``origin`` is scheme, host and port; ``path`` the Redfish system, or empty; ``credentials`` a name."""
+
+    origin: str
+    path: str = ""
+    credentials: str = ""
+    verify: bool = True
+
+    @property
+    def host(self) -> str:
+        """As it is named in sentences."""
+        return self.origin.partition("://")[2]
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """``authority``: by whom the BMC is certified; None where a public authority is to be believed."""
+
+    username: str
+    password: str = field(repr=False)
+    directory: str = ""
+    authority: str | None = None
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def identify(node: NodeView) -> Machine:
+    """The machine with the Node's system UUID. Raises ``Refused`` for a cloud's, and without a UUID.
+
+    ``route``: node, and where the Node has the annotations, bmc (an address) and bmc_credentials (a name).
+    """
+    if node.provider_id.startswith(_CLOUDS):
+        raise Refused(f"node {node.name} has the providerID {node.provider_id!r}: it is not bare metal")
+    uuid = node.system_uuid.strip().lower()
+    if not uuid or uuid in _PLACEHOLDERS:
+        raise Refused(
+            f"node {node.name} has the system UUID {node.system_uuid!r}; expected was one of its own, "
+            "by which the machine could be told from others"
+        )
+    told = {"bmc": BMC_ADDRESS, "bmc_credentials": BMC_CREDENTIALS}
+    given = {
+        key: node.annotations[name][:LONGEST] for key, name in told.items() if node.annotations.get(name)
+    }
+    route = {"node": node.name, **given}
+    return Machine(NAME, uuid, node.provider_id, route=route)
+
+
+def canonical(uuid: str) -> str:
+    """The same text for both byte orders of a UUID; empty for what is none, or nobody's own.
+
+    SMBIOS keeps the first three fields with the lowest byte first since 2.6, and not every firmware does, so
+    the kernel and the BMC may show one UUID in two ways (DMTF DSP0134, "System - UUID").
+    """
+    try:
+        found = UUID(uuid.strip())
+    except ValueError:
+        return ""
+    return "" if str(found) in _PLACEHOLDERS else min(str(found), str(UUID(bytes=found.bytes_le)))
+
+
+# ---------------------------------------------------------------- its BMC
+
+
+def address_of(text: str) -> Bmc | str:
+    """The BMC at this address, or what is wrong with it. A password is sent there, hence https."""
+    if not _PRINTABLE.fullmatch(text):
+        return "a blank, or another character that no address holds"
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return "what is no address"
+    if "@" in parts.netloc:
+        return "a user name or password"
+    if "?" in text or "#" in text:
+        return "a query or a fragment"
+    if parts.scheme not in ("http", "https"):
+        return f"{text[:80]!r}, which begins with neither"
+    address, path = literal(host), "" if parts.path == "/" else parts.path
+    if not (_HOST.fullmatch(host) or address) or parts.netloc.endswith(":"):
+        return f"{parts.netloc[:80]!r} for a host"
+    if parts.scheme == "http" and not (host == "localhost" or (address and address.is_loopback)):
+        return f"http://{host}, over which a password could be read by others"
+    if path and not SYSTEM_PATH.fullmatch(path):
+        return f"the path {path[:80]!r}, which does not begin with /redfish/ or leads elsewhere"
+    return Bmc(f"{parts.scheme}://{parts.netloc}".lower(), path)
+
+
+def literal(host: str) -> IPv4Address | IPv6Address | None:
+    """The IP address that ``host`` is; None for a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def credentials_in(directory: Path) -> Credentials:
+    """What a BMC is asked with, read now. Raises ``Refused``, which repeats none of it."""
+    username, password = _secret(directory / "username"), _secret(directory / "password")
+    if ":" in username:
+        raise Refused(f"{directory / 'username'} holds a colon, which no user name may (RFC 7617)")
+    authority = directory / "ca.crt"
+    return Credentials(username, password, str(directory), str(authority) if authority.exists() else None)
+
+
+def _secret(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_SECRET + 1)
+    except OSError as error:
+        raise Refused(
+            f"the BMC's credentials cannot be read from {path} ({error.strerror or type(error).__name__}): "
+            "expected a Secret with username and password, mounted there"
+        ) from None
+    try:
+        text = content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not text.isprintable() or len(content) > LARGEST_SECRET:
+        raise Refused(f"{path}: expected one line of printable text, of at most {LARGEST_SECRET} bytes")
+    return text

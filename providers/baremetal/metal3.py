@@ -1,0 +1,179 @@
+"""Reboots by Metal3, whose controller is asked by an annotation on the machine's BareMetalHost.
+
+Facts, from its source (https://github.com/metal3-io/baremetal-operator, ``manageHostPower`` in
+internal/controller/metal3.io/baremetalhost_controller.go; internal/webhooks/metal3.io/v1alpha1):
+
+- ``reboot.metal3.io`` has the power switched off and on again. It is taken off once the power is seen to be
+  off, so its absence proves nothing. Its value is JSON, of which unknown keys are ignored: there we say that
+  it is ours.
+- ``reboot.metal3.io/KEY`` keeps the power *off* until its owner takes it off. We never set one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from providers.baremetal import BareMetalProvider, unable
+from providers.baremetal.metal3_host import (
+    OWNER,
+    REBOOT,
+    Host,
+    addresses_of,
+    host_of,
+    named,
+    quote,
+    ref_of,
+    same_machine,
+)
+from recovery.errors import Ambiguous, Refused, Retry
+from recovery.model import (
+    Failed,
+    Gone,
+    Machine,
+    NodeView,
+    NotApplied,
+    Poll,
+    Preflight,
+    Reference,
+    Running,
+    Step,
+)
+from recovery.provider import Objects, ProviderContext
+
+_GRANTED = "deploy/baremetal/components/metal3 grants it"
+
+
+class Metal3Provider(BareMetalProvider):
+    """The provider ``baremetal`` where Metal3 has the machines' power."""
+
+    actions = frozenset({Step.REBOOT})
+    permissions: Mapping[str, frozenset[str]] = {
+        "preflight": frozenset({"metal3.io/baremetalhosts:get"}),
+        "poll": frozenset({"metal3.io/baremetalhosts:get"}),
+        Step.REBOOT: frozenset({"metal3.io/baremetalhosts:get", "metal3.io/baremetalhosts:patch"}),
+    }
+    call_timeout = 30.0  # a GET and a PATCH, each with 3 s to connect and 10 s to be answered
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def identify(self, node: NodeView) -> Machine:
+        """As on all bare metal. ``route``: also node, addresses, and host with what proves it, or no_host."""
+        machine = super().identify(node)
+        told = {"node": node.name, "addresses": ",".join(addresses_of(node.addresses)), **host_of(node)}
+        return replace(machine, route={**machine.route, **{k: v for k, v in told.items() if v}})
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        """Whether Metal3 would reboot it now. ``adopt`` where somebody has asked for that already."""
+        if action not in self.actions:
+            raise unable(machine, action)
+        host = self._host(machine)
+        notes = same_machine(machine, host)
+        namespace, name = host.name.split("/")
+        data = {"machine": machine.id, "namespace": namespace, "name": name}
+        reference = Reference(self.name, action, {**data, "uid": host.uid, "version": host.version})
+        if host.asked:
+            asked = f"Metal3 has already been asked to reboot BareMetalHost {host.name}"
+            return Preflight(reference, adopt=asked, notes=notes)
+        if why := host.unfit:
+            raise Refused(why)
+        return Preflight(reference, not_yet=host.busy, notes=notes)
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> None:
+        """One PATCH of the very host that was looked at, unless somebody has asked for the same meanwhile."""
+        if action not in self.actions:
+            raise unable(machine, action)
+        self._same(machine, reference)
+        host = self._host(machine)
+        if host.uid != reference.data.get("uid"):
+            raise Refused(f"BareMetalHost {host.name} is another object now: nothing was asked for")
+        same_machine(machine, host)
+        if host.asked:
+            return
+        if why := host.unfit:
+            raise Refused(why)
+        if host.busy:
+            raise Retry(f"Metal3 was not asked: {host.busy}")
+        order = json.dumps({"mode": "hard", "by": OWNER, "attempt": token})
+        self._annotate(machine, host, order)
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        """How far Metal3 is. That the machine has rebooted is for the boot ID to prove."""
+        self._same(machine, reference)
+        host, name = self._look(machine), machine.route["host"]
+        if host is None or host.uid != reference.data.get("uid"):
+            return Gone(f"the BareMetalHost {name} that was asked for is gone")
+        if host.error:
+            return Failed(f"Metal3 says of BareMetalHost {name}: {host.error}")
+        if host.asked:
+            return Running(f"Metal3 has been asked to reboot BareMetalHost {name}; its power is {host.power}")
+        if host.version == reference.data.get("version"):
+            return NotApplied(f"nothing was written to BareMetalHost {name} since it was looked at")
+        return Running(
+            f"Metal3 has taken up the reboot of BareMetalHost {name} (its power is {host.power}); a new boot "
+            "ID is the proof"
+        )
+
+    def cancel(self, machine: Machine, reference: Reference) -> None:
+        """Take our annotation off, if Metal3 has not done so."""
+        self._same(machine, reference)
+        host = self._look(machine)
+        if host is None or host.uid != reference.data.get("uid") or not host.asked_by_us:
+            return
+        try:
+            self._annotate(machine, host, None)
+        except Ambiguous as error:
+            raise Retry(error.reason) from None
+
+    def down(self, machine: Machine) -> str | None:
+        """What Metal3 saw of the power, a minute ago at most. It may be about to switch it on again."""
+        host = self._host(machine)
+        same_machine(machine, host)
+        if host.unseen or host.power != "off":
+            return None
+        return f"Metal3 says that the power of BareMetalHost {host.name} is off"
+
+    # ------------------------------------------------------------ the host
+
+    def _same(self, machine: Machine, reference: Reference) -> None:
+        """Which object is touched is never taken from a reference: a record may have been changed."""
+        if (theirs := reference.data.get("machine")) != machine.id:
+            raise Refused(f"the reference is one of machine {quote(theirs)}, not of {machine}")
+        ours, data = ref_of(machine), reference.data
+        if (data.get("namespace"), data.get("name")) != (ours.namespace, ours.name):
+            theirs = quote(f"{data.get('namespace')}/{data.get('name')}")
+            raise Refused(
+                f"the reference is one of BareMetalHost {theirs}, and {machine} is {machine.route['host']}"
+            )
+
+    def _look(self, machine: Machine) -> Host | None:
+        ref = ref_of(machine)
+        try:
+            found = self._objects.get(ref)
+        except Refused as error:
+            raise Refused(f"{error.reason} ({_GRANTED})") from None
+        return None if found is None else Host(f"{ref.namespace}/{ref.name}", found)
+
+    def _host(self, machine: Machine) -> Host:
+        found = self._look(machine)
+        if found is None:
+            raise Refused(
+                f"there is no BareMetalHost {machine.route['host']} in this cluster, which {named(machine)} "
+                f"names by {machine.route.get('host_by')}; one in another cluster cannot be reached from here"
+            )
+        return found
+
+    def _annotate(self, machine: Machine, host: Host, order: str | None) -> None:
+        try:
+            self._objects.annotate(
+                ref_of(machine), {REBOOT: order}, uid=host.uid, resource_version=host.version
+            )
+        except Refused as error:
+            raise Refused(f"{error.reason} ({_GRANTED})") from None
+
+
+def make(context: ProviderContext) -> Metal3Provider:
+    """The provider, over the cluster that the agent is in. It needs no settings."""
+    return Metal3Provider(context.objects)

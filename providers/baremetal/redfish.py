@@ -1,0 +1,279 @@
+"""Reboots by Redfish: a machine's BMC is asked to reset it, from outside, once the machine is dead."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from providers.baremetal import BareMetalProvider, unable
+from providers.baremetal.bmc import LATER, Limits, brief
+from providers.baremetal.inventory import Inventory
+from providers.baremetal.machine import NAME, SYSTEM_PATH, canonical
+from providers.baremetal.system import (
+    CHANGING,
+    FORCE_OFF,
+    FORCED,
+    GRACEFUL,
+    OFF,
+    ON,
+    SWITCH_ON,
+    UNSAID,
+    Talk,
+    chosen,
+    power_of,
+    stated,
+)
+from recovery.clock import Clock
+from recovery.errors import Ambiguous, Refused, Retry, SettingsError
+from recovery.model import Gone, Machine, NotApplied, Poll, Preflight, Reference, Running, Step, Unfinished
+from recovery.provider import Finding, ProviderContext
+
+INSTALL = "BAREMETAL_POWER=redfish needs sushy: install node-recovery[metal]"
+ASKED_AGAIN = 5.0  # seconds for which an answer of preflight or poll is kept: BMCs are slow
+SWITCHED_ON_AGAIN = 15.0  # seconds between two requests to switch on what was switched off
+READ = frozenset({"redfish:Login"})
+RESET = READ | {"redfish:ConfigureComponents"}
+
+
+def require_sdk() -> None:
+    """Raise ``SettingsError`` if there is no sushy, without importing it."""
+    if importlib.util.find_spec("sushy") is None:
+        raise SettingsError([INSTALL])
+
+
+def make(context: ProviderContext) -> RedfishProvider:
+    """The provider over Redfish. Raises ``SettingsError`` without sushy, or with wrong settings."""
+    require_sdk()
+    return RedfishProvider(context.clock, context.environ, Inventory(context.environ))
+
+
+class RedfishProvider(BareMetalProvider):
+    """The provider ``baremetal``, with BMCs. sushy is imported at the first preflight."""
+
+    actions = frozenset({Step.REBOOT})
+    from_outside = frozenset({Step.REBOOT})
+    permissions: Mapping[str, frozenset[str]] = {"preflight": READ, "poll": READ, Step.REBOOT: RESET}
+
+    def __init__(
+        self, clock: Clock, environ: Mapping[str, str], inventory: Inventory, limits: Limits | None = None
+    ) -> None:
+        self._clock, self._inventory, self._limits = clock, inventory, limits or Limits()
+        concluder = environ.get("RECOVERY_MODE") == "concluder"
+        self._own = "" if concluder else environ.get("NODE_NAME", "")
+        self._known: dict[tuple[str, str], tuple[float, object, Any]] = {}
+        self._switched_on: dict[str, float] = {}
+        self.call_timeout = self._limits.longest
+
+    # ------------------------------------------------------------ preflight, start
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        """Look at the machine through its BMC. Raises ``Refused`` or ``Retry``."""
+        self._check(machine, action)
+        found: Preflight = self._recent("preflight", machine, "", lambda: self._preflight(machine))
+        return found
+
+    def _preflight(self, machine: Machine) -> Preflight:
+        talk = self._talk(machine)
+        system = talk.same()
+        offered, power = talk.offered(system), power_of(system)
+        reset = chosen(power, offered)
+        if not reset:
+            told = ", ".join(sorted(offered))
+            raise Refused(
+                f"{talk.who} offers no reset that makes a reboot of a machine that is {power}: {told}"
+            )
+        data = {"machine": machine.id, "system": system.path, "reset": reset, "power": power}
+        self._path(data)  # else the reset would be refused for it
+        if last := last_reset(system):
+            data["last_reset"] = last
+        busy = f"{talk.who} says that its power is changing ({power})" if power.startswith(CHANGING) else ""
+        notes = [] if talk.bmc.verify else [f"the certificate of {talk.who} is not verified"]
+        if reset == GRACEFUL:
+            notes.append("only a graceful restart is offered, which a system that hangs ignores")
+        return Preflight(Reference(NAME, Step.REBOOT, data), not_yet=busy, notes=tuple(notes))
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Reference:
+        """Look who is there, and reset it by one request. The reference then says that it was accepted.
+
+        Redfish takes no idempotency token, so ``token`` goes nowhere.
+        """
+        self._check(machine, action)
+        data = self._checked(machine, reference)
+        begun = self._clock.boottime()
+        self._known.clear()
+        talk = self._talk(machine)
+        system = talk.same(self._path(data))
+        power = power_of(system)
+        if power.startswith(CHANGING) or chosen(power, talk.offered(system)) != data.get("reset"):
+            raise Retry(f"{talk.who} says something else than a moment ago: looking again before a reset")
+        if self._clock.boottime() - begun > self._limits.look:
+            raise Retry(
+                f"the reset was not sent: a look at {talk.who} took more than {self._limits.look:g} s"
+            )
+        talk.reset(system, str(data["reset"]))
+        return Reference(NAME, Step.REBOOT, {**data, "accepted": True})
+
+    # ------------------------------------------------------------ poll, finish
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        """How the reset stands, as far as a BMC can say: that it booted is the Node's boot ID to prove."""
+        data = self._checked(machine, reference)
+        found: Poll = self._recent("poll", machine, dict(data), lambda: self._poll(machine, data))
+        return found
+
+    def _poll(self, machine: Machine, data: Mapping[str, Any]) -> Poll:
+        talk, path = self._talk(machine), self._path(data)
+        try:
+            system = talk.system(path)
+        except Refused as error:  # a BMC that is starting knows nobody and nothing for a while
+            raise Retry(error.reason, LATER) from error
+        if not stated(system):
+            raise Retry(f"{talk.who} states no UUID: whose power it shows is not known", LATER)
+        if stated(system) != canonical(machine.id):
+            return Gone(f"another machine is behind {talk.who}: {brief(str(system.uuid), talk.wire.known)}")
+        return outcome(talk.who, system, data)
+
+    def finish(self, machine: Machine, reference: Reference) -> None:
+        """Switch on what was switched off for its reboot. Raises ``Retry`` or ``Refused``."""
+        data = self._checked(machine, reference)
+        self._known.clear()
+        if data.get("reset") != FORCE_OFF:
+            return
+        talk = self._talk(machine)
+        system = talk.same(self._path(data))
+        if power_of(system) != OFF:
+            return
+        now = self._clock.monotonic()
+        since = now - self._switched_on.get(machine.id, -SWITCHED_ON_AGAIN)
+        if since < SWITCHED_ON_AGAIN:
+            left = timedelta(seconds=SWITCHED_ON_AGAIN - since)
+            raise Retry(
+                f"{talk.who} was asked {since:.0f} s ago to switch it on, and says that it is off", left
+            )
+        self._switched_on[machine.id] = now
+        self._switch_on(talk, system)
+
+    def _switch_on(self, talk: Talk, system: Any) -> None:
+        offered = talk.offered(system) or UNSAID
+        try:
+            talk.reset(system, next((kind for kind in SWITCH_ON if kind in offered), ON))
+        except Ambiguous as lost:  # to switch on what is on does nothing
+            raise Retry(lost.reason, LATER) from lost
+        except Refused:
+            if power_of(talk.same(system.path)) == OFF:  # else some BMCs refuse it because it is done
+                raise
+
+    # ------------------------------------------------------------ witness, doctor
+
+    def down(self, machine: Machine) -> str | None:
+        """That its power is off. It is so for moments while a reset is carried out, too."""
+        talk = self._talk(machine)
+        return "its BMC says that the power is off" if power_of(talk.same()) == OFF else None
+
+    def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
+        """Inventory, BMC, credentials, UUID, resets. Whether one may reset shows only when it is done."""
+        try:
+            count = len(self._inventory.entries())
+        except SettingsError as error:
+            yield from (Finding(NAME, False, mistake, "mend BMC_INVENTORY") for mistake in error.mistakes)
+            return
+        path = self._inventory.path
+        listed = (
+            f"machines in {path}: {count}" if path else "BMC_INVENTORY is not set, annotations may lead there"
+        )
+        yield Finding(NAME, True, f"power by Redfish; {listed}")
+        if machine is None or Step.REBOOT not in steps:
+            return
+        try:
+            self._check(machine, Step.REBOOT)
+        except Refused as error:
+            yield Finding(NAME, True, error.reason, "run doctor where the peer is, to try its BMC")
+            return
+        try:
+            ready = self._preflight(machine)
+        except Retry as error:
+            yield Finding(NAME, None, error.reason, "look at the BMC, and at the network that leads to it")
+        except Refused as error:
+            remedy = "see docs/baremetal.md" if own else "run doctor in the agent's pod, with its credentials"
+            yield Finding(NAME, False if own else None, error.reason, remedy)
+        else:
+            data, node = ready.reference.data, machine.route.get("node")
+            told = f"the BMC of {node} takes the credentials and states the UUID of the machine, which is "
+            told += f"{data['power'] or 'there'}; its reboot would be {data['reset']}"
+            yield Finding(NAME, True, told, "; ".join(ready.notes))
+
+    # ------------------------------------------------------------ guards
+
+    def _check(self, machine: Machine, action: Step) -> None:
+        if action not in self.actions:
+            raise unable(machine, action)
+        if self._own and machine.route.get("node") == self._own:
+            raise Refused(
+                f"{self._own} is this agent's own node: its power is never switched from itself; a peer does "
+                "it once the node is dead"
+            )
+
+    def _checked(self, machine: Machine, reference: Reference) -> Mapping[str, Any]:
+        """A reference to another machine or action is a mix-up that must reach no BMC."""
+        if (reference.provider, reference.action) != (NAME, Step.REBOOT):
+            raise Refused(
+                f"the reference of {reference.provider} {reference.action} is not one of a reboot here"
+            )
+        if reference.data.get("machine") != machine.id:
+            raise Refused(f"the reference is one of {reference.data.get('machine')}, not of {machine}")
+        return reference.data
+
+    @staticmethod
+    def _path(data: Mapping[str, Any]) -> str:
+        path = str(data.get("system", ""))
+        if not SYSTEM_PATH.fullmatch(path):
+            raise Refused(f"the reference names the system {path[:80]!r}, which is no path of Redfish")
+        return path
+
+    def _talk(self, machine: Machine) -> Talk:
+        """Where the BMC is and with whose credentials it is asked is looked up anew, and is in no record."""
+        bmc = self._inventory.find(machine)
+        return Talk(machine, bmc, self._inventory.credentials_for(bmc), self._limits, self._clock)
+
+    def _recent(self, use: str, machine: Machine, what: object, ask: Callable[[], Any]) -> Any:
+        """An answer of a moment ago to the same question, or a new one."""
+        now = self._clock.monotonic()
+        at, same, answer = self._known.get((use, machine.id), (0.0, None, None))
+        if answer is None or same != what or now - at >= ASKED_AGAIN:
+            answer = ask()
+            self._known[use, machine.id] = (now, what, answer)
+        return answer
+
+
+def last_reset(system: Any) -> str:
+    """When its BMC says that it was reset last (Redfish 2020.2), as it writes it; empty where it does not."""
+    found = system.json.get("LastResetTime")
+    return found[:64] if isinstance(found, str) else ""
+
+
+def outcome(who: str, system: Any, data: Mapping[str, Any]) -> Poll:
+    """What a system's power says of a reset that was, or may have been, asked for."""
+    power, reset = power_of(system), data.get("reset")
+    if reset == FORCE_OFF:
+        if power == OFF:
+            return Unfinished(f"{who} has switched it off, and is to switch it on again")
+        return Running(f"{who} says that it is {power}: not off yet, or on again; a new boot ID is the proof")
+    if power != ON:
+        if reset in SWITCH_ON and power == OFF and not data.get("accepted"):
+            return NotApplied(f"{who} says that it is off, as it was")
+        return Running(f"{who} says that it is {power or 'there'}")
+    before, last = data.get("last_reset"), last_reset(system)
+    if reset in FORCED and before and last == before and not data.get("accepted") and runs(system):
+        return NotApplied(
+            f"{who} says that its system runs, and was last reset at {last}, before it was asked"
+        )
+    since = f", and was reset at {last}" if before and last and last != before else ""
+    return Running(f"{who} says that it is on{since}; a new boot ID is the proof")
+
+
+def runs(system: Any) -> bool:
+    """Its BMC follows the boot, and says that a system runs. A LastResetTime alone might never change."""
+    progress = system.json.get("BootProgress")
+    return isinstance(progress, dict) and progress.get("LastState") == "OSRunning"

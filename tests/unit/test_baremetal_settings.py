@@ -1,0 +1,167 @@
+"""Bare metal's settings: who may switch the power, and that nothing of the others is imported."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from providers.baremetal import POWERS, BareMetalProvider, create, power_of
+from providers.baremetal.inventory import DIRECTORY
+from providers.baremetal.redfish import FORCE_OFF, FORCED, GRACEFUL, INSTALL, Limits, RedfishProvider
+from recovery.clock import SystemClock
+from recovery.errors import SettingsError
+from recovery.model import Step
+from recovery.policy_file import check_for, load_policy
+from recovery.provider import ProviderContext, load_provider
+from recovery.settings import describe, load_settings
+from recovery.variables import BAREMETAL_POWERS
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "baremetal.md").read_text()
+START = {"NODE_NAME": "node-3"}
+
+
+def mistakes(check: Callable[[Mapping[str, str]], Any], **environ: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        check(environ)
+    return list(caught.value.mistakes)
+
+
+def made(**environ: str) -> Any:
+    return create(ProviderContext(SystemClock(), environ))
+
+
+# ---------------------------------------------------------------- who may switch the power
+
+
+@pytest.mark.parametrize("environ", [{}, {"BAREMETAL_POWER": ""}, {"BAREMETAL_POWER": "none"}])
+def test_by_default_nobody_but_a_person_may(environ: dict[str, str]) -> None:
+    provider = made(**environ)
+    assert type(provider) is BareMetalProvider
+    assert provider.actions == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("redfsh", '; did you mean "redfish"?'),
+        ("Redfish", '; did you mean "redfish"?'),
+        ("metal", '; did you mean "metal3"?'),
+        ("ipmi", ""),
+    ],
+)
+def test_a_word_that_is_none_is_told_with_those_that_are(text: str, hint: str) -> None:
+    expected = f"expected one of none, redfish, kured, metal3{hint}"
+    assert mistakes(power_of, BAREMETAL_POWER=text) == [f"BAREMETAL_POWER={text}: {expected}"]
+    told = mistakes(load_settings, **START, BAREMETAL_POWER=text)
+    assert told == [f'BAREMETAL_POWER: found "{text}", {expected}']
+
+
+def test_the_agent_knows_the_words_that_the_provider_knows() -> None:
+    assert BAREMETAL_POWERS == POWERS
+    defaults = {name: default for name, default, _ in describe()}
+    assert defaults["BAREMETAL_POWER"] == POWERS[0]
+    assert defaults["BMC_CREDENTIALS"] == DIRECTORY
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_the_default_remedy_stays_what_it_is(power: str) -> None:
+    provider = made(BAREMETAL_POWER=power, **START)
+    assert provider.name == "baremetal"
+    assert isinstance(provider, BareMetalProvider)
+    assert provider.default_remedy == BareMetalProvider.default_remedy
+    assert provider.actions == (frozenset() if power == "none" else {Step.REBOOT})
+
+
+LOADED = """
+import sys
+from recovery.clock import SystemClock
+from recovery.provider import ProviderContext, load_provider
+
+load_provider("baremetal", ProviderContext(SystemClock(), {"BAREMETAL_POWER": sys.argv[1], "NODE_NAME": "n"}))
+print(*sorted(name for name in sys.modules if name.startswith(("providers.baremetal.", "sushy", "requests"))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("power", "modules"),
+    [("none", "machine"), ("redfish", "bmc inventory machine redfish system")],
+)
+def test_only_what_was_chosen_is_imported_and_the_sdk_only_when_it_is_needed(
+    power: str, modules: str
+) -> None:
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", LOADED, power], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [f"providers.baremetal.{name}" for name in modules.split()]
+
+
+# ---------------------------------------------------------------- redfish
+
+
+def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert mistakes(lambda environ: made(**environ), BAREMETAL_POWER="redfish") == [INSTALL]
+    assert "install node-recovery[metal]" in INSTALL
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [("10.0.7.0/24, fd00::/8,", ""), ("", ""), ("10.0.7.1/24", "x"), ("rack-1", "x")]
+)
+def test_networks_are_networks(text: str, wrong: str) -> None:
+    if not wrong:
+        assert load_settings({**START, "BMC_NETWORKS": text}).warnings == ()
+        assert isinstance(made(BAREMETAL_POWER="redfish", BMC_NETWORKS=text), RedfishProvider)
+        return
+    expected = "expected networks such as 10.0.7.0/24"
+    assert mistakes(load_settings, **START, BMC_NETWORKS=text) == [
+        f'BMC_NETWORKS: found "{text}", {expected}, with commas between'
+    ]
+    assert mistakes(lambda environ: made(**environ), BAREMETAL_POWER="redfish", BMC_NETWORKS=text) == [
+        f"BMC_NETWORKS: found {text!r}, {expected}"
+    ]
+
+
+def test_what_is_none_of_redfishs_business_is_not_looked_at() -> None:
+    assert made(BMC_INVENTORY="/nowhere", BMC_NETWORKS="x").actions == frozenset()
+
+
+def test_a_provider_without_inventory_may_be_made_for_its_policy_alone() -> None:
+    """A sidecar asks no BMC, and has to know the step."""
+    provider = load_provider("baremetal", ProviderContext(SystemClock(), {"BAREMETAL_POWER": "redfish"}))
+    assert provider.actions == {Step.REBOOT}
+
+
+def test_a_call_ends_before_others_may_believe_that_it_cannot_begin() -> None:
+    assert Limits().longest == RedfishProvider.call_timeout or Limits().longest <= 60
+    assert made(BAREMETAL_POWER="redfish").call_timeout == Limits().longest
+
+
+# ---------------------------------------------------------------- the guide
+
+
+def test_the_guide_has_every_power_and_no_other() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| .* \|", GUIDE, re.MULTILINE)
+    assert tuple(row for row in rows if row in POWERS) == POWERS
+
+
+def test_the_policy_of_the_guide_is_one_that_any_power_can_follow(tmp_path: Path) -> None:
+    shown = [
+        block for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) if "RecoveryPolicy" in block
+    ]
+    (tmp_path / "policy.yaml").write_text(shown[0])
+    loaded = load_policy(str(tmp_path / "policy.yaml"))
+    assert loaded.warnings == ()
+    assert check_for(loaded, made(BAREMETAL_POWER="redfish").actions, "baremetal", "sidecar") == []
+    assert check_for(loaded, made().actions, "baremetal", "sidecar") != []
+
+
+def test_the_order_of_resets_is_that_of_the_guide() -> None:
+    numbered = re.findall(r"^\d\. `(\w+)`", GUIDE, re.MULTILINE)
+    assert numbered == [*FORCED, FORCE_OFF, GRACEFUL]
