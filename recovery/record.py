@@ -32,7 +32,7 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
-from recovery.wire import Reader, Unchanged, Undecodable, duration, moment
+from recovery.wire import Dropped, Reader, Unchanged, Undecodable, dropped, duration, moment
 
 CODEC = 1
 HISTORY = 20
@@ -289,8 +289,16 @@ class Records:
             return None
 
     def write(self, record: Record) -> Record:
-        """Create (no resourceVersion) or swap ``record``; returns it as stored."""
+        """Create (no resourceVersion) or swap ``record``; returns it as stored.
+
+        Raises ``Dropped`` where the server left something out: whoever comes next would not know of it.
+        """
         body = encode(record)
-        if record.resource_version:
-            return self._decode(self._cluster.replace_record(body))
-        return self._decode(self._cluster.create_record(body))
+        write = self._cluster.replace_record if record.resource_version else self._cluster.create_record
+        stored = write(body)
+        if lost := dropped(body["status"], stored.get("status"), "status"):
+            raise Dropped(
+                f"the API server dropped {lost} of NodeRecovery {record.node}: its CRDs are older than this "
+                "program; kubectl apply -k deploy/crds"
+            )
+        return self._decode(stored)

@@ -38,6 +38,25 @@ def duration(value: timedelta) -> str:
     return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
 
 
+class Dropped(NodeRecoveryError):
+    """The API server did not keep what it was given: its CRDs are older than this program."""
+
+
+def dropped(sent: Any, kept: Any, path: str) -> str | None:
+    """The path of something in ``sent`` that says something and is not in ``kept``; None where all is."""
+    if isinstance(sent, Mapping):
+        kept = kept if isinstance(kept, Mapping) else {}
+        for key, value in sent.items():
+            if value and key not in kept:
+                return f"{path}.{key}"
+            if found := dropped(value, kept.get(key), f"{path}.{key}"):
+                return found
+    if isinstance(sent, list) and isinstance(kept, list):
+        pairs = enumerate(zip(sent, kept, strict=False))
+        return next((lost for i, (a, b) in pairs if (lost := dropped(a, b, f"{path}[{i}]"))), None)
+    return None
+
+
 class Reader:
     """Reads fields of one JSON object and says which one is wrong: ``status.intent.attempt: ...``."""
 

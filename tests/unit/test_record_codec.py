@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
+import re
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,7 +44,7 @@ from recovery.model import (
 )
 from recovery.record import ACKNOWLEDGED, CODEC, HISTORY, STARTS, Records, decode, encode, note
 from recovery.testing.kubestore import KubernetesStore
-from recovery.wire import Undecodable, duration, moment, parse_moment
+from recovery.wire import Dropped, Undecodable, duration, moment, parse_moment
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/noderecoveries.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
@@ -299,3 +301,39 @@ def test_a_record_is_decoded_again_only_when_anything_in_it_has_changed() -> Non
     for _ in range(2):
         with pytest.raises(Undecodable, match="phase"):
             records.read(FULL.node)
+
+
+# ---------------------------------------------------------------- what a server does not keep
+
+
+class Pruning:
+    """A server whose CRD lacks a field."""
+
+    def __init__(self, *path: str) -> None:
+        self.path = path
+
+    def get_record(self, node: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        kept = copy.deepcopy(body)
+        inner: Any = kept["status"]
+        for key in self.path[:-1]:
+            inner = inner[int(key)] if key.isdigit() else inner[key]
+        inner.pop(self.path[-1], None)
+        return kept
+
+    replace_record = create_record
+
+
+@pytest.mark.parametrize("path", ["validate", "marks.outOfService", "starts.0.hardware", "tried"])
+def test_a_server_that_drops_what_it_is_given_is_an_error_that_names_it(path: str) -> None:
+    told = path.replace(".0.", "[0].")
+    with pytest.raises(
+        Dropped, match=re.escape(f"dropped status.{told} of NodeRecovery {FULL.node}: its CRDs")
+    ):
+        Records(Pruning(*path.split("."))).write(FULL)
+
+
+def test_a_field_that_says_nothing_is_no_loss() -> None:
+    assert Records(Pruning("tried")).write(DEFAULTS).tried == ()
