@@ -167,7 +167,9 @@ def drain_on(s: Situation, r: Record, rung: Rung) -> Decision:
         return hand_over(s, r, f"{name(r.faults[0])}: {found.never}")
     state = f"{name(r.faults[0])}: draining, {found}"
     if found.tell:
-        return act(TellPods(found.tell), state, Tell("Draining"))
+        count = f"{len(found.tell)} pod{'s' if len(found.tell) != 1 else ''}"
+        told = f"{name(r.faults[0])}: {count} told that the node is drained, {found.tell[0][0]} first"
+        return act(TellPods(found.tell), told, Tell("PodsTold"))
     most = s.policy.drain.evictions_per_second
     if ask := drain.within_rate(found.ask, s.evictions_free, most):
         return act(Evict(ask), state, Tell("Draining"))

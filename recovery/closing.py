@@ -88,7 +88,8 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
     ours = s.role is Role.OWNER and s.machine is not None and s.machine.id == r.machine.id
     following = r.ladder[r.rung + 1] if r.rung + 1 < len(r.ladder) else None
     if following is None or not ours:
-        return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step")
+        tried = f" ({', '.join(step.value for step in r.tried)} had not helped)" if r.tried else ""
+        return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step{tried}")
     sentence = f"{why}; next: {following.do.value}"
     changed = replace(note(r, s.now, "rung", sentence), rung=r.rung + 1, rung_since=None, intent=None)
     return act(WriteRecord(changed), sentence, Tell("NextStep"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from recovery import brakes
 from recovery.assess import (
@@ -11,6 +12,7 @@ from recovery.assess import (
     healthy,
     name,
 )
+from recovery.closing import last_of
 from recovery.lifecycle import Event, move
 from recovery.model import Machine, Phase, Record, Step
 from recovery.record import note
@@ -87,7 +89,7 @@ def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     also = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     seen = f"{name(faults[0])} was seen{also}"
     if s.record is not None and (tried := in_vain(s, s.record, fresh)):
-        past = span(s.now - s.record.phase_since)
+        past = span(s.now - recovered_at(s.record))
         seen = (
             f"{name(faults[0])} is back{also}, {past} after {tried[-1].value} was proved: the same incident"
         )
@@ -98,8 +100,15 @@ def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
 def in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:
     """What a recovery of the same machine took, after which one of its faults has come back too soon."""
     same = {(f.type, f.reason) for f in old.faults} & {(f.type, f.reason) for f in new.faults}
-    soon = s.now - old.phase_since <= s.policy.limits.same_incident
-    if old.phase is not Phase.RECOVERED or old.machine.id != new.machine.id or not same or not soon:
+    soon = s.now - recovered_at(old) <= s.policy.limits.same_incident
+    if old.machine.id != new.machine.id or not same or not soon:
         return ()
+    if old.phase is not Phase.RECOVERED:
+        return old.tried  # it went, and came, and went: still the same incident
     taken = tuple(rung.do for rung in old.ladder[: old.rung + 1] if rung.do.provider_action)
-    return (*old.tried, *taken) if taken else ()
+    return (*old.tried, *taken)
+
+
+def recovered_at(r: Record) -> datetime:
+    """When a recovery on this record was last proved."""
+    return last_of(r, Phase.RECOVERED.value)

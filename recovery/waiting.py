@@ -36,6 +36,8 @@ from recovery.situation import (
     wait,
 )
 
+OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
+"""Where nothing is left of a remedy: the node is kept free, and a person asked."""
 SELDOM = timedelta(seconds=10)
 """Between two looks at what only a person or a cloud changes."""
 TURN, STAGGER = 3.0, 0.25
@@ -61,10 +63,7 @@ def suspect(s: Situation, r: Record) -> Decision:
         return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
-    ladder = left_of(d.ladder, r.tried)
-    if r.tried and not any(x.do.provider_action for x in ladder):
-        tried = ", ".join(step.value for step in r.tried)
-        return hand_over(s, r, f"{name(d.fault)} came back after {tried}, and the remedy has no further step")
+    ladder = left_of(d.ladder, r.tried) or OUT_OF_THE_WAY
     steps = ", ".join(x.do.value for x in ladder)
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     if r.tried:

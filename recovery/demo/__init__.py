@@ -2,8 +2,8 @@
 
 Real are the agents (processes of the shipped program, told by their environment alone), the Kubernetes client
 and the cloud's SDK. Pretended, and labelled so on the screen, are the Kubernetes API and Azure
-(``recovery.testing``), AWS (moto), and what machines, kubelets, Auto Scaling and Azure's hosts do
-(``recovery.demo.simulator``).
+(``recovery.testing``), AWS (moto), and what machines, kubelets, Jobs, Auto Scaling, Azure's hosts and kured
+do (``recovery.demo.simulator``).
 """
 
 from __future__ import annotations

@@ -64,6 +64,8 @@ class Machine:
         self.detector = Detector(page)
         self.sidecar: subprocess.Popen[bytes] | None = None
         self.ready = False
+        self.settings: dict[str, str] = {}
+        """What its sidecar alone is told."""
         self._hardware = hardware
         self._api = api
         self._log = log
@@ -79,7 +81,7 @@ class Machine:
     def run_sidecar(self, environment: Mapping[str, str]) -> None:
         """The shipped program, told by nothing but its environment."""
         self._log_read = self._log.stat().st_size if self._log.exists() else 0
-        own = {"NODE_NAME": self.name, "NPD_METRICS_URL": self.detector.url}
+        own = {"NODE_NAME": self.name, "NPD_METRICS_URL": self.detector.url, **self.settings}
         self.sidecar = processes.start(
             [sys.executable, "-m", "recovery", "run"], environment={**environment, **own}, log=self._log
         )

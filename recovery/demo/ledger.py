@@ -18,6 +18,8 @@ PHASES = {
     "seen": "seen, and on record",
     "slot": "given a place in the budget",
     "cordoned": "cordoned",
+    "told": "trainer told to checkpoint",
+    "ended": "trainer ended by itself",
     "drained": "drained, budget honoured",
     "reimage": "reimage asked of Azure",
     "booted": "booted anew, on the same host",
@@ -28,7 +30,13 @@ PHASES = {
     "terminated": "terminated by its group",
     "ready": "replacement Ready",
     "proved": "proved by a peer",
+    "sentinel": "kured asked, by its sentinel",
+    "rebooted": "booted anew, the same machine",
+    "validating": "on probation, then a Job made",
+    "passed": "validated by a Job on the node",
     "healed": "proved by boot ID and probation",
+    "given": "proved, and back in service",
+    "back": "fault on the page again",
     "handed": "handed over to a person",
 }
 
@@ -61,6 +69,11 @@ class Recovery:
 
 class Ledger:
     """Hears everything in order."""
+
+    phases_of_boots = ("booted", "moved")
+    """What the first boot of a machine after its fault is in its story, and what the next."""
+    phase_of_proof = "healed"
+    """What it is that the machine itself is proved to be well."""
 
     def __init__(self) -> None:
         self.recoveries: dict[str, Recovery] = {}
@@ -99,13 +112,20 @@ class Ledger:
         marked = spec.get("unschedulable") or spec.get("taints")
         return not marked and condition(self.nodes[node], "Ready") == "True"
 
+    @property
+    def serving(self) -> int:
+        """How many trainers serve now."""
+        return sum(self._trainers.values())
+
     def healthy_nodes(self) -> int:
         return sum(self.is_healthy(n) for n in self.nodes)
 
     @property
     def over(self) -> bool:
         """Every story has ended, and its place in the budget is free."""
-        ended = all(r.times.keys() & {"proved", "healed", "handed"} for r in self.recoveries.values())
+        ended = all(
+            r.times.keys() & {"proved", "healed", "given", "handed"} for r in self.recoveries.values()
+        )
         return ended and not self.slots and not self.open
 
     def hear(self, s: Seen) -> None:
@@ -214,7 +234,7 @@ class Ledger:
         if r is None or _boot(s.what) in r.boots:
             return
         r.boots.append(_boot(s.what))
-        r.reached("booted" if len(r.boots) == 2 else "moved", s.at)
+        r.reached(self.phases_of_boots[min(len(r.boots), 3) - 2], s.at)
 
     def _pod(self, s: Seen) -> None:
         """Trainers that serve: Ready and not on their way out. A disruption budget counts the same."""
@@ -224,8 +244,8 @@ class Ledger:
         serving = not s.gone and not meta.get("deletionTimestamp") and condition(s.what, "Ready") == "True"
         self._trainers[s.name] = serving
         if self.recoveries:  # before that, they are still starting
-            count = sum(self._trainers.values())
-            self.least_serving = count if self.least_serving is None else min(self.least_serving, count)
+            least = self.serving if self.least_serving is None else self.least_serving
+            self.least_serving = min(least, self.serving)
 
     def _record(self, s: Seen) -> None:
         self.touched.add(s.name)
@@ -238,7 +258,7 @@ class Ledger:
         if any(h["event"] == "rung" and str(h["sentence"]).startswith("drained") for h in history):
             r.reached("drained", s.at)
         if r.phase == "recovered":
-            r.reached("proved" if r.replacement else "healed", s.at)
+            r.reached("proved" if r.replacement else self.phase_of_proof, s.at)
         if r.phase == "handedOver":
             r.reached("handed", s.at)
 
@@ -264,8 +284,10 @@ def series(point: Json) -> str:
 
 
 def identity(node: Json) -> tuple[str, str]:
-    """UID and providerID of a Node."""
-    return str(node["metadata"].get("uid", "")), str((node.get("spec") or {}).get("providerID", ""))
+    """UID and providerID of a Node, or its system UUID where it has none."""
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    machine = (node.get("spec") or {}).get("providerID") or info.get("systemUUID") or ""
+    return str(node["metadata"].get("uid", "")), str(machine)
 
 
 def _boot(node: Json) -> str:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from recovery.demo import scene, seen
 from recovery.demo.ledger import series
 from recovery.demo.seen import Seen, condition
+from recovery.drain import EVICT_AFTER
 from recovery.lease import lease_name
 from recovery.model import TAINT
 
 AGENT, SIMULATOR, KUBERNETES, DEMO = "node-recovery", "simulator", "kubernetes", "demo"
-AWS, AZURE = "aws (moto)", "azure (fake)"
+AWS, AZURE, KURED = "aws (moto)", "azure (fake)", "kured (fake)"
 
 # Told by something else already, at the same moment.
 _SILENT = frozenset({"Cordoned", "RecoveryStarted", "Submitted", "Uncordoned"})
@@ -25,7 +26,10 @@ _SILENT_WAITS = re.compile(
 )
 
 _STRONG = frozenset(
-    {"FaultSeen", "Held", "Replacing", "Reimaging", "Redeploying", "FaultReturned", "Recovered", "HandedOver"}
+    {
+        *("FaultSeen", "Held", "Replacing", "Reimaging", "Redeploying", "Rebooting"),
+        *("FaultReturned", "Recovered", "HandedOver"),
+    }
 )
 _CHECKED = {
     True: "its detector's plugin has run, and the fault is on the page again: it is in host {host}",
@@ -58,6 +62,9 @@ class Narrator:
         self._pods: dict[str, bool] = {}
         self._leases: dict[str, str] = {}
         self._concluders: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+        self._told_pods: set[str] = set()
+        self._jobs: dict[str, str] = {}
 
     def hear(self, s: Seen) -> list[Line]:
         hear = {
@@ -67,6 +74,7 @@ class Narrator:
             seen.LEASES: self._lease,
             seen.SIMULATOR: self._simulator,
             seen.AWS: self._call,
+            seen.JOBS: self._job,
         }.get(s.source)
         return hear(s) if hear is not None else []
 
@@ -78,7 +86,11 @@ class Narrator:
             return []
         if reason == "Waiting" and _SILENT_WAITS.search(text):
             return []
-        return [Line(s.at, AGENT, str(s.what["involvedObject"]["name"]), text, reason in _STRONG)]
+        node = str(s.what["involvedObject"]["name"])
+        said, self._said[node] = self._said.get(node), text
+        if said is not None and said in text:
+            return []  # the same again
+        return [Line(s.at, AGENT, node, text, reason in _STRONG)]
 
     def _lease(self, s: Seen) -> list[Line]:
         """Who works on a record. A concluder is a peer: the agent that began is gone, or was for a while."""
@@ -135,15 +147,39 @@ class Narrator:
         serving = not leaving and condition(s.what, "Ready") == "True"
         before = self._pods.get(s.name)
         self._pods[s.name] = serving
-        if not self.told or before == serving:
+        if not self.told:
             return []
         node = str(s.spec["nodeName"])
+        if before == serving:
+            return self._told_pod(s, node)
         count = f"{sum(self._pods.values())} of {self.replicas} trainers serve"
         if leaving and before:
             return [Line(s.at, KUBERNETES, node, f"{s.name} is evicted: {count}")]
+        if before and s.status.get("phase") == "Failed":
+            text = f"{s.name} has written its checkpoint and ended by itself: {count}"
+            return [Line(s.at, KUBERNETES, node, text)]
         if serving:
             return [Line(s.at, KUBERNETES, node, f"{s.name} has started here: {count}")]
         return []
+
+    def _told_pod(self, s: Seen, node: str) -> list[Line]:
+        """A trainer whose annotations say, for the first time, that it is to end."""
+        notes = s.what["metadata"].get("annotations") or {}
+        if EVICT_AFTER not in notes or s.name in self._told_pods:
+            return []
+        self._told_pods.add(s.name)
+        told = f"{scene.CHECKPOINT}: {notes.get(scene.CHECKPOINT)}, {EVICT_AFTER}: {notes[EVICT_AFTER]}"
+        return [Line(s.at, KUBERNETES, node, f"{s.name} is annotated {told}")]
+
+    def _job(self, s: Seen) -> list[Line]:
+        """A validation Job that is made, and that has ended."""
+        verdict = next((c for c in ("Complete", "Failed") if condition(s.what, c) == "True"), "")
+        if s.gone or self._jobs.get(s.name) == verdict:
+            return []
+        self._jobs[s.name] = verdict
+        node = str(s.spec["template"]["spec"].get("nodeName") or "")
+        text = f"Job {s.name} is {verdict}" if verdict else f"Job {s.name} is made, for this node alone"
+        return [Line(s.at, KUBERNETES, node, text)]
 
     def begin(self) -> None:
         """The stage is set: all trainers serve."""
@@ -181,10 +217,14 @@ class Narrator:
             "booted": "the machine boots anew, on host {host}",
             "back": "its kubelet is back, on the same Node, and starts the sidecar again",
             "checked": _CHECKED[bool(w.get("bad"))],
+            "sentinel": 'finds {path}, which says "{text}"; its lock is free, and it reboots the machine',
+            "kernel": "the kernel boots; what was in memory is gone, kured's file with it",
+            "counted": "its detector's plugin has run, and counts {gpus} GPUs",
         }.get(w["did"])
         if text is None or not (self.told or w["did"] == "ended"):
             return []
-        lines = [Line(s.at, SIMULATOR, node, text.format(**w))]
+        who = KURED if w["did"] == "sentinel" else SIMULATOR
+        lines = [Line(s.at, who, node, text.format(**w), strong=who is KURED)]
         if w["did"] == "terminated":
             why = (
                 f"its slot stays held: a peer may conclude once its Lease ({self._lease_length}) has run out"

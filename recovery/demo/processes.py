@@ -111,10 +111,13 @@ def stop(processes: Sequence[subprocess.Popen[bytes]], patience: float = PATIENC
 
 
 class Folder:
-    """A temporary folder that goes when we go: a shell waits at a pipe for our end, however it comes."""
+    """A temporary folder that goes when we go: a shell waits at a pipe for our end, however it comes.
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="node-recovery-demo-"))
+    ``within``: the folder that it is made in; None is the system's for such.
+    """
+
+    def __init__(self, within: Path | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="node-recovery-demo-", dir=within))
         self._keeper = subprocess.Popen(  # noqa: S603 - our own command
             ["/bin/sh", "-c", _KEEP, "sh", str(self.path)],
             stdin=subprocess.PIPE,

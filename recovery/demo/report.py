@@ -6,6 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from recovery.demo.ledger import PHASES, Ledger, Recovery, identity
+from recovery.demo.metal_books import MetalLedger, Trainer
+
+MARK = "node-recovery:"
+"""How a sentinel of ours begins."""
 
 
 @dataclass(frozen=True)
@@ -131,18 +135,78 @@ def moved(ledger: Ledger, nodes: int, replicas: int) -> list[Check]:
     ]
 
 
-def handed_over(ledger: Ledger, nodes: int) -> list[Check]:
+def rebooted(ledger: MetalLedger, nodes: int, replicas: int) -> list[Check]:
     """What must be so at the end of the story on bare metal."""
-    names = sorted(ledger.recoveries)
-    marked = sorted(n for n in ledger.nodes if not ledger.is_healthy(n))
+    r = next(iter(ledger.recoveries.values()), Recovery("", "", ""))
+    here = {name: t for name, t in ledger.trainers.items() if t.node == r.node}
+    evicted = [name for name, t in ledger.trainers.items() if t.evicted]
+    asked = "; ".join(f"on {node or 'no machine'}: {text}" for node, text in ledger.sentinels)
     return [
         _closed(ledger, "handedOver"),
-        Check("it is cordoned and tainted, and stays so", marked == names, f"marked: {', '.join(marked)}"),
         Check(
-            "its place in the budget is free again", not ledger.slots, f"held by {', '.join(ledger.slots)}"
+            "its trainer was told to write a checkpoint, and ended by itself before the moment of eviction",
+            bool(here) and all(t.in_time for t in here.values()),
+            "; ".join(f"{name}: {t}" for name, t in here.items()) or "no trainer ran there",
         ),
-        _untouched(ledger, nodes - len(names)),
+        Check(
+            "no trainer was evicted or deleted, and as many serve as before, elsewhere",
+            bool(here) and not evicted and not _serving(here) and ledger.serving == replicas,
+            f"evicted: {', '.join(evicted) or 'none'}; {ledger.serving} serve",
+        ),
+        _enough_served(ledger, replicas),
+        Check(
+            "kured was asked by one sentinel, on that machine, and it says whose it is",
+            [(node, text.startswith(MARK)) for node, text in ledger.sentinels] == [(r.node, True)],
+            asked or "it was not asked",
+        ),
+        Check(
+            "the reboot is proved by one new boot ID of the same Node: its UID and system UUID have stayed",
+            len(r.boots) == len(set(r.boots)) == 2 and _same_node(ledger, r),
+            f"the boot IDs were {', '.join(r.boots)}"
+            + ("" if _same_node(ledger, r) else ", and it is another Node now"),
+        ),
+        _validated_first(ledger, r),
+        Check(
+            "the fault came back, and no second reboot was tried: a person was told that one had not helped",
+            "back" in r.times and "(reboot had not helped)" in ledger.hand_over,
+            ledger.hand_over or "no Event tells of a hand-over",
+        ),
+        Check(
+            "the record remembers all of it: submitted, recovered, and handed over in the end",
+            _in_order(ledger.history, "submitted", "recovered", "handedOver"),
+            ", ".join(ledger.history) or "it remembers nothing",
+        ),
+        _one_at_a_time(ledger),
+        Check(
+            "its place in the budget is free again",
+            bool(ledger.recoveries) and not ledger.slots,
+            f"held by {', '.join(ledger.slots) or 'nobody, for nothing happened'}",
+        ),
+        _untouched(ledger, nodes - 1),
     ]
+
+
+def _validated_first(ledger: MetalLedger, r: Recovery) -> Check:
+    """By the API's own order, marks on, Job made, Job succeeded, marks off."""
+    jobs = list(ledger.validations.values())
+    on, off = ledger.closed.get(r.node), ledger.opened.get(r.node)
+    steps = (on, *(x for j in jobs for x in (j.made, j.passed)), off)
+    known = [x for x in steps if x is not None]
+    where = ", ".join(f"{name} on {j.node or 'no node'}" for name, j in ledger.validations.items())
+    return Check(
+        "one validation Job succeeded on that node while it was kept out, and only then the marks came off",
+        [j.node for j in jobs] == [r.node] and len(known) == len(steps) and known == sorted(known),
+        f"Jobs: {where or 'none'}; marks on, Job made, Job succeeded, marks off: {steps}",
+    )
+
+
+def _serving(trainers: Mapping[str, Trainer]) -> list[str]:
+    return [name for name, trainer in trainers.items() if trainer.serving]
+
+
+def _in_order(found: list[str], *wanted: str) -> bool:
+    rest = iter(found)
+    return all(event in rest for event in wanted)
 
 
 def _closed(ledger: Ledger, phase: str) -> Check:
@@ -175,14 +239,18 @@ def _one_at_a_time(ledger: Ledger) -> Check:
     )
 
 
-def _budget_of_pods(ledger: Ledger, replicas: int) -> list[Check]:
+def _enough_served(ledger: Ledger, replicas: int) -> Check:
     least = ledger.least_serving
+    return Check(
+        f"the disruption budget was never violated: {replicas - 1} of {replicas} trainers or more served",
+        least is not None and least >= replicas - 1,
+        f"once there were {least}",
+    )
+
+
+def _budget_of_pods(ledger: Ledger, replicas: int) -> list[Check]:
     return [
-        Check(
-            f"the disruption budget was never violated: {replicas - 1} of {replicas} trainers or more served",
-            least is not None and least >= replicas - 1,
-            f"once there were {least}",
-        ),
+        _enough_served(ledger, replicas),
         Check(
             "it refused an eviction, which was asked for again and allowed later",
             ledger.refused_evictions > 0,

@@ -14,6 +14,11 @@ NAMESPACE = "training"
 APP = "trainer"
 HOME, DETECTOR = "default", "node-problem-detector"
 GRACE = 2  # seconds a trainer takes to stop
+CHECKPOINT = "example.com/checkpoint"
+"""The annotation by which a trainer on bare metal is told to write one: the demo's, as any word would do."""
+CHECKPOINTED = 75
+"""The exit code of a trainer that has written its checkpoint and wants to be started elsewhere."""
+VALIDATION = "node-validation"
 
 CRDS = ("noderecoveries.yaml", "recoverygates.yaml")
 _ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +53,26 @@ _RULES = {  # its name, what it matches, its remedy
         "type: GpuCount, reason: GpuCountBad",
         "[{do: drain, within: 1m, then: force}, {do: reimage, within: 2m}, {do: redeploy, within: 2m}]",
     ),
-    "baremetal": ("neuron-hardware", _NEURON, "[{do: cordon}]"),
+    "baremetal": (
+        "gpu-missing",
+        "type: GpuCount, reason: GpuCountBad",
+        "[{do: drain, within: 1m}, {do: reboot, within: 1m}]",
+    ),
+}
+_DRAINS = {
+    "baremetal": f"""\
+drain:
+  pods:
+    - match: {{namespaces: [{NAMESPACE}], labels: {{role: worker}}}}
+      mode: wait               # time to end by themselves; then they are evicted
+      within: 30s
+      annotate: {{{CHECKPOINT}: requested}}
+"""
+}
+_VALIDATIONS = {
+    "baremetal": f"""\
+    validate: {{cronJob: {VALIDATION}, within: 1m}}    # must succeed on the node before it is given back
+"""
 }
 
 
@@ -62,12 +86,12 @@ limits:
   budget: 1          # nodes out of service at once, over the whole fleet
   brake: 50%         # more sick than this: nothing is started
   cooldown: 2s       # between two starts (default: 2m)
-rules:
+{_DRAINS.get(cloud, "")}rules:
   - name: {name}
     match: {{{match}}}
     remedy: {remedy}
     probation: {probation}    # healthy this long before the node is trusted (default: 2m)
-"""
+{_VALIDATIONS.get(cloud, "")}"""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,16 @@ import textwrap
 from collections.abc import Iterable
 from typing import TextIO
 
-from recovery.demo.narrator import AGENT, AWS, AZURE, DEMO, KUBERNETES, SIMULATOR, Line
+from recovery.demo.narrator import AGENT, AWS, AZURE, DEMO, KUBERNETES, KURED, SIMULATOR, Line
 
 BOLD, DIM, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "1", "2", "31", "32", "33", "34", "35", "36"
-_COLOURS = {AGENT: GREEN, SIMULATOR: YELLOW, AWS: MAGENTA, AZURE: MAGENTA, KUBERNETES: BLUE, DEMO: CYAN}
+_COLOURS = {
+    AGENT: GREEN,
+    SIMULATOR: YELLOW,
+    KUBERNETES: BLUE,
+    DEMO: CYAN,
+    **dict.fromkeys((AWS, AZURE, KURED), MAGENTA),
+}
 _WHO, _NODE = 13, 13
 _INDENT = 7 + 2 + _WHO + 2 + _NODE + 2
 _WIDTH = 110  # where nobody says

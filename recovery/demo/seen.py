@@ -13,7 +13,8 @@ PODS = "/api/v1/pods"
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-WATCHED = (EVENTS, NODES, PODS, RECORDS, GATES, LEASES)
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+WATCHED = (EVENTS, NODES, PODS, RECORDS, GATES, LEASES, JOBS)
 
 SIMULATOR = "simulator"
 AWS = "aws"

@@ -1,8 +1,8 @@
 """``python -m recovery.demo.simulator``: what a cloud and the machines do, and nothing of node-recovery's.
 
-It launches, terminates and boots machines in a pretended cloud, registers their Nodes, serves the pages of
-their detectors, runs and kills their sidecars, and keeps a training job alive. Commands come as JSON lines on
-standard input, what was done goes out as JSON lines on standard output:
+It launches, terminates and boots machines, in a pretended cloud or as kured would, registers their Nodes,
+serves the pages of their detectors, runs and kills their sidecars, and keeps a training job alive. Commands
+come as JSON lines on standard input, what was done goes out as JSON lines on standard output:
 
     {"fault": "ip-10-0-1-5", "page": "dma-error"}
     {"did": "launched", "node": "ip-10-0-1-8", "instance": "i-0123", "instead": "ip-10-0-1-5"}
@@ -23,9 +23,10 @@ from typing import Any
 
 from recovery.demo.on_aws import OnAws
 from recovery.demo.on_azure import OnAzure
+from recovery.demo.on_metal import OnMetal
 from recovery.demo.site import Site
 
-SITES: dict[str, type[Site]] = {"aws": OnAws, "azure": OnAzure, "baremetal": Site}
+SITES: dict[str, type[Site]] = {"aws": OnAws, "azure": OnAzure, "baremetal": OnMetal}
 
 
 def listen(commands: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -45,6 +46,7 @@ def main() -> int:
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--lease", default="60s")
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--memory", type=Path, help="a folder on a tmpfs, for the machines' /run")
     asked = parser.parse_args()
     simulator = SITES[asked.cloud](asked)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

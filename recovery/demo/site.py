@@ -1,7 +1,7 @@
 """The place where the demo's machines stand: they join the cluster, run their sidecars, and break when told.
 
-``Site`` alone is bare metal: nothing happens to its machines but faults. What a cloud does with machines is
-its subclasses' part (``on_aws``, ``on_azure``). One thread does everything: the kernel ends sidecars with it.
+What is done with machines there is its subclasses' part (``on_aws``, ``on_azure``, ``on_metal``). One thread
+does everything: the kernel ends sidecars with it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,19 @@ class Site:
         """Machines, their Nodes, the training job; then the sidecars."""
         for machine in self._create(self._asked.nodes):
             machine.join()
-        self._workload = Workload(self._api, 2 * self._asked.nodes, self.plugin)
+        self._workload = self._train()
         self._workload.tick(at_once=True)
         for machine in self._machines.values():
             machine.run_sidecar(self._environment())
         tell("began", nodes={m.name: m.instance for m in self._machines.values()})
 
     def _create(self, count: int) -> list[Machine]:
-        return [self._add("", scene.Hardware("rack-server", "rack-1a", "rack-1")) for _ in range(count)]
+        """The machines, each by ``_add``."""
+        raise NotImplementedError
+
+    def _train(self) -> Workload:
+        """The training job, whose pods are not made yet."""
+        return Workload(self._api, 2 * self._asked.nodes, self.plugin)
 
     def _add(self, instance: str, hardware: scene.Hardware, name: str = "") -> Machine:
         name = name or f"ip-10-0-1-{next(self._hosts)}"

@@ -226,38 +226,5 @@ class AzureStory(Story):
         )
 
 
-class BareMetalStory(Story):
-    """Two machines that nobody's API can replace: one breaks, is cordoned, and handed over to a person."""
-
-    def introduce(self) -> None:
-        self.screen.say(
-            "A machine fails that no cloud can replace, and node-recovery takes it out of the way."
-        )
-        self.screen.say()
-        self.screen.paragraph(
-            f"Real: {self.world.pace.nodes} node-recovery sidecars, processes of the shipped program, told "
-            "by their environment alone. Pretended: the Kubernetes API (ours, over HTTP) and one process, "
-            "the simulator, that does what machines and kubelets do. The Nodes have no providerID, only a "
-            "system UUID."
-        )
-        self.screen.say()
-
-    def tell(self) -> None:
-        self._started()
-        self._settle()
-        self._break(self.ledger.first_nodes[0], *DMA)
-        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "the machine was not handed over")
-        self._pass(self.world.pace.pause)
-        self._say("", "the hand-over is told again every minute, until somebody takes it")
-
-    def checks(self) -> list[report.Check]:
-        return report.handed_over(self.ledger, self.world.pace.nodes)
-
-    def moral(self) -> str:
-        return (
-            "1 of 2 nodes was taken out of the way and handed over to a person; the other was never touched."
-        )
-
-
 def _list(metrics: dict[str, float]) -> str:
     return ", ".join(f"{name} = {value:g}" for name, value in sorted(metrics.items()))

@@ -12,7 +12,7 @@ from recovery.demo.kubeapi import KubeApi, Refusal
 Json = dict[str, Any]
 
 START = 1.5  # seconds from bound to Running
-_PODS = f"/api/v1/namespaces/{scene.NAMESPACE}/pods"
+PODS = f"/api/v1/namespaces/{scene.NAMESPACE}/pods"
 
 
 class Workload:
@@ -21,20 +21,29 @@ class Workload:
     A pod's end after its grace period is the API's part (``recovery.testing.kubecontrol``).
     """
 
+    controller = "ReplicaSet"
+    """The kind that owns the trainers."""
+
     def __init__(self, api: KubeApi, replicas: int, plugin: str) -> None:
         self._api = api
         self._replicas = replicas
         self._numbers = itertools.count(1)
         self._starting: dict[str, float] = {}
-        for collection, obj in scene.workload(replicas):
+        for collection, obj in self._objects():
             made = api.post(collection, obj)
-            if obj["kind"] == "ReplicaSet":
+            if obj["kind"] == self.controller:
                 self._owner = _owner(made)
         self._plugin = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": plugin, "uid": "plugin"}
 
+    def _objects(self) -> list[tuple[str, Json]]:
+        return scene.workload(self._replicas)
+
+    def _trainer(self, name: str, on: str) -> Json:
+        return scene.pod(name, on, app=scene.APP, owner=self._owner)
+
     def tick(self, at_once: bool = False) -> None:
         """One pass of the controllers. ``at_once``: pods run immediately, as at the beginning."""
-        pods = self._api.items(_PODS)
+        pods = self._api.items(PODS)
         nodes = self._api.items("/api/v1/nodes")
         for node in nodes:
             self._plugin_on(node["metadata"]["name"], pods)
@@ -60,12 +69,10 @@ class Workload:
         if not load:
             return None
         best = min(load, key=lambda name: (load[name], name))
-        return self._bind(
-            scene.pod(f"{scene.APP}-{next(self._numbers)}", best, app=scene.APP, owner=self._owner)
-        )
+        return self._bind(self._trainer(f"{scene.APP}-{next(self._numbers)}", best))
 
     def _bind(self, pod: Json) -> Json:
-        made = self._api.post(_PODS, pod)
+        made = self._api.post(PODS, pod)
         self._starting[pod["metadata"]["name"]] = time.monotonic() + START
         return made
 
@@ -75,8 +82,8 @@ class Workload:
                 continue
             del self._starting[name]
             try:
-                pod = self._api.get(f"{_PODS}/{name}")
-                self._api.put(f"{_PODS}/{name}/status", {**pod, "status": scene.RUNNING})
+                pod = self._api.get(f"{PODS}/{name}")
+                self._api.put(f"{PODS}/{name}/status", {**pod, "status": scene.RUNNING})
             except Refusal as refusal:
                 if refusal.status not in (404, 409):
                     raise
@@ -93,7 +100,8 @@ def _owner(obj: Json) -> Json:
 
 
 def _staying(pod: Json) -> bool:
-    return not pod["metadata"].get("deletionTimestamp")
+    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not finished and not pod["metadata"].get("deletionTimestamp")
 
 
 def _schedulable(node: Json) -> bool:

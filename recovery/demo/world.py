@@ -46,7 +46,10 @@ class World:
     cloud: str
     pace: Pace
     began: float
+    memory: Path | None = None
+    """A folder on a tmpfs, for stories whose machines need one."""
     _folder: processes.Folder = field(default_factory=processes.Folder)
+    _on_tmpfs: processes.Folder | None = None
     proxy: CountingProxy | None = None
     _servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _simulator: subprocess.Popen[bytes] | None = None
@@ -126,6 +129,9 @@ class World:
             "--aws": self.aws,
             "--sidecar-aws": self.proxy.url if self.proxy else "",
         }
+        if self.memory is not None:
+            self._on_tmpfs = processes.Folder(self.memory)
+            arguments["--memory"] = str(self._on_tmpfs.path)
         self._simulator = processes.start(
             [sys.executable, "-m", "recovery.demo.simulator", *(x for p in arguments.items() for x in p)],
             environment=processes.own_environment(self.folder),
@@ -211,12 +217,14 @@ class World:
     # ------------------------------------------------------------ end
 
     def close(self) -> None:
-        """Sidecars and simulator first, then the servers, then the folder."""
+        """Sidecars and simulator first, then the servers, then the folders."""
         if self._simulator is not None:
             processes.stop([self._simulator])
         if self.proxy is not None:
             self.proxy.stop()
         processes.stop(self._servers, patience=1.0)
+        if self._on_tmpfs is not None:
+            self._on_tmpfs.remove()
         self._folder.remove()
 
 

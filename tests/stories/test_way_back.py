@@ -25,6 +25,7 @@ from tests.stories.scenes import (
     no_place,
     patch_node,
     phase,
+    plugin_page,
     the_record,
 )
 
@@ -273,8 +274,44 @@ def test_a_fault_that_is_back_after_the_last_step_is_a_persons() -> None:
     s.run(60)
     s.fault("node-0")
     s.run(6)
-    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
-    assert f"{DMA} came back after reboot, and the remedy has no further step" in the_record(s).sentence
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")], ALL_MARKS)
+    assert the_record(s).sentence.endswith("; the remedy has no further step (reboot had not helped)")
+
+
+def test_where_the_remedy_was_that_one_step_the_node_is_kept_free_for_a_person() -> None:
+    s = cast(rules(remedy="{do: reboot, within: 10m}"))
+    proved(s)
+    s.run(60)
+    s.fault("node-0")
+    s.run(6)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")], ALL_MARKS)
+
+
+def test_a_fault_that_flaps_after_its_recovery_is_the_same_incident_each_time() -> None:
+    plugin = rules(remedy="{do: reboot, within: 10m}, {do: replace, within: 30m}")
+    s = cast(
+        plugin.replace(MATCH.encode(), b"type: GpuCount").replace(
+            b"    remedy", b"    after: 10s\n    remedy"
+        ),
+        plugin=True,
+    )
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(15)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(130)
+    assert phase(s) is Phase.RECOVERED
+    for count in (2, 3):
+        s.pages["node-0"].body = plugin_page(True, count)
+        s.run(5)
+        assert phase(s) is Phase.SUSPECT
+        s.pages["node-0"].body = plugin_page(False, count)
+        s.run(10)
+        assert phase(s) is Phase.WITHDRAWN
+    s.pages["node-0"].body = plugin_page(True, 4)
+    s.run(20)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
 def test_what_was_tried_is_remembered_through_all_of_the_incident() -> None:

@@ -10,7 +10,7 @@ import pytest
 from recovery.demo import scene, seen
 from recovery.demo.ledger import Ledger
 from recovery.demo.narrator import Line, Narrator
-from recovery.demo.report import handed_over, moved, replaced, table
+from recovery.demo.report import moved, replaced, table
 from recovery.demo.screen import Screen
 from recovery.demo.seen import Seen
 from recovery.lease import lease_name
@@ -165,17 +165,6 @@ def test_a_metric_that_is_missing(told: Told) -> None:
     assert wrong.endswith("missing: RecoveryAction(replace, succeeded)")
 
 
-def test_a_hand_over(told: Told) -> None:
-    told.ledger.expect("n1", "DMA", told.at)
-    told.hear(seen.NODES, node("n1", closed=True))
-    told.hear(seen.RECORDS, record("n1", "handedOver"))
-    assert [str(c) for c in handed_over(told.ledger, 4) if not c.kept] == []
-    told.hear(seen.NODES, node("n1"))
-    assert [str(c) for c in handed_over(told.ledger, 4) if not c.kept] == [
-        "it is cordoned and tainted, and stays so: marked: "
-    ]
-
-
 def test_the_table_counts_from_the_fault_and_from_the_phase_before(told: Told) -> None:
     told.recover("n1", "DMA", "n5")
     rows = table(told.ledger.recoveries.values())
@@ -315,6 +304,19 @@ def test_an_event_is_told_once_and_in_its_own_words() -> None:
     said = narrator.hear(Seen(1.0, seen.EVENTS, event("n1", "FaultSeen", "DMA was seen")))
     assert said == [Line(1.0, "node-recovery", "n1", "DMA was seen", strong=True)]
     assert narrator.hear(Seen(2.0, seen.EVENTS, event("n1", "FaultSeen", "DMA was seen", count=2))) == []
+
+
+def test_what_says_again_what_was_just_said_is_not_told() -> None:
+    narrator = Narrator("10s")
+
+    def heard(about: str, reason: str, message: str) -> int:
+        return len(narrator.hear(Seen(1.0, seen.EVENTS, event(about, reason, message))))
+
+    assert heard("n1", "Draining", "draining, 1 pod left") == 1
+    assert heard("n1", "Waiting", "DMA: draining, 1 pod left; it waits") == 0
+    assert heard("n2", "Draining", "draining, 1 pod left") == 1
+    assert heard("n1", "NextStep", "drained in 5 s") == 1
+    assert heard("n1", "Draining", "draining, 1 pod left") == 1
 
 
 def test_a_lease_that_passes_to_a_peer_names_the_process() -> None:
