@@ -23,7 +23,6 @@ MOST_SLOTS = 50
 """More slots than this and sidecars spend their time on conflicts: 300 of them wrote 15,307 times in
 vain, and took 142 s, until each had one of 300 slots."""
 MOST_SKEW = timedelta(seconds=30)
-CENSUS_AGE = timedelta(seconds=5)
 MOST_TOLD = 5
 """Starts that a sentence names."""
 

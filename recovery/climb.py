@@ -185,8 +185,10 @@ def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     what = f"{name(r.faults[0])}: {rung.do.value}"
     own = s.role is Role.OWNER
     if own and s.provider is not None and rung.do in s.provider.from_outside:
-        never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent"
-        return hand_over(s, r, f"{never}; the concluder does it, once the machine is dead", outcome="refused")
+        never = (
+            f"{rung.do.value} of {r.node} is never asked for by the node's own agent, and the machine lives"
+        )
+        return hand_over(s, r, f"{never}: a person has to", outcome="refused")
     if r.intent is not None and r.intent.state is IntentState.REFUSED:
         return hand_over(s, r, r.sentence, outcome="refused")
     if again := asked_again_at(s, r):
@@ -254,6 +256,8 @@ def may_submit(s: Situation) -> str | None:
         return f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
     if r.boot_id and s.node.boot_id != r.boot_id:
         return "the machine has booted since this was decided"
+    if s.role is Role.CONCLUDER and s.node.ready:
+        return f"{r.node} is Ready again"
     if undone := marks_undone(s, r):
         return undone
     if not acted(r) and taken_back(s, r.faults):

@@ -109,7 +109,8 @@ def outstanding(s: Situation, r: Record) -> bool:
     """Whether somebody could still carry out what was asked for, and nobody has told them not to."""
     if r.intent is None or r.intent.state not in UNSETTLED or s.provider is None or not s.provider.cancels:
         return False
-    return not any(x.event == "calledOff" and x.attempt == r.intent.attempt for x in r.history)
+    settled = ("calledOff", "evidence")
+    return not any(x.event in settled and x.attempt == r.intent.attempt for x in r.history)
 
 
 def last_of(r: Record, *events: str) -> datetime:

@@ -16,7 +16,7 @@ from recovery.closing import UNSETTLED, close, hand_over
 from recovery.follow import follow
 from recovery.lifecycle import Event
 from recovery.marks import out_of_service
-from recovery.model import IntentState, Machine, Phase, Record, Unfinished
+from recovery.model import OUT_OF_SERVICE, IntentState, Machine, Phase, Record, Unfinished
 from recovery.proof import prove
 from recovery.record import note
 from recovery.situation import (
@@ -96,7 +96,12 @@ def pods_of_a_dead_machine(s: Situation, r: Record) -> Decision | None:
         if stuck:
             return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
         return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
-    if not stuck:
+    if not stuck or s.no_taint or s.node.has_taint(OUT_OF_SERVICE):  # the last: a person has set it
+        return None
+    placed = s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None
+    if not placed or r.phase not in (Phase.RECOVERING, Phase.PROVING) or s.owner_gone_for >= PATIENCE:
+        return None
+    if brakes.first_reason(brakes.FORBIDDEN, s):
         return None
     why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
     return act(OutOfService(True), why, Tell("OutOfService", warning=True))
@@ -110,7 +115,7 @@ def from_outside(s: Situation, r: Record) -> Decision | None:
     i, rung = next(((i, x) for i, x in ahead if x.do in s.provider.from_outside), (0, None))
     if rung is None:
         return None
-    if s.node.ready or s.owner_gone_for < DEAD_AFTER:
+    if s.node.ready or s.owner_gone_for < DEAD_AFTER or not r.marks:
         return None
     if found := brakes.first_reason(brakes.GOING_ON, s):
         return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0])

@@ -78,7 +78,7 @@ def plan(
     ``refused``: pod -> what was said when it was asked for a moment ago.
     """
     left = remaining(pods, now)
-    for pod in left:
+    for pod in (p for p in left if p.deletion_timestamp is None):
         if (rule := rule_of(pod, policy)).mode is PodMode.NEVER:
             n = policy.pods.index(rule)
             return Plan(left, never=f"{pod} may never be evicted (drain.pods[{n}] of the policy)")

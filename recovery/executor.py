@@ -32,6 +32,7 @@ from recovery.errors import (
 )
 from recovery.marks import mark_patch, out_of_service_patch, unmark_patch
 from recovery.model import (
+    OUT_OF_SERVICE,
     ClusterDelete,
     Intent,
     IntentState,
@@ -165,7 +166,7 @@ class Executor:
             case Cancel():
                 return self._cancel(s)
             case OutOfService(on):
-                self._out_of_service(s, on)
+                return self._out_of_service(s, on)
             case CreateJob(cron_job, name, within):
                 return self._create_job(s, cron_job, name, within)
             case Submit(action):
@@ -237,6 +238,8 @@ class Executor:
         """Whether they could be told or not, they have their time."""
         memory, untold = self._observer.memory(s.node_name), ""
         for pod, notes in pods:
+            # Whatever comes of it: a pod whose annotations somebody takes off is not told in a loop.
+            memory.refuse(f"{TELLING}{pod}", "told", self._w.clock.monotonic())
             try:
                 self._w.cluster.annotate_pod(pod, notes)
             except (NotFound, Conflict):
@@ -265,12 +268,13 @@ class Executor:
     def _refuses(self, s: Situation, pod: PodView, *, only_ask: bool = False) -> bool:
         """Ask for one pod. Whether it may not go; raises ``ApiUnavailable``."""
         memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
-        if not only_ask:
+        if not only_ask and s.evictions_free is not None:
             memory.evicted.append(now)
         try:
             self._w.cluster.evict(pod, only_ask=only_ask)
-        except (NotFound, Conflict):
-            return False  # it is gone, or another pod has its name
+        except (NotFound, Conflict) as error:  # it is gone, or another pod has its name; or a webhook says so
+            memory.refuse(str(pod), error.reason, now)
+            return False
         except ApiUnavailable as error:
             memory.refuse(str(pod), error.reason, now)
             raise
@@ -321,17 +325,26 @@ class Executor:
             told = f"{what} could not be called off, and may still come: {error.reason}"
         except Refused as error:
             told = f"{what} could not be called off, and may still come: {error.reason}"
-        self._w.records.write(note(r, self._w.cluster.time.now(), "calledOff", told))
+        written = note(r, self._w.cluster.time.now(), "calledOff", told)
+        # On a closed record the sentence is the person's, who reads it until the node is taken.
+        self._w.records.write(written if r.phase.open else replace(written, sentence=r.sentence))
         return Done(told, Tell("CalledOff", warning=True))
 
     # ------------------------------------------------------------ the way back
 
-    def _out_of_service(self, s: Situation, on: bool) -> None:
+    def _out_of_service(self, s: Situation, on: bool) -> Done:
         assert s.node is not None
         assert s.record is not None
         if (patch := out_of_service_patch(s.node, on)) is not None:
-            self._w.cluster.patch_node(s.node_name, patch)
+            try:
+                self._w.cluster.patch_node(s.node_name, patch)
+            except (ApiUnavailable, Conflict):
+                raise
+            except ApiError as error:  # it is not tried again: the recovery goes on without
+                self._observer.memory(s.node_name).no_taint = error.reason
+                return Done(f"the taint {OUT_OF_SERVICE} was not set: {error.reason}")
         self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
+        return Done()
 
     def _create_job(self, s: Situation, cron_job: str, name: str, within: timedelta) -> Done | Decision:
         """What cannot be made is said until it is late."""

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from recovery.model import HARDWARE_ID, NodeView
 
-MOST = 32
-LONGEST = 128
-_NOBODYS = frozenset({"", "none", "unknown", "n/a", "to be filled by o.e.m.", "default string", "0123456789"})
+MOST = 16
+LONGEST = 48  # a GPU UUID has 40; the gate keeps those of 500 starts
+_NOBODYS = frozenset(
+    {
+        *(
+            "",
+            "0",
+            "none",
+            "na",
+            "n/a",
+            "null",
+            "unknown",
+            "not specified",
+            "not applicable",
+            "not available",
+        ),
+        *("to be filled by o.e.m.", "default string", "system serial number", "chassis serial number"),
+        *("serial number", "0123456789", "123456789", "1234567890", "00000000", "xxxxxxxx", "oem"),
+    }
+)
 """What firmware says where nobody has set a number: every such machine would be the same one."""
 _NOBODYS_UUIDS = ("00000000", "ffffffff", "03000200-0400-0500-0006-000700080009")
 

@@ -51,6 +51,8 @@ EVENTS_AGE = 30.0
 FIRST_REFUSAL, LONGEST_REFUSAL = 2.0, 30.0
 """Seconds after which a pod that a disruption budget kept is asked for again; each time twice as many."""
 RATE_WINDOW = 1.0
+DOWN_AGE = 15.0
+"""Seconds for which it is taken as read whether a machine is down: a BMC that is dead takes long to be so."""
 
 
 @dataclass
@@ -88,6 +90,8 @@ class Memory:
     turn_since: float | None = None
     census: Census | None = None
     proving_since: float | None = None
+    down: tuple[float, str] | None = None  # by what a machine was seen to be down, and when that was asked
+    no_taint: str = ""  # why the out-of-service taint may not be set
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try again
     told: tuple[float, str] | None = None  # what others tell of the node in Events, and when that was read
@@ -267,12 +271,16 @@ class Observer:
         powers = not me and s.provider is not None and bool(s.provider.from_outside)
         s = replace(s, owner_gone_for=self._gone_for(memory), may_power=powers)
         provider = self.world.providers.get(s.provider.name) if s.provider is not None else None
+        s = replace(s, no_taint=memory.no_taint)
         if me or s.node is None or s.node.ready or s.machine is None or not isinstance(provider, Witness):
             return s
-        try:
-            down = provider.down(s.machine) or ""
-        except (Retry, Refused):
-            down = ""  # not proved
+        now = self.world.clock.monotonic()
+        if memory.down is None or now - memory.down[0] >= DOWN_AGE:
+            try:
+                memory.down = (now, provider.down(s.machine) or "")
+            except (Retry, Refused):
+                memory.down = (now, "")  # not proved
+        down = memory.down[1]
         return replace(s, down=down, pods=self.world.cluster.list_pods(r.node) if down else None)
 
     def _job(self, s: Situation, r: Record) -> Situation:

@@ -21,7 +21,7 @@ from recovery.marks import out_of_service
 from recovery.model import Marks, Phase, Record, Step
 from recovery.off import observe_only
 from recovery.opening import begin
-from recovery.proof import prove
+from recovery.proof import fault_returned, prove
 from recovery.record import note
 from recovery.situation import (
     REPEAT,
@@ -134,6 +134,9 @@ def rebooted(s: Situation, r: Record) -> Decision:
     if replacing and r.intent is not None and r.intent.state in UNSETTLED:
         # A machine that is being replaced may well boot once more. It stays what it is.
         return act(WriteRecord(replace(r, boot_id=s.node.boot_id)), "the machine booted while being replaced")
+    if r.validation is not None:
+        why = f"the machine booted while it was validated by Job {r.validation.job}"
+        return fault_returned(s, replace(r, boot_id=s.node.boot_id), why)
     boots = sum(1 for line in r.history if line.event == "rebooted")
     if boots >= s.policy.limits.attempts.max:
         return hand_over(s, r, f"the machine booted {boots + 1} times, which nobody here asked for")

@@ -67,8 +67,12 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
             yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
     if _acts(rule):
         yield from _only_told(rule)
-    if rule.validate and rule.remedy and not any(rung.do in SAME_MACHINE for rung in rule.remedy):
-        yield ".validate", "never used: no step of the remedy gives the same machine back"
+    if rule.validate and rule.remedy:
+        steps = {rung.do for rung in rule.remedy}
+        if not steps & SAME_MACHINE:
+            yield ".validate", "never used: no step of the remedy gives the same machine back"
+        elif Step.DRAIN not in steps:
+            yield ".validate", "the remedy has no drain: the Job meets pods that hold what it needs"
 
 
 def _edges_only() -> set[str]:

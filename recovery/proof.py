@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from recovery import validation
 from recovery.assess import live, name
@@ -94,7 +96,7 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     waited_for_us = acted(r) and r.rung_since is not None
     began = r.rung_since if waited_for_us and r.rung_since else last_of(r, "rebooted", "evidence")
     allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
-    if s.now >= began + allowed:
+    if s.now >= max(began + allowed, *_proof_takes(r)):
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
         )
@@ -102,6 +104,13 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     if s.now - r.phase_since >= RESET:
         return act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
     return wait(f"probation: {why}", POLLED, f"unproved {why}")
+
+
+def _proof_takes(r: Record) -> Iterator[datetime]:
+    """Until when what comes after the evidence may take: a step's own deadline says nothing of that."""
+    yield last_of(r, "evidence") + 2 * r.probation
+    if r.validation is not None and r.validate is not None:
+        yield r.validation.since + r.validate.within
 
 
 def prove_same_machine(s: Situation, r: Record) -> Decision:
@@ -123,6 +132,8 @@ def prove_same_machine(s: Situation, r: Record) -> Decision:
         return wait(f"{r.node} is on probation for another {span(left)}", min(left, POLLED), "probation")
     healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
     if acted(r):
+        if unknown := validation.impossible(s, r):
+            return hand_over(s, r, unknown)
         if failed := validation.failure(s, r):
             return fault_returned(s, r, failed)
         if more := validation.pending(s, r):

@@ -34,13 +34,18 @@ from recovery.model import (
 )
 from recovery.wire import Dropped, Reader, Unchanged, Undecodable, dropped, duration, moment
 
-CODEC = 1
+CODEC, CODEC_OF_THE_WAY_BACK = 1, 2
+"""The second where a record says what an agent of before would write away: such an agent holds it instead."""
 HISTORY = 20
 ACKNOWLEDGED = 20
 STARTS = 50
 
 
 # ---------------------------------------------------------------- encode
+
+
+def _newer(r: Record) -> bool:
+    return bool(r.validate or r.validation or r.tried or r.marks.out_of_service)
 
 
 def _fault(f: Fault) -> dict[str, Any]:
@@ -93,7 +98,7 @@ def encode(record: Record) -> dict[str, Any]:
         metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
     m = record.machine
     status = {
-        "version": CODEC,
+        "version": CODEC_OF_THE_WAY_BACK if _newer(record) else CODEC,
         "machine": {
             "provider": m.provider,
             "id": m.id,
@@ -197,10 +202,10 @@ def decode(obj: Any) -> Record:
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
     version = s.integer("version", ...)
-    if version != CODEC:
+    if version not in (CODEC, CODEC_OF_THE_WAY_BACK):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands version {CODEC}"
+            f"this program understands versions up to {CODEC_OF_THE_WAY_BACK}"
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")

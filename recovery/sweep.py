@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 IDLE = 60.0
 BUSY = 2.0
+MOST_LEFT = 1000
 LEFT_TO_THE_CONCLUDER = 20 * 60.0
 """Seconds for which agents leave a record alone that the concluder can do more about than they."""
 
@@ -157,7 +158,10 @@ class Sweeper:
             return False
         if not any(rung.do in able.from_outside for rung in r.ladder[r.rung :]):
             return False
-        since = self._left.setdefault(r.uid, self._w.clock.monotonic())
+        recovery = f"{r.uid}/{r.starts[-1].at if r.starts else ''}"
+        if len(self._left) > MOST_LEFT:
+            self._left.clear()
+        since = self._left.setdefault(recovery, self._w.clock.monotonic())
         return self._w.clock.monotonic() - since < LEFT_TO_THE_CONCLUDER
 
     def _provider_in_use(self) -> Provider | None:

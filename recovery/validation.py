@@ -30,23 +30,38 @@ from recovery.situation import (
 OF_NODE = f"{GROUP}/node"
 KEPT = 24 * 3600
 """Seconds for which a Job that has ended is kept, where its CronJob says nothing of that."""
+LEAST_KEPT = 3600
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 def failure(s: Situation, r: Record) -> str | None:
-    """Why the node has not passed; None while that is open, and once it has."""
+    """Why the node has not passed; None while that is open, once it has, and where nobody could try."""
+    if r.validate is None or r.validation is None or s.job is None or s.job.node != r.node:
+        return None
+    job = f"the validation Job {r.validation.job}"
+    if s.job.succeeded is False:
+        return f"{job} failed: {s.job.why or 'it says no more'}"
+    if s.job.succeeded is None and late(s, r):
+        return f"{job} did not succeed within {span(r.validate.within)}"
+    return None
+
+
+def impossible(s: Situation, r: Record) -> str | None:
+    """Why it cannot be known whether the node is well: that says nothing against the machine (law 3)."""
     if r.validate is None or r.validation is None:
         return None
     job = f"the validation Job {r.validation.job}"
-    if s.job is not None and s.job.node != r.node:
-        return f"{job} is of another node ({s.job.node or 'none'})"
-    if s.job is not None and s.job.succeeded is False:
-        return f"{job} failed: {s.job.why or 'it says no more'}"
-    ended = s.job is not None and s.job.succeeded
-    if not ended and s.now >= r.validation.since + r.validate.within:
-        problem = f": {s.job_problem}" if s.job_problem else ""
-        return f"{job} did not succeed within {span(r.validate.within)}{problem}"
-    return None
+    if s.job is not None:
+        return f"{job} is of another node ({s.job.node or 'none'})" if s.job.node != r.node else None
+    if not late(s, r):
+        return None
+    return f"{job} was not seen within {span(r.validate.within)}: {s.job_problem or 'it is not there'}"
+
+
+def late(s: Situation, r: Record) -> bool:
+    assert r.validate is not None
+    assert r.validation is not None
+    return s.now >= r.validation.since + r.validate.within
 
 
 def pending(s: Situation, r: Record) -> Decision | None:
@@ -82,8 +97,10 @@ def job_of(cron_job: Mapping[str, Any], name: str, node: str, seconds: float) ->
     ours = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, UNSCHEDULABLE)]
     pod["tolerations"] = [*(pod.get("tolerations") or []), *ours]
     spec.setdefault("backoffLimit", 0)
-    spec.setdefault("ttlSecondsAfterFinished", KEPT)
-    spec["activeDeadlineSeconds"] = min(spec.get("activeDeadlineSeconds") or seconds, int(seconds))
+    # One that is gone before it was looked at would be made again.
+    spec["ttlSecondsAfterFinished"] = max(spec.get("ttlSecondsAfterFinished", KEPT), LEAST_KEPT)
+    limit = int(seconds)
+    spec["activeDeadlineSeconds"] = min(spec.get("activeDeadlineSeconds") or limit, limit)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

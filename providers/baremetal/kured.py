@@ -17,7 +17,7 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from recovery.model import (
     Running,
     Step,
 )
-from recovery.provider import ProviderContext
+from recovery.provider import Finding, ProviderContext
 
 SENTINEL = "/var/run/reboot-required"
 IN_PROGRESS = "weave.works/kured-reboot-in-progress"
@@ -184,6 +184,26 @@ class KuredProvider(BareMetalProvider):
                 f"{self._path} was taken away, but kured may be at work already ({IN_PROGRESS}: {since}), "
                 f"and then reboots {node} all the same: see its log"
             )
+
+    def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
+        """Where the sentinel would be, and whether it could be left there now."""
+        yield Finding(self.name, True, f"power by kured, which is asked by {self._path}")
+        if machine is None or Step.REBOOT not in steps:
+            return
+        if not own or _node(machine) != self._me:
+            told = f"whether {self._path} can be left on {_node(machine)} shows only there"
+            yield Finding(self.name, None, told, "run doctor in the agent's pod on that node")
+            return
+        try:
+            there = self._asked()
+            self._may_write()
+        except Refused as error:
+            yield Finding(self.name, False, error.reason, "see docs/baremetal.md")
+        except Retry as error:
+            yield Finding(self.name, None, error.reason)
+        else:
+            now = "it is there already: kured has been asked" if there else "it can be left"
+            yield Finding(self.name, True, f"{self._path} is on a file system that a reboot empties; {now}")
 
     # ------------------------------------------------------------ questions
 

@@ -12,7 +12,7 @@ internal/controller/metal3.io/baremetalhost_controller.go; internal/webhooks/met
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from providers.baremetal import BareMetalProvider, unable
@@ -40,7 +40,7 @@ from recovery.model import (
     Running,
     Step,
 )
-from recovery.provider import Objects, ProviderContext
+from recovery.provider import Finding, Objects, ProviderContext
 
 _GRANTED = "deploy/baremetal/components/metal3 grants it"
 
@@ -134,6 +134,23 @@ class Metal3Provider(BareMetalProvider):
         if host.unseen or host.power != "off":
             return None
         return f"Metal3 says that the power of BareMetalHost {host.name} is off"
+
+    def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
+        """Which BareMetalHost is behind the machine, and whether Metal3 would reboot it now."""
+        yield Finding(self.name, True, "power by Metal3, which is asked by an annotation on a BareMetalHost")
+        if machine is None or Step.REBOOT not in steps:
+            return
+        try:
+            ready = self.preflight(machine, Step.REBOOT)
+        except Refused as error:
+            yield Finding(self.name, False if own else None, error.reason, "see docs/baremetal.md")
+        except Retry as error:
+            yield Finding(self.name, None, error.reason)
+        else:
+            host = f"{ready.reference.data['namespace']}/{ready.reference.data['name']}"
+            told = ready.adopt or ready.not_yet or "Metal3 would reboot it"
+            notes = "; ".join(ready.notes)
+            yield Finding(self.name, True, f"BareMetalHost {host} is behind {named(machine)}: {told}", notes)
 
     # ------------------------------------------------------------ the host
 

@@ -12,6 +12,7 @@ from recovery.closing import close
 from recovery.errors import Refused, Retry
 from recovery.lifecycle import Event
 from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
+from recovery.testing.kubefaults import refused
 from recovery.testing.provider import FakeProvider
 from recovery.testing.stage import Stage, npd_page
 from tests.stories.scenery import judge
@@ -21,6 +22,7 @@ from tests.stories.scenes import (
     boot,
     calls,
     events_of,
+    exclude,
     marked,
     no_place,
     patch_node,
@@ -28,6 +30,7 @@ from tests.stories.scenes import (
     phase,
     policy,
     ready,
+    remove_pod,
     resume,
     stubborn_pod,
     swap_record,
@@ -125,7 +128,7 @@ def test_a_living_node_is_never_power_cycled_by_its_own_agent_but_drained_and_ha
     s.fault("node-0")
     s.run(6)
     assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], ALL_MARKS)
-    never = "reboot of node-0 is never asked for by the node's own agent; the concluder does it, once the"
+    never = "reboot of node-0 is never asked for by the node's own agent, and the machine lives: a person has"
     assert never in the_record(s).sentence
 
 
@@ -196,6 +199,40 @@ def test_a_pause_in_the_last_moment_holds_it_too() -> None:
     dies(s)
     s.run(12 * 60, step=2)
     assert (phase(s), the_record(s).rung, calls(s)) == (Phase.RECOVERING, 1, [])
+
+
+def test_a_node_that_is_ready_again_in_the_last_moment_is_not_power_cycled() -> None:
+    s = powered()
+    assert isinstance(s.provider, Powered)
+    s.provider.looked_at = lambda: ready(s, "node-0", "True")
+    draining(s)
+    dies(s)
+    s.run(12 * 60, step=2)
+    assert calls(s) == []
+
+
+def test_the_second_time_a_node_hangs_it_is_left_to_the_concluder_as_the_first_time() -> None:
+    s = powered("{do: drain, within: 5m}, {do: reboot, within: 10m}")
+    draining(s)
+    dies(s)
+    s.run(10 * 60, step=2)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    ready(s, "node-0", "True")
+    s.store.start_kubelet("node-0")
+    remove_pod(s)
+    s.pages["node-0"].body = npd_page()
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.run(20 * 60, step=5)
+    assert phase(s) is Phase.RECOVERED
+    s.kill(s.actors["concluder"])
+    s.add_pod("train", "node-0")
+    s.fault("node-0", "HBM_UNCORRECTABLE_ERROR")
+    s.run(6)
+    assert phase(s) is Phase.RECOVERING
+    dies(s)
+    s.run(18 * 60, step=2)
+    assert phase(s) is Phase.RECOVERING, "no agent has taken it, and handed it over"
 
 
 def test_a_power_cycle_that_brings_nothing_back_is_a_persons_and_is_not_repeated() -> None:
@@ -277,6 +314,33 @@ def test_without_proof_that_the_machine_is_down_nothing_is_given_up(why: str) ->
     assert OUT_OF_SERVICE not in taints(s)
 
 
+@pytest.mark.parametrize("why", ["paused", "excluded"])
+def test_where_somebody_says_hands_off_no_pods_are_given_up(why: str) -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    stuck(s)
+    pause(s) if why == "paused" else exclude(s)
+    powered_off(s)
+    s.run(120)
+    assert OUT_OF_SERVICE not in taints(s)
+
+
+def test_a_taint_that_may_not_be_set_holds_up_nothing() -> None:
+    s = powered()
+    s.api.fail_next(
+        lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0" and a.user_agent == "concluder",
+        refused(403, "Forbidden"),
+        times=10**6,
+    )
+    draining(s)
+    dies(s)
+    stuck(s)
+    powered_off(s)
+    s.run(10 * 60, step=2)
+    assert (OUT_OF_SERVICE in taints(s), calls(s)) == (False, [("reboot", "m-0")])
+
+
 def test_a_machine_that_is_off_for_the_moment_of_its_power_cycle_is_not_taken_for_down() -> None:
     s = powered()
     draining(s)
@@ -298,10 +362,14 @@ def test_a_persons_out_of_service_taint_is_never_taken_off() -> None:
     dies(s)
     stuck(s)
     powered_off(s)
+    writes = len(s.store.history)
     s.run(90)
+    assert len(s.store.history) - writes < 60, "and it is not tried in a loop"
     given_up(s)
     s.run(60)
     assert OUT_OF_SERVICE in taints(s)
+    s.run(10 * 60, step=2)
+    assert calls(s) == [("reboot", "m-0")], "it holds up nothing"
 
 
 def test_a_machine_that_is_up_again_loses_the_taint_by_its_own_agent() -> None:
@@ -384,7 +452,7 @@ def test_an_order_on_a_node_that_a_person_releases_is_called_off() -> None:
     swap_record(s, close(the_record(s), s.clock.now(), Event.RELEASED, "released by ada"))
     s.run(3)
     assert provider.cancelled == ["m-0"]
-    assert phase(s) is Phase.RELEASED
+    assert (phase(s), the_record(s).sentence) == (Phase.RELEASED, "released by ada")
     s.run(60)
     assert provider.cancelled == ["m-0"]
 
@@ -397,6 +465,17 @@ def test_an_order_on_a_node_that_has_booted_since_is_nobodys_to_call_off() -> No
     s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
     s.run(10)
     assert provider.cancelled == []
+
+
+def test_an_order_that_was_carried_out_is_not_called_off_by_a_later_hand_over() -> None:
+    s, provider = ordering("{do: reboot, within: 5m}")
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(20)
+    s.fault("node-0", "HBM_UNCORRECTABLE_ERROR")
+    s.run(10)
+    assert provider.cancelled == []
+    assert the_record(s).sentence.startswith("handed over")
 
 
 def test_an_order_that_was_carried_out_is_not_called_off() -> None:

@@ -243,6 +243,37 @@ def test_a_pod_that_its_budget_keeps_is_asked_for_less_and_less_often() -> None:
     remove_pod(s)
 
 
+@pytest.mark.parametrize("what", ["eviction", "annotation"])
+def test_what_changes_nothing_is_not_asked_for_in_a_loop(what: str) -> None:
+    """A webhook that refuses with 409, or that takes annotations off again."""
+    s = cast(policy() + (WORKERS.encode() if what == "annotation" else b""))
+    s.add_pod("w", "node-0", role="worker")
+    asked: list[str] = []
+    kept = s.store.request
+
+    def stubborn(method: str, path: str, **more: Any) -> Any:
+        if path.startswith(f"{PODS}/w") and method in ("PATCH", "POST"):
+            asked.append(path)
+            if what == "annotation":
+                return kept("GET", f"{PODS}/w")
+            return refused(409, "Conflict", "a webhook says so")(None, lambda: None)  # type: ignore[arg-type]
+        return kept(method, path, **more)
+
+    s.store.request = stubborn  # type: ignore[method-assign]
+    s.fault("node-0")
+    s.run(60)
+    assert 2 <= len(asked) < 12
+
+
+def test_a_pod_that_may_never_go_and_goes_by_itself_is_waited_for() -> None:
+    s = cast(policy() + b"drain: {pods: [{match: {labels: {role: master}}, mode: never}]}\n")
+    s.add_pod("master", "node-0", role="master")
+    s.store.request("DELETE", f"{PODS}/master")
+    s.fault("node-0")
+    s.run(20)
+    assert calls(s) == [("replace", "m-0")]
+
+
 def test_someone_who_uncordons_in_the_middle_is_respected() -> None:
     s = train(WORKERS, {"name": "w", "role": "worker"})
     s.run(30)

@@ -8,6 +8,7 @@ import pytest
 
 from recovery.model import Phase, Record
 from recovery.record import encode
+from recovery.signals.npd import Unreadable
 from recovery.testing.kubefaults import lost_answer, refused
 from recovery.testing.stage import Stage, npd_page
 from tests.stories.scenes import (
@@ -114,7 +115,7 @@ def test_a_node_is_given_back_only_after_its_job_has_succeeded_on_it() -> None:
 
 def test_the_job_is_the_cron_jobs_own_on_that_node_and_tolerates_our_marks() -> None:
     s = cast(rules(VALIDATE))
-    cron_job(s, activeDeadlineSeconds=60, ttlSecondsAfterFinished=5)
+    cron_job(s, activeDeadlineSeconds=60, ttlSecondsAfterFinished=7200)
     rebooted(s)
     s.run(130)
     (job,) = jobs(s)
@@ -124,9 +125,20 @@ def test_the_job_is_the_cron_jobs_own_on_that_node_and_tolerates_our_marks() -> 
     tolerated = {t["key"] for t in pod["tolerations"]}
     assert tolerated == {"noderecovery.dev/unhealthy", "node.kubernetes.io/unschedulable"}
     spec = {k: job["spec"][k] for k in ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit")}
-    assert spec == {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "backoffLimit": 0}
+    assert spec == {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 7200, "backoffLimit": 0}
     assert job["metadata"]["labels"]["app"] == "burn"
     assert job["metadata"]["annotations"]["noderecovery.dev/node"] == "node-0"
+
+
+def test_what_the_cron_job_leaves_out_is_made_whole() -> None:
+    s = cast(rules(VALIDATE))
+    cron_job(s, ttlSecondsAfterFinished=0)
+    rebooted(s)
+    s.run(130)
+    (job,) = jobs(s)
+    limit = job["spec"]["activeDeadlineSeconds"]
+    assert (limit, type(limit)) == (1200, int), "a server takes no float for it"
+    assert job["spec"]["ttlSecondsAfterFinished"] == 3600, "long enough to be looked at"
 
 
 def test_a_job_that_fails_leads_to_the_next_step() -> None:
@@ -186,6 +198,53 @@ def test_an_agent_that_may_make_no_job_says_so_until_it_is_a_persons() -> None:
     assert phase(s) is Phase.HANDED_OVER
     assert "no Job was made of CronJob gpu-burn: " in the_record(s).sentence
     assert 10**6 - s.api.pending < 100, "not in a loop"
+
+
+@pytest.mark.parametrize("why", ["no CronJob", "no right to see it"])
+def test_a_validation_that_nobody_could_make_or_see_says_nothing_against_the_machine(why: str) -> None:
+    s = cast(rules(VALIDATE))
+    if why != "no CronJob":
+        cron_job(s)
+    rebooted(s)
+    s.run(130)
+    if why != "no CronJob":
+        job_ends(s, "Complete")
+        s.api.fail_next(
+            lambda a: a.method == "GET" and a.path.startswith(JOBS), refused(403, "Forbidden"), times=10**6
+        )
+        s.run(60)
+    s.run(21 * 60, step=2)
+    if why == "no CronJob":
+        assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
+        assert "no Job was made of CronJob gpu-burn" in the_record(s).sentence
+    assert ("replace", "m-0") not in calls(s)
+
+
+def test_a_hiccup_of_the_page_while_the_job_runs_begins_probation_again_and_no_more() -> None:
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    s.run(130 + 9 * 60)
+    s.pages["node-0"].error = Unreadable("timed out")
+    s.run(15)
+    s.pages["node-0"].error = None
+    s.run(5)
+    assert phase(s) is Phase.PROVING
+    job_ends(s, "Complete")
+    s.run(130)
+    assert (phase(s), len(jobs(s))) == (Phase.RECOVERED, 1)
+
+
+def test_a_boot_while_the_job_runs_is_its_failure() -> None:
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    s.run(130)
+    boot(s, "node-0", "m-0-boot-3")
+    s.run(5)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+    (returned,) = [x.sentence for x in the_record(s).history if x.event == "returned"]
+    assert returned.startswith("the machine booted while it was validated by Job ")
 
 
 @pytest.mark.parametrize("when", ["decided", "made"])

@@ -16,9 +16,7 @@ NODES = ("gpu-1", "gpu-2", "gpu-3")
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 SENTINEL = "node-recovery: gpu-1 is to be rebooted: asked for by its agent, attempt a1b2c3"
 HISTORY = ("suspect", "submitted", "evidence", "recovered", "suspect", "handedOver")
-RETURNED = (
-    "handed over to a person: drained in 2 s; the remedy has no further step (reboot had not helped)"
-)
+RETURNED = "handed over to a person: drained in 2 s; the remedy has no further step (reboot had not helped)"
 TOLD = {scene.CHECKPOINT: "requested", "noderecovery.dev/evict-after": "2026-01-01T00:00:30.000000Z"}
 PROMISES = 12
 

@@ -667,3 +667,8 @@ def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
     (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: replace}]")).warnings
     never = "field rules[0].validate: never used: no step of the remedy gives the same machine back"
     assert warning.endswith(never)
+
+
+def test_a_validation_that_meets_the_pods_of_others_is_warned_of() -> None:
+    (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: reboot}]")).warnings
+    assert warning.endswith("the remedy has no drain: the Job meets pods that hold what it needs")

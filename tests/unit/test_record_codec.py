@@ -163,9 +163,9 @@ def broken(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
-    why = f"was written in version {CODEC + 1} of the record; this program understands version {CODEC}"
+    why = "was written in version 3 of the record; this program understands versions up to 2"
     with pytest.raises(Undecodable, match=why):
-        decode(broken("status.version", CODEC + 1))
+        decode(broken("status.version", CODEC + 2))
 
 
 @pytest.mark.parametrize(
@@ -301,6 +301,30 @@ def test_a_record_is_decoded_again_only_when_anything_in_it_has_changed() -> Non
     for _ in range(2):
         with pytest.raises(Undecodable, match="phase"):
             records.read(FULL.node)
+
+
+# ---------------------------------------------------------------- agents of before
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"validate": Validation("c", MINUTE)},
+        {"validation": ValidationRun("j", NOW)},
+        {"tried": (Step.REBOOT,)},
+        {"marks": Marks(out_of_service=True)},
+    ],
+    ids=lambda said: next(iter(said)),
+)
+def test_what_an_agent_of_before_would_write_away_makes_it_hold_the_record(said: dict[str, Any]) -> None:
+    """It knows version 1, and says of any other that it touches nothing."""
+    made = encode(replace(DEFAULTS, **said))
+    assert made["status"]["version"] == 2
+    assert decode(made) == replace(DEFAULTS, **said)
+
+
+def test_a_record_that_says_nothing_new_is_as_it_was_before() -> None:
+    assert encode(DEFAULTS)["status"]["version"] == 1
 
 
 # ---------------------------------------------------------------- what a server does not keep

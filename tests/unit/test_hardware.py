@@ -1,0 +1,54 @@
+"""Which serial numbers make a machine known again."""
+
+from __future__ import annotations
+
+import pytest
+
+from recovery.hardware import LONGEST, MOST, hardware
+from recovery.model import HARDWARE_ID, NodeView
+
+UUID = "4C4C4544-0047-4A10-8051-B7C04F484433"
+
+
+def node(written: str = "", uuid: str = "", label: str = "") -> NodeView:
+    labels = {HARDWARE_ID: label} if label else {}
+    return NodeView("n", "u", "1", system_uuid=uuid, annotations={HARDWARE_ID: written}, labels=labels)
+
+
+def test_its_uuid_and_what_is_written_on_it_each_once() -> None:
+    assert hardware(node("S-1, GPU-7,S-1", UUID, "S-2")) == (UUID.lower(), "S-2", "S-1", "GPU-7")
+
+
+def test_a_node_that_is_not_there_has_none() -> None:
+    assert hardware(None) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "None",
+        "Not Specified",
+        "Not Applicable",
+        "To Be Filled By O.E.M.",
+        "System Serial Number",
+        "0",
+        "NA",
+    ],
+)
+def test_what_firmware_says_of_every_machine_names_none(text: str) -> None:
+    assert hardware(node(text)) == ()
+
+
+@pytest.mark.parametrize(
+    "uuid", ["00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"]
+)
+def test_a_uuid_that_nobody_set_names_none(uuid: str) -> None:
+    assert hardware(node("", uuid)) == ()
+
+
+def test_what_it_may_add_to_the_gate_is_bounded() -> None:
+    found = hardware(node(",".join(f"{i}-" + "x" * 500 for i in range(100))))
+    assert len(found) == MOST
+    assert all(len(serial) == LONGEST for serial in found)
