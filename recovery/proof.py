@@ -108,7 +108,8 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
 
 def _proof_takes(r: Record) -> Iterator[datetime]:
     """Until when what comes after the evidence may take: a step's own deadline says nothing of that."""
-    yield last_of(r, "evidence") + 2 * r.probation
+    if evidence := next((x.at for x in reversed(r.history) if x.event == "evidence"), None):
+        yield evidence + 2 * r.probation
     if r.validation is not None and r.validate is not None:
         yield r.validation.since + r.validate.within
 
