@@ -96,7 +96,7 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     waited_for_us = acted(r) and r.rung_since is not None
     began = r.rung_since if waited_for_us and r.rung_since else last_of(r, "rebooted", "evidence")
     allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
-    if s.now >= max(began + allowed, *_proof_takes(r)):
+    if s.now >= max([began + allowed, *_proof_takes(r)]):
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
         )

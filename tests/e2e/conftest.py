@@ -16,7 +16,10 @@ from fleet_site import Site  # noqa: E402
 from plane import Plane  # noqa: E402
 
 GROUP = "the Auto Scaling group's part: played by these tests, through moto's API"
-LONGEST = ("kills", "faults", "storm", "azure", "obstacles", "rights", "walkthrough", "admission")
+LONGEST = (
+    *("kills", "faults", "storm", "baremetal", "azure", "obstacles"),
+    *("way_back", "training", "rights", "walkthrough", "admission"),
+)
 TOLD = pytest.StashKey[list[str]]()
 
 

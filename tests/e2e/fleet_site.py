@@ -11,14 +11,14 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import laws
 import yaml
 from detectors import Detectors
-from history import Audit
+from history import THIEF, Audit
 from kubelets import Kubelets, shipped
 from plane import Plane
 
@@ -111,9 +111,12 @@ class Site:
         """As it ships."""
         self.install()
 
-    def install(self, policy: str = "", **settings: str) -> None:
-        """``kubectl apply -k deploy/eks-neuron``, after the edits that its comments describe."""
-        wanted = (policy, tuple(settings.items()))
+    def install(self, policy: str = "", option: str = "", **settings: str) -> None:
+        """``kubectl apply -k deploy/eks-neuron``, after the edits that its comments describe.
+
+        ``option``: one of ``deploy/options``, for a policy that needs it.
+        """
+        wanted = (policy, option, tuple(settings.items()))
         if wanted == self._installed:
             return
         copy = self.folder / "deploy"
@@ -125,7 +128,8 @@ class Site:
         if policy:
             (place / "policy" / "policy.yaml").write_text(policy)
             text = (place / "kustomization.yaml").read_text()
-            text = text.replace("# components:", "components:").replace("#   - policy #", "  - policy #")
+            more = f"components:\n  - ../options/{option}" if option else "components:"
+            text = text.replace("# components:", more).replace("#   - policy #", "  - policy #")
             (place / "kustomization.yaml").write_text(text)
         self.plane.kubectl("apply", "-k", str(place))
         for crd in ("noderecoveries", "recoverygates"):
@@ -318,14 +322,20 @@ class Site:
 
 
 def register(
-    plane: Plane, node: str, machine: str, provider_id: str, labels: dict[str, str], boot: str
+    plane: Plane,
+    node: str,
+    machine: str,
+    provider_id: str,
+    labels: dict[str, str],
+    boot: str,
+    kubelet: str = "fake",
 ) -> None:
-    """A Node, as a kubelet registers it. ``machine`` is its system UUID."""
+    """A Node, as a kubelet registers it. ``machine`` is its system UUID, ``kubelet`` the KWOK that is one."""
     body = {
         "metadata": {
             "name": node,
             "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": node, **labels},
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "annotations": {"kwok.x-k8s.io/node": kubelet},
         },
         "spec": {"providerID": provider_id},
         "status": {
@@ -346,6 +356,26 @@ def register(
     }
     answer = plane.request("POST", "/api/v1/nodes", body=body, user="kubelet")
     assert answer.status == 201, answer.body
+
+
+@contextlib.contextmanager
+def any_right(plane: Plane, namespace: str, account: str, token: str) -> Iterator[None]:
+    """An administrator's rights for ``account``: nothing but admission policies stands in the way then."""
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    body = {"metadata": {"name": "any-right"}, "roleRef": role, "subjects": [subject]}
+
+    def secrets() -> int:
+        return plane.request("GET", "/api/v1/secrets", bearer=token, agent=THIEF).status
+
+    assert plane.request("POST", bindings, body=body).status == 201
+    try:
+        plane.until("the rights are known", lambda: secrets() == 200)
+        yield
+    finally:
+        plane.request("DELETE", f"{bindings}/any-right")
+        plane.until("the rights are gone", lambda: secrets() == 403)
 
 
 def delete_node(plane: Plane, node: str, stopping: threading.Event) -> None:

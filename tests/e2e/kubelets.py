@@ -83,6 +83,7 @@ class Kubelets:
         self._containers: dict[str, Container] = {}  # pod uid -> container
         self._dark: set[str] = set()  # machines that are off
         self.lifetime = 0.0  # seconds that the tokens are good for; 0: as long as the API server gives them
+        self.machines: Path | None = None  # below it the file system of each node, where one is needed
         self.trouble: list[str] = []
 
     # ------------------------------------------------------------ life
@@ -176,16 +177,14 @@ class Kubelets:
                 "status.hostIP": "127.0.0.1",
             }
             environ[variable["name"]] = fields[path] if path else _filled(variable["value"], environ)
-        volumes = {v["name"]: v for v in pod["spec"].get("volumes", [])}
-        for mount in ours.get("volumeMounts", []):
-            volume = volumes[mount["name"]]
-            if "configMap" in volume:
-                place = folder / mount["name"]
-                place.mkdir()
-                for name, text in self._config_map(namespace, volume["configMap"]["name"]).items():
-                    (place / name).write_text(text)
-                # There is no file system of its own: the mount is where the files are.
-                environ = {k: v.replace(mount["mountPath"], str(place)) for k, v in environ.items()}
+        mounts = ours.get("volumeMounts", [])
+        for mount in mounts:
+            place = folder / "root" / mount["mountPath"].lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._mount(pod, mount["name"], place)
+        # There is no file system of its own: what leads to a mount leads to where its files are.
+        paths = [mount["mountPath"] for mount in mounts]
+        environ = {k: f"{folder / 'root'}{v}" if leads(v, paths) else v for k, v in environ.items()}
         return environ | {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -194,6 +193,25 @@ class Kubelets:
             "METRICS_ADDRESS": f"127.0.0.1:{free_port()}",
             **self._beside(pod["spec"]["nodeName"]),
         }
+
+    def _mount(self, pod: Json, name: str, place: Path) -> None:
+        """The volume at ``place``. Of a node's own file system only the directories that a test has made."""
+        namespace = pod["metadata"]["namespace"]
+        (volume,) = [v for v in pod["spec"].get("volumes", []) if v["name"] == name]
+        if "hostPath" in volume:
+            assert self.machines is not None  # who mounts them says where they are
+            place.symlink_to(self.machines / pod["spec"]["nodeName"] / volume["hostPath"]["path"].lstrip("/"))
+            return
+        place.mkdir()
+        if "configMap" in volume:
+            for file, text in self._config_map(namespace, volume["configMap"]["name"]).items():
+                (place / file).write_text(text)
+        if "secret" in volume:
+            path = f"/api/v1/namespaces/{namespace}/secrets/{volume['secret']['secretName']}"
+            found = self._plane.request("GET", path)
+            assert found.status == 200 or volume["secret"].get("optional"), found.body
+            for file, coded in found.body.get("data", {}).items():
+                (place / file).write_bytes(base64.b64decode(coded))
 
     def _config_map(self, namespace: str, name: str) -> dict[str, str]:
         return dict(self._plane.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}").get("data", {}))
@@ -270,6 +288,12 @@ class Kubelets:
             return self.of(node).log.read_text()
         except (LookupError, FileNotFoundError):
             return ""
+
+
+def leads(value: str, paths: list[str]) -> bool:
+    """Whether a variable is the path of something below one of ``paths``, or of what is above it."""
+    near = [p for p in paths if f"{value}/".startswith(f"{p}/") or p.startswith(f"{value}/")]
+    return value.startswith("/") and bool(near)
 
 
 def _filled(value: str, environ: Mapping[str, str]) -> str:
