@@ -131,7 +131,10 @@ class Agent:
             )
         if d.key in FAILURES:
             self._tell_failure(d)
-        self._due = self._w.clock.monotonic() + d.look_again.total_seconds()
+        pause = d.look_again.total_seconds()
+        if self._record is not None and self._record.phase.open:  # its Lease has to be renewed meanwhile
+            pause = min(pause, self._w.leases.renew_every)
+        self._due = self._w.clock.monotonic() + pause
         self._last = d
         self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
         self.waiting = d.verb in (Verb.HOLD, Verb.WAIT) and d.key in ("budget", "turn", "cooldown")

@@ -107,6 +107,11 @@ class Leases:
 
     # ------------------------------------------------------------ looking
 
+    @property
+    def renew_every(self) -> float:
+        """Seconds after which a Lease of ours is to be renewed."""
+        return self._duration.total_seconds() / 4
+
     def look(self, node: str) -> Lease:
         """Who holds the Lease of ``node``'s record, and whether that agent may be taken for dead."""
         try:
@@ -152,10 +157,7 @@ class Leases:
 
     def hold(self, node: str, role: Role) -> Lease:
         """Take the Lease if it may be taken, renew it if it is ours and due. Returns how it stands."""
-        if (
-            self.held(node)
-            and self._clock.boottime() - self._held[node][1] < self._duration.total_seconds() / 4
-        ):
+        if self.held(node) and self._clock.boottime() - self._held[node][1] < self.renew_every:
             return Lease(self._identity.holder(role), mine=True, stale=False)
         asked = self._clock.boottime()
         try:

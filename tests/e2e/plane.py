@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -65,9 +65,12 @@ def bound_to_us(command: list[str]) -> list[str]:
 
 
 class Plane:
-    """The control plane. A context manager; ``stop`` leaves no process, and no file outside ``folder``."""
+    """The control plane. A context manager; ``stop`` leaves no process, and no file outside ``folder``.
 
-    def __init__(self, folder: Path) -> None:
+    ``more``: part -> flags that it gets besides.
+    """
+
+    def __init__(self, folder: Path, more: Mapping[str, Sequence[str]] | None = None) -> None:
         self.folder = folder
         self.audit_log = folder / "audit.log"
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
@@ -143,6 +146,8 @@ class Plane:
                 f"--server-address=127.0.0.1:{kwok}",
             ],
         }
+        for part, flags in (more or {}).items():
+            self._commands[part] += flags
 
     # ------------------------------------------------------------ life
 

@@ -141,7 +141,7 @@ def _may_begin(world: Replay, write: Any) -> None:
 
 def _runs_on(node: Json, machine: str) -> bool:
     """Whether a Node is of this machine: by its providerID, or by its system UUID in either byte order."""
-    if node["spec"]["providerID"].endswith("/" + machine):
+    if node["spec"].get("providerID", "").endswith("/" + machine):
         return True
     try:
         shown, meant = UUID(node["status"]["nodeInfo"].get("systemUUID", "")), UUID(machine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -198,6 +199,21 @@ def test_an_agent_that_may_make_no_job_says_so_until_it_is_a_persons() -> None:
     assert phase(s) is Phase.HANDED_OVER
     assert "no Job was made of CronJob gpu-burn: " in the_record(s).sentence
     assert 10**6 - s.api.pending < 100, "not in a loop"
+
+
+def test_an_agent_that_waits_long_is_not_taken_for_dead() -> None:
+    """What it waits for is longer than its Lease."""
+    s = cast(rules(VALIDATE))
+    for actor in s.actors.values():
+        actor.leases._duration = timedelta(seconds=6)
+        actor.sweeper._idle = 6.0
+    rebooted(s)
+    s.run(10 * 60)
+    assert phase(s) is Phase.PROVING
+    said = s.actors["agent of node-1"].sentences
+    assert not [x for x in said if "its agent is gone" in x]
+    holders = {w.object["spec"]["holderIdentity"] for w in s.store.history if "/leases/" in w.path}
+    assert not [h for h in holders if "node-1" in h], "no peer took it"
 
 
 @pytest.mark.parametrize("why", ["no CronJob", "no right to see it"])
