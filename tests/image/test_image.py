@@ -165,7 +165,8 @@ def test_neither_pip_nor_what_builds_is_in_it(image: Image) -> None:
         p.name.split("-")[0].lower() for p in image.root.glob("lib/python3.*/site-packages/*.dist-info")
     }
     assert "node_recovery" in packages
-    assert packages & {"pip", "hatchling", "cyclonedx_bom", "pytest", "moto", "setuptools"} == set()
+    # setuptools is there: pbr, by which sushy knows its own version, asks for it.
+    assert packages & {"pip", "hatchling", "cyclonedx_bom", "pytest", "moto"} == set()
 
 
 def test_its_list_of_contents_names_each_package_of_the_lock_with_its_version(image: Image) -> None:
