@@ -55,7 +55,7 @@ soak: $(STAMP) e2e-tools ## 200 recoveries with agents killed at random, on a re
 e2e-tools: $(STAMP) ## Build the programs that make e2e needs and does not find
 	@$(BIN)/python tests/e2e/toolbox.py
 
-bench: $(STAMP) ## Measure size, cost and speed against their budgets (20 minutes; FAST=1: one)
+bench: $(STAMP) e2e-tools ## Measure size, cost and speed against their budgets (half an hour; FAST=1: some minutes)
 	@set -eu; found=; \
 	for file in bench/bench_*.py; do \
 		[ -e "$$file" ] || continue; found=1; echo "== $$file"; $(BIN)/python "$$file"; \
