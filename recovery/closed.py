@@ -11,10 +11,9 @@ from recovery.assess import (
     plugins,
     taken_back,
 )
-from recovery.closing import end, left_marks, outstanding
+from recovery.closing import end, left_marks, outstanding, up_again
 from recovery.gate import places
 from recovery.lifecycle import Event
-from recovery.marks import out_of_service
 from recovery.model import Phase, Record
 from recovery.opening import begin
 from recovery.situation import (
@@ -22,7 +21,6 @@ from recovery.situation import (
     Cancel,
     Decision,
     FreeSlot,
-    OutOfService,
     Situation,
     Tell,
     Unmark,
@@ -36,8 +34,8 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
     """A closed record still on the gate, or our marks still on a node in nobody's hands: take them off."""
     for uid in sorted(standing(s)):
         return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
-    if s.node is not None and out_of_service(s.node):
-        return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
+    if up := up_again(s, r):
+        return up
     given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
     if given_up and same_boot(s, r) and s.machine is not None and outstanding(s, r):
         return act(Cancel(), f"{r.sentence}; what was asked for is called off")

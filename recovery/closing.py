@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.lifecycle import Event, move
-from recovery.marks import marked
+from recovery.marks import marked, out_of_service
 from recovery.model import (
     Fault,
     IntentState,
@@ -15,6 +15,7 @@ from recovery.model import (
 from recovery.record import note
 from recovery.situation import (
     Decision,
+    OutOfService,
     Role,
     Situation,
     Tell,
@@ -111,6 +112,13 @@ def outstanding(s: Situation, r: Record) -> bool:
         return False
     settled = ("calledOff", "evidence")
     return not any(x.event in settled and x.attempt == r.intent.attempt for x in r.history)
+
+
+def up_again(s: Situation, r: Record) -> Decision | None:
+    """The node's own agent runs, so its machine is not down: our out-of-service taint comes off."""
+    if s.node is None or not out_of_service(s.node):
+        return None
+    return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
 
 
 def last_of(r: Record, *events: str) -> datetime:

@@ -96,7 +96,9 @@ def pods_of_a_dead_machine(s: Situation, r: Record) -> Decision | None:
         if stuck:
             return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
         return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
-    if not stuck or s.no_taint or s.node.has_taint(OUT_OF_SERVICE):  # the last: a person has set it
+    if not stuck or OUT_OF_SERVICE in s.refusals or s.node.has_taint(OUT_OF_SERVICE):  # the last: a person's
+        return None
+    if s.machine is None or s.machine.id != r.machine.id:
         return None
     placed = s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None
     if not placed or r.phase not in (Phase.RECOVERING, Phase.PROVING) or s.owner_gone_for >= PATIENCE:

@@ -333,6 +333,7 @@ class Executor:
     # ------------------------------------------------------------ the way back
 
     def _out_of_service(self, s: Situation, on: bool) -> Done:
+        """Where it may not be put on, the recovery goes on without, and it is tried again later."""
         assert s.node is not None
         assert s.record is not None
         if (patch := out_of_service_patch(s.node, on)) is not None:
@@ -340,9 +341,13 @@ class Executor:
                 self._w.cluster.patch_node(s.node_name, patch)
             except (ApiUnavailable, Conflict):
                 raise
-            except ApiError as error:  # it is not tried again: the recovery goes on without
-                self._observer.memory(s.node_name).no_taint = error.reason
-                return Done(f"the taint {OUT_OF_SERVICE} was not set: {error.reason}")
+            except ApiError as error:
+                if not on:
+                    raise
+                memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
+                memory.refuse(OUT_OF_SERVICE, error.reason, now, LONGEST_REFUSAL)
+                why = f"the taint {OUT_OF_SERVICE} was not set, so its stuck pods stay: {error.reason}"
+                return Done(f"{s.node_name}: {why}")
         self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
         return Done()
 

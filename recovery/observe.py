@@ -91,7 +91,6 @@ class Memory:
     census: Census | None = None
     proving_since: float | None = None
     down: tuple[float, str] | None = None  # by what a machine was seen to be down, and when that was asked
-    no_taint: str = ""  # why the out-of-service taint may not be set
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try again
     told: tuple[float, str] | None = None  # what others tell of the node in Events, and when that was read
@@ -271,7 +270,6 @@ class Observer:
         powers = not me and s.provider is not None and bool(s.provider.from_outside)
         s = replace(s, owner_gone_for=self._gone_for(memory), may_power=powers)
         provider = self.world.providers.get(s.provider.name) if s.provider is not None else None
-        s = replace(s, no_taint=memory.no_taint)
         if me or s.node is None or s.node.ready or s.machine is None or not isinstance(provider, Witness):
             return s
         now = self.world.clock.monotonic()

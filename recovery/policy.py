@@ -14,10 +14,9 @@ from recovery.assess import (
 )
 from recovery.climb import climb
 from recovery.closed import forget, in_a_persons_hands, same_boot, standing, tidy_up
-from recovery.closing import DEFAULT_PROBATION, MOST_FAULTS, UNSETTLED, end, hand_over
+from recovery.closing import DEFAULT_PROBATION, MOST_FAULTS, UNSETTLED, end, hand_over, up_again
 from recovery.conclude import lost
 from recovery.lifecycle import Event, move
-from recovery.marks import out_of_service
 from recovery.model import Marks, Phase, Record, Step
 from recovery.off import observe_only
 from recovery.opening import begin
@@ -26,7 +25,6 @@ from recovery.record import note
 from recovery.situation import (
     REPEAT,
     Decision,
-    OutOfService,
     Situation,
     Tell,
     WriteRecord,
@@ -85,8 +83,8 @@ def go_on(s: Situation, r: Record) -> Decision:
         return registered_anew(s, r)
     if unexpected_boot(s, r):
         return rebooted(s, r)
-    if s.node is not None and out_of_service(s.node):
-        return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
+    if up := up_again(s, r):
+        return up
     if new := unrecorded(s, r):
         return new
     if r.phase is Phase.SUSPECT:

@@ -110,7 +110,6 @@ class Situation:
     job_problem: str = ""  # why it cannot be read or made
     job_due: bool = True  # whether it may be made now, where it is not there
     down: str = ""  # by what it is seen that the machine is powered down
-    no_taint: str = ""  # why the out-of-service taint may not be set
     may_power: bool = False  # this concluder may start what the machine's own agent may not
     watched_for: timedelta | None = None  # how long this very agent has looked on at the proof
     settle: timedelta = timedelta(seconds=0.5)

@@ -12,7 +12,7 @@ from recovery.closing import close
 from recovery.errors import Refused, Retry
 from recovery.lifecycle import Event
 from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
-from recovery.testing.kubefaults import refused
+from recovery.testing.kubefaults import Asked, refused
 from recovery.testing.provider import FakeProvider
 from recovery.testing.stage import Stage, npd_page
 from tests.stories.scenery import judge
@@ -339,6 +339,43 @@ def test_a_taint_that_may_not_be_set_holds_up_nothing() -> None:
     powered_off(s)
     s.run(10 * 60, step=2)
     assert (OUT_OF_SERVICE in taints(s), calls(s)) == (False, [("reboot", "m-0")])
+
+
+def test_a_taint_that_may_not_be_taken_off_is_not_tried_in_a_loop() -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    stuck(s)
+    powered_off(s)
+    s.run(90)
+    assert OUT_OF_SERVICE in taints(s)
+    asked: list[str] = []
+
+    def patches(a: Asked) -> bool:
+        found = a.method == "PATCH" and a.path == "/api/v1/nodes/node-0"
+        asked.extend([a.user_agent] if found else [])
+        return found
+
+    s.api.fail_next(patches, refused(403, "Forbidden"), times=10**6)
+    given_up(s)
+    s.run(60)
+    assert 1 <= len(asked) < 40
+
+
+def test_no_pods_are_given_up_on_another_machine_under_the_nodes_name() -> None:
+    s = powered()
+    draining(s)
+    dies(s)
+    stuck(s)
+    s.delete_node("node-0")
+    s.provider.groups["workers"].in_service.append("m-9")
+    s.register("node-0", "m-9")
+    ready(s, "node-0", "Unknown")
+    assert isinstance(s.provider, Powered)
+    s.provider.power_off = "m-9"
+    s.run(90)
+    assert tainted(s) == 0
+    assert phase(s) is Phase.SUPERSEDED
 
 
 def test_a_machine_that_is_off_for_the_moment_of_its_power_cycle_is_not_taken_for_down() -> None:
