@@ -94,7 +94,8 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
     what = f"{name(r.faults[0])}: {rung.do.value}"
     if undone := marks_undone(s, r):
         return hold(f"{what}: {undone}", key="undone")
-    if rung.do is Step.DRAIN and (over := drain_over(s, r, rung)):
+    plan = planned(s, r) if rung.do is Step.DRAIN else None
+    if plan is not None and (over := drain_over(s, r, rung, plan)):
         return over
     if found := brakes.first_reason(brakes.GOING_ON, s):
         return hold(f"{what}: {found[1]}", key=found[0])
@@ -106,7 +107,7 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
         held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
         return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}")
     if rung.do is Step.DRAIN:
-        return drain_on(s, r, rung)
+        return drain_on(s, r, plan)
     return provider_step(s, r, rung)
 
 
@@ -141,39 +142,36 @@ def planned(s: Situation, r: Record) -> drain.Plan | None:
     return drain.plan(s.pods, s.policy.drain, r.rung_since, s.now, s.refusals)
 
 
-def drain_over(s: Situation, r: Record, rung: Rung) -> Decision | None:
+def drain_over(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decision | None:
     """Whether the drain has ended, by an empty node or by its deadline."""
-    found = planned(s, r)
-    if found is None or r.rung_since is None:
-        return None
-    if not found.left:
+    assert r.rung_since is not None  # there is a plan only of one that has begun
+    if not plan.left:
         return next_rung(s, r, f"drained in {span(s.now - r.rung_since)}")
     if s.now < r.rung_since + rung.within:
         return None
-    late = f"the drain did not end within {span(rung.within)}: {found}"
-    if rung.then is Then.FORCE and not found.never:
+    late = f"the drain did not end within {span(rung.within)}: {plan}"
+    if rung.then is Then.FORCE and not plan.never:
         return next_rung(s, r, f"{late}; going on without them, as the policy says")
     if rung.then is Then.HAND_OVER:
         return hand_over(s, r, late)
     return None
 
 
-def drain_on(s: Situation, r: Record, rung: Rung) -> Decision:
+def drain_on(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
     if r.rung_since is None:
         return act(WriteRecord(replace(r, rung_since=s.now)), f"{name(r.faults[0])}: the drain begins")
-    found = planned(s, r)
-    assert found is not None  # pods are read from the moment the drain begins
-    if found.never:
-        return hand_over(s, r, f"{name(r.faults[0])}: {found.never}")
-    state = f"{name(r.faults[0])}: draining, {found}"
-    if found.tell:
-        count = f"{len(found.tell)} pod{'s' if len(found.tell) != 1 else ''}"
-        told = f"{name(r.faults[0])}: {count} told that the node is drained, {found.tell[0][0]} first"
-        return act(TellPods(found.tell), told, Tell("PodsTold"))
+    assert plan is not None  # pods are read from the moment the drain begins
+    if plan.never:
+        return hand_over(s, r, f"{name(r.faults[0])}: {plan.never}")
+    state = f"{name(r.faults[0])}: draining, {plan}"
+    if plan.tell:
+        count = drain.counted(len(plan.tell))
+        told = f"{name(r.faults[0])}: {count} told that the node is drained, {plan.tell[0][0]} first"
+        return act(TellPods(plan.tell), told, Tell("PodsTold"))
     most = s.policy.drain.evictions_per_second
-    if ask := drain.within_rate(found.ask, s.evictions_free, most):
+    if ask := drain.within_rate(plan.ask, s.evictions_free, most):
         return act(Evict(ask), state, Tell("Draining"))
-    key = "drain-refused" if any(str(p) in s.refusals for p in found.left) else "drain"
+    key = "drain-refused" if any(str(p) in s.refusals for p in plan.left) else "drain"
     return wait(state, timedelta(seconds=1), key)
 
 

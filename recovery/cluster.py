@@ -481,7 +481,6 @@ def pod_view(obj: Mapping[str, Any]) -> PodView:
 
 def job_view(obj: Mapping[str, Any]) -> JobView:
     """A Job. It has ended with a condition Complete or Failed that is True, and not before."""
-    meta = obj.get("metadata") or {}
     template = ((obj.get("spec") or {}).get("template") or {}).get("spec") or {}
     ended = {
         c.get("type"): " ".join(filter(None, (c.get("reason"), c.get("message"))))
@@ -489,7 +488,7 @@ def job_view(obj: Mapping[str, Any]) -> JobView:
         if c.get("status") == "True"
     }
     succeeded = True if "Complete" in ended else False if "Failed" in ended else None
-    return JobView(meta.get("name", ""), template.get("nodeName") or "", succeeded, ended.get("Failed", ""))
+    return JobView(template.get("nodeName") or "", succeeded, ended.get("Failed", ""))
 
 
 def event_view(obj: Mapping[str, Any]) -> NodeEvent:

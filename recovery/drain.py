@@ -43,12 +43,17 @@ class Plan:
 
     def __str__(self) -> str:
         """The state of the drain in one clause, naming a pod and what keeps it."""
-        count = f"{len(self.left)} pod{'s' if len(self.left) != 1 else ''} left"
+        count = f"{counted(len(self.left))} left"
         for pod in self.left:
             if why := (self.waits or {}).get(str(pod)):
                 return f"{count}; {pod} {why}"
         leaving = [str(p) for p in self.left if p.deletion_timestamp is not None]
         return f"{count}; {leaving[0]} is terminating" if leaving else count
+
+
+def counted(pods: int) -> str:
+    """As people read it: ``1 pod``, ``2 pods``."""
+    return f"{pods} pod{'s' if pods != 1 else ''}"
 
 
 def stays(pod: PodView) -> bool:

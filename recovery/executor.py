@@ -19,7 +19,7 @@ from recovery import gate as gates
 from recovery.brakes import BY_GROUP, first_reason
 from recovery.climb import may_submit
 from recovery.closing import hand_over
-from recovery.drain import TELLING
+from recovery.drain import TELLING, counted
 from recovery.errors import (
     Ambiguous,
     ApiError,
@@ -28,7 +28,6 @@ from recovery.errors import (
     NotFound,
     Refused,
     Retry,
-    TooManyRequests,
 )
 from recovery.marks import mark_patch, out_of_service_patch, unmark_patch
 from recovery.model import (
@@ -43,6 +42,7 @@ from recovery.model import (
     Reference,
     Step,
 )
+from recovery.objects import answers
 from recovery.observe import LONGEST_REFUSAL, Observer, World
 from recovery.provider import Canceller, Finisher
 from recovery.publish import Notice, Publisher
@@ -238,15 +238,17 @@ class Executor:
         """Whether they could be told or not, they have their time."""
         memory, untold = self._observer.memory(s.node_name), ""
         for pod, notes in pods:
-            # Whatever comes of it: a pod whose annotations somebody takes off is not told in a loop.
-            memory.refuse(f"{TELLING}{pod}", "told", self._w.clock.monotonic())
+            problem = ""
             try:
                 self._w.cluster.annotate_pod(pod, notes)
             except (NotFound, Conflict):
-                continue  # it is gone, or another pod has its name
+                pass  # it is gone, or another pod has its name
             except ApiError as error:
-                untold = untold or f"{pod} could not be told that it will be evicted: {error.reason}"
-                memory.refuse(f"{TELLING}{pod}", error.reason, self._w.clock.monotonic(), LONGEST_REFUSAL)
+                problem = error.reason
+                untold = untold or f"{pod} could not be told that it will be evicted: {problem}"
+            # Whatever came of it: a pod whose annotations somebody takes off is not told in a loop.
+            pause = LONGEST_REFUSAL if problem else None
+            memory.refuse(f"{TELLING}{pod}", problem or "told", self._w.clock.monotonic(), pause)
         return Done(untold, Tell("PodsUntold", warning=True)) if untold else Done()
 
     def _evict(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Done:
@@ -262,7 +264,7 @@ class Executor:
                 refused += sum(self._refuses(s, pod) for pod in group)
             except ApiUnavailable as error:  # look up before the next
                 return Done(f"the eviction of {group[0]} was not answered: {error.reason}")
-        told = f"asked for the eviction of {asked} pod{'s' if asked != 1 else ''}"
+        told = f"asked for the eviction of {counted(asked)}"
         return Done(f"{told}, {refused} may not go yet" if refused else told)
 
     def _refuses(self, s: Situation, pod: PodView, *, only_ask: bool = False) -> bool:
@@ -281,7 +283,8 @@ class Executor:
         except ApiError as error:
             memory.refuse(str(pod), error.reason, now, error.retry_after)
             return True
-        memory.refused.pop(str(pod), None)
+        if not only_ask:
+            memory.refused.pop(str(pod), None)
         return False
 
     # ------------------------------------------------------------ an action's second step
@@ -314,16 +317,15 @@ class Executor:
         assert isinstance(provider, Canceller)  # decided on it
         what = f"{intent.action} of {r.machine.id}"
         told = f"{what} was called off"
+        # As it is now, where it is the same one: its Node may say more than when it was asked for.
+        machine = s.machine if s.machine is not None and s.machine.id == r.machine.id else r.machine
+        rung = r.step
+        late = rung is not None and s.now >= (r.rung_since or intent.at) + rung.within + LONGEST_CANCEL
         try:
-            now_there = s.machine is not None and s.machine.id == r.machine.id
-            provider.cancel(s.machine if s.machine and now_there else r.machine, intent.reference)
-        except Retry as error:
-            rung = r.step
-            late = rung is not None and s.now >= (r.rung_since or intent.at) + rung.within + LONGEST_CANCEL
-            if not late:
+            provider.cancel(machine, intent.reference)
+        except (Retry, Refused) as error:
+            if isinstance(error, Retry) and not late:
                 return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")
-            told = f"{what} could not be called off, and may still come: {error.reason}"
-        except Refused as error:
             told = f"{what} could not be called off, and may still come: {error.reason}"
         written = note(r, self._w.cluster.time.now(), "calledOff", told)
         # On a closed record the sentence is the person's, who reads it until the node is taken.
@@ -473,19 +475,14 @@ class Submission:
 
     def _delete(self, route: ClusterDelete) -> None:
         """A delete through the API server, with the same three answers as a provider's call."""
-        try:
-            self._w.cluster.delete(route)
-        except NotFound:
-            return
-        except TooManyRequests as error:
-            raise Retry(error.reason) from None
-        except Conflict:
-            raise Refused(f"{route.name} is another object now: nothing was deleted") from None
-        except ApiUnavailable as error:
-            raise Ambiguous(error.reason) from None
-        except ApiError as error:
-            why = f"{route.name} was not deleted: {error.reason}"
-            raise Refused(f"{why}; what an agent may delete is granted by deploy/rbac") from None
+        granted = "; what an agent may delete is granted by deploy/rbac"
+        with answers(f"{route.name} was not deleted", granted):
+            try:
+                self._w.cluster.delete(route)
+            except NotFound:
+                return
+            except Conflict:
+                raise Refused(f"{route.name} is another object now: nothing was deleted") from None
 
     def _adopt(self, preflight: Preflight) -> Done:
         """Somebody else's call is under way: follow it as if it were ours, and call nothing."""

@@ -151,7 +151,6 @@ class PodView:
 class JobView:
     """A Job. ``succeeded`` is None while it runs; ``why`` is its own reason for having failed."""
 
-    name: str
     node: str
     succeeded: bool | None = None
     why: str = ""

@@ -51,8 +51,11 @@ class ClusterObjects:
 
 
 @contextlib.contextmanager
-def answers(refused: str) -> Iterator[None]:
-    """A write through the API server, with the same three answers as a provider's call."""
+def answers(refused: str, hint: str = "") -> Iterator[None]:
+    """A write through the API server, with the same three answers as a provider's call.
+
+    ``hint``: the end of the sentence where the server's reason is all that is known.
+    """
     try:
         yield
     except NotFound:
@@ -64,4 +67,4 @@ def answers(refused: str) -> Iterator[None]:
     except ApiUnavailable as error:
         raise Ambiguous(error.reason) from None
     except ApiError as error:
-        raise Refused(f"{refused}: {error.reason}") from None
+        raise Refused(f"{refused}: {error.reason}{hint}") from None
