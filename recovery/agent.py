@@ -17,11 +17,11 @@ from recovery.assess import UNKNOWN_TOO_LONG, diagnose
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.executor import Executor
 from recovery.explain import View
-from recovery.gate import places
+from recovery.gate import ahead_of, places
 from recovery.heartbeat import Heartbeat
 from recovery.metrics import Metrics
 from recovery.model import Kind, Reading, Record
-from recovery.observe import Observer, World
+from recovery.observe import CENSUS_AGE, Memory, Observer, World
 from recovery.policy import decide
 from recovery.publish import Notice, Publisher
 from recovery.situation import REPEAT, Decision, Role, Situation, Verb, leave, wait
@@ -82,7 +82,7 @@ class Agent:
         self._said = ""
         self.bugs = 0
         self.waiting = False
-        """Whether a slot is waited for, so that peers' dead records are worth a look sooner."""
+        """Whether a slot is waited for, so that those whose agents died are worth a look sooner."""
 
     @property
     def ready(self) -> bool:
@@ -137,7 +137,7 @@ class Agent:
         self._due = self._w.clock.monotonic() + pause
         self._last = d
         self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
-        self.waiting = d.verb in (Verb.HOLD, Verb.WAIT) and d.key in ("budget", "turn", "cooldown")
+        self.waiting = d.verb is Verb.HOLD and d.key == "budget"
         return d
 
     def _look(self, readings: tuple[Reading, ...]) -> Decision:
@@ -190,20 +190,28 @@ class Agent:
 
     def _act(self, s: Situation, d: Decision) -> Decision:
         memory = self._observer.memory(self.node)
+        if s.pods is not None:
+            self._executor.share_census(s, CENSUS_AGE)
         if d.effect is not None:
-            memory.turn_since = None
+            memory.turn = None
             return self._executor.perform(s, d, self._again)
-        if d.key == "turn":
-            memory.turn_since = memory.turn_since or self._w.clock.monotonic()
-        else:
-            memory.turn_since = None
+        self._note_turn(s, d, memory)
         if d.key == "brake":
-            self._executor.share_census(s)
+            self._executor.share_census(s, s.settle)
         if s.node is None:  # whether its machine is gone is for others to prove: they need the Lease
             self._w.leases.release(self.node)
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
             self._w.leases.hold(self.node, Role.OWNER)
         return d
+
+    def _note_turn(self, s: Situation, d: Decision, memory: Memory) -> None:
+        """Since when a slot has been free for the one at the head of the queue."""
+        if d.key != "turn" or s.gate is None or s.record is None:
+            memory.turn = None
+            return
+        head = ahead_of(s.gate, s.record.uid)[0]
+        if memory.turn is None or memory.turn[0] != head:
+            memory.turn = (head, self._w.clock.monotonic())
 
     def _again(self) -> Situation:
         """The world read once more, right before a destructive call."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from recovery.gate import in_use, lineage, replacement_of, scopes_of, starts_within
+from recovery.gate import ahead_of, in_use, lineage, replacement_of, scopes_of, starts_within
 from recovery.hardware import hardware
 from recovery.model import EXCLUDE, Gate, GroupStart, Share
 from recovery.situation import Situation, hour, span
@@ -23,6 +23,13 @@ MOST_SLOTS = 50
 """More slots than this and sidecars spend their time on conflicts: 300 of them wrote 15,307 times in
 vain, and took 142 s, until each had one of 300 slots."""
 MOST_SKEW = timedelta(seconds=30)
+TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
+"""How long the one at the head of the queue has to take a free slot, and each behind it to follow.
+
+Each looks again when it may be the first: asked by all at once, the gate would be written in vain.
+"""
+TOGETHER = 4
+"""So many from the head of the queue do not wait for each other where there is room for them all."""
 MOST_TOLD = 5
 """Starts that a sentence names."""
 
@@ -138,18 +145,22 @@ def heir(s: Situation) -> str | None:
 def budget(s: Situation) -> str | None:
     if s.gate is None:
         return "the gate has not been read"
-    labels = s.node.labels if s.node else {}
-    for scope in scopes_of(labels, s.policy.limits.budget_per):
-        share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
-        allowed = budget_allows(share, _population(s, scope))
+    for scope, allowed, taken in _budgets(s, s.gate):
         if allowed is None:
             continue  # a percentage of what has not been counted yet; the brake waits for the count
-        taken = in_use(s.gate, scope)
         if taken >= allowed:
             where = "the fleet" if scope == "fleet" else scope
             out = ", ".join(x.node for x in s.gate.slots if scope in x.scopes) or "none"
             return f"the budget of {where} is used up: {taken} of {allowed} may be out ({out})"
     return None
+
+
+def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
+    """Of each scope that the node is in: how many nodes may be out, where that is known, and how many are."""
+    labels = s.node.labels if s.node else {}
+    for scope in scopes_of(labels, s.policy.limits.budget_per):
+        share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
+        yield scope, budget_allows(share, _population(s, scope)), in_use(gate, scope)
 
 
 def budget_allows(share: Share, population: int | None) -> int | None:
@@ -250,6 +261,26 @@ def not_alone(s: Situation) -> str | None:
     return None
 
 
+def turn(s: Situation) -> str | None:
+    """Slots are taken in the order of the queue, where it matters. Who is ahead and does not move is passed:
+    its agent is dead."""
+    if s.gate is None or s.record is None:
+        return None
+    ahead = ahead_of(s.gate, s.record.uid)
+    if not ahead or s.turn_waited >= TURN + STAGGER * len(ahead):
+        return None
+    if len(ahead) < TOGETHER and _room_for_all(s, s.gate, len(ahead) + 1):
+        return None
+    return f"{ahead[0]} is ahead in the queue"
+
+
+def _room_for_all(s: Situation, gate: Gate, nodes: int) -> bool:
+    """Whether nobody has to wait for a slot because another of these ``nodes`` takes one."""
+    if s.policy.limits.cooldown:
+        return False
+    return all(allowed is not None and taken + nodes <= allowed for _, allowed, taken in _budgets(s, gate))
+
+
 FORBIDDEN: tuple[tuple[str, Question], ...] = (
     ("off", off),
     ("excluded", excluded),
@@ -280,7 +311,7 @@ BY_GROUP: tuple[tuple[str, Question], ...] = (("group-short", group_short), ("no
 """Asked before a start, and again before a machine is replaced."""
 
 STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), *BY_GROUP)
-"""All questions before a start. (``attempts_used`` is asked apart: it hands over.)"""
+"""All questions before a start. (``attempts_used`` and ``turn`` are asked apart.)"""
 
 GOING_ON: tuple[tuple[str, Question], ...] = (*FORBIDDEN, ("brake", brake))
 """Asked before every destructive step of a recovery that is under way."""

@@ -100,6 +100,8 @@ def plan(
         first, why = next(iter(kept.items()))
         together = f"goes together with {first}, which {why}"
         waits |= {str(p): kept.get(str(p), together) for p in staying}
+    # Not all nodes in the same order: those that drain at once would all ask of one disruption budget first.
+    ask.sort(key=lambda group: group[0].uid)
     return Plan(left, tell=tuple(tell), ask=tuple(ask), waits=waits)
 
 

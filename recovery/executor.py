@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from recovery import gate as gates
 from recovery.brakes import BY_GROUP, first_reason
@@ -71,8 +71,11 @@ from recovery.situation import (
     wait,
 )
 from recovery.validation import job_of
+from recovery.waiting import waiting
 
 log = logging.getLogger(__name__)
+
+Some = TypeVar("Some")
 
 SUBMIT_WITHIN = 10.0
 DOING = {
@@ -85,6 +88,9 @@ DOING = {
 LONGEST_CANCEL = timedelta(minutes=5)
 """After a step's deadline: how long it is tried to call off what nobody has carried out."""
 CREATE_AGAIN = timedelta(seconds=15)
+LONGEST_PASS = 10.0
+"""Seconds after which a pass over a node's pods is broken off, to see whether it may go on: there may be a
+pause or the brake, and the Lease is to be renewed."""
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.05, 5.0
 
 
@@ -176,6 +182,21 @@ class Executor:
     # ------------------------------------------------------------ the gate
 
     def _swap_gate(self, s: Situation, effect: Any) -> Done | Decision:
+        """Who was too late, and would do the same on the gate as it is now, tries once more at once."""
+        try:
+            return self._swap_once(s, effect)
+        except Conflict:
+            if not isinstance(effect, TakeSlot | FreeSlot):
+                raise
+            s = replace(s, gate=self._w.gates.ready(self._w.gates.read(), s.now))
+            if isinstance(effect, TakeSlot):
+                assert s.record is not None
+                effect = waiting(s, s.record).effect
+            if not isinstance(effect, TakeSlot | FreeSlot):
+                raise
+            return self._swap_once(s, effect)
+
+    def _swap_once(self, s: Situation, effect: Any) -> Done | Decision:
         now = self._w.cluster.time.now()
         gate = s.gate
         if isinstance(effect, FreeSlot):
@@ -203,11 +224,11 @@ class Executor:
         record = self._w.records.read(node)
         return record is None or (record.uid == uid and record.phase.open)
 
-    def share_census(self, s: Situation) -> None:
-        """Leave a count on the gate, so that the others who wait need not count."""
+    def share_census(self, s: Situation, age: timedelta) -> None:
+        """Leave a count on the gate where the one there is older by ``age``: the others need not count."""
         if s.gate is None or s.census is None:
             return
-        if s.gate.census is not None and s.census.at - s.gate.census.at < s.settle:
+        if s.gate.census is not None and s.census.at - s.gate.census.at < age:
             return
         with contextlib.suppress(ApiError):
             self._w.gates.write(replace(s.gate, census=s.census))
@@ -237,7 +258,7 @@ class Executor:
     def _tell_pods(self, s: Situation, pods: Iterable[tuple[PodView, Mapping[str, str]]]) -> Done:
         """Whether they could be told or not, they have their time."""
         memory, untold = self._observer.memory(s.node_name), ""
-        for pod, notes in pods:
+        for pod, notes in self._for_a_while(pods):
             problem = ""
             try:
                 self._w.cluster.annotate_pod(pod, notes)
@@ -254,7 +275,7 @@ class Executor:
     def _evict(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Done:
         """One pass. A refusal is remembered, so that the next pass asks for others first."""
         asked = refused = 0
-        for group in groups:
+        for group in self._for_a_while(groups):
             asked += len(group)
             try:
                 # Half a workload is worth nothing, and costs the other half's progress: all may go, or none.
@@ -266,6 +287,14 @@ class Executor:
                 return Done(f"the eviction of {group[0]} was not answered: {error.reason}")
         told = f"asked for the eviction of {counted(asked)}"
         return Done(f"{told}, {refused} may not go yet" if refused else told)
+
+    def _for_a_while(self, items: Iterable[Some]) -> Iterable[Some]:
+        """At least one of ``items``. What is left over is decided anew."""
+        began = self._w.clock.monotonic()
+        for item in items:
+            yield item
+            if self._w.clock.monotonic() - began >= LONGEST_PASS:
+                return
 
     def _refuses(self, s: Situation, pod: PodView, *, only_ask: bool = False) -> bool:
         """Ask for one pod. Whether it may not go; raises ``ApiUnavailable``."""

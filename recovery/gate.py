@@ -8,6 +8,7 @@ record was swapped to a terminal phase first.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -312,7 +313,19 @@ class Gates:
 
 def places(gate: Gate) -> set[tuple[str, str]]:
     """Node and record UID of every line and slot."""
-    return {(x.node, x.record_uid) for x in gate.open} | {(x.node, x.record_uid) for x in gate.slots}
+    return {(x.node, x.record_uid) for x in gate.open} | holders(gate)
+
+
+def holders(gate: Gate) -> set[tuple[str, str]]:
+    """Node and record UID of every slot."""
+    return {(x.node, x.record_uid) for x in gate.slots}
+
+
+def ahead_of(gate: Gate, record_uid: str) -> list[str]:
+    """Nodes that wait for a slot and came before this record's."""
+    out = {x.record_uid for x in gate.slots}
+    before = itertools.takewhile(lambda line: line.record_uid != record_uid, gate.open)
+    return [line.node for line in before if line.record_uid not in out]
 
 
 def in_use(gate: Gate, scope: str) -> int:

@@ -112,8 +112,18 @@ class Leases:
         """Seconds after which a Lease of ours is to be renewed."""
         return self._duration.total_seconds() / 4
 
-    def look(self, node: str) -> Lease:
-        """Who holds the Lease of ``node``'s record, and whether that agent may be taken for dead."""
+    def look(self, node: str, *, fresh: bool = False) -> Lease:
+        """Who holds the Lease of ``node``'s record, and whether that agent may be taken for dead.
+
+        An owner that renewed its own a moment ago knows, and asks only where it is to be read ``fresh``: a
+        concluder asks always, since it gives way to an agent that is back.
+        """
+        if (
+            not fresh
+            and (known := self._just_renewed(node)) is not None
+            and self._held[node][0] is Role.OWNER
+        ):
+            return known
         try:
             return self._judge(node, self._cluster.get_lease(lease_name(node)))
         except NotFound:
@@ -157,8 +167,8 @@ class Leases:
 
     def hold(self, node: str, role: Role) -> Lease:
         """Take the Lease if it may be taken, renew it if it is ours and due. Returns how it stands."""
-        if self.held(node) and self._clock.boottime() - self._held[node][1] < self.renew_every:
-            return Lease(self._identity.holder(role), mine=True, stale=False)
+        if (known := self._just_renewed(node)) is not None:
+            return known
         asked = self._clock.boottime()
         try:
             obj = self._cluster.get_lease(lease_name(node))
@@ -175,6 +185,12 @@ class Leases:
             self._held.pop(node, None)
             return Lease(holder=lease.holder, mine=False, stale=False)
         return self._got(node, role, asked)
+
+    def _just_renewed(self, node: str) -> Lease | None:
+        held = self._held.get(node)
+        if held is None or self._clock.boottime() - held[1] >= self.renew_every:
+            return None
+        return Lease(self._identity.holder(held[0]), mine=True, stale=False)
 
     def _create(self, node: str, role: Role, asked: float) -> Lease:
         try:

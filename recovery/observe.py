@@ -19,7 +19,7 @@ from recovery.closing import UNSETTLED
 from recovery.cluster import Cluster
 from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError
 from recovery.fleet import Identified, Providers
-from recovery.gate import Gates
+from recovery.gate import Gates, ahead_of
 from recovery.lease import Leases
 from recovery.model import (
     Census,
@@ -48,8 +48,10 @@ CENSUS_AGE = timedelta(seconds=10)
 LEEWAY = timedelta(seconds=5)
 EVENTS_AGE = 30.0
 """Seconds for which what others tell of a node is not read again; before a call it is."""
-FIRST_REFUSAL, LONGEST_REFUSAL = 2.0, 30.0
+FIRST_REFUSAL, WORST_REFUSAL = 1.0, 10.0
 """Seconds after which a pod that a disruption budget kept is asked for again; each time twice as many."""
+LONGEST_REFUSAL = 30.0
+"""Seconds for which a server may send us away; and between two tries of what it forbids."""
 RATE_WINDOW = 1.0
 DOWN_AGE = 15.0
 """Seconds for which it is taken as read whether a machine is down: a BMC that is dead takes long to be so."""
@@ -87,7 +89,7 @@ class Memory:
     evicted: list[float] = field(default_factory=list)  # when evictions were asked for, of late
     intents: dict[str, float] = field(default_factory=dict)
     gone_since: float | None = None
-    turn_since: float | None = None
+    turn: tuple[str, float] | None = None  # who is at the head of the queue, and since when
     census: Census | None = None
     proving_since: float | None = None
     down: tuple[float, str] | None = None  # by what a machine was seen to be down, and when that was asked
@@ -99,7 +101,7 @@ class Memory:
         """``what`` is not asked for again for a while, which doubles with each time."""
         before = self.refused.get(what)
         times = before.times + 1 if before else 1
-        pause = min(FIRST_REFUSAL * 2 ** (times - 1), LONGEST_REFUSAL)
+        pause = min(FIRST_REFUSAL * 2 ** (times - 1), WORST_REFUSAL)
         pause = max(pause, min(retry_after or 0.0, LONGEST_REFUSAL))
         self.refused[what] = Refusal(reason, times, now + pause)
 
@@ -157,7 +159,7 @@ class Observer:
             machine_problem=identified.problem,
             provider=identified.facts,
             forbidden=(foreign_claim(node) or "") if node else "",
-            **self._ours(node_name, now),
+            **self._ours(node_name, now, fresh),
         )
         if s.record is not None and s.record.phase.open and w.on:
             s = self._for_phase(s, s.record, me, fresh)
@@ -169,7 +171,7 @@ class Observer:
         except NotFound:
             return None
 
-    def _ours(self, node: str, now: datetime) -> dict[str, Any]:
+    def _ours(self, node: str, now: datetime, fresh: bool) -> dict[str, Any]:
         """Record, gate and Lease, and what is wrong with them: fields of a situation."""
         w = self.world
         found: dict[str, Any] = {}
@@ -183,7 +185,7 @@ class Observer:
             found["gate"] = w.gates.read()
         except Undecodable as error:
             found["gate_problem"] = str(error)
-        return {**found, "lease": w.leases.look(node)}
+        return {**found, "lease": w.leases.look(node, fresh=fresh)}
 
     # ------------------------------------------------------------ what a phase asks for
 
@@ -242,16 +244,18 @@ class Observer:
         return timedelta(seconds=self.world.clock.boottime() - first)
 
     def _before_start(self, s: Situation, r: Record, memory: Memory, fresh: bool) -> Situation:
-        line = next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
-        if line is None:
+        if s.gate is None or (line := next((x for x in s.gate.open if x.record_uid == r.uid), None)) is None:
             return s
-        if memory.turn_since is not None:
-            s = replace(s, turn_waited=timedelta(seconds=self.world.clock.monotonic() - memory.turn_since))
+        if memory.turn is not None and memory.turn[0] in ahead_of(s.gate, r.uid)[:1]:
+            s = replace(s, turn_waited=timedelta(seconds=self.world.clock.monotonic() - memory.turn[1]))
         if brakes.first_reason(brakes.UNASKED, s):
             return s  # nothing to ask the cloud about yet
         s = self._preflight(s, r)
         joined = min(line.since, s.now)
         if brakes.first_reason(brakes.CHEAP, s) or (line.since <= s.now and s.now - joined < s.settle):
+            return s
+        s = replace(s, census=self._known_census(s, memory, CENSUS_AGE))
+        if brakes.turn(s):  # those at the head of the queue count, for all
             return s
         return replace(s, census=self._census(s, memory, not_before=joined + s.settle, fresh=fresh))
 
@@ -347,13 +351,9 @@ class Observer:
         age: timedelta | None = None,
     ) -> Census:
         """The sick, counted now; or as somebody counted them a moment ago."""
-        for known in () if fresh else (memory.census, s.gate.census if s.gate else None):
-            if known is None or (not_before is not None and known.at < not_before):
-                continue
-            if any(scope not in known.by_label for scope in self._scopes(s)):
-                continue  # counted under another policy
-            if timedelta(0) <= s.now - known.at <= (age or s.settle):
-                return known
+        known = None if fresh else self._known_census(s, memory, age or s.settle)
+        if known is not None and (not_before is None or known.at >= not_before):
+            return known
         w = self.world
         labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         records, unknown = [], []
@@ -365,6 +365,16 @@ class Observer:
         now = w.cluster.time.now()
         memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, now, unknown)
         return memory.census
+
+    def _known_census(self, s: Situation, memory: Memory, age: timedelta) -> Census | None:
+        """The latest count that we or another made, if it is no older than ``age``."""
+        counts = [known for known in (memory.census, s.gate.census if s.gate else None) if known is not None]
+        for known in sorted(counts, key=lambda census: census.at, reverse=True):
+            if any(scope not in known.by_label for scope in self._scopes(s)):
+                continue  # counted under another policy
+            if timedelta(0) <= s.now - known.at <= age:
+                return known
+        return None
 
     def _scopes(self, s: Situation) -> list[str]:
         """The scopes in which this node's neighbours have to be counted."""

@@ -99,7 +99,7 @@ class Situation:
     replacement_problem: str = ""  # a condition of the new node that counts
     replacement_record: str = ""  # what the new node's own open record says
     lease: Lease = Lease()
-    turn_waited: timedelta = timedelta(0)  # how long a slot has been free for others ahead of this node
+    turn_waited: timedelta = timedelta(0)  # how long a slot has been free for the first in the queue
     intent_seen_for: timedelta = timedelta(
         0
     )  # how long this agent has seen this very intent, on its own clock

@@ -16,13 +16,12 @@ from recovery.assess import (
 )
 from recovery.climb import not_yet
 from recovery.closing import DEFAULT_PROBATION, end, excluded_away, hand_over
-from recovery.gate import scopes_of
+from recovery.gate import ahead_of, scopes_of
 from recovery.hardware import hardware
 from recovery.lifecycle import Event, move
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.record import note
 from recovery.situation import (
-    POLLED,
     Decision,
     Join,
     Situation,
@@ -40,8 +39,6 @@ OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 """Where nothing is left of a remedy: the node is kept free, and a person asked."""
 SELDOM = timedelta(seconds=10)
 """Between two looks at what only a person or a cloud changes."""
-TURN, STAGGER = 3.0, 0.25
-"""Seconds that all ahead in the queue have to take a free slot (they look every 2 s), and then each."""
 
 
 def suspect(s: Situation, r: Record) -> Decision:
@@ -131,26 +128,14 @@ def waiting(s: Situation, r: Record) -> Decision:
         return wait(told, until(line.since + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
         return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
-    if found := brakes.first_reason(brakes.STARTING, s):
+    turn = brakes.turn(s)
+    counted = s.census is not None or not turn
+    if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
         return hold(f"{what}: {found[1]}", key=found[0])
-    ahead = ahead_of(s, r)
-    if ahead and s.turn_waited.total_seconds() < TURN + STAGGER * len(ahead):
-        told = f"{what}: {ahead[0]} is ahead in the queue"
-        return wait(told, POLLED / 4, "turn")
+    if turn:
+        places = len(ahead_of(s.gate, r.uid))
+        return wait(f"{what}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
     return take_slot(s, r)
-
-
-def ahead_of(s: Situation, r: Record) -> list[str]:
-    """Nodes that wait for a slot and came before this one."""
-    assert s.gate is not None
-    holders = {x.record_uid for x in s.gate.slots}
-    ahead = []
-    for line in s.gate.open:
-        if line.record_uid == r.uid:
-            break
-        if line.record_uid not in holders:
-            ahead.append(line.node)
-    return ahead
 
 
 def take_slot(s: Situation, r: Record) -> Decision:
