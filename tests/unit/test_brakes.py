@@ -29,7 +29,7 @@ from making import (
 
 from recovery import brakes
 from recovery.gate import read_pause
-from recovery.model import Claim, GroupStart, Pause, Preflight, Reference, Share, Slot
+from recovery.model import Claim, GroupStart, Line, Pause, Preflight, Reference, Share, Slot
 from recovery.policy import decide
 from recovery.situation import Situation, TakeSlot, Verb
 
@@ -456,3 +456,55 @@ def test_the_first_reason_is_none_where_no_question_has_one() -> None:
 def test_a_slot_of_the_own_record_counts_like_any_other() -> None:
     out = gate(slots=(Slot("node-0", "record-0", 1, ("fleet",), datetime(2026, 1, 1, tzinfo=UTC)),))
     assert "1 of 1" in str(brakes.budget(situation(gate=out)))
+
+
+# ---------------------------------------------------------------- whose turn it is
+
+FREE = "{budget: 9, budgetPer: {}, cooldown: 0s}"
+
+
+def behind(ahead: int, text: str = FREE, **changes: Any) -> Situation:
+    """node-0 waits, and so many came before it."""
+    lines = tuple(Line(f"node-{n}", f"record-{n}", NOW - HOUR) for n in range(ahead, 0, -1))
+    mine = Line("node-0", "record-0", NOW - HOUR)
+    later = Line("node-99", "record-99", NOW - HOUR)
+    slots = changes.pop("slots", ())
+    return limits(text, gate=gate(open=(*lines, mine, later), slots=slots), **changes)
+
+
+TURNS: dict[str, tuple[Situation, str | None]] = {
+    "first in the queue": (behind(0, "{budget: 1, cooldown: 1h}"), None),
+    "one ahead, room for one": (behind(1, "{budget: 1, budgetPer: {}, cooldown: 0s}"), "node-1"),
+    "one ahead, room for both": (behind(1), None),
+    "one ahead, one start at a time": (behind(1, "{budget: 9, budgetPer: {}, cooldown: 1s}"), "node-1"),
+    "one ahead, and the zone has room for one": (behind(1, "{budget: 9, cooldown: 0s}"), "node-1"),
+    "three ahead, room for all four": (behind(3), None),
+    "three ahead, room for three": (behind(3, "{budget: 3, budgetPer: {}, cooldown: 0s}"), "node-3"),
+    "four ahead, room for all": (behind(4), "node-4"),
+    "two ahead that are out already": (
+        behind(2, slots=(slot("node-1", "record-1"), slot("node-2", "record-2"))),
+        None,
+    ),
+    "room for all, as far as a percentage is known": (
+        behind(1, "{budget: 50%, budgetPer: {}, cooldown: 0s}"),
+        None,
+    ),
+    "a percentage of what nobody has counted": (
+        behind(1, "{budget: 50%, budgetPer: {}, cooldown: 0s}", census=None),
+        "node-1",
+    ),
+    "four ahead, of which the first did not move": (
+        behind(4, turn_waited=brakes.TURN + 4 * brakes.STAGGER),
+        None,
+    ),
+    "four ahead, of which the first may still move": (
+        behind(4, turn_waited=brakes.TURN + 3 * brakes.STAGGER),
+        "node-4",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", TURNS)
+def test_a_slot_is_taken_in_the_order_of_the_queue_where_that_matters(row: str) -> None:
+    s, first = TURNS[row]
+    assert brakes.turn(s) == (f"{first} is ahead in the queue" if first else None)

@@ -64,6 +64,12 @@ def test_a_pod_on_its_way_out_is_not_asked_for_again() -> None:
     assert planned(TRAIN, LEAVING).ask == ((TRAIN,),)
 
 
+def test_pods_are_asked_for_in_an_order_that_differs_from_node_to_node() -> None:
+    """Not by name: else all would ask of the same disruption budget first."""
+    a, b, c = (replace(TRAIN, name=name, uid=uid) for name, uid in (("a", "7"), ("b", "3"), ("c", "5")))
+    assert planned(a, b, c).ask == ((b,), (c,), (a,))
+
+
 def test_a_pod_that_was_refused_a_moment_ago_is_not_asked_for_again() -> None:
     assert planned(TRAIN, refused={"default/train": "not now"}).ask == ()
 

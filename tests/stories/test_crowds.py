@@ -1,0 +1,370 @@
+"""Many nodes at once: what they ask of the API server grows with what is done, and not with who waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from scenery import GATE, RECORDS, change_gate, records
+from scenes import pause, policy, stubborn_pod
+
+from recovery.lease import lease_name
+from recovery.sweep import WATCHED
+from recovery.testing.kubefaults import Asked, lost_request
+from recovery.testing.stage import Actor, Stage
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+NODES = "/api/v1/nodes"
+ROOM = "cooldown: 0s, budgetPer: {}, brake: 100%, brakePer: {}, perGroup: {max: 50, within: 6h}"
+
+
+def crowd(count: int, limits: str, faulty: int | None = None, remedy: str = "") -> Stage:
+    """Nodes with their agents, of which the first are ``faulty``."""
+    stage = Stage(policy(remedy, limits))
+    for name in stage.nodes(count):
+        stage.agent(name)
+    stage.run(3)
+    for number in range(count if faulty is None else faulty):
+        stage.fault(f"node-{number}")
+    return stage
+
+
+def asked_from_now(stage: Stage, wanted: Callable[[Asked], bool]) -> list[Asked]:
+    """Collects the requests for which ``wanted`` is true."""
+    seen: list[Asked] = []
+
+    def look(asked: Asked) -> bool:
+        if wanted(asked):
+            seen.append(asked)
+        return False
+
+    stage.api.fail_next(look, lost_request)
+    return seen
+
+
+def lists_of_nodes(asked: Asked) -> bool:
+    return (asked.method, asked.path) == ("GET", NODES)
+
+
+def looks_at_leases(asked: Asked) -> bool:
+    return asked.method == "GET" and asked.path.startswith(LEASES)
+
+
+def said(stage: Stage, node: str) -> str:
+    return stage.actors[f"agent of {node}"].sentences[-1]
+
+
+def slots(stage: Stage) -> list[str]:
+    return [slot.node for slot in stage.gate().slots]
+
+
+# ---------------------------------------------------------------- counting
+
+
+def test_under_the_brake_all_say_so_and_only_the_first_in_the_queue_counts_the_fleet() -> None:
+    stage = crowd(20, "cooldown: 0s, budget: 2, budgetPer: {}, brake: 50%", faulty=12)
+    stage.run(20)
+    counts = asked_from_now(stage, lists_of_nodes)
+    stage.run(30)
+    assert all("the brake is on: 12 of 20" in said(stage, f"node-{n}") for n in range(12))
+    assert {asked.user_agent for asked in counts} == {f"agent of {stage.gate().open[0].node}"}
+    assert slots(stage) == []
+
+
+def test_of_many_drains_at_once_one_agent_counts_for_all() -> None:
+    stage = crowd(12, f"{ROOM}, budget: 12", remedy="{do: drain, within: 30m, then: handOver}")
+    for number in range(12):
+        stage.add_pod(f"busy-{number}", f"node-{number}", app="busy")
+    stage.store.load(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "busy", "namespace": "default"},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "busy"}}},
+        }
+    )
+    stage.run(15)
+    assert len(slots(stage)) == 12
+    counts = asked_from_now(stage, lists_of_nodes)
+    stage.run(120)
+    assert 5 <= len(counts) <= 18, "12 agents, for two minutes, count together about every 10 s"
+
+
+# ---------------------------------------------------------------- watching others
+
+
+def test_who_waits_for_a_slot_looks_after_those_that_have_one_and_not_after_those_that_wait() -> None:
+    stage = crowd(8, f"{ROOM}, budget: 1", remedy="{do: drain, within: 30m, then: handOver}")
+    stubborn_pod(stage)
+    stage.run(8)
+    out, *_ = slots(stage)
+    looks = asked_from_now(stage, looks_at_leases)
+    stage.run(20)
+    others = [a for a in looks if a.path != f"{LEASES}/{lease_name(a.user_agent.split()[-1])}"]
+    assert {asked.path for asked in others} == {f"{LEASES}/{lease_name(out)}"}
+    assert len({asked.user_agent for asked in others}) == 7
+    assert len(others) <= 7 * 11, "every two seconds"
+
+
+def has_an_agent(stage: Stage, node: str) -> None:
+    """A Lease that is not taken for stale before the story ends."""
+    stage.store.load(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": lease_name(node), "namespace": "default"},
+            "spec": {"holderIdentity": f"owner/{node}/pod/x", "leaseDurationSeconds": 2_000_000_000},
+        }
+    )
+
+
+def queue_of(stage: Stage, count: int) -> None:
+    """So many others are on the gate, their agents alive."""
+    lines = [
+        {"node": f"other-{n}", "recordUID": f"uid-{n}", "since": "2026-11-21T03:00:00.000000Z"}
+        for n in range(count)
+    ]
+    change_gate(stage, lambda gate: gate["status"].update(open=lines))
+    for n in range(count):
+        has_an_agent(stage, f"other-{n}")
+
+
+def watched(stage: Stage, actor: Actor, times: int) -> list[Counter[str]]:
+    """Whose Leases were asked for, in each of so many sweeps."""
+    found = []
+    for _ in range(times):
+        looks = asked_from_now(stage, looks_at_leases)
+        stage.clock.advance(100)
+        actor.sweeper.sweep()
+        stage.api.heal()
+        found.append(Counter(asked.path for asked in looks))
+    return found
+
+
+def a_gate(stage: Stage) -> None:
+    body = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
+    stage.store.load({**body, "status": {"version": 1, "open": [], "slots": []}})
+    uid = stage.store.request("GET", GATE).body["metadata"]["uid"]
+    change_gate(stage, lambda gate: gate["status"].update(stamp=uid))
+
+
+def test_an_agent_watches_ten_of_three_hundred_open_records_and_in_time_all_of_them() -> None:
+    stage = Stage()
+    agent = stage.agent(stage.nodes(1)[0])
+    a_gate(stage)
+    queue_of(stage, 300)
+    sweeps = watched(stage, agent, 600)
+    assert {len(each) for each in sweeps} == {WATCHED}
+    again = sum(set(a) == set(b) for a, b in pairwise(sweeps))
+    assert again >= len(sweeps) / 3, "the same ones twice in a row: that is how a silent Lease is seen"
+    assert len(set().union(*sweeps)) == 300
+
+
+def test_a_concluder_watches_all_open_records() -> None:
+    stage = Stage()
+    stage.nodes(1)
+    concluder = stage.concluder()
+    a_gate(stage)
+    queue_of(stage, 300)
+    assert [len(each) for each in watched(stage, concluder, 2)] == [300, 300]
+
+
+# ---------------------------------------------------------------- taking slots
+
+
+def slot_of(node: str) -> dict[str, Any]:
+    since = "2026-11-21T03:00:00.000000Z"
+    return {"node": node, "recordUID": f"uid-{node}", "attempt": 1, "scopes": ["fleet"], "since": since}
+
+
+def queued(count: int, limits: str, budget: int) -> Stage:
+    """So many wait in the queue, node-0 first, while others have all slots; the last one acts first."""
+    stage = crowd(count, f"{limits}, budget: {budget}", faulty=0)
+    a_gate(stage)
+    for number in range(budget):
+        has_an_agent(stage, f"other-{number}")
+    others = [slot_of(f"other-{number}") for number in range(budget)]
+    change_gate(stage, lambda gate: gate["status"].update(slots=others))
+    for number in range(count):
+        stage.fault(f"node-{number}")
+        stage.run(1.5)
+    assert [line.node for line in stage.gate().open] == [f"node-{n}" for n in range(count)]
+    stage.actors = dict(reversed(stage.actors.items()))
+    return stage
+
+
+def all_come_back(stage: Stage) -> None:
+    change_gate(stage, lambda gate: gate["status"].update(slots=[]))
+
+
+def started(stage: Stage) -> list[str]:
+    return [start.node for start in stage.gate().starts]
+
+
+def test_a_queue_that_moves_slowly_is_passed_by_nobody() -> None:
+    stage = queued(8, ROOM.replace("cooldown: 0s", "cooldown: 1ms"), budget=8)
+    all_come_back(stage)
+    stage.run(40, step=2.5)
+    assert started(stage) == [f"node-{n}" for n in range(8)]
+
+
+def test_one_at_the_head_whose_agent_is_dead_is_passed_after_a_few_seconds() -> None:
+    stage = queued(3, ROOM, budget=1)
+    stage.kill(stage.actors["agent of node-0"])
+    all_come_back(stage)
+    stage.run(3)
+    assert started(stage) == []
+    stage.run(3)
+    assert len(started(stage)) == 1
+
+
+def test_where_there_is_room_for_all_the_first_few_do_not_wait_for_each_other() -> None:
+    stage = queued(8, ROOM, budget=8)
+    all_come_back(stage)
+    stage.clock.advance(2)
+    stage.turns()
+    assert set(started(stage)) == {"node-0", "node-1", "node-2", "node-3"}
+
+
+def quicker(stage: Stage, loser: str, node: str) -> None:
+    """Another takes a slot for ``node`` while ``loser`` is about to."""
+    has_an_agent(stage, node)
+
+    def takes_one(asked: Asked) -> bool:
+        mine = asked.method == "PUT" and asked.path == GATE and asked.user_agent == f"agent of {loser}"
+        return mine and any(s["node"] == loser for s in asked.body["status"]["slots"])
+
+    def first(asked: Asked, go: Callable[[], Any]) -> Any:
+        change_gate(stage, lambda gate: gate["status"]["slots"].append(slot_of(node)))
+        return go()
+
+    stage.api.fail_next(takes_one, first)
+
+
+def test_of_two_that_take_the_last_slot_at_once_the_second_does_not() -> None:
+    stage = crowd(3, f"{ROOM}, budget: 1", faulty=1)
+    quicker(stage, "node-0", "node-9")
+    stage.run(10)
+    assert stage.api.pending == 0
+    assert slots(stage) == ["node-9"]
+    assert "the budget of the fleet is used up: 1 of 1 may be out (node-9)" in said(stage, "node-0")
+    assert records(stage) == {"node-0": "waiting"}
+
+
+def test_of_two_that_take_a_slot_at_once_the_second_has_the_next_one_without_a_pause() -> None:
+    stage = crowd(3, f"{ROOM}, budget: 2", faulty=1)
+    quicker(stage, "node-0", "node-9")
+    while stage.api.pending:
+        stage.run(0)
+        stage.clock.advance(0.5)
+    assert sorted(slots(stage)) == ["node-0", "node-9"]
+    assert "somebody else wrote first: looking again" not in stage.actors["agent of node-0"].sentences
+
+
+def test_a_gate_deleted_while_a_slot_is_taken_is_rebuilt_before_it_is_taken() -> None:
+    stage = crowd(4, f"{ROOM}, budget: 1", faulty=1, remedy="{do: drain, within: 30m, then: handOver}")
+    stubborn_pod(stage)
+    stage.run(5)
+    assert slots(stage) == ["node-0"]
+
+    def takes_one(asked: Asked) -> bool:
+        mine = asked.method == "PUT" and asked.path == GATE and asked.user_agent == "agent of node-1"
+        return mine and any(s["node"] == "node-1" for s in asked.body["status"]["slots"])
+
+    def first(asked: Asked, go: Callable[[], Any]) -> Any:
+        assert stage.store.request("DELETE", GATE).ok
+        return go()
+
+    stage.api.fail_next(takes_one, first)
+    change_gate(stage, lambda gate: gate["status"].update(slots=[]))  # somebody lost node-0's slot
+    stage.kill(stage.actors["agent of node-0"])
+    stage.fault("node-1")
+    stage.run(20)
+    assert stage.api.pending == 0
+    assert slots(stage) == ["node-0"]
+
+
+# ---------------------------------------------------------------- a slow API server
+
+
+def slow_drain(
+    seconds: float, meanwhile: Callable[[Stage], None] = lambda _: None
+) -> tuple[Stage, list[float]]:
+    """Twelve pods of one node, each eviction of which takes so many seconds; and when each was asked for.
+
+    ``meanwhile``: what somebody does during the first one.
+    """
+    stage = crowd(2, f"{ROOM}, budget: 1", faulty=0)
+    for number in range(12):
+        stage.add_pod(f"worker-{number}", "node-0")
+    asked: list[float] = []
+
+    def slowly(request: Asked, go: Callable[[], Any]) -> Any:
+        asked.append(stage.clock.monotonic())
+        if len(asked) == 1:
+            meanwhile(stage)
+        stage.clock.advance(seconds)
+        return go()
+
+    stage.api.fail_next(lambda request: request.path.endswith("/eviction"), slowly, times=10**6)
+    stage.fault("node-0")
+    return stage, asked
+
+
+def test_a_pause_stops_a_drain_whose_evictions_take_long() -> None:
+    stage, asked = slow_drain(3, meanwhile=pause)
+    stage.run(60)
+    assert len(asked) == 4, "those of the ten seconds that had begun"
+    assert "ada paused all recoveries" in said(stage, "node-0")
+
+
+def test_a_drain_whose_evictions_take_long_renews_its_lease_meanwhile() -> None:
+    stage, asked = slow_drain(9)
+    at: list[float] = []
+
+    def renewed(request: Asked) -> bool:
+        if request.method == "PUT" and request.path.startswith(LEASES):
+            at.append(stage.clock.monotonic())
+        return False
+
+    stage.api.fail_next(renewed, lost_request)
+    stage.run(120)
+    assert len(asked) == 12
+    gaps = [b - a for a, b in pairwise(at)]
+    assert at
+    assert max(gaps) < 45, "a Lease is taken for stale after 60 s"
+
+
+def test_who_renewed_its_lease_a_moment_ago_does_not_ask_whose_it_is() -> None:
+    stage = crowd(3, f"{ROOM}, budget: 1", faulty=1, remedy="{do: drain, within: 30m, then: handOver}")
+    stubborn_pod(stage)
+    stage.run(8)
+    looks = asked_from_now(stage, lambda a: looks_at_leases(a) and a.user_agent == "agent of node-0")
+    stage.run(60)
+    assert len(looks) <= 12, "two with each renewal, of which there are four a minute"
+
+
+def test_before_a_call_is_made_the_lease_is_read_again() -> None:
+    """Somebody else was given the Lease a moment ago."""
+    stage = crowd(4, f"{ROOM}, budget: 1", faulty=0)
+    robbed: list[str] = []
+
+    def robs(asked: Asked) -> bool:
+        """As soon as it is told that the machine is to be replaced, right before it is asked for."""
+        if asked.method == "POST" and asked.path.endswith("/events") and asked.body["reason"] == "Replacing":
+            path = f"{LEASES}/{lease_name('node-0')}"
+            lease = stage.store.request("GET", path).body
+            lease["spec"]["holderIdentity"] = "owner/node-0/another/pod"
+            assert stage.store.request("PUT", path, body=lease).ok
+            robbed.append(path)
+        return False
+
+    stage.api.fail_next(robs, lost_request)
+    stage.fault("node-0")
+    stage.run(15)
+    assert robbed
+    assert stage.provider.calls == []
+    assert RECORDS  # the record stays, for whoever holds the Lease
+    assert records(stage) == {"node-0": "recovering"}
