@@ -91,7 +91,7 @@ CREATE_AGAIN = timedelta(seconds=15)
 LONGEST_PASS = 10.0
 """Seconds after which a pass over a node's pods is broken off, to see whether it may go on: there may be a
 pause or the brake, and the Lease is to be renewed."""
-FIRST_BACK_OFF, WORST_BACK_OFF = 0.05, 5.0
+FIRST_BACK_OFF, WORST_BACK_OFF = 0.15, 5.0
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Executor:
         except Conflict:
             if not isinstance(effect, TakeSlot | FreeSlot):
                 raise
-            s = replace(s, gate=self._w.gates.ready(self._w.gates.read(), s.now))
+            s = replace(s, gate=self._w.gates.read())
             if isinstance(effect, TakeSlot):
                 assert s.record is not None
                 effect = waiting(s, s.record).effect

@@ -118,11 +118,8 @@ class Leases:
         An owner that renewed its own a moment ago knows, and asks only where it is to be read ``fresh``: a
         concluder asks always, since it gives way to an agent that is back.
         """
-        if (
-            not fresh
-            and (known := self._just_renewed(node)) is not None
-            and self._held[node][0] is Role.OWNER
-        ):
+        known = None if fresh else self._just_renewed(node)
+        if known is not None and self._held[node][0] is Role.OWNER:
             return known
         try:
             return self._judge(node, self._cluster.get_lease(lease_name(node)))

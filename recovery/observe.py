@@ -48,7 +48,7 @@ CENSUS_AGE = timedelta(seconds=10)
 LEEWAY = timedelta(seconds=5)
 EVENTS_AGE = 30.0
 """Seconds for which what others tell of a node is not read again; before a call it is."""
-FIRST_REFUSAL, WORST_REFUSAL = 1.0, 10.0
+FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds after which a pod that a disruption budget kept is asked for again; each time twice as many."""
 LONGEST_REFUSAL = 30.0
 """Seconds for which a server may send us away; and between two tries of what it forbids."""

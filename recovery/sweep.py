@@ -122,7 +122,7 @@ class Sweeper:
         if not self._me:
             return places
         others = {place for place in places if place[0] != self._me}
-        begun = {place for place in others if self._w.leases.held(place[0])}
+        begun = {place for place in others if place[0] in self._said}
         turn = int(self._w.clock.monotonic() / (self._idle * SWEEPS_A_TURN))
 
         def lot(place: tuple[str, str]) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from scenery import GATE, RECORDS, change_gate, records
+import pytest
+from scenery import GATE, change_gate, records
 from scenes import pause, policy, stubborn_pod
 
 from recovery.lease import lease_name
@@ -17,18 +18,24 @@ from recovery.testing.stage import Actor, Stage
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 NODES = "/api/v1/nodes"
+EMPTY = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
 ROOM = "cooldown: 0s, budgetPer: {}, brake: 100%, brakePer: {}, perGroup: {max: 50, within: 6h}"
 
 
-def crowd(count: int, limits: str, faulty: int | None = None, remedy: str = "") -> Stage:
-    """Nodes with their agents, of which the first are ``faulty``."""
+def crowd(count: int, limits: str, remedy: str = "") -> Stage:
+    """Nodes with their agents."""
     stage = Stage(policy(remedy, limits))
     for name in stage.nodes(count):
         stage.agent(name)
     stage.run(3)
-    for number in range(count if faulty is None else faulty):
-        stage.fault(f"node-{number}")
     return stage
+
+
+def faults(stage: Stage, count: int, apart: float = 0.2) -> None:
+    """The first nodes become faulty, one after the other, so that their agents are out of step."""
+    for number in range(count):
+        stage.fault(f"node-{number}")
+        stage.run(apart, step=apart)
 
 
 def asked_from_now(stage: Stage, wanted: Callable[[Asked], bool]) -> list[Asked]:
@@ -64,7 +71,8 @@ def slots(stage: Stage) -> list[str]:
 
 
 def test_under_the_brake_all_say_so_and_only_the_first_in_the_queue_counts_the_fleet() -> None:
-    stage = crowd(20, "cooldown: 0s, budget: 2, budgetPer: {}, brake: 50%", faulty=12)
+    stage = crowd(20, "cooldown: 0s, budget: 2, budgetPer: {}, brake: 1, brakePer: {}")
+    faults(stage, 12)
     stage.run(20)
     counts = asked_from_now(stage, lists_of_nodes)
     stage.run(30)
@@ -85,6 +93,7 @@ def test_of_many_drains_at_once_one_agent_counts_for_all() -> None:
             "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "busy"}}},
         }
     )
+    faults(stage, 12)
     stage.run(15)
     assert len(slots(stage)) == 12
     counts = asked_from_now(stage, lists_of_nodes)
@@ -98,6 +107,7 @@ def test_of_many_drains_at_once_one_agent_counts_for_all() -> None:
 def test_who_waits_for_a_slot_looks_after_those_that_have_one_and_not_after_those_that_wait() -> None:
     stage = crowd(8, f"{ROOM}, budget: 1", remedy="{do: drain, within: 30m, then: handOver}")
     stubborn_pod(stage)
+    faults(stage, 8)
     stage.run(8)
     out, *_ = slots(stage)
     looks = asked_from_now(stage, looks_at_leases)
@@ -126,7 +136,7 @@ def queue_of(stage: Stage, count: int) -> None:
         {"node": f"other-{n}", "recordUID": f"uid-{n}", "since": "2026-11-21T03:00:00.000000Z"}
         for n in range(count)
     ]
-    change_gate(stage, lambda gate: gate["status"].update(open=lines))
+    change_gate(stage, lambda gate: gate["status"]["open"].extend(lines))
     for n in range(count):
         has_an_agent(stage, f"other-{n}")
 
@@ -144,8 +154,7 @@ def watched(stage: Stage, actor: Actor, times: int) -> list[Counter[str]]:
 
 
 def a_gate(stage: Stage) -> None:
-    body = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
-    stage.store.load({**body, "status": {"version": 1, "open": [], "slots": []}})
+    stage.store.load({**EMPTY, "status": {"version": 1, "open": [], "slots": []}})
     uid = stage.store.request("GET", GATE).body["metadata"]["uid"]
     change_gate(stage, lambda gate: gate["status"].update(stamp=uid))
 
@@ -160,6 +169,19 @@ def test_an_agent_watches_ten_of_three_hundred_open_records_and_in_time_all_of_t
     again = sum(set(a) == set(b) for a, b in pairwise(sweeps))
     assert again >= len(sweeps) / 3, "the same ones twice in a row: that is how a silent Lease is seen"
     assert len(set().union(*sweeps)) == 300
+
+
+def test_whose_record_an_agent_concludes_it_watches_until_the_end() -> None:
+    stage = crowd(2, f"{ROOM}, budget: 1", remedy="{do: drain, within: 1m, then: handOver}")
+    stubborn_pod(stage, "node-1")
+    stage.fault("node-1")
+    stage.run(8)
+    assert slots(stage) == ["node-1"]
+    stage.kill(stage.actors["agent of node-1"])
+    stage.run(200, step=5)
+    queue_of(stage, 300)
+    stage.run(15 * 60, step=5)
+    assert records(stage) == {"node-1": "handedOver"}
 
 
 def test_a_concluder_watches_all_open_records() -> None:
@@ -181,15 +203,13 @@ def slot_of(node: str) -> dict[str, Any]:
 
 def queued(count: int, limits: str, budget: int) -> Stage:
     """So many wait in the queue, node-0 first, while others have all slots; the last one acts first."""
-    stage = crowd(count, f"{limits}, budget: {budget}", faulty=0)
+    stage = crowd(count, f"{limits}, budget: {budget}")
     a_gate(stage)
     for number in range(budget):
         has_an_agent(stage, f"other-{number}")
     others = [slot_of(f"other-{number}") for number in range(budget)]
     change_gate(stage, lambda gate: gate["status"].update(slots=others))
-    for number in range(count):
-        stage.fault(f"node-{number}")
-        stage.run(1.5)
+    faults(stage, count, apart=1.5)
     assert [line.node for line in stage.gate().open] == [f"node-{n}" for n in range(count)]
     stage.actors = dict(reversed(stage.actors.items()))
     return stage
@@ -206,7 +226,7 @@ def started(stage: Stage) -> list[str]:
 def test_a_queue_that_moves_slowly_is_passed_by_nobody() -> None:
     stage = queued(8, ROOM.replace("cooldown: 0s", "cooldown: 1ms"), budget=8)
     all_come_back(stage)
-    stage.run(40, step=2.5)
+    stage.run(60, step=5)
     assert started(stage) == [f"node-{n}" for n in range(8)]
 
 
@@ -218,6 +238,27 @@ def test_one_at_the_head_whose_agent_is_dead_is_passed_after_a_few_seconds() -> 
     assert started(stage) == []
     stage.run(3)
     assert len(started(stage)) == 1
+
+
+def test_one_that_is_dead_is_passed_too_when_it_comes_to_the_head_later() -> None:
+    stage = queued(3, ROOM, budget=2)
+    stage.kill(stage.actors["agent of node-1"])
+    all_come_back(stage)
+    stage.run(10)
+    assert started(stage) == ["node-0", "node-2"]
+
+
+def test_the_first_in_the_queue_has_its_seconds_each_time_that_a_slot_is_free() -> None:
+    stage = queued(3, ROOM, budget=1)
+    stage.kill(stage.actors["agent of node-0"])
+    others = stage.store.request("GET", GATE).body["status"]["slots"]
+    all_come_back(stage)
+    stage.run(2)
+    change_gate(stage, lambda gate: gate["status"].update(slots=others))
+    stage.run(30)
+    all_come_back(stage)
+    stage.run(2.5)
+    assert started(stage) == []
 
 
 def test_where_there_is_room_for_all_the_first_few_do_not_wait_for_each_other() -> None:
@@ -244,8 +285,9 @@ def quicker(stage: Stage, loser: str, node: str) -> None:
 
 
 def test_of_two_that_take_the_last_slot_at_once_the_second_does_not() -> None:
-    stage = crowd(3, f"{ROOM}, budget: 1", faulty=1)
+    stage = crowd(3, f"{ROOM}, budget: 1")
     quicker(stage, "node-0", "node-9")
+    stage.fault("node-0")
     stage.run(10)
     assert stage.api.pending == 0
     assert slots(stage) == ["node-9"]
@@ -254,8 +296,9 @@ def test_of_two_that_take_the_last_slot_at_once_the_second_does_not() -> None:
 
 
 def test_of_two_that_take_a_slot_at_once_the_second_has_the_next_one_without_a_pause() -> None:
-    stage = crowd(3, f"{ROOM}, budget: 2", faulty=1)
+    stage = crowd(3, f"{ROOM}, budget: 2")
     quicker(stage, "node-0", "node-9")
+    stage.fault("node-0")
     while stage.api.pending:
         stage.run(0)
         stage.clock.advance(0.5)
@@ -263,9 +306,12 @@ def test_of_two_that_take_a_slot_at_once_the_second_has_the_next_one_without_a_p
     assert "somebody else wrote first: looking again" not in stage.actors["agent of node-0"].sentences
 
 
-def test_a_gate_deleted_while_a_slot_is_taken_is_rebuilt_before_it_is_taken() -> None:
-    stage = crowd(4, f"{ROOM}, budget: 1", faulty=1, remedy="{do: drain, within: 30m, then: handOver}")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_gate_deleted_while_a_slot_is_taken_is_rebuilt_before_it_is_taken(again: bool) -> None:
+    """``again``: and made anew, empty, by a person."""
+    stage = crowd(4, f"{ROOM}, budget: 1", remedy="{do: drain, within: 30m, then: handOver}")
     stubborn_pod(stage)
+    stage.fault("node-0")
     stage.run(5)
     assert slots(stage) == ["node-0"]
 
@@ -275,6 +321,8 @@ def test_a_gate_deleted_while_a_slot_is_taken_is_rebuilt_before_it_is_taken() ->
 
     def first(asked: Asked, go: Callable[[], Any]) -> Any:
         assert stage.store.request("DELETE", GATE).ok
+        if again:
+            stage.store.load(EMPTY)
         return go()
 
     stage.api.fail_next(takes_one, first)
@@ -296,7 +344,7 @@ def slow_drain(
 
     ``meanwhile``: what somebody does during the first one.
     """
-    stage = crowd(2, f"{ROOM}, budget: 1", faulty=0)
+    stage = crowd(2, f"{ROOM}, budget: 1")
     for number in range(12):
         stage.add_pod(f"worker-{number}", "node-0")
     asked: list[float] = []
@@ -338,8 +386,9 @@ def test_a_drain_whose_evictions_take_long_renews_its_lease_meanwhile() -> None:
 
 
 def test_who_renewed_its_lease_a_moment_ago_does_not_ask_whose_it_is() -> None:
-    stage = crowd(3, f"{ROOM}, budget: 1", faulty=1, remedy="{do: drain, within: 30m, then: handOver}")
+    stage = crowd(3, f"{ROOM}, budget: 1", remedy="{do: drain, within: 30m, then: handOver}")
     stubborn_pod(stage)
+    stage.fault("node-0")
     stage.run(8)
     looks = asked_from_now(stage, lambda a: looks_at_leases(a) and a.user_agent == "agent of node-0")
     stage.run(60)
@@ -348,7 +397,7 @@ def test_who_renewed_its_lease_a_moment_ago_does_not_ask_whose_it_is() -> None:
 
 def test_before_a_call_is_made_the_lease_is_read_again() -> None:
     """Somebody else was given the Lease a moment ago."""
-    stage = crowd(4, f"{ROOM}, budget: 1", faulty=0)
+    stage = crowd(4, f"{ROOM}, budget: 1")
     robbed: list[str] = []
 
     def robs(asked: Asked) -> bool:
@@ -366,5 +415,4 @@ def test_before_a_call_is_made_the_lease_is_read_again() -> None:
     stage.run(15)
     assert robbed
     assert stage.provider.calls == []
-    assert RECORDS  # the record stays, for whoever holds the Lease
     assert records(stage) == {"node-0": "recovering"}

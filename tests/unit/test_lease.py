@@ -212,6 +212,28 @@ def test_an_owner_yields_to_no_other_process_of_its_node(world: World) -> None:
     assert not world.agent(NODE, "pod-2").look(NODE).stale
 
 
+def test_an_owner_that_renewed_a_moment_ago_asks_for_its_lease_only_where_it_has_to_know(
+    world: World,
+) -> None:
+    mine = world.agent()
+    mine.hold(NODE, Role.OWNER)
+    robbed = world.cluster.get_lease(lease_name(NODE))
+    robbed["spec"]["holderIdentity"] = "owner/node-0/another/process"
+    world.cluster.replace_lease(robbed)
+    assert mine.look(NODE).mine
+    assert not mine.look(NODE, fresh=True).mine
+    world.clock.advance(15)
+    assert not mine.look(NODE).mine
+
+
+def test_a_concluder_always_asks_whether_the_agent_is_back(world: World) -> None:
+    concluder = world.agent("node-1")
+    concluder.hold(NODE, Role.CONCLUDER)
+    assert concluder.look(NODE).mine
+    world.agent(NODE, "pod-2").hold(NODE, Role.OWNER)
+    assert not concluder.look(NODE).mine
+
+
 def test_what_is_let_go_of_may_be_taken_at_once(world: World) -> None:
     mine = world.agent()
     mine.hold(NODE, Role.OWNER)
