@@ -170,7 +170,7 @@ def drain_on(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
         return act(TellPods(plan.tell), told, Tell("PodsTold"))
     most = s.policy.drain.evictions_per_second
     if ask := drain.within_rate(plan.ask, s.evictions_free, most):
-        return act(Evict(ask), state, Tell("Draining"))
+        return act(Evict(ask), state)
     key = "drain-refused" if any(str(p) in s.refusals for p in plan.left) else "drain"
     return wait(state, timedelta(seconds=1), key)
 

@@ -273,7 +273,8 @@ class Executor:
         return Done(untold, Tell("PodsUntold", warning=True)) if untold else Done()
 
     def _evict(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Done:
-        """One pass. A refusal is remembered, so that the next pass asks for others first."""
+        """One pass. A refusal is remembered, so that the next pass asks for others first; what is refused
+        again and again is no news."""
         asked = refused = 0
         for group in self._for_a_while(groups):
             asked += len(group)
@@ -286,7 +287,8 @@ class Executor:
             except ApiUnavailable as error:  # look up before the next
                 return Done(f"the eviction of {group[0]} was not answered: {error.reason}")
         told = f"asked for the eviction of {counted(asked)}"
-        return Done(f"{told}, {refused} may not go yet" if refused else told)
+        news = Tell("Draining") if refused < asked else None
+        return Done(f"{told}, {refused} may not go yet" if refused else told, news)
 
     def _for_a_while(self, items: Iterable[Some]) -> Iterable[Some]:
         """At least one of ``items``. What is left over is decided anew."""

@@ -133,7 +133,7 @@ def waiting(s: Situation, r: Record) -> Decision:
     if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
         return hold(f"{what}: {found[1]}", key=found[0])
     if turn:
-        places = len(ahead_of(s.gate, r.uid))
+        places = max(1, len(ahead_of(s.gate, r.uid)) - brakes.TOGETHER)
         return wait(f"{what}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
     return take_slot(s, r)
 

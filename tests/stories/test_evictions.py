@@ -41,6 +41,17 @@ def test_a_pod_that_its_budget_keeps_is_named_with_the_budgets_words() -> None:
     assert "asked for the eviction of 1 pod, 1 may not go yet" in said(s)
 
 
+def test_what_is_refused_again_and_again_is_told_once() -> None:
+    s = cast()
+    s.add_pod("goes", "node-0", app="other")
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(120)
+    told = [(reason, sentence) for reason, sentence in s.events("node-0") if "may not go yet" in sentence]
+    assert [reason for reason, _ in told] == ["Draining", "Waiting"]
+    assert len(s.events("node-0")) < 10
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [

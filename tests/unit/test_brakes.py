@@ -478,9 +478,7 @@ TURNS: dict[str, tuple[Situation, str | None]] = {
     "one ahead, room for both": (behind(1), None),
     "one ahead, one start at a time": (behind(1, "{budget: 9, budgetPer: {}, cooldown: 1s}"), "node-1"),
     "one ahead, and the zone has room for one": (behind(1, "{budget: 9, cooldown: 0s}"), "node-1"),
-    "three ahead, room for all four": (behind(3), None),
-    "three ahead, room for three": (behind(3, "{budget: 3, budgetPer: {}, cooldown: 0s}"), "node-3"),
-    "four ahead, room for all": (behind(4), "node-4"),
+    "two ahead, room for all": (behind(2), "node-2"),
     "two ahead that are out already": (
         behind(2, slots=(slot("node-1", "record-1"), slot("node-2", "record-2"))),
         None,
