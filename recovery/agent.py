@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 API_RETRY = timedelta(seconds=2)
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
+NEXT = 10
+"""So many at the head of the queue look after those that have the slots, and not all who wait."""
 FAILURES = frozenset({"api", "error", "bug"})
 REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
 QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
@@ -82,7 +84,7 @@ class Agent:
         self._said = ""
         self.bugs = 0
         self.waiting = False
-        """Whether a slot is waited for, so that those whose agents died are worth a look sooner."""
+        """Whether this node is among the next to have a slot: those that have one are worth a look sooner."""
 
     @property
     def ready(self) -> bool:
@@ -112,7 +114,7 @@ class Agent:
             return self._last
         self._keys = keys
         self._tell_faults(readings, self._w.cluster.time.now())
-        self._rests = False
+        self._rests = self.waiting = False
         try:
             d = self._look(readings)
             self.bugs = 0
@@ -137,7 +139,6 @@ class Agent:
         self._due = self._w.clock.monotonic() + pause
         self._last = d
         self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
-        self.waiting = d.verb is Verb.HOLD and d.key == "budget"
         return d
 
     def _look(self, readings: tuple[Reading, ...]) -> Decision:
@@ -195,7 +196,7 @@ class Agent:
         if d.effect is not None:
             memory.turn = None
             return self._executor.perform(s, d, self._again)
-        self._note_turn(s, d, memory)
+        self._note_place(s, d, memory)
         if d.key == "brake":
             self._executor.share_census(s, s.settle)
         if s.node is None:  # whether its machine is gone is for others to prove: they need the Lease
@@ -204,14 +205,16 @@ class Agent:
             self._w.leases.hold(self.node, Role.OWNER)
         return d
 
-    def _note_turn(self, s: Situation, d: Decision, memory: Memory) -> None:
-        """Since when a slot has been free for the one at the head of the queue."""
-        if d.key != "turn" or s.gate is None or s.record is None:
+    def _note_place(self, s: Situation, d: Decision, memory: Memory) -> None:
+        """Whether this node is among the next to have a slot; since when one has been free for the first."""
+        ahead: list[str] = []
+        if s.gate is not None and s.record is not None and d.key in ("budget", "turn"):
+            ahead = ahead_of(s.gate, s.record.uid)
+        self.waiting = d.key == "budget" and len(ahead) < NEXT
+        if d.key != "turn":
             memory.turn = None
-            return
-        head = ahead_of(s.gate, s.record.uid)[0]
-        if memory.turn is None or memory.turn[0] != head:
-            memory.turn = (head, self._w.clock.monotonic())
+        elif memory.turn is None or memory.turn[0] != ahead[0]:
+            memory.turn = (ahead[0], self._w.clock.monotonic())
 
     def _again(self) -> Situation:
         """The world read once more, right before a destructive call."""

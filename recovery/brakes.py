@@ -29,8 +29,8 @@ TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
 Each looks again when it may be the first: asked by all at once, the gate would be written in vain.
 """
 TOGETHER = 2
-"""So many from the head of the queue do not wait for each other where there is room for them all. (With fifty in
-the queue, more than these lose so many races for the gate that it takes longer.)"""
+"""So many from the head of the queue do not wait for each other where there is room for them all. With fifty
+in the queue, more than these lose so many races for the gate that it takes longer."""
 MOST_TOLD = 5
 """Starts that a sentence names."""
 

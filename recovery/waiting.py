@@ -22,6 +22,7 @@ from recovery.lifecycle import Event, move
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.record import note
 from recovery.situation import (
+    POLLED,
     Decision,
     Join,
     Situation,
@@ -119,8 +120,10 @@ def waiting(s: Situation, r: Record) -> Decision:
         return hand_over(s, r, s.preflight_refused, outcome="refused")
     if used := brakes.attempts_used(s):
         return hand_over(s, r, used)
+    ahead = ahead_of(s.gate, r.uid)
+    soon = min(POLLED + brakes.STAGGER * len(ahead), SELDOM)
     if found := brakes.first_reason(brakes.CHEAP, s):
-        return hold(f"{what}: {found[1]}", key=found[0])
+        return hold(f"{what}: {found[1]}", soon, found[0])
     if s.preflight_retry:
         return hold(f"{what}: {s.preflight_retry}", SELDOM, "preflight")
     if timedelta(0) <= s.now - line.since < s.settle:
@@ -131,9 +134,9 @@ def waiting(s: Situation, r: Record) -> Decision:
     turn = brakes.turn(s)
     counted = s.census is not None or not turn
     if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
-        return hold(f"{what}: {found[1]}", key=found[0])
+        return hold(f"{what}: {found[1]}", soon, found[0])
     if turn:
-        places = max(1, len(ahead_of(s.gate, r.uid)) - brakes.TOGETHER)
+        places = max(1, len(ahead) - brakes.TOGETHER)
         return wait(f"{what}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
     return take_slot(s, r)
 

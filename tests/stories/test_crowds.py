@@ -71,7 +71,7 @@ def slots(stage: Stage) -> list[str]:
 
 
 def test_under_the_brake_all_say_so_and_only_the_first_in_the_queue_counts_the_fleet() -> None:
-    stage = crowd(20, "cooldown: 0s, budget: 2, budgetPer: {}, brake: 1, brakePer: {}")
+    stage = crowd(20, "cooldown: 0s, budget: 1, budgetPer: {}, brake: 1, brakePer: {}")
     faults(stage, 12)
     stage.run(20)
     counts = asked_from_now(stage, lists_of_nodes)
@@ -116,6 +116,18 @@ def test_who_waits_for_a_slot_looks_after_those_that_have_one_and_not_after_thos
     assert {asked.path for asked in others} == {f"{LEASES}/{lease_name(out)}"}
     assert len({asked.user_agent for asked in others}) == 7
     assert len(others) <= 7 * 11, "every two seconds"
+
+
+def test_who_is_further_back_in_the_queue_looks_less_often_and_leaves_the_others_to_the_first_ten() -> None:
+    stage = queued(20, ROOM, budget=1)
+    looks = asked_from_now(stage, lambda a: (a.method, a.path) == ("GET", GATE))
+    leases = asked_from_now(stage, lambda a: looks_at_leases(a) and a.path.endswith(lease_name("other-0")))
+    stage.run(40)
+    often = Counter(asked.user_agent for asked in looks)
+    assert often["agent of node-0"] > 20
+    assert often["agent of node-19"] < 10
+    after = Counter(asked.user_agent for asked in leases)  # each of the others once a minute
+    assert {agent for agent, times in after.items() if times > 1} == {f"agent of node-{n}" for n in range(10)}
 
 
 def has_an_agent(stage: Stage, node: str) -> None:
