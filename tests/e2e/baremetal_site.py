@@ -317,8 +317,9 @@ def program(dead_after: float) -> list[str]:
 SOONER = """\
 import sys
 from datetime import timedelta
-from recovery import conclude
+from recovery import conclude, observe
 conclude.DEAD_AFTER = timedelta(seconds={seconds})
+observe.DOWN_AGE = 1.0  # or its BMC is asked only twice before
 from recovery.cli import main
 sys.exit(main())
 """

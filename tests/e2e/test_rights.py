@@ -77,7 +77,7 @@ def paused_twice(site: Site) -> None:
 
     def told() -> int:
         events = site.plane.get("/api/v1/namespaces/default/events")["items"]
-        return sum(e["count"] for e in events if "ada paused all recoveries" in e["message"])
+        return sum(e["count"] for e in events if "ada paused all recoveries" in e.get("message", ""))
 
     for times in (1, 2):
         before = evictions()
