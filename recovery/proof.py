@@ -48,7 +48,7 @@ def succeeded(r: Record) -> Tell:
 def prove_replacement(s: Situation, r: Record) -> Decision:
     new = r.replacement_machine
     if s.replacement is None:
-        return unproved(s, r, f"{new} has not joined the cluster as a node")
+        return came_and_went(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
     joined = s.replacement.name
     if s.replacement_record and joined != r.node:
         # Its own record needs the place that this one holds; attempts are counted over both.
@@ -75,6 +75,16 @@ def prove_replacement(s: Situation, r: Record) -> Decision:
     )
     why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(r.probation)}, {by}"
     return end(s, r, Event.PROVED, why, succeeded(r))
+
+
+def came_and_went(s: Situation, r: Record) -> Decision | None:
+    """The new machine joined, broke, and is gone as well: its own record tells what comes of it."""
+    new = r.replacement_machine
+    start = next((x for x in s.gate.starts if x.machine == new), None) if s.gate is not None else None
+    if start is None:
+        return None
+    why = f"{r.machine.id} is gone; {start.node} ({new}) took its place and was sick too: {start.reason}"
+    return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded", warning=True))
 
 
 def not_well(s: Situation) -> str | None:

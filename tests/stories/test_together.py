@@ -742,6 +742,34 @@ def test_a_replacement_that_is_sick_before_it_is_claimed_waits_for_its_predecess
     assert records(stage) == {"node-0": "superseded", "node-100": "recovered"}
 
 
+def test_a_replacement_that_was_sick_and_is_replaced_while_nobody_looks_ends_its_predecessors_proof() -> None:
+    """What is waited for has come and gone: it holds no place for the rest of the step's time."""
+    stage, cloud = fleet(4, "cooldown: 0s, budget: 2, budgetPer: {}, brake: 100%")
+    cloud.ends_after, cloud.joins_after = 0.5, 0.5
+    stage.fault("node-0")
+
+    def claimed() -> bool:
+        record = stage.record("node-0")
+        return record is not None and record.replacement_machine == "m-100"
+
+    pass_time(stage, 200, cloud, until=claimed)
+    assert claimed()
+    for name in ("node-1", "node-2", "node-3"):
+        stage.kill(alive(stage, name))
+    stage.fault("node-100", "DMA_ERROR")
+    pass_time(stage, 40, cloud, until=lambda: "m-101" in stage.provider.groups["workers"].in_service)
+    assert [machine for _, machine, _ in stage.provider.calls] == ["m-0", "m-100"]
+    assert records(stage) == {"node-0": "proving", "node-100": "recovering"}
+    for name in ("node-1", "node-2", "node-3"):
+        stage.agent(name)
+    pass_time(stage, 300, cloud, until=lambda: not slots(stage))
+    assert records(stage) == {"node-0": "superseded", "node-100": "recovered"}
+    record = stage.record("node-0")
+    assert record is not None
+    assert "m-0 is gone; node-100 (m-100) took its place and was sick too" in record.sentence
+    judge(stage, budget={"fleet": 2}, faulty=["node-0", "node-100"])
+
+
 def test_a_replacement_that_is_sick_too_takes_over_its_predecessors_place() -> None:
     stage = Stage()
     for node in stage.nodes(4):

@@ -39,6 +39,7 @@ from recovery.model import (
     Done,
     Failed,
     Gone,
+    GroupStart,
     IntentState,
     Line,
     Marks,
@@ -979,6 +980,22 @@ REPLACED: dict[str, Row] = {
         "act WriteRecord",
         "handedOver",
         "handed over to a person: replace was not proved within 30 min: m-8 has not joined",
+    ),
+    "came, broke and is gone": (
+        replaced(
+            replacement=None, gate=replace(HELD, starts=(GroupStart(NOW, "node-8", "workers", "m-8", DMA),))
+        ),
+        "act WriteRecord",
+        "superseded",
+        f"m-0 is gone; node-8 (m-8) took its place and was sick too: {DMA}",
+    ),
+    "not joined, whoever else broke": (
+        replaced(
+            replacement=None, gate=replace(HELD, starts=(GroupStart(NOW, "node-0", "workers", "m-0", DMA),))
+        ),
+        "wait",
+        "unproved m-8 has not joined the cluster as a node",
+        "probation: m-8 has not joined the cluster as a node",
     ),
     "joined": (replaced(), "act WriteRecord", "proving", "node-8 (m-8) is Ready"),
     "not ready": (
