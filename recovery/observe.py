@@ -45,6 +45,8 @@ from recovery.wire import Undecodable
 
 CENSUS_AGE = timedelta(seconds=10)
 """How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
+NODES_A_SECOND = 500
+"""How many Nodes are read to find a new machine among them: 5,000 in ten seconds, then once more."""
 LEEWAY = timedelta(seconds=5)
 EVENTS_AGE = 30.0
 """Seconds for which what others tell of a node is not read again; before a call it is."""
@@ -92,6 +94,7 @@ class Memory:
     turn: tuple[str, float] | None = None  # who is at the head of the queue, and since when
     census: Census | None = None
     proving_since: float | None = None
+    sought: tuple[float, int] = (0.0, 0)  # when its new machine was not found, and among how many
     down: tuple[float, str] | None = None  # by what a machine was seen to be down, and when that was asked
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try again
@@ -203,7 +206,7 @@ class Observer:
         if r.phase is not Phase.PROVING:
             memory.proving_since = None
         elif r.replacement_machine:
-            return self._replacement(s, r, me)
+            return self._replacement(s, r, memory, me)
         else:
             return self._job(replace(s, watched_for=self._watched(memory)), r)
         if s.role is Role.CONCLUDER:
@@ -403,14 +406,13 @@ class Observer:
             return Running(f"NodeClaim {r.machine.route['nodeclaim']} is gone, and Node {r.node} is not yet")
         return Done(f"Node {r.node} and NodeClaim {r.machine.route['nodeclaim']} are gone")
 
-    def _replacement(self, s: Situation, r: Record, me: str) -> Situation:
+    def _replacement(self, s: Situation, r: Record, memory: Memory, me: str) -> Situation:
         """The node that the new machine has become."""
         found = None
         if r.replacement:
             found = self._node(r.replacement)
         if found is None or not self._is(found, r.replacement_machine):
-            nodes = self.world.cluster.list_nodes()
-            found = next((n for n in nodes if self._is(n, r.replacement_machine)), None)
+            found = self._seek(r.replacement_machine, memory)
         if found is None:
             return s
         return replace(
@@ -420,6 +422,20 @@ class Observer:
             replacement_problem=_complaint(found),
             replacement_record=self._own_record(found),
         )
+
+    def _seek(self, machine: str, memory: Memory) -> NodeView | None:
+        """The Node of a machine, among all; the more there are, the less often it is looked for."""
+        now = self.world.clock.monotonic()
+        last, among = memory.sought
+        if now - last < among / NODES_A_SECOND:
+            return None
+        seen = 0
+        for node in self.world.cluster.list_nodes():
+            if self._is(node, machine):
+                return node
+            seen += 1
+        memory.sought = (now, seen)
+        return None
 
     def _own_record(self, node: NodeView) -> str:
         """What a record of the node's own, for the very machine it runs on, says of it."""

@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from scenery import GATE, change_gate, records
+from scenery import GATE, Cloud, change_gate, pass_time, records
 from scenes import pause, policy, stubborn_pod
 
+from recovery import observe
 from recovery.lease import lease_name
 from recovery.sweep import WATCHED
 from recovery.testing.kubefaults import Asked, lost_request
@@ -128,6 +129,22 @@ def test_who_is_further_back_in_the_queue_looks_less_often_and_leaves_the_others
     assert often["agent of node-19"] < 10
     after = Counter(asked.user_agent for asked in leases)  # each of the others once a minute
     assert {agent for agent, times in after.items() if times > 1} == {f"agent of node-{n}" for n in range(10)}
+
+
+def test_a_new_machine_is_looked_for_the_less_often_the_more_nodes_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five nodes stand for five thousand: a look through all of them is worth ten seconds."""
+    monkeypatch.setattr(observe, "NODES_A_SECOND", 0.5)
+    stage = crowd(6, ROOM)
+    cloud = Cloud(stage, joins_after=600.0)
+    stage.fault("node-0")
+    pass_time(stage, 200, cloud, until=lambda: records(stage) == {"node-0": "proving"})
+    looks = asked_from_now(stage, lists_of_nodes)
+    stage.run(60)
+    assert 5 <= len(looks) <= 6
+    pass_time(stage, 900, cloud, until=lambda: records(stage) == {"node-0": "recovered"})
+    assert records(stage) == {"node-0": "recovered"}
 
 
 def has_an_agent(stage: Stage, node: str) -> None:
