@@ -94,7 +94,7 @@ class Memory:
     turn: tuple[str, float] | None = None  # who is at the head of the queue, and since when
     census: Census | None = None
     proving_since: float | None = None
-    sought: tuple[float, int] = (0.0, 0)  # when its new machine was not found, and among how many
+    seek_again: float = 0.0  # when to look for its new machine again
     down: tuple[float, str] | None = None  # by what a machine was seen to be down, and when that was asked
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try again
@@ -426,15 +426,14 @@ class Observer:
     def _seek(self, machine: str, memory: Memory) -> NodeView | None:
         """The Node of a machine, among all; the more there are, the less often it is looked for."""
         now = self.world.clock.monotonic()
-        last, among = memory.sought
-        if now - last < among / NODES_A_SECOND:
+        if now < memory.seek_again:
             return None
         seen = 0
         for node in self.world.cluster.list_nodes():
             if self._is(node, machine):
                 return node
             seen += 1
-        memory.sought = (now, seen)
+        memory.seek_again = now + seen / NODES_A_SECOND
         return None
 
     def _own_record(self, node: NodeView) -> str:

@@ -83,7 +83,8 @@ def came_and_went(s: Situation, r: Record) -> Decision | None:
     start = next((x for x in s.gate.starts if x.machine == new), None) if s.gate is not None else None
     if start is None:
         return None
-    why = f"{r.machine.id} is gone; {start.node} ({new}) took its place and was sick too: {start.reason}"
+    sick = f"{start.node} ({new}) took its place and was sick too: {start.reason}"
+    why = f"{r.machine.id} is gone; {sick}; what becomes of it is on the record of {start.node}"
     return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded", warning=True))
 
 

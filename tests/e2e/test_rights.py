@@ -87,7 +87,7 @@ def paused_twice(site: Site) -> None:
     for times in (1, 2):
         before = evictions()
         site.until("pods are asked for, and again", lambda known=before: evictions() > known + ON_IT)
-        pause: dict[str, str] | None = {"owner": "ada", "reason": "a network change"}
+        pause = {"owner": "ada", "reason": "a network change"}
         site.plane.request("PATCH", GATE, body={"spec": {"pause": pause}}, content_type=MERGE)
         site.until("the pause is told", lambda expected=times: told() == expected)
         site.plane.request("PATCH", GATE, body={"spec": {"pause": None}}, content_type=MERGE)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from fleet_site import Site
 
-BRAKED = "nodes with guarded=yes are sick or unknown, more than 30%"
+BRAKED = re.compile(r"the brake is on: (10 of 10|9 of 9) nodes with guarded=yes are sick or unknown")
+"""One of the ten may have been recovered before the others were seen: what came for it is not guarded."""
 
 
 def test_twenty_sidecars_that_break_in_the_same_second_cross_neither_budget_nor_brake(site: Site) -> None:
@@ -15,7 +18,7 @@ def test_twenty_sidecars_that_break_in_the_same_second_cross_neither_budget_nor_
         site.breaks(node)
     site.until("all have records", lambda: len(site.records()) == 20, 90)
     site.until("two were recovered", lambda: ended(site) >= 2, 180)
-    site.until("a guarded one is held", lambda: any(BRAKED in site.log(node) for node in guarded), 180)
+    site.until("a guarded one is held", lambda: any(BRAKED.search(site.log(node)) for node in guarded), 180)
     asked = site.marked()
     assert len(asked) == len(set(asked))
     assert len(asked) <= ended(site) + 1

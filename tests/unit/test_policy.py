@@ -987,7 +987,10 @@ REPLACED: dict[str, Row] = {
         ),
         "act WriteRecord",
         "superseded",
-        f"m-0 is gone; node-8 (m-8) took its place and was sick too: {DMA}",
+        (
+            f"m-0 is gone; node-8 (m-8) took its place and was sick too: {DMA}; "
+            "what becomes of it is on the record of node-8"
+        ),
     ),
     "not joined, whoever else broke": (
         replaced(
