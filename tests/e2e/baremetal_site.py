@@ -20,7 +20,7 @@ from typing import Any
 import laws
 import yaml
 from detectors import PlayedBack
-from fleet_site import DEPLOY, GATE, RECORDS, ROOT, edit, register
+from fleet_site import DEPLOY, GATE, RECORDS, ROOT, applied, edit, register
 from history import Audit, Write
 from kubelets import Kubelets
 from plane import Plane, free_port
@@ -137,10 +137,7 @@ class BareMetalSite:
         (place / "components" / "policy" / "policy.yaml").write_text(POLICY.format(more=rule))
         (place / "components" / "redfish" / "inventory.yaml").write_text(self._inventory())
         chosen(place / "kustomization.yaml", "components/policy", *parts)
-        self.plane.kubectl("apply", "-k", str(place))
-        for crd in ("noderecoveries", "recoverygates"):
-            name = f"crd/{crd}.noderecovery.dev"
-            self.plane.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+        applied(self.plane, place, NAMESPACE)
         self._installed = wanted
 
     def _inventory(self) -> str:

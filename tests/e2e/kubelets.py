@@ -244,6 +244,14 @@ class Kubelets:
     def concluders(self) -> list[Container]:
         return [c for c in self.all() if "concluder" in c.pod]
 
+    def concluder(self) -> Container | None:
+        """The one there is. None while there is none, and while one takes another's place."""
+        query = {"labelSelector": "app.kubernetes.io/component=concluder"}
+        pods = {p["metadata"]["uid"]: p for p in self._plane.get(self._pods, **query)["items"]}
+        with self._lock:
+            here = [self._containers.get(uid) for uid, pod in pods.items() if self._belongs(pod)]
+        return here[0] if len(pods) == len(here) == 1 else None
+
     def all(self) -> list[Container]:
         with self._lock:
             return list(self._containers.values())
