@@ -171,6 +171,7 @@ FORGED: dict[str, Any] = {
 
 
 def test_the_expressions_of_its_policies_pass_the_servers_own_check_of_types(metal: BareMetalSite) -> None:
+    metal.install(REDFISH)
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
     def checked() -> list[Any]:
