@@ -150,11 +150,7 @@ class Stage:
         self.here, self.there = HALVES
         self.audit = Audit(plane.audit_log, "")
         self.witness = Witness(plane)
-        plane.kubectl("apply", "-k", str(ROOT / "deploy" / "crds"))
-        for crd in ("noderecoveries", "recoverygates"):
-            plane.kubectl(
-                "wait", "--for=condition=Established", f"crd/{crd}.noderecovery.dev", "--timeout=30s"
-            )
+        plane.apply(ROOT / "deploy" / "crds")
         for number, node in enumerate(n for half in HALVES for n in nodes_of(half)):
             self.write("POST", "/api/v1/nodes", node_body(node, number))
         self.witness.start()

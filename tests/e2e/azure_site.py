@@ -15,7 +15,7 @@ from uuid import UUID
 
 import laws
 from detectors import PlayedBack
-from fleet_site import DEPLOY, RECORDS, ROOT, applied, delete_node, edit, register
+from fleet_site import DEPLOY, RECORDS, ROOT, delete_node, edit, register
 from history import Audit
 from kubelets import Kubelets, shipped
 from plane import Plane
@@ -82,7 +82,7 @@ class AzureSite:
         text = (place / "kustomization.yaml").read_text()
         text = text.replace("# components:", "components:").replace("#   - policy #", "  - policy #")
         (place / "kustomization.yaml").write_text(text)
-        applied(self.plane, place, NAMESPACE)
+        self.plane.apply(place)
 
     def _beside(self, node: str) -> dict[str, str]:
         page = self.pages.get(node)

@@ -20,7 +20,7 @@ from typing import Any
 import laws
 import yaml
 from detectors import PlayedBack
-from fleet_site import DEPLOY, GATE, RECORDS, ROOT, applied, edit, register
+from fleet_site import DEPLOY, GATE, RECORDS, ROOT, edit, register
 from history import Audit, Write
 from kubelets import Kubelets
 from plane import Plane, free_port
@@ -137,7 +137,7 @@ class BareMetalSite:
         (place / "components" / "policy" / "policy.yaml").write_text(POLICY.format(more=rule))
         (place / "components" / "redfish" / "inventory.yaml").write_text(self._inventory())
         chosen(place / "kustomization.yaml", "components/policy", *parts)
-        applied(self.plane, place, NAMESPACE)
+        self.plane.apply(place)
         self._installed = wanted
 
     def _inventory(self) -> str:

@@ -131,7 +131,7 @@ class Site:
             more = f"components:\n  - ../options/{option}" if option else "components:"
             text = text.replace("# components:", more).replace("#   - policy #", "  - policy #")
             (place / "kustomization.yaml").write_text(text)
-        applied(self.plane, place, NAMESPACE)
+        self.plane.apply(place)
         self._installed = wanted
 
     def clear(self) -> None:
@@ -353,23 +353,6 @@ def register(
     }
     answer = plane.request("POST", "/api/v1/nodes", body=body, user="kubelet")
     assert answer.status == 201, answer.body
-
-
-def applied(plane: Plane, place: Path, namespace: str) -> None:
-    """``kubectl apply -k``, until its kinds are served and the controllers make what it says by now.
-
-    A controller that lags would make a pod as it was before, and take it away in the middle of a story.
-    """
-    plane.kubectl("apply", "-k", str(place))
-    for crd in ("noderecoveries", "recoverygates"):
-        plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.noderecovery.dev", "--timeout=30s")
-    apps = f"/apis/apps/v1/namespaces/{namespace}"
-
-    def seen() -> bool:
-        made = [x for kind in ("daemonsets", "deployments") for x in plane.get(f"{apps}/{kind}")["items"]]
-        return all(x["status"].get("observedGeneration") == x["metadata"]["generation"] for x in made)
-
-    plane.until("the controllers have seen it", seen)
 
 
 @contextlib.contextmanager

@@ -319,6 +319,26 @@ class Plane:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from map(json.loads, lines)
 
+    def apply(self, place: Path) -> None:
+        """``kubectl apply -k``, until our kinds are served and the controllers make what it says by now.
+
+        A controller that lags would make a pod as it was before, and take it away in the middle of a story.
+        """
+        self.kubectl("apply", "-k", str(place))
+        for crd in ("noderecoveries", "recoverygates"):
+            name = f"crd/{crd}.noderecovery.dev"
+            self.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+
+        def seen() -> bool:
+            made = [
+                x
+                for kind in ("daemonsets", "deployments")
+                for x in self.get(f"/apis/apps/v1/{kind}")["items"]
+            ]
+            return all(x["status"].get("observedGeneration") == x["metadata"]["generation"] for x in made)
+
+        self.until("the controllers have seen it", seen)
+
     def kubectl(self, *arguments: str, user: str = "admin") -> str:
         """What kubectl prints. Raises ``AssertionError`` with what it says when it fails."""
         done = subprocess.run(  # noqa: S603

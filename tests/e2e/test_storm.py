@@ -6,7 +6,9 @@ import re
 
 from fleet_site import Site
 
-BRAKED = re.compile(r"the brake is on: (10 of 10|9 of 9) nodes with guarded=yes are sick or unknown")
+BRAKED = re.compile(
+    r"the brake is on: (10 of 10|9 of 9) nodes with guarded=yes are sick or unknown, more than 30%"
+)
 """One of the ten may have been recovered before the others were seen: what came for it is not guarded."""
 
 
