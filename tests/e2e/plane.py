@@ -201,6 +201,15 @@ class Plane:
         if part == "kube-apiserver":
             self.until("the API server is ready again", self._ready, 60)
 
+    def controllers_anew(self) -> None:
+        """As where they lose their lease while the API server is away: they stop, and start anew.
+
+        Those of 1.36 go on otherwise with the back-off of their failed tries. That of the DaemonSets doubles
+        with each read that is older than its last write, up to a quarter of an hour. No pod is made then.
+        """
+        self.kill("kube-controller-manager")
+        self._start("kube-controller-manager")
+
     def freeze(self, part: str) -> None:
         """SIGSTOP: it is there, its connections stand, and it answers nothing."""
         self._parts[part].send_signal(signal.SIGSTOP)

@@ -46,6 +46,7 @@ def test_the_api_server_is_killed_in_the_middle_and_comes_back(site: Site, momen
     site.plane.kill("kube-apiserver")
     time.sleep(3)
     site.plane.start_again("kube-apiserver")
+    site.plane.controllers_anew()
     recovered_once(site, sick)
 
 
@@ -60,6 +61,7 @@ def test_the_store_stands_still_for_longer_than_any_timeout(site: Site) -> None:
         assert len(site.marked()) == asked, "without its intent written, nothing is asked for"
     finally:
         site.plane.thaw("etcd")
+    site.plane.controllers_anew()
     recovered_once(site, sick)
 
 
