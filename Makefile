@@ -95,7 +95,7 @@ clean: ## Remove everything that was made here
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made once, and again when the lock or pyproject.toml changes. A half-made one has no stamp and is completed.
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml testkit/pyproject.toml demo/pyproject.toml
 	@set -eu; \
 	if ! $(BIN)/python -c 'import pip; $(SUITS)' 2>/dev/null; then \
 		chosen=; bare=; \
@@ -116,5 +116,5 @@ $(STAMP): requirements.lock pyproject.toml
 	fi; \
 	echo "Installing what requirements.lock names into $(VENV) (once; about a minute) ..."; \
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock; \
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .; \
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e . -e testkit -e demo; \
 	touch $@

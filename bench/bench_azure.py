@@ -16,8 +16,7 @@ from pathlib import Path
 from bench_sidecar import size, watched
 from figures import Figure, percentile, report
 from real import DMA_ERROR, RealStage
-
-from recovery.testing.arm import FakeArm
+from recovery_testkit.arm import FakeArm
 
 POLICY = """
 apiVersion: noderecovery.dev/v1alpha1

@@ -12,12 +12,12 @@ from pathlib import Path
 from figures import Figure, report
 from prometheus_client.parser import text_string_to_metric_families
 
-from recovery.model import Machine, NodeView
-from recovery.policy import decide
-from recovery.policy_file import load_builtin
+from recovery.config.policy_file import load_builtin
+from recovery.decide.own_node import decide
+from recovery.decide.situation import Lease, Situation
+from recovery.model import Machine, NodeView, ProviderFacts
 from recovery.signals.page import parse
 from recovery.signals.tracker import State, observe
-from recovery.situation import Lease, ProviderFacts, Situation
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "tests/captures/full-page/01-ib-and-neuron.prom").read_text()

@@ -34,10 +34,10 @@ from plane import Plane, bound_to_us
 from real import DMA_ERROR, Pages
 from toolbox import Missing, program
 
+from recovery.agent.program import Program
 from recovery.clock import SystemClock
+from recovery.config.settings import load_settings
 from recovery.model import CORDONED_BY
-from recovery.run import Program
-from recovery.settings import load_settings
 
 FAST = os.environ.get("FAST") == "1"
 NODES, PODS = (10, 100) if FAST else (50, 1000)

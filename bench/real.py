@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from recovery.testing.aws import LocalAws
-from recovery.testing.kubeserver import KubernetesServer
-from recovery.testing.kubestore import KubernetesStore
-from recovery.testing.proxy import CountingProxy
-from recovery.testing.stage import read_crds
+from recovery_testkit.aws import LocalAws
+from recovery_testkit.kubeserver import KubernetesServer
+from recovery_testkit.kubestore import KubernetesStore
+from recovery_testkit.proxy import CountingProxy
+from recovery_testkit.stage import read_crds
 
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "tests" / "captures" / "neuron-dma-error"

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 
 from recovery.cli import group
-from recovery.metrics import Metrics
-from recovery.settings import describe
+from recovery.config.settings import describe
+from recovery.report.metrics import Metrics
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -35,7 +35,10 @@ def commands() -> Iterator[str]:
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(command, click.Group):
-        for name, child in command.commands.items():
+        ctx = click.Context(command)
+        for name in command.list_commands(ctx):
+            child = command.get_command(ctx, name)
+            assert child is not None
             yield from _commands(child, f"{path} {name}")
         return
     needed = [_usage(p) for p in command.params if p.required]

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from importlib.metadata import entry_points
 
 import click
 
@@ -15,6 +16,7 @@ from recovery.errors import NodeRecoveryError, SettingsError
 from recovery.model import Step
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
+COMMANDS = "node_recovery.commands"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +46,23 @@ def _complain(sentences: Sequence[str], code: int) -> int:
     return code
 
 
-@click.group(name="node-recovery", context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands of this program, and those that other distributions bring by the entry point
+    ``node_recovery.commands``: each is imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *(e.name for e in entry_points(group=COMMANDS))})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if (ours := super().get_command(ctx, cmd_name)) is not None:
+            return ours
+        for entry in entry_points(group=COMMANDS, name=cmd_name):
+            command: click.Command = entry.load()
+            return command
+        return None
+
+
+@click.group(name="node-recovery", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="node-recovery", prog_name="node-recovery", message="%(prog)s %(version)s")
 def group() -> None:
     """Gets a broken accelerated node out of the way and a good one back.
@@ -66,7 +84,7 @@ def group() -> None:
 @group.command()
 def run() -> None:
     """Run the agent until it is stopped. Settings come from the environment."""
-    from recovery.run import run as run_agent
+    from recovery.agent.program import run as run_agent
 
     sys.exit(run_agent(os.environ))
 
@@ -197,34 +215,6 @@ def doctor(node: str, service_account: str, output: str) -> None:
     sys.exit(look(node, service_account, output))
 
 
-def _cloud(_: click.Context, __: click.Parameter, value: str) -> str:
-    if value not in ("aws", "azure", "baremetal"):
-        raise click.BadParameter(f"found {value!r}, expected aws, azure or baremetal")
-    return value
-
-
-@group.command()
-@click.option("--fast", is_flag=True, help="Shorten every wait, as CI wants it.")
-@click.option("--keep", is_flag=True, help="Stay up afterwards, to look around with kubectl.")
-@click.option(
-    "--cloud",
-    metavar="[aws|azure|baremetal]",
-    callback=_cloud,
-    default="aws",
-    show_default=True,
-    help="Whose machines are pretended.",
-)
-def demo(fast: bool, keep: bool, cloud: str) -> None:
-    """Break a pretended node and watch it come back; needs a clone, and for AWS the extras aws and demo.
-
-    All of it runs on this machine alone. `make demo` sees to what it needs, and so does
-    pip install -e '.[aws,demo]' in a clone.
-    """
-    from recovery.demo import demo as run_demo
-
-    sys.exit(run_demo(fast=fast, keep=keep, cloud=cloud))
-
-
 @group.group()
 def policy() -> None:
     """Check policy files, and describe them to other tools."""
@@ -238,7 +228,7 @@ def check(file: str, provider: str | None) -> None:
 
     Mistakes go to standard error, and the exit code is 2. Warnings do not change the exit code.
     """
-    from recovery.policy_file import check_for, load_policy
+    from recovery.config.policy_file import check_for, load_policy
 
     loaded = load_policy(file)
     actions = _actions_of(provider) if provider else frozenset(Step)
@@ -253,7 +243,7 @@ def check(file: str, provider: str | None) -> None:
 
 def _actions_of(provider: str) -> frozenset[Step]:
     from recovery.clock import SystemClock
-    from recovery.provider import ProviderContext, load_provider
+    from recovery.provider.protocol import ProviderContext, load_provider
 
     return load_provider(provider, ProviderContext(SystemClock(), os.environ)).actions
 
@@ -261,6 +251,6 @@ def _actions_of(provider: str) -> frozenset[Step]:
 @policy.command()
 def schema() -> None:
     """Print the JSON schema of policy files, for editors and CI."""
-    from recovery.policy_file import schema as policy_schema
+    from recovery.config.policy_file import schema as policy_schema
 
     click.echo(json.dumps(policy_schema(), indent=2, ensure_ascii=False))

@@ -89,3 +89,15 @@ class TooManyRequests(ApiError):
 
 class ApiUnavailable(ApiError):
     """No usable answer: refused, timed out, cut off, or a 5xx. A write may have happened."""
+
+
+class Undecodable(NodeRecoveryError):
+    """An object of ours that cannot be understood: hold, say so, touch nothing."""
+
+
+class Dropped(NodeRecoveryError):
+    """The API server did not keep what it was given: its CRDs are older than this program."""
+
+
+class IllegalMove(NodeRecoveryError):
+    """An event that the record's phase does not know. A bug: nothing was changed."""

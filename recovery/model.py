@@ -594,6 +594,20 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """What a provider declares, for this machine."""
+
+    name: str
+    actions: frozenset[Step] = frozenset()
+    default_remedy: tuple[Rung, ...] = ()
+    call_timeout: float = 10.0
+    software_remedy: tuple[Rung, ...] = ()
+    note: str = ""
+    from_outside: frozenset[Step] = frozenset()
+    cancels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Preflight:
     """What a provider found before an action: that it can be done, and where it would be seen.
 

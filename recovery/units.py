@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from recovery.model import Share
 
@@ -48,3 +48,24 @@ def parse_share(value: object) -> Share:
     if isinstance(value, str) and _SHARE.match(value) and float(value[:-1]) <= 100:
         return Share(percent=float(value[:-1]))
     raise ValueError(value)
+
+
+def moment(at: datetime) -> str:
+    """RFC 3339, UTC, microseconds: ``2026-11-21T10:15:00.250000Z``."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_moment(text: str) -> datetime:
+    """RFC 3339 with an offset. Raises ``ValueError``."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{text!r} is out of range") from None
+
+
+def duration(value: timedelta) -> str:
+    """Seconds with a unit, to the microsecond: ``600s``."""
+    return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from recovery.settings import describe
+from recovery.config.settings import describe
 
 HERE = Path(__file__).parent
 CHART = HERE / "node-recovery"

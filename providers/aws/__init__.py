@@ -5,8 +5,8 @@ from __future__ import annotations
 from providers.aws.asg import AwsProvider
 from providers.aws.cloudwatch import CloudWatchMonitor, namespace_of
 from providers.aws.session import AwsSession, Limits, region_of, require_sdk
-from recovery.monitor import Monitor
-from recovery.provider import Provider, ProviderContext
+from recovery.provider.monitor import Monitor
+from recovery.provider.protocol import Provider, ProviderContext
 
 
 def create(context: ProviderContext) -> Provider:

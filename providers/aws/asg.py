@@ -20,7 +20,7 @@ from providers.aws.session import AwsSession, Limits
 from recovery.clock import Clock
 from recovery.errors import Refused
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Running, Step
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 
 NAME = "aws"
 KARPENTER = "nodeclaim"

@@ -17,7 +17,7 @@ from typing import Any
 from providers.aws.session import AwsSession
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
-from recovery.monitor import Metric
+from recovery.provider.monitor import Metric
 
 DEFAULT_NAMESPACE = "NodeRecovery"
 BATCH = 1000

@@ -19,7 +19,7 @@ from providers.aws.session import AwsSession, region_of
 from providers.aws.simulate import POLICY, simulated
 from recovery.errors import NodeRecoveryError, Refused, Retry, SettingsError
 from recovery.model import Machine, Step
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 
 AREA = "aws"
 REPLACE, REBOOT, TELL = "autoscaling:SetInstanceHealth", "ec2:RebootInstances", "cloudwatch:PutMetricData"

@@ -13,7 +13,7 @@ from typing import Any
 
 from providers.aws.errors import brief
 from recovery.errors import NodeRecoveryError
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 
 POLICY = "compare the agent's role with iam/aws/policy.json"
 _SESSION = re.compile(r"arn:(?P<partition>[^:]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.*")

@@ -8,8 +8,8 @@ from providers.azure.options import options_of
 from providers.azure.session import AzureSession, checked_manager, require_sdk
 from providers.azure.vmss import AzureProvider
 from recovery.errors import SettingsError
-from recovery.monitor import Monitor
-from recovery.provider import Provider, ProviderContext
+from recovery.provider.monitor import Monitor
+from recovery.provider.protocol import Provider, ProviderContext
 
 
 def create(context: ProviderContext) -> Provider:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
-from recovery.monitor import Metric
+from recovery.provider.monitor import Metric
 
 DIMENSIONS = 10
 CHARACTERS = 256

@@ -23,7 +23,7 @@ from providers.azure.permissions import BY_ROUTE, CAPACITY, PERMISSIONS
 from providers.azure.session import WORKLOAD, AzureSession
 from recovery.errors import NodeRecoveryError, Refused, Retry, SettingsError
 from recovery.model import Machine, Preflight, Step
-from recovery.provider import Abilities, Finding
+from recovery.provider.protocol import Abilities, Finding
 
 AREA = "azure"
 ROLES = "compare the identity's role assignments with iam/azure"

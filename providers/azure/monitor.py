@@ -28,7 +28,7 @@ from providers.azure.endpoint import checked_endpoint, pool_to, trust
 from providers.azure.errors import brief
 from recovery.clock import Clock
 from recovery.errors import Refused, Retry
-from recovery.monitor import Metric
+from recovery.provider.monitor import Metric
 
 log = logging.getLogger(__name__)
 

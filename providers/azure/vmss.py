@@ -21,7 +21,7 @@ from providers.azure.session import AzureSession
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import Machine, NodeView, Poll, Preflight, Reference, Rung, Step
-from recovery.provider import Abilities, Finding
+from recovery.provider.protocol import Abilities, Finding
 
 QUARTER, HALF = timedelta(minutes=15), timedelta(minutes=30)
 DRAIN = Rung(Step.DRAIN, QUARTER)

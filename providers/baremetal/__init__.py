@@ -14,7 +14,7 @@ from importlib import import_module
 from providers.baremetal.machine import NAME, identify
 from recovery.errors import Refused, SettingsError
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
-from recovery.provider import Provider, ProviderContext
+from recovery.provider.protocol import Provider, ProviderContext
 
 NONE = "none"
 POWERS = (NONE, "redfish", "kured", "metal3")

@@ -34,7 +34,7 @@ from recovery.model import (
     Running,
     Step,
 )
-from recovery.provider import Finding, ProviderContext
+from recovery.provider.protocol import Finding, ProviderContext
 
 SENTINEL = "/var/run/reboot-required"
 IN_PROGRESS = "weave.works/kured-reboot-in-progress"

@@ -40,7 +40,7 @@ from recovery.model import (
     Running,
     Step,
 )
-from recovery.provider import Finding, Objects, ProviderContext
+from recovery.provider.protocol import Finding, Objects, ProviderContext
 
 _GRANTED = "deploy/baremetal/components/metal3 grants it"
 

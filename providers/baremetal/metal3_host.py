@@ -24,7 +24,7 @@ from typing import Any
 
 from recovery.errors import Refused
 from recovery.model import GROUP, Machine, NodeView
-from recovery.provider import ObjectRef
+from recovery.provider.protocol import ObjectRef
 
 API_VERSION, PLURAL = "metal3.io/v1alpha1", "baremetalhosts"
 HOST = f"{GROUP}/bare-metal-host"

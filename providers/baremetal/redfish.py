@@ -28,7 +28,7 @@ from providers.baremetal.system import (
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 from recovery.model import Gone, Machine, NotApplied, Poll, Preflight, Reference, Running, Step, Unfinished
-from recovery.provider import Finding, ProviderContext
+from recovery.provider.protocol import Finding, ProviderContext
 
 INSTALL = "BAREMETAL_POWER=redfish needs sushy: install node-recovery[metal]"
 ASKED_AGAIN = 5.0  # seconds for which an answer of preflight or poll is kept: BMCs are slow

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.clock import SystemClock
-from recovery.cluster import Cluster, KubernetesTransport
 from recovery.errors import ApiError
+from recovery.kube.cluster import Cluster, KubernetesTransport
 
 CONTAINER = "node-recovery"
 """What the agent's container is called in the manifests; by it its pod is found."""

@@ -14,17 +14,17 @@ from typing import Any
 
 import click
 
-from recovery import record as records
+from recovery.agent.observe import own_fault
 from recovery.catalog import foreign_claim
 from recovery.console.desk import AgentPod, Desk, connect
 from recovery.console.fleet import NotInstalled, gate_as_json, read_gate
 from recovery.console.output import JSON, ago, as_json, phase
 from recovery.console.status import gate_lines, record_as_json
-from recovery.errors import ApiError, NodeRecoveryError, NotFound
+from recovery.decide.situation import span
+from recovery.errors import ApiError, NodeRecoveryError, NotFound, Undecodable
 from recovery.model import EXCLUDE, Gate, NodeView, Phase, Record
-from recovery.observe import own_fault
-from recovery.situation import span
-from recovery.wire import Undecodable, parse_moment
+from recovery.store import record as records
+from recovery.units import parse_moment
 
 AGENT = "/api/v1/explain"
 HISTORY = 6

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from recovery import gate as gates
-from recovery import record as records
 from recovery.console.desk import Desk
-from recovery.errors import Conflict, NodeRecoveryError, NotFound
+from recovery.errors import Conflict, NodeRecoveryError, NotFound, Undecodable
 from recovery.model import Gate, Line, Record
-from recovery.wire import Undecodable, moment
+from recovery.store import gate as gates
+from recovery.store import record as records
+from recovery.units import moment
 
 Found = TypeVar("Found")
 TRIES = 8

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from recovery import gate as gates
 from recovery.console.desk import Desk, connect
 from recovery.console.fleet import NotInstalled, pause_as_json, swap
 from recovery.console.output import JSON, as_json, ask
 from recovery.console.status import pause_sentence
 from recovery.errors import Conflict, NotFound
-from recovery.gate import read_pause
 from recovery.model import Gate
-from recovery.wire import moment
+from recovery.store import gate as gates
+from recovery.store.gate import read_pause
+from recovery.units import moment
 
 
 def pause(length: timedelta, reason: str, owner: str, output: str) -> None:

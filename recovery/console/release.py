@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 import click
 
-from recovery import gate as gates
-from recovery import record as records
-from recovery.closing import UNSETTLED, close
 from recovery.console.desk import Desk, connect
 from recovery.console.fleet import NotInstalled, read_gate, swap
 from recovery.console.output import JSON, as_json, ask
-from recovery.errors import ApiError, NodeRecoveryError, NotFound
-from recovery.gate import places
-from recovery.lifecycle import TABLE, Event
-from recovery.marks import marked, unmark_patch
+from recovery.decide import budget
+from recovery.decide.budget import places
+from recovery.decide.endings import UNSETTLED, close
+from recovery.decide.lifecycle import TABLE, Event
+from recovery.decide.marks import marked, unmark_patch
+from recovery.decide.situation import span
+from recovery.errors import ApiError, NodeRecoveryError, NotFound, Undecodable
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
-from recovery.publish import Notice, event_body
-from recovery.situation import span
-from recovery.wire import Undecodable
+from recovery.report.publish import Notice, event_body
+from recovery.store import gate as gates
+from recovery.store import record as records
 
 
 class CannotRelease(NodeRecoveryError):
@@ -153,7 +153,7 @@ def _free(desk: Desk, node: str) -> None:
     changed = gate
     for name, uid in places(gate):
         if name == node and not (record.phase.open and record.uid == uid):
-            changed = gates.free(changed, node, uid)
+            changed = budget.free(changed, node, uid)
     if changed is not gate:
         desk.replace_gate(gates.encode(changed, obj.get("spec") or {}))
 

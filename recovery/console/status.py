@@ -11,9 +11,9 @@ import click
 from recovery.console.desk import connect
 from recovery.console.fleet import Fleet, gate_as_json, read_fleet, waiting
 from recovery.console.output import JSON, age, ago, as_json, phase, table
+from recovery.decide.situation import hour
 from recovery.model import Gate, Record
-from recovery.situation import hour
-from recovery.wire import moment
+from recovery.units import moment
 
 HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE", "WHY")
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
+from recovery_testkit.aws import LocalAws, environment, shared_aws
+from recovery_testkit.proxy import CountingProxy
 
 from providers.aws import create_monitor
 from providers.aws.asg import AwsProvider
@@ -20,10 +22,8 @@ from providers.aws.session import AwsSession, Limits
 from recovery.clock import SystemClock
 from recovery.errors import Refused
 from recovery.model import Machine, NodeView, Reference, Step
-from recovery.monitor import Metric
-from recovery.provider import ProviderContext
-from recovery.testing.aws import LocalAws, environment, shared_aws
-from recovery.testing.proxy import CountingProxy
+from recovery.provider.monitor import Metric
+from recovery.provider.protocol import ProviderContext
 
 ROLE = "arn:aws:sts::123456789012:assumed-role/node-recovery/pod"
 DECLARED = sorted(set[str]().union(*AwsProvider.permissions.values()))

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from recovery_testkit.aws import LocalAws, environment, shared_aws
+from recovery_testkit.proxy import CountingProxy
 
 from providers.aws import examine as examining
 from providers.aws.asg import AwsProvider
@@ -18,9 +20,7 @@ from providers.aws.simulate import simulated
 from recovery.clock import SystemClock
 from recovery.errors import Refused
 from recovery.model import Machine, NodeView, Step
-from recovery.provider import Examiner, Finding
-from recovery.testing.aws import LocalAws, environment, shared_aws
-from recovery.testing.proxy import CountingProxy
+from recovery.provider.protocol import Examiner, Finding
 
 BOTH = frozenset({Step.REPLACE, Step.REBOOT})
 REPLACE = frozenset({Step.REPLACE})

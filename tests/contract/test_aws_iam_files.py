@@ -17,8 +17,7 @@ from string import Template
 from typing import Any
 
 import pytest
-
-from recovery.testing.aws import ACCOUNT, shared_aws
+from recovery_testkit.aws import ACCOUNT, shared_aws
 
 IAM = Path(__file__).parents[2] / "iam" / "aws"
 POLICIES = ("policy.json", "policy-by-tag.json")

@@ -13,6 +13,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from recovery_testkit.aws import LocalAws, environment, shared_aws
+from recovery_testkit.provider_kit import ActionKit
+from recovery_testkit.proxy import CountingProxy
 
 from providers.aws.asg import AwsProvider
 from providers.aws.session import AwsSession, Limits
@@ -31,9 +34,6 @@ from recovery.model import (
     Running,
     Step,
 )
-from recovery.testing.aws import LocalAws, environment, shared_aws
-from recovery.testing.provider_kit import ActionKit
-from recovery.testing.proxy import CountingProxy
 
 MUTATING = ("SetInstanceHealth", "RebootInstances")
 QUICK = Limits(connect=5.0, read=1.5, attempts=1)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recovery_testkit import arm_answers
+from recovery_testkit.arm import CLIENT_ID, SUBSCRIPTION, Answer, FakeArm
 
 from providers.azure.examine import AREA, ROLES, examine, granted
 from providers.azure.options import options_of
@@ -19,9 +21,7 @@ from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
 from recovery.clock import SystemClock
 from recovery.model import Machine, NodeView, Step
-from recovery.provider import Examiner, Finding
-from recovery.testing import arm_answers
-from recovery.testing.arm import CLIENT_ID, SUBSCRIPTION, Answer, FakeArm
+from recovery.provider.protocol import Examiner, Finding
 
 IAM = Path(__file__).parents[2] / "iam" / "azure"
 METRICS = {"dataActions": ["Microsoft.Insights/Metrics/Write", "Microsoft.Insights/Telemetry/Write"]}

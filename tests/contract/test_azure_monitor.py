@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 import urllib3
+from recovery_testkit.azure_metrics import MetricsEndpoint, serve
+from recovery_testkit.clock import FakeClock
 
 from providers.azure import documents
 from providers.azure import monitor as monitoring
 from providers.azure.endpoint import checked_endpoint, pool_to, trust
 from providers.azure.monitor import AzureMonitor, scope_of
 from recovery.errors import Refused, Retry, SettingsError
-from recovery.metrics import Metrics
-from recovery.monitor import Metric
-from recovery.publish import Publisher
-from recovery.testing.azure_metrics import MetricsEndpoint, serve
-from recovery.testing.clock import FakeClock
+from recovery.provider.monitor import Metric
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Publisher
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/gpu"
 CLUSTER = f"{GROUP}/providers/Microsoft.ContainerService/managedClusters/trainers"

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from recovery_testkit.arm import FakeArm
+from recovery_testkit.provider_kit import ActionKit
 
 from providers.azure.identity import canonical
 from providers.azure.options import options_of
 from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
 from recovery.clock import SystemClock
+from recovery.config.policy_file import check_for, parse_policy
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
     Done,
@@ -27,10 +30,7 @@ from recovery.model import (
     Step,
     Unfinished,
 )
-from recovery.policy_file import check_for, parse_policy
-from recovery.provider import abilities_of
-from recovery.testing.arm import FakeArm
-from recovery.testing.provider_kit import ActionKit
+from recovery.provider.protocol import abilities_of
 
 QUICK = Limits(connect=5.0, read=1.0)
 TOKEN = "token"  # noqa: S105 (an idempotency token)

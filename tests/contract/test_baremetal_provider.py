@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from recovery_testkit.provider_kit import ProviderKit
 
 from recovery.clock import SystemClock
 from recovery.errors import Refused
 from recovery.model import NodeView, Reference, Step
-from recovery.provider import Provider, ProviderContext, load_provider
-from recovery.testing.provider_kit import ProviderKit
+from recovery.provider.protocol import Provider, ProviderContext, load_provider
 
 UUID = "4C4C4544-0047-4A10-8051-B7C04F484433"
 NODE = NodeView("metal-1", "node-uid", "1", system_uuid=UUID)

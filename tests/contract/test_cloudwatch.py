@@ -10,16 +10,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from recovery_testkit.aws import environment, shared_aws
+from recovery_testkit.proxy import CountingProxy
 
 from providers.aws import create_monitor
 from providers.aws.cloudwatch import CloudWatchMonitor, namespace_of
 from providers.aws.session import AwsSession, Limits
 from recovery.clock import SystemClock
 from recovery.errors import Refused, Retry, SettingsError
-from recovery.monitor import Metric
-from recovery.provider import ProviderContext
-from recovery.testing.aws import environment, shared_aws
-from recovery.testing.proxy import CountingProxy
+from recovery.provider.monitor import Metric
+from recovery.provider.protocol import ProviderContext
 
 PUT = "PutMetricData"
 _numbers = itertools.count(1)

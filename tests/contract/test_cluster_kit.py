@@ -13,10 +13,10 @@ import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient
 
-pytest.register_assert_rewrite("recovery.testing.cluster_kit", "recovery.testing.cluster_bench")
+pytest.register_assert_rewrite("recovery_testkit.cluster_kit", "recovery_testkit.cluster_bench")
 
-from recovery.testing.cluster_kit import ClusterApi, ClusterKit, failures  # noqa: E402
-from recovery.testing.kubernetes import ApiError, KubernetesServer, KubernetesStore, Response  # noqa: E402
+from recovery_testkit.cluster_kit import ClusterApi, ClusterKit, failures  # noqa: E402
+from recovery_testkit.kubernetes import ApiError, KubernetesServer, KubernetesStore, Response  # noqa: E402
 
 Query = Mapping[str, str]
 

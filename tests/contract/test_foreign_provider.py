@@ -10,8 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from recovery.testing.provider_kit import ActionKit
+from recovery_testkit.provider_kit import ActionKit
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "writing-a-provider.md").read_text()
 FILES = dict(re.findall(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL))

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.provider_kit import ActionKit
 
 from providers.baremetal import create
 from providers.baremetal.kured import IN_PROGRESS, Host, KuredProvider, filesystem_of, leave, make
 from recovery.catalog import foreign_claim
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 from recovery.model import Failed, Machine, NodeView, NotApplied, Reference, Running, Step
-from recovery.provider import Canceller, ProviderContext
-from recovery.testing.clock import FakeClock
-from recovery.testing.provider_kit import ActionKit
+from recovery.provider.protocol import Canceller, ProviderContext
 
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 BOOT, NEXT_BOOT = "0f0f0f0f-1111-4222-8333-444444444444", "1e1e1e1e-1111-4222-8333-444444444444"

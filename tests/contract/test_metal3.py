@@ -10,18 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-import recovery.cluster as cluster
-from providers.baremetal import create
-from providers.baremetal.metal3 import Metal3Provider, make
-from providers.baremetal.metal3_host import DETACHED, HOST, PAUSED, REBOOT
-from recovery.clock import SystemClock
-from recovery.errors import Ambiguous, Refused, Retry
-from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step
-from recovery.objects import ClusterObjects
-from recovery.provider import Canceller, NoObjects, ProviderContext, Witness
-from recovery.testing.clock import FakeClock
-from recovery.testing.kubernetes import (
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.kubernetes import (
     Asked,
     FaultyApi,
     KubernetesServer,
@@ -34,8 +24,18 @@ from recovery.testing.kubernetes import (
     server_error,
     throttled,
 )
-from recovery.testing.metal3 import baremetal_host, baremetal_host_crd
-from recovery.testing.provider_kit import ActionKit
+from recovery_testkit.metal3 import baremetal_host, baremetal_host_crd
+from recovery_testkit.provider_kit import ActionKit
+
+import recovery.kube.cluster as cluster
+from providers.baremetal import create
+from providers.baremetal.metal3 import Metal3Provider, make
+from providers.baremetal.metal3_host import DETACHED, HOST, PAUSED, REBOOT
+from recovery.clock import SystemClock
+from recovery.errors import Ambiguous, Refused, Retry
+from recovery.kube.provider_objects import ClusterObjects
+from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step
+from recovery.provider.protocol import Canceller, NoObjects, ProviderContext, Witness
 
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 TOKEN = "a1b2c3"  # noqa: S105 (an idempotency token)

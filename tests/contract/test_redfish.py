@@ -14,6 +14,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from recovery_testkit.provider_kit import ActionKit
+from recovery_testkit.proxy import CountingProxy
+from recovery_testkit.redfish import PASSWORD, USERNAME, Certificate, Emulator, certify
 
 from providers.baremetal.bmc import Limits
 from providers.baremetal.inventory import Inventory
@@ -22,10 +25,7 @@ from providers.baremetal.system import chosen
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
 from recovery.model import Gone, Machine, NodeView, NotApplied, Reference, Running, Step, Unfinished
-from recovery.provider import Examiner, Finisher, Outside, Witness, abilities_of
-from recovery.testing.provider_kit import ActionKit
-from recovery.testing.proxy import CountingProxy
-from recovery.testing.redfish import PASSWORD, USERNAME, Certificate, Emulator, certify
+from recovery.provider.protocol import Examiner, Finisher, Outside, Witness, abilities_of
 
 QUICK = Limits(connect=2.0, read=1.0)
 TOKEN = "token"  # noqa: S105 (an idempotency token)

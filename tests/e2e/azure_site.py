@@ -19,8 +19,7 @@ from fleet_site import DEPLOY, RECORDS, ROOT, delete_node, edit, register
 from history import Audit
 from kubelets import Kubelets, shipped
 from plane import Plane
-
-from recovery.testing.arm import FakeArm
+from recovery_testkit.arm import FakeArm
 
 NAMESPACE, ACCOUNT = "gpu-healthcheck-system", "node-recovery"
 PAGES = ROOT / "tests" / "captures" / "neuron-dma-error"

@@ -24,8 +24,7 @@ from fleet_site import DEPLOY, GATE, RECORDS, ROOT, edit, register
 from history import Audit, Write
 from kubelets import Kubelets
 from plane import Plane, free_port
-
-from recovery.testing.redfish import PASSWORD, USERNAME, Emulator, certify
+from recovery_testkit.redfish import PASSWORD, USERNAME, Emulator, certify
 
 NAMESPACE, ACCOUNT = "node-recovery", "node-recovery"
 POWER = "node-recovery-power"
@@ -314,7 +313,8 @@ def program(dead_after: float) -> list[str]:
 SOONER = """\
 import sys
 from datetime import timedelta
-from recovery import conclude, observe
+from recovery.decide import orphan as conclude
+from recovery.agent import observe
 conclude.DEAD_AFTER = timedelta(seconds={seconds})
 observe.DOWN_AGE = 1.0  # or its BMC is asked only twice before
 from recovery.cli import main

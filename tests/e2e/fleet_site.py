@@ -21,9 +21,8 @@ from detectors import Detectors
 from history import THIEF, Audit
 from kubelets import Kubelets, shipped
 from plane import Plane
-
-from recovery.testing.aws import CREDENTIALS, LocalAws
-from recovery.testing.proxy import CountingProxy
+from recovery_testkit.aws import CREDENTIALS, LocalAws
+from recovery_testkit.proxy import CountingProxy
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

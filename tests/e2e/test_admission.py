@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from fleet_site import ACCOUNT, GATE, NAMESPACE, RECORDS, Site
 from history import THIEF
+from recovery_testkit.kubernetes import node_claim_crd
 
-from recovery.cluster import Response
-from recovery.testing.kubernetes import node_claim_crd
+from recovery.kube.cluster import Response
 
 MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"

@@ -7,9 +7,9 @@ import time
 import pytest
 from plane import Plane
 
-pytest.register_assert_rewrite("recovery.testing.cluster_kit", "recovery.testing.cluster_bench")
+pytest.register_assert_rewrite("recovery_testkit.cluster_kit", "recovery_testkit.cluster_bench")
 
-from recovery.testing.cluster_kit import ClusterKit  # noqa: E402
+from recovery_testkit.cluster_kit import ClusterKit  # noqa: E402
 
 
 class TestARealApiServer(ClusterKit):

@@ -19,10 +19,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from recovery_testkit.aws import ACCOUNT, shared_aws
 from toolbox import iam_simulator
 
 from providers.aws.asg import AwsProvider
-from recovery.testing.aws import ACCOUNT, shared_aws
 
 IAM = Path(__file__).parents[2] / "iam" / "aws"
 POLICIES = ("policy.json", "policy-by-tag.json")

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 from toolbox import program
-
-from recovery.testing.kubernetes import KubernetesServer, KubernetesStore
 
 Json = dict[str, Any]
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import yaml
 from fleet_site import DEPLOY, GATE, Site, let_go, training
-
-from recovery.testing.kubernetes import node_claim_crd
+from recovery_testkit.kubernetes import node_claim_crd
 
 MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"

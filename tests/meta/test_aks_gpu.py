@@ -15,11 +15,11 @@ import yaml
 from providers.azure.options import Options, options_of
 from providers.azure.session import Limits, check_identity
 from recovery.catalog import foreign_claim, lookup
+from recovery.config.environment import Mode, Variables
+from recovery.config.policy_file import load_builtin, load_policy
+from recovery.config.settings import Settings, load_settings
 from recovery.model import NodeView, Step
-from recovery.policy_file import load_builtin, load_policy
-from recovery.settings import Settings, load_settings
 from recovery.signals.scrape import check_url
-from recovery.variables import Mode, Variables
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 AKS, EKS = DEPLOY / "aks-gpu", DEPLOY / "eks-neuron"

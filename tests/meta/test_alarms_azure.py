@@ -21,10 +21,10 @@ import yaml
 from armtemplate import Deployment, TemplateError, asked_for, declared
 
 from providers.azure.monitor import NAMESPACE
-from recovery import brakes
-from recovery.metrics import Metrics
-from recovery.monitor import Metric
-from recovery.publish import Publisher
+from recovery.decide import brakes
+from recovery.provider.monitor import Metric
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Publisher
 
 ROOT = Path(__file__).parents[2]
 ALARMS = ROOT / "deploy" / "alarms"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from recovery_testkit.clock import FakeClock
 
 from providers.baremetal import NONE, POWERS, power_of
 from providers.baremetal.bmc import Limits
@@ -18,12 +19,11 @@ from providers.baremetal.inventory import DIRECTORY, Inventory
 from providers.baremetal.kured import KuredProvider, make
 from providers.baremetal.metal3 import Metal3Provider
 from providers.baremetal.metal3_host import REBOOT
+from recovery.config.environment import Mode, Variables
+from recovery.config.policy_file import check_for, load_builtin, load_policy
+from recovery.config.settings import Settings, load_settings
 from recovery.model import Step
-from recovery.policy_file import check_for, load_builtin, load_policy
-from recovery.provider import ProviderContext
-from recovery.settings import Settings, load_settings
-from recovery.testing.clock import FakeClock
-from recovery.variables import Mode, Variables
+from recovery.provider.protocol import ProviderContext
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 METAL, EKS = DEPLOY / "baremetal", DEPLOY / "eks-neuron"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from recovery import marked_yaml
+from recovery.config import yaml_lines as marked_yaml
 
 ROOT = Path(__file__).parents[2]
 FILES = ("claims.yaml", "default-policy.yaml", "faults.yaml")

@@ -114,7 +114,7 @@ def test_all_that_the_wheel_is_made_of_is_copied() -> None:
 
 
 def test_its_port_and_its_version_are_the_programs() -> None:
-    from recovery.settings import describe
+    from recovery.config.settings import describe
 
     default = next(default for name, default, _ in describe() if name == "METRICS_ADDRESS")
     assert of("EXPOSE") == [default.rpartition(":")[2]]

@@ -18,12 +18,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from providers.aws.session import Limits
-from recovery.assess import matches
+from recovery.config.environment import Mode, Variables
+from recovery.config.policy_file import load_builtin
+from recovery.config.settings import Settings, load_settings
+from recovery.decide.diagnosis import matches
 from recovery.model import Fault, Step
-from recovery.policy_file import load_builtin
-from recovery.settings import Settings, load_settings
 from recovery.units import parse_duration
-from recovery.variables import Mode, Variables
 
 ROOT = Path(__file__).parents[2]
 EKS = ROOT / "deploy" / "eks-neuron"

@@ -14,9 +14,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from recovery_testkit.kubeschema import settle, violations
 
-from recovery import gate as gates
-from recovery import record as records
 from recovery.model import (
     GROUP,
     VERSION,
@@ -43,7 +42,8 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
-from recovery.testing.kubeschema import settle, violations
+from recovery.store import gate as gates
+from recovery.store import record as records
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))

@@ -13,8 +13,8 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 from promql import read
 
-from recovery import brakes
-from recovery.metrics import Metrics
+from recovery.decide import brakes
+from recovery.report.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 ALARMS = ROOT / "deploy" / "alarms"

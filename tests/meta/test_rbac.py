@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from recovery_testkit.clock import FakeClock
 
-from recovery.cluster import Cluster, Response
+from recovery.kube.cluster import Cluster, Response
+from recovery.kube.rights import CHECKPOINT, OWN, RIGHTS, VALIDATION
 from recovery.model import ClusterDelete, PodView
-from recovery.rights import CHECKPOINT, OWN, RIGHTS, VALIDATION
-from recovery.testing.clock import FakeClock
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

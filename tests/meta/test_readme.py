@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from recovery.config.policy_file import load_policy
 from recovery.model import Share, Step, Then
-from recovery.policy_file import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recovery.monitor import Metric
+from recovery.provider.monitor import Metric
 
 QUERY = re.compile(
     r"SELECT (?P<function>AVG|SUM)\((?P<metric>\w+)\)"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from recovery_testkit.kubeproxy import proxied
+from recovery_testkit.stage import Actor, Stage, StoreTransport
 
 from recovery import cli
-from recovery.cluster import Response
-from recovery.explain import explanation
-from recovery.testing.kubeproxy import proxied
-from recovery.testing.stage import Actor, Stage, StoreTransport
+from recovery.kube.cluster import Response
+from recovery.report.explain import explanation
 
 PERSON = "ada"
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "npd", "uid": "u"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recovery.testing.kubefaults import Asked
-from recovery.testing.stage import Actor, Killed, Stage
+from recovery_testkit.kubefaults import Asked
+from recovery_testkit.stage import Actor, Killed, Stage
+
 from tests.stories.checker import check
 
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from recovery_testkit.stage import QUICK, REASONS, Actor, Stage, npd_page
+
 from recovery.model import Outcome, Phase, Record
-from recovery.record import encode
 from recovery.signals.npd import Unreadable
-from recovery.testing.stage import QUICK, REASONS, Actor, Stage, npd_page
+from recovery.store.record import encode
 
 NODES = "/api/v1/nodes"
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from recovery_testkit.arm import FakeArm
+from recovery_testkit.stage import Page, Stage, npd_page
 
 from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
 from recovery.model import Machine, Reference, Step
-from recovery.testing.arm import FakeArm
-from recovery.testing.stage import Page, Stage, npd_page
 from tests.stories.scenery import Reaper, change_node, judge, pass_time, records, to_the_end
 from tests.stories.scenes import policy
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from console import Said, Terminal, pod_of
+from recovery_testkit.kubernetes import lost_request, refused
+from recovery_testkit.stage import Stage, npd_page
 from scenes import (
     ALL_MARKS,
     DMA,
@@ -30,8 +32,6 @@ from scenes import (
 
 from recovery.model import Phase
 from recovery.signals.npd import Unreadable
-from recovery.testing.kubernetes import lost_request, refused
-from recovery.testing.stage import Stage, npd_page
 
 Sit = Callable[[Stage], Terminal]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 
 import pytest
+from recovery_testkit.stage import Page, Stage
 
-from recovery.testing.stage import Page, Stage
 from tests.stories.scenery import Cloud, Reaper, judge, pass_time, reboot, records, to_the_end
 
 VICTIM = "agent of node-0"

@@ -8,14 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import Asked, lost_request
+from recovery_testkit.stage import Actor, Stage
 from scenery import GATE, Cloud, change_gate, pass_time, records
 from scenes import pause, policy, stubborn_pod
 
-from recovery import observe
-from recovery.lease import lease_name
-from recovery.sweep import WATCHED
-from recovery.testing.kubefaults import Asked, lost_request
-from recovery.testing.stage import Actor, Stage
+from recovery.agent import observe
+from recovery.agent.peers import WATCHED
+from recovery.store.lease import lease_name
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 NODES = "/api/v1/nodes"

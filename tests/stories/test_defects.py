@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import refused
+from recovery_testkit.stage import Stage, npd_page
 from scenery import change_node
 
-from recovery.closing import close
+from recovery.decide.endings import close
+from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry, SettingsError
-from recovery.lifecycle import Event
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase
-from recovery.testing.kubefaults import refused
-from recovery.testing.stage import Stage, npd_page
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -22,18 +22,19 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.kubernetes import KubernetesStore, node_claim_crd
 
-from recovery import cli, rights
-from recovery.cluster import Response
+from recovery import cli
+from recovery.config.policy_file import load_builtin
 from recovery.console.doctor import specimen
 from recovery.console.doctor.cluster import missing
 from recovery.errors import ApiUnavailable, SettingsError
+from recovery.kube import rights
+from recovery.kube.cluster import Response
 from recovery.model import GROUP, VERSION
-from recovery.policy_file import load_builtin
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 from recovery.signals.scrape import PageReader
-from recovery.testing.clock import FakeClock
-from recovery.testing.kubernetes import KubernetesStore, node_claim_crd
 
 CRDS = [
     yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / f"{plural}.yaml").read_text())
@@ -205,8 +206,8 @@ def at_laptop(store: KubernetesStore, clock: FakeClock, monkeypatch: pytest.Monk
     door = Door(store, clock, answers={EXPLAIN: Response(200, {}, told())})
     monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", lambda _: door)
     monkeypatch.setattr("recovery.console.doctor.command.SystemClock", lambda: clock)
-    monkeypatch.setattr("recovery.provider.entry_points", INSTALLED)
-    monkeypatch.setattr("recovery.settings.load_builtin", BUILT_IN)
+    monkeypatch.setattr("recovery.provider.protocol.entry_points", INSTALLED)
+    monkeypatch.setattr("recovery.config.settings.load_builtin", BUILT_IN)
     for name in ("NODE_NAME", "NPD_METRICS_URL", "POLICY_FILE", "PROVIDER", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     return Doctor(door, {"KUBECONFIG": "/somewhere"}, monkeypatch)
@@ -1076,10 +1077,15 @@ def test_with_everything_out_of_reach_it_still_ends_soon(
 @pytest.mark.slow(0.6)
 def test_the_agent_carries_nothing_of_doctor() -> None:
     """It runs on every node, and its memory is counted."""
-    code = "import sys, recovery.run, providers.aws; print(*sys.modules)"
+    code = "import sys, recovery.agent.program, providers.aws; print(*sys.modules)"
     loaded = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
-    assert "recovery.run" in loaded
-    ours = ("recovery.console.doctor", "recovery.rights", "providers.aws.examine", "providers.aws.simulate")
+    assert "recovery.agent.program" in loaded
+    ours = (
+        "recovery.console.doctor",
+        "recovery.kube.rights",
+        "providers.aws.examine",
+        "providers.aws.simulate",
+    )
     assert [name for name in loaded if name.startswith(ours)] == []

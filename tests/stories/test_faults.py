@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from recovery_testkit.stage import Stage, npd_page
 from scenes import (
     DMA,
     HANG,
@@ -36,7 +37,6 @@ from scenes import (
 
 from recovery.model import Phase
 from recovery.signals.npd import Unreadable
-from recovery.testing.stage import Stage, npd_page
 
 GONE = Unreadable("connection refused")
 ANY_AND_TOLD = policy(match="type: NeuronHealth, reason: NeuronHasError_HBM_*")

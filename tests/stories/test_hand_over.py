@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from recovery_testkit.stage import Stage
 from scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -24,7 +25,6 @@ from scenes import (
 
 from recovery.errors import Refused
 from recovery.model import Phase
-from recovery.testing.stage import Stage
 
 
 def gone_and_not_replaced() -> Stage:

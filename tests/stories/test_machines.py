@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from recovery_testkit.stage import Stage, npd_page
 from scenes import (
     ALL_MARKS,
     BEFORE,
@@ -29,7 +30,6 @@ from scenes import (
 
 from recovery.model import Phase
 from recovery.signals.npd import Unreadable
-from recovery.testing.stage import Stage, npd_page
 
 
 def another_machine(s: Stage, *, healthy: bool = True) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from recovery_testkit.stage import Killed, Stage, npd_page
 from scenes import (
     ALL_MARKS,
     DMA,
@@ -30,7 +31,6 @@ from scenes import (
 
 from recovery.catalog import claims
 from recovery.model import Phase
-from recovery.testing.stage import Killed, Stage, npd_page
 
 FOREIGN: list[dict[str, Any]] = [
     {"key": "gpu", "value": "yes", "effect": "NoSchedule"},

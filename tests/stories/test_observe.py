@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from recovery_testkit.stage import Actor, Stage
 from scenes import (
     DMA,
     HANG,
@@ -18,8 +19,6 @@ from scenes import (
     told,
     value,
 )
-
-from recovery.testing.stage import Actor, Stage
 
 WEEK = 7 * 24 * 3600
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from recovery_testkit.stage import Stage
+
+from recovery.agent.peers import Sweeper
 from recovery.model import Phase
-from recovery.sweep import Sweeper
-from recovery.testing.stage import Stage
 
 
 def dead_in_the_middle() -> Stage:

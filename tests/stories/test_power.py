@@ -7,14 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import Asked, refused
+from recovery_testkit.provider import FakeProvider
+from recovery_testkit.stage import Stage, npd_page
 
-from recovery.closing import close
+from recovery.decide.endings import close
+from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry
-from recovery.lifecycle import Event
 from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
-from recovery.testing.kubefaults import Asked, refused
-from recovery.testing.provider import FakeProvider
-from recovery.testing.stage import Stage, npd_page
 from tests.stories.scenery import judge
 from tests.stories.scenes import (
     ALL_MARKS,

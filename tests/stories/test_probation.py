@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from recovery.testing.stage import Stage, npd_page
+from recovery_testkit.stage import Stage, npd_page
+
 from tests.stories.scenery import pass_time, reboot, records
 from tests.stories.scenes import REBOOTS
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from recovery_testkit.stage import Stage
+
 from recovery.errors import Refused, Retry
 from recovery.model import Machine, Preflight, Step
-from recovery.testing.stage import Stage
 from tests.stories.scenery import Cloud, change_gate, judge, pass_time, records, to_the_end
 from tests.stories.scenes import policy
 

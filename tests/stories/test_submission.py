@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from recovery_testkit.stage import Killed, Stage, npd_page
 
 from recovery.errors import Ambiguous, Refused, Retry
-from recovery.lease import lease_name
 from recovery.model import Reference
-from recovery.testing.stage import Killed, Stage, npd_page
+from recovery.store.lease import lease_name
 from tests.stories.scenery import (
     GATE,
     Cloud,

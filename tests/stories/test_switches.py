@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from recovery_testkit.stage import Stage, npd_page
 from scenes import (
     ALL_MARKS,
     BEFORE,
@@ -29,7 +30,6 @@ from scenes import (
 )
 
 from recovery.model import Phase
-from recovery.testing.stage import Stage, npd_page
 
 OFF = "recovery is off (ENABLE_RECOVERY=false)"
 

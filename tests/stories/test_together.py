@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request
+from recovery_testkit.stage import Actor, Page, Stage
 
 from recovery.errors import Refused
-from recovery.lease import lease_name
-from recovery.testing.kubefaults import Asked, Effect, lost_answer, lost_request
-from recovery.testing.stage import Actor, Page, Stage
+from recovery.store.lease import lease_name
 from tests.stories.scenery import (
     GATE,
     GATES,

@@ -6,13 +6,13 @@ import threading
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import lost_request
+from recovery_testkit.stage import Stage
 from scenes import DMA, REBOOTS, calls, cast, phase, policy, sayings, told
 
 from recovery.errors import Retry
 from recovery.model import Phase
-from recovery.publish import FLUSH, Publisher
-from recovery.testing.kubefaults import lost_request
-from recovery.testing.stage import Stage
+from recovery.report.publish import FLUSH, Publisher
 
 
 def merged(s: Stage) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from recovery_testkit.kubefaults import refused, server_error
+from recovery_testkit.stage import Stage
+
 from recovery.model import Phase
-from recovery.testing.kubefaults import refused, server_error
-from recovery.testing.stage import Stage
 from tests.stories.scenes import (
     NO_MARKS,
     at,

@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import Asked, refused
+from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
-from recovery.testing.kubefaults import Asked, refused
-from recovery.testing.stage import Stage
 from tests.stories.scenes import (
     DMA,
     MERGE,

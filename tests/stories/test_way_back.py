@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import lost_answer, refused
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase, Record
-from recovery.record import encode
 from recovery.signals.npd import Unreadable
-from recovery.testing.kubefaults import lost_answer, refused
-from recovery.testing.stage import Stage, npd_page
+from recovery.store.record import encode
 from tests.stories.scenes import (
     ALL_MARKS,
     DMA,

@@ -8,6 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from recovery.config.policy_file import parse_policy
+from recovery.decide.history import note
+from recovery.decide.situation import Lease, Situation
 from recovery.model import (
     Census,
     Fault,
@@ -22,6 +25,7 @@ from recovery.model import (
     Policy,
     Preflight,
     Problem,
+    ProviderFacts,
     Reading,
     Record,
     Reference,
@@ -30,9 +34,6 @@ from recovery.model import (
     Step,
     Then,
 )
-from recovery.policy_file import parse_policy
-from recovery.record import note
-from recovery.situation import Lease, ProviderFacts, Situation
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

@@ -28,10 +28,10 @@ from making import (
     situation,
 )
 
-from recovery.assess import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
-from recovery.model import Phase, Policy, Problem, Reading, Step
-from recovery.policy_file import load_builtin
-from recovery.situation import ProviderFacts, Situation
+from recovery.config.policy_file import load_builtin
+from recovery.decide.diagnosis import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
+from recovery.decide.situation import Situation
+from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Step
 
 
 def seen(rules: str, *problems: Problem, **changes: Any) -> tuple[Diagnosis, ...]:

@@ -15,7 +15,7 @@ from providers.aws.session import AwsSession
 from recovery.clock import SystemClock
 from recovery.errors import Refused, SettingsError
 from recovery.model import NodeView
-from recovery.provider import ProviderContext, load_provider
+from recovery.provider.protocol import ProviderContext, load_provider
 
 ID = "i-0123456789abcdef0"
 NODE = NodeView("worker-1", "uid", "1", f"aws:///us-west-2a/{ID}")

@@ -25,12 +25,12 @@ from providers.azure.session import (
     require_sdk,
 )
 from recovery.clock import SystemClock
+from recovery.config.environment import AZURE_ALLOWED
+from recovery.config.policy_file import check_for, load_policy
+from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
 from recovery.model import NodeView, Step
-from recovery.policy_file import check_for, load_policy
-from recovery.provider import ProviderContext, load_provider
-from recovery.settings import load_settings
-from recovery.variables import AZURE_ALLOWED
+from recovery.provider.protocol import ProviderContext, load_provider
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/gpu/providers"

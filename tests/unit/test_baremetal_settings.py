@@ -15,12 +15,12 @@ from providers.baremetal import POWERS, BareMetalProvider, create, power_of
 from providers.baremetal.inventory import DIRECTORY
 from providers.baremetal.redfish import FORCE_OFF, FORCED, GRACEFUL, INSTALL, Limits, RedfishProvider
 from recovery.clock import SystemClock
+from recovery.config.environment import BAREMETAL_POWERS
+from recovery.config.policy_file import check_for, load_policy
+from recovery.config.settings import describe, load_settings
 from recovery.errors import SettingsError
 from recovery.model import Step
-from recovery.policy_file import check_for, load_policy
-from recovery.provider import ProviderContext, load_provider
-from recovery.settings import describe, load_settings
-from recovery.variables import BAREMETAL_POWERS
+from recovery.provider.protocol import ProviderContext, load_provider
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "baremetal.md").read_text()
 START = {"NODE_NAME": "node-3"}
@@ -81,7 +81,7 @@ def test_the_default_remedy_stays_what_it_is(power: str) -> None:
 LOADED = """
 import sys
 from recovery.clock import SystemClock
-from recovery.provider import ProviderContext, load_provider
+from recovery.provider.protocol import ProviderContext, load_provider
 
 load_provider("baremetal", ProviderContext(SystemClock(), {"BAREMETAL_POWER": sys.argv[1], "NODE_NAME": "n"}))
 print(*sorted(name for name in sys.modules if name.startswith(("providers.baremetal.", "sushy", "requests"))))

@@ -27,11 +27,11 @@ from making import (
     slot,
 )
 
-from recovery import brakes
-from recovery.gate import read_pause
+from recovery.decide import brakes
+from recovery.decide.own_node import decide
+from recovery.decide.situation import Situation, TakeSlot, Verb
 from recovery.model import Claim, GroupStart, Line, Pause, Preflight, Reference, Share, Slot
-from recovery.policy import decide
-from recovery.situation import Situation, TakeSlot, Verb
+from recovery.store.gate import read_pause
 
 
 def start(ago: timedelta, **changes: Any) -> GroupStart:

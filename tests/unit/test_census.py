@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from making import HANG, LADDER, NOW, TYPE, ZONE, fault, intent, node, record
 
-from recovery.census import count
+from recovery.agent.observe import own_fault
+from recovery.decide.census import count
 from recovery.model import Census, Marks, NodeView, Phase, Record
-from recovery.observe import own_fault
 
 READY = {"Ready": ("True", "KubeletReady")}
 

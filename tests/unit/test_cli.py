@@ -175,7 +175,7 @@ def test_an_error_is_a_sentence_and_an_exit_code(
     def run(environ: object) -> int:
         raise error
 
-    pretend("recovery.run", "run", run)
+    pretend("recovery.agent.program", "run", run)
     assert main(["run"]) == code
     assert capsys.readouterr().err == told
 
@@ -184,7 +184,7 @@ def test_a_bug_is_not_hidden(pretend: Callable[..., None]) -> None:
     def run(environ: object) -> int:
         raise ZeroDivisionError
 
-    pretend("recovery.run", "run", run)
+    pretend("recovery.agent.program", "run", run)
     with pytest.raises(ZeroDivisionError):
         main(["run"])
 
@@ -197,7 +197,7 @@ def test_the_agents_exit_code_is_the_commands(code: int, pretend: Callable[..., 
         seen.append(environ)
         return code
 
-    pretend("recovery.run", "run", run)
+    pretend("recovery.agent.program", "run", run)
     with pytest.raises(SystemExit) as ended:
         main(["run"])
     assert ended.value.code == code
@@ -211,7 +211,7 @@ def test_the_demo_is_given_its_options(pretend: Callable[..., None]) -> None:
         seen.append(options)
         return 0
 
-    pretend("recovery.demo", "demo", demo)
+    pretend("recovery_demo", "demo", demo)
     with pytest.raises(SystemExit):
         main(["demo", "--fast", "--cloud", "azure"])
     assert seen == [{"fast": True, "keep": False, "cloud": "azure"}]
@@ -251,7 +251,8 @@ def test_a_reader_that_goes_away_is_met_with_silence() -> None:
 @pytest.mark.slow
 def test_the_pure_core_needs_neither_click_nor_pydantic() -> None:
     program = (
-        "import sys, recovery.model, recovery.errors, recovery.units, recovery.catalog, recovery.policy\n"
+        "import sys, recovery.model, recovery.errors, recovery.units, recovery.catalog\n"
+        "import recovery.decide.own_node\n"
         "print(sorted({'click', 'pydantic', 'pydantic_settings', 'kubernetes'} & set(sys.modules)))"
     )
     result = subprocess.run(  # noqa: S603

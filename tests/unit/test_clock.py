@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from recovery_testkit.clock import FakeClock
 
 from recovery.clock import ApiTime, SystemClock
-from recovery.testing.clock import FakeClock
 
 START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 HALF = timedelta(milliseconds=500)

@@ -12,11 +12,11 @@ import pytest
 import urllib3.exceptions
 from click.testing import CliRunner
 from kubernetes.config import incluster_config
+from recovery_testkit.clock import FakeClock
 
 from recovery import cli
-from recovery.cluster import MAX_BODY, READ_TIMEOUT, KubernetesTransport
 from recovery.errors import ApiUnavailable, SettingsError
-from recovery.testing.clock import FakeClock
+from recovery.kube.cluster import MAX_BODY, READ_TIMEOUT, KubernetesTransport
 
 KUBECONFIG = """\
 apiVersion: v1

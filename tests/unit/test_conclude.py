@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from making import DMA, MACHINE, MINUTE, NOW, SECOND, intent, record, situation
 
-from recovery.conclude import PATIENCE, conclude
+from recovery.decide.history import note
+from recovery.decide.orphan import PATIENCE, conclude
+from recovery.decide.situation import Lease, Role, Situation, WriteRecord
 from recovery.model import IntentState, Phase, Running
-from recovery.record import note
-from recovery.situation import Lease, Role, Situation, WriteRecord
 
 ALIVE = Lease("owner/node-0/pod/1234", mine=False, stale=False)
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from recovery.demo import on_azure, processes, scene, stage
-from recovery.demo.kubelets import Machine
-from recovery.demo.on_azure import OnAzure
-from recovery.testing.arm import FakeArm
-from recovery.testing.kubernetes import KubernetesServer, KubernetesStore
+from recovery_demo import on_azure, processes, scene, stage
+from recovery_demo.kubelets import Machine
+from recovery_demo.on_azure import OnAzure
+from recovery_testkit.arm import FakeArm
+from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
 API = "?api-version=2024-07-01"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recovery_demo import jobs, metal_scene, on_metal, processes, scene, seen, stage, workload
+from recovery_demo.kubelets import Machine
+from recovery_demo.on_metal import OnMetal, memory
+from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
-from recovery.demo import jobs, metal_scene, on_metal, processes, scene, seen, stage, workload
-from recovery.demo.kubelets import Machine
-from recovery.demo.on_metal import OnMetal, memory
+from recovery.config.policy_file import load_policy
+from recovery.decide.validation import job_of
 from recovery.model import PodMode, Step
-from recovery.policy_file import load_policy
-from recovery.testing.kubernetes import KubernetesServer, KubernetesStore
-from recovery.validation import job_of
 
 BOOT = "0f0f0f0f-1111-4222-8333-444444444444"
 EVICT_AFTER = "noderecovery.dev/evict-after"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from recovery.demo import scene, seen
-from recovery.demo.metal_books import MetalLedger
-from recovery.demo.narrator import KUBERNETES, KURED, Narrator
-from recovery.demo.report import rebooted
-from recovery.demo.seen import Seen
+from recovery_demo import scene, seen
+from recovery_demo.metal_books import MetalLedger
+from recovery_demo.narrator import KUBERNETES, KURED, Narrator
+from recovery_demo.report import rebooted
+from recovery_demo.seen import Seen
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"

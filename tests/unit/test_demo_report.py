@@ -6,14 +6,14 @@ import io
 from typing import Any
 
 import pytest
+from recovery_demo import scene, seen
+from recovery_demo.ledger import Ledger
+from recovery_demo.narrator import Line, Narrator
+from recovery_demo.report import moved, replaced, table
+from recovery_demo.screen import Screen
+from recovery_demo.seen import Seen
 
-from recovery.demo import scene, seen
-from recovery.demo.ledger import Ledger
-from recovery.demo.narrator import Line, Narrator
-from recovery.demo.report import moved, replaced, table
-from recovery.demo.screen import Screen
-from recovery.demo.seen import Seen
-from recovery.lease import lease_name
+from recovery.store.lease import lease_name
 
 NODES = {"n1": "i-1", "n2": "i-2", "n3": "i-3", "n4": "i-4"}
 METRICS = {

@@ -14,7 +14,7 @@ from recovery.console.doctor.report import Printer, exit_code, last_sentence, ma
 from recovery.console.doctor.round import Area, go_round
 from recovery.console.doctor.visit import Visit
 from recovery.errors import Refused
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 
 GOOD = Finding("cluster", True, "the API server answers")
 ADVICE = Finding("cluster", True, "ada paused all recoveries", "node-recovery resume")

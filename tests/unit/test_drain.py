@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from making import NOW, SECOND
 
-from recovery.drain import EVICT_AFTER, TELLING, Plan, plan, remaining, rule_of, stays, within_rate
+from recovery.decide.drain import EVICT_AFTER, TELLING, Plan, plan, remaining, rule_of, stays, within_rate
+from recovery.decide.situation import hour
 from recovery.model import DrainPolicy, PodMode, PodRule, PodView
-from recovery.situation import hour
-from recovery.wire import moment
+from recovery.units import moment
 
 TRAIN = PodView("default", "train", "uid-1", "Running", "ReplicaSet")
 LEAVING = replace(TRAIN, name="leaving", deletion_timestamp=NOW + SECOND)

@@ -20,8 +20,7 @@ from azure.core.exceptions import (
 from azure.identity import ManagedIdentityCredential
 from azure.mgmt.compute import ComputeManagementClient
 from azure.mgmt.containerservice import ContainerServiceClient
-
-from recovery.testing.arm import CLIENT_ID, SUBSCRIPTION, FakeArm, Instance
+from recovery_testkit.arm import CLIENT_ID, SUBSCRIPTION, FakeArm, Instance
 
 pytestmark = pytest.mark.slow
 

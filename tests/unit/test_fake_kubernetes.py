@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
-from recovery.testing import kubeevict, kubepatch, kubeschema, kubeselect
-from recovery.testing.kubernetes import (
+from recovery_testkit import kubeevict, kubepatch, kubeschema, kubeselect
+from recovery_testkit.kubernetes import (
     ApiError,
     FaultyApi,
     KubernetesStore,

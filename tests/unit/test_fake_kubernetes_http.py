@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from recovery.testing.kubernetes import FaultyApi, KubernetesServer, KubernetesStore, lost_answer, throttled
+from recovery_testkit.kubernetes import FaultyApi, KubernetesServer, KubernetesStore, lost_answer, throttled
 
 pytestmark = pytest.mark.slow
 
@@ -200,7 +199,7 @@ def test_lists_can_be_tables(ask: Ask, store: KubernetesStore) -> None:
 def test_the_program_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     objects = tmp_path / "objects.yaml"
     objects.write_text(json.dumps(node()), encoding="utf-8")
-    command = [sys.executable, "-m", "recovery.testing.kubernetes", "--port", "0"]
+    command = [sys.executable, "-m", "recovery_testkit.kubernetes", "--port", "0"]
     more = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--load", str(objects)]
     with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as program:  # noqa: S603
         assert program.stdout is not None

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 from making import node
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.provider import FakeProvider
 
 from providers.aws import create as create_aws
 from providers.baremetal import create as create_baremetal
 from recovery.errors import SettingsError
-from recovery.fleet import UNINITIALIZED, Identified, Providers
 from recovery.model import NodeView, Rung, Step
-from recovery.provider import Provider, ProviderContext
-from recovery.testing.clock import FakeClock
-from recovery.testing.provider import FakeProvider
+from recovery.provider.protocol import Provider, ProviderContext
+from recovery.provider.registry import UNINITIALIZED, Identified, Providers
 
 EC2 = "aws:///eu-central-1a/i-0123456789abcdef0"
 UUID = "ec2d3f4a-0000-4000-8000-0123456789ab"

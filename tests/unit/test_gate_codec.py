@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from making import DMA, HOUR, MACHINE, NOW, RUBBISH, SECOND, intent, paths, record, slot, with_rubbish
+from recovery_testkit.kubestore import KubernetesStore
 
-from recovery import gate as gates
-from recovery.errors import Conflict, NotFound
-from recovery.gate import CLAIMS, CODEC, STARTS, Gates, decode, encode
+from recovery.decide import budget
+from recovery.errors import Conflict, NotFound, Undecodable
 from recovery.model import Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
-from recovery.testing.kubestore import KubernetesStore
-from recovery.wire import Undecodable
+from recovery.store.gate import CLAIMS, CODEC, STARTS, Gates, decode, encode
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/recoverygates.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/recoverygates"
@@ -82,7 +81,7 @@ def test_a_persons_spec_is_passed_through_as_it_was_read(spec: dict[str, Any]) -
     store = Gates(Cluster(), list)
     found = store.read()
     assert found is not None
-    store.write(gates.join(found, "node-7", "record-7", NOW))
+    store.write(budget.join(found, "node-7", "record-7", NOW))
     assert written[0]["spec"] == spec
 
 
@@ -140,43 +139,43 @@ def test_a_gate_without_a_status_is_one_that_was_emptied() -> None:
 
 
 def test_a_line_is_joined_once_and_gives_way_to_a_later_record_of_its_node() -> None:
-    assert gates.join(FULL, "node-0", "record-0", NOW + HOUR) is FULL
-    moved = gates.join(FULL, "node-0", "record-7", NOW + HOUR)
+    assert budget.join(FULL, "node-0", "record-0", NOW + HOUR) is FULL
+    moved = budget.join(FULL, "node-0", "record-7", NOW + HOUR)
     assert [(x.node, x.record_uid) for x in moved.open] == [("node-1", "record-1"), ("node-0", "record-7")]
 
 
 def test_a_slot_is_granted_once_and_counts_one_start() -> None:
     start = GroupStart(NOW + HOUR, "node-1", "workers", "m-1", DMA)
-    given = gates.grant(FULL, slot("node-1", "record-1"), start, None)
+    given = budget.grant(FULL, slot("node-1", "record-1"), start, None)
     assert (given.last_start, given.starts[-1], len(given.slots)) == (NOW + HOUR, start, 2)
-    assert gates.grant(given, slot("node-1", "record-1"), start, None) is given
+    assert budget.grant(given, slot("node-1", "record-1"), start, None) is given
 
 
 def test_a_slot_put_back_is_no_start() -> None:
-    back = gates.restore(FULL, slot("node-1", "record-1"))
+    back = budget.restore(FULL, slot("node-1", "record-1"))
     assert (len(back.slots), back.starts, back.last_start) == (2, FULL.starts, FULL.last_start)
-    assert gates.restore(back, slot("node-1", "record-1")) is back
+    assert budget.restore(back, slot("node-1", "record-1")) is back
 
 
 def test_only_the_very_record_is_taken_off() -> None:
-    assert gates.free(FULL, "node-0", "record-7") == FULL
-    freed = gates.free(FULL, "node-0", "record-0")
+    assert budget.free(FULL, "node-0", "record-7") == FULL
+    freed = budget.free(FULL, "node-0", "record-0")
     assert (freed.slots, [x.node for x in freed.open]) == ((), ["node-1"])
 
 
 def test_lists_of_the_past_are_bounded() -> None:
     made = FULL
     for at in range(STARTS + 5):
-        made = gates.grant(made, slot(f"n{at}", "r"), GroupStart(NOW, f"n{at}", "", "m", DMA), None)
+        made = budget.grant(made, slot(f"n{at}", "r"), GroupStart(NOW, f"n{at}", "", "m", DMA), None)
     for at in range(CLAIMS + 5):
-        made = gates.claim(made, f"new-{at}", f"old-{at}")
+        made = budget.claim(made, f"new-{at}", f"old-{at}")
     assert (len(made.starts), len(made.claimed)) == (STARTS, CLAIMS)
-    assert gates.replacement_of(made, f"old-{CLAIMS + 4}") == f"new-{CLAIMS + 4}"
+    assert budget.replacement_of(made, f"old-{CLAIMS + 4}") == f"new-{CLAIMS + 4}"
 
 
 def test_a_machines_lineage_is_newest_first() -> None:
-    made = gates.claim(gates.claim(FULL, "m-10", "m-9"), "m-11", "m-10")
-    assert gates.lineage(made, "m-11") == ("m-11", "m-10", "m-9", "m-0")
+    made = budget.claim(budget.claim(FULL, "m-10", "m-9"), "m-11", "m-10")
+    assert budget.lineage(made, "m-11") == ("m-11", "m-10", "m-9", "m-0")
 
 
 REBUILT: dict[str, tuple[Record, bool, bool]] = {
@@ -195,7 +194,7 @@ def test_a_gate_is_rebuilt_from_the_records(row: str) -> None:
     made, in_line, out = REBUILT[row]
     started = replace(made, starts=(Start(NOW, "m-0", DMA, MACHINE.group),))
     empty = Gate(uid="new", resource_version="1", stamp="")
-    rebuilt = gates.rebuild(empty, [started], NOW)
+    rebuilt = budget.rebuild(empty, [started], NOW)
     assert rebuilt.stamp == "new"
     assert (bool(rebuilt.open), bool(rebuilt.slots)) == (in_line, out)
     assert (rebuilt.last_start, [x.group for x in rebuilt.starts]) == (NOW, ["workers"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.hardware import LONGEST, MOST, hardware
+from recovery.decide.hardware import LONGEST, MOST, hardware
 from recovery.model import HARDWARE_ID, NodeView
 
 UUID = "4C4C4544-0047-4A10-8051-B7C04F484433"

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from making import NOW
+from recovery_testkit.clock import FakeClock
 
-from recovery.heartbeat import Heartbeat
-from recovery.metrics import Metrics
-from recovery.monitor import Metric
-from recovery.publish import Publisher
-from recovery.testing.clock import FakeClock
+from recovery.provider.monitor import Metric
+from recovery.report.heartbeat import Heartbeat
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Publisher
 
 
 class Stand:

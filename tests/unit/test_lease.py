@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.kubestore import KubernetesStore
 
 from recovery.clock import ApiTime
+from recovery.decide.situation import Role
 from recovery.errors import ApiUnavailable, Conflict, NotFound
-from recovery.lease import Identity, Leases, Place, lease_name
-from recovery.situation import Role
-from recovery.testing.clock import FakeClock
-from recovery.testing.kubestore import KubernetesStore
+from recovery.store.lease import Identity, Leases, Place, lease_name
 
 NODE = "node-0"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.lifecycle import TABLE, Event, IllegalMove, move
+from recovery.decide.lifecycle import TABLE, Event, move
+from recovery.errors import IllegalMove
 from recovery.model import Phase
 
 PAIRS = [(phase, event) for phase in Phase for event in Event]

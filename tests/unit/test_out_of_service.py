@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from recovery.marks import marked, out_of_service, out_of_service_patch, unmark_patch
+from recovery.decide.marks import marked, out_of_service, out_of_service_patch, unmark_patch
 from recovery.model import CORDONED_BY, OUT_OF_SERVICE, OUT_OF_SERVICE_BY, OWNER_OF_MARKS, TAINT, NodeView
 
 NODE = NodeView("node-0", "u", "7", taints=(("gpu", "yes", "NoSchedule"),))

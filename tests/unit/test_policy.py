@@ -31,7 +31,10 @@ from making import (
     slot,
 )
 
-from recovery.climb import may_submit
+from recovery.decide.history import note
+from recovery.decide.ladder import may_submit
+from recovery.decide.own_node import decide
+from recovery.decide.situation import Decision, Lease, Situation, WriteRecord
 from recovery.model import (
     CORDONED_BY,
     TAINT,
@@ -54,9 +57,6 @@ from recovery.model import (
     Step,
     Then,
 )
-from recovery.policy import decide
-from recovery.record import note
-from recovery.situation import Decision, Lease, Situation, WriteRecord
 
 OTHERS_LEASE = Lease("owner/node-0/other", mine=False, stale=False)
 HELD = gate(slots=(slot(),))

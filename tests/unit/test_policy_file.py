@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 import yaml
 
+from recovery.config.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
 from recovery.errors import SettingsError
 from recovery.model import DrainPolicy, Limits, Match, PodMode, PodRule, Rate, Rule, Rung, Share, Step, Then
-from recovery.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
 ANY = "rules: [{name: a, match: {}}]\n"

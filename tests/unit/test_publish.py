@@ -13,8 +13,8 @@ import pytest
 from making import NOW
 
 from recovery.errors import ApiUnavailable, NotFound, Refused, Retry, SettingsError
-from recovery.metrics import Metrics
-from recovery.publish import QUEUE, Notice, Publisher
+from recovery.report.metrics import Metrics
+from recovery.report.publish import QUEUE, Notice, Publisher
 
 
 def until(true: Callable[[], bool]) -> None:

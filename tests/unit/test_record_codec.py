@@ -27,7 +27,10 @@ from making import (
     record,
     with_rubbish,
 )
+from recovery_testkit.kubestore import KubernetesStore
 
+from recovery.decide.history import HISTORY, note
+from recovery.errors import Dropped, Undecodable
 from recovery.model import (
     Fault,
     Intent,
@@ -42,9 +45,8 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
-from recovery.record import ACKNOWLEDGED, CODEC, HISTORY, STARTS, Records, decode, encode, note
-from recovery.testing.kubestore import KubernetesStore
-from recovery.wire import Dropped, Undecodable, duration, moment, parse_moment
+from recovery.store.record import ACKNOWLEDGED, CODEC, STARTS, Records, decode, encode
+from recovery.units import duration, moment, parse_moment
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/noderecoveries.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/noderecoveries"

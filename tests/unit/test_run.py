@@ -10,14 +10,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import FaultyApi, lost_request
+from recovery_testkit.stage import Stage, StoreTransport
 
-from recovery import run as running
-from recovery.agent import BUGS_TO_DIE
+from recovery.agent import program as running
+from recovery.agent.cycle import BUGS_TO_DIE
+from recovery.agent.program import Program, stuck
+from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
-from recovery.run import Program, stuck
-from recovery.settings import load_settings
-from recovery.testing.kubefaults import FaultyApi, lost_request
-from recovery.testing.stage import Stage, StoreTransport
 
 SIDECAR = {"NODE_NAME": "node-0", "PROVIDER": "baremetal", "POD_NAMESPACE": "default"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from recovery.config.settings import Mode, Settings, describe, load_settings
 from recovery.errors import SettingsError
-from recovery.settings import Mode, Settings, describe, load_settings
 
 SIDECAR = {"NODE_NAME": "ip-10-0-1-5.ec2.internal"}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
-from recovery import web
 from recovery.console.desk import connect
 from recovery.errors import ApiError
-from recovery.metrics import Metrics
-from recovery.testing.kubernetes import KubernetesServer, KubernetesStore
+from recovery.report import http as web
+from recovery.report.metrics import Metrics
 
 pytestmark = pytest.mark.slow
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from recovery.brakes import MOST_SKEW
-from recovery.cluster import KubernetesTransport
 from recovery.console.doctor import specimen
 from recovery.console.doctor.visit import Surgery, Visit, why_not
 from recovery.console.fleet import read_fleet
 from recovery.console.status import pause_sentence
+from recovery.decide.brakes import MOST_SKEW
+from recovery.decide.situation import span
 from recovery.errors import ApiError, NotFound, SettingsError
+from recovery.kube.cluster import KubernetesTransport
 from recovery.model import GROUP, VERSION, Gate
-from recovery.provider import Finding
-from recovery.situation import span
+from recovery.provider.protocol import Finding
 
 AREA = "cluster"
 KINDS = {"noderecoveries": "NodeRecovery", "recoverygates": "RecoveryGate"}

@@ -10,12 +10,12 @@ from recovery.console.doctor import rules
 from recovery.console.doctor.visit import Visit
 from recovery.console.output import ago
 from recovery.model import NodeView
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 from recovery.signals.npd import stale_after
 from recovery.signals.page import EDGES, WHOLE, Page, Pair, parse
 from recovery.signals.scrape import PageReader, Unreadable, check_url
 from recovery.signals.tracker import SOURCE
-from recovery.wire import parse_moment
+from recovery.units import parse_moment
 
 AREA = "detector"
 HEARTBEAT = timedelta(minutes=5)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recovery import brakes
 from recovery.catalog import foreign_claim
+from recovery.config.settings import Settings
 from recovery.console.desk import CONTAINER, AgentPod
 from recovery.console.doctor.visit import Surgery, Visit, why_not
+from recovery.decide import brakes
+from recovery.decide.situation import Situation
 from recovery.errors import ApiError, NotFound
-from recovery.fleet import Providers
 from recovery.model import EXCLUDE, NodeView
-from recovery.provider import Finding, ProviderContext, load_provider
-from recovery.settings import Settings
-from recovery.situation import Situation
+from recovery.provider.protocol import Finding, ProviderContext, load_provider
+from recovery.provider.registry import Providers
 
 AREA = "node"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from recovery import catalog
+from recovery.config.policy_file import BUILT_IN, check_for
+from recovery.config.settings import Settings
 from recovery.console.doctor.visit import Visit
 from recovery.errors import SettingsError
-from recovery.fleet import AUTO
 from recovery.model import Policy, Rule, Rung, Step
-from recovery.policy_file import BUILT_IN, check_for
-from recovery.provider import (
+from recovery.provider.protocol import (
     Abilities,
     Examiner,
     Finding,
@@ -20,7 +20,7 @@ from recovery.provider import (
     abilities_of,
     load_provider,
 )
-from recovery.settings import Settings
+from recovery.provider.registry import AUTO
 
 AREA, CLOUD = "policy", "provider"
 

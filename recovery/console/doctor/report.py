@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from recovery.console.doctor.settings import AREA as SETTINGS
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 
 GOOD, ADVICE, MISSING, UNASKED = "✓", "!", "✗", "?"
 PLAIN = {GOOD: "ok", ADVICE: "!", MISSING: "x", UNASKED: "?"}

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from recovery.console.doctor.visit import ACCOUNT, HOME, Surgery, Visit, why_not
 from recovery.errors import ApiError, NotFound
-from recovery.provider import Finding
-from recovery.rights import KARPENTER, OWN, RIGHTS, Right, asked_by
+from recovery.kube.rights import KARPENTER, OWN, RIGHTS, Right, asked_by
+from recovery.provider.protocol import Finding
 
 AREA = "rights"
 USER = "system:serviceaccount:"

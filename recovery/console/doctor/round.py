@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 from recovery.console.doctor.visit import Visit
 from recovery.errors import NodeRecoveryError
-from recovery.provider import Finding
+from recovery.provider.protocol import Finding
 
 ALL = 25.0
 """Seconds for all areas together."""

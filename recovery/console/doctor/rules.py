@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from recovery import catalog
-from recovery.assess import SIGNAL_UNKNOWN
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.model import Match, NodeView, Policy, Rule, Step
 from recovery.signals.page import EDGES, Pair
 

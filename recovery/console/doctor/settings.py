@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from recovery.config.environment import Mode
+from recovery.config.settings import Settings, load_settings
 from recovery.console.doctor.visit import Visit
 from recovery.errors import SettingsError
-from recovery.provider import Finding
-from recovery.settings import Settings, load_settings
-from recovery.variables import Mode
+from recovery.provider.protocol import Finding
 
 AREA = "settings"
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recovery import gate as gates
-from recovery import record as records
 from recovery.model import (
     Census,
     Claim,
@@ -31,6 +29,8 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
+from recovery.store import gate as gates
+from recovery.store import record as records
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)

@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.clock import Clock
-from recovery.cluster import node_view
+from recovery.config.settings import Settings
 from recovery.console.desk import AgentPod, Desk
 from recovery.errors import ApiError
-from recovery.fleet import Identified
+from recovery.kube.cluster import node_view
+from recovery.kube.rights import Right
 from recovery.model import GROUP, VERSION, NodeView
-from recovery.rights import Right
-from recovery.settings import Settings
+from recovery.provider.registry import Identified
 
 HOME, ACCOUNT = "neuron-healthcheck-system", "node-problem-detector"
 """The namespace and service account of ``deploy/eks-neuron``."""

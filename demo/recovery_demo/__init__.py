@@ -1,0 +1,16 @@
+"""``make demo``: a pretended node breaks, and real node-recovery agents get it recovered.
+
+Real are the agents (processes of the shipped program, told by their environment alone), the Kubernetes client
+and the cloud's SDK. Pretended, and labelled so on the screen, are the Kubernetes API and Azure
+(``recovery_testkit``), AWS (moto), and what machines, kubelets, Jobs, Auto Scaling, Azure's hosts and kured
+do (``recovery_demo.simulator``).
+"""
+
+from __future__ import annotations
+
+
+def demo(*, fast: bool = False, keep: bool = False, cloud: str = "aws") -> int:
+    """Run it, live on standard output. Returns the exit code: 0 if the story ended as it should."""
+    from recovery_demo.stage import run
+
+    return run(fast=fast, keep=keep, cloud=cloud)

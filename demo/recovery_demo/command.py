@@ -1,0 +1,35 @@
+"""``node-recovery demo``, as this distribution brings it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+def _cloud(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value not in ("aws", "azure", "baremetal"):
+        raise click.BadParameter(f"found {value!r}, expected aws, azure or baremetal")
+    return value
+
+
+@click.command()
+@click.option("--fast", is_flag=True, help="Shorten every wait, as CI wants it.")
+@click.option("--keep", is_flag=True, help="Stay up afterwards, to look around with kubectl.")
+@click.option(
+    "--cloud",
+    metavar="[aws|azure|baremetal]",
+    callback=_cloud,
+    default="aws",
+    show_default=True,
+    help="Whose machines are pretended.",
+)
+def demo(fast: bool, keep: bool, cloud: str) -> None:
+    """Break a pretended node and watch it come back; needs a clone, and for AWS the extras aws and demo.
+
+    All of it runs on this machine alone. `make demo` sees to what it needs, and so does
+    pip install -e '.[aws,demo]' in a clone.
+    """
+    from recovery_demo import demo as run_demo
+
+    sys.exit(run_demo(fast=fast, keep=keep, cloud=cloud))

@@ -1,0 +1,150 @@
+"""The machines' own part: each serves its detector's page, registers its Node, and runs its sidecar."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from recovery_demo import processes, scene
+from recovery_demo.kubeapi import KubeApi
+
+_NODES = "/api/v1/nodes"
+_PORT = re.compile(r"serving /metrics, /healthz and /readyz on port (\d+)")
+
+
+class Detector:
+    """A node's problem page over HTTP, as node-problem-detector's Prometheus exporter serves it."""
+
+    def __init__(self, page: str) -> None:
+        self.body = scene.page(page)
+        detector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = self.path == "/metrics"
+                body = detector.body if found else b"404 page not found\n"
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/metrics"
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Machine:
+    """One machine with its kubelet, its detector and its sidecar. ``instance`` is its cloud's name for it,
+    empty on bare metal; ``page`` is what its detector shows while it is well."""
+
+    def __init__(
+        self, name: str, instance: str, hardware: scene.Hardware, api: KubeApi, log: Path, page: str
+    ) -> None:
+        self.name = name
+        self.instance = instance
+        self.detector = Detector(page)
+        self.sidecar: subprocess.Popen[bytes] | None = None
+        self.ready = False
+        self.settings: dict[str, str] = {}
+        """What its sidecar alone is told."""
+        self._hardware = hardware
+        self._api = api
+        self._log = log
+        self._log_read = 0
+        self._page = page
+
+    def join(self) -> None:
+        """Register the Node, then its status."""
+        node = scene.node(self.name, self._hardware)
+        made = self._api.post(_NODES, node)
+        self._api.put(f"{_NODES}/{self.name}/status", {**made, "status": node["status"]})
+
+    def run_sidecar(self, environment: Mapping[str, str]) -> None:
+        """The shipped program, told by nothing but its environment."""
+        self._log_read = self._log.stat().st_size if self._log.exists() else 0
+        own = {"NODE_NAME": self.name, "NPD_METRICS_URL": self.detector.url, **self.settings}
+        self.sidecar = processes.start(
+            [sys.executable, "-m", "recovery", "run"], environment={**environment, **own}, log=self._log
+        )
+
+    def became_ready(self) -> bool:
+        """True once: when the sidecar's own /readyz says so."""
+        if self.ready or self.sidecar is None:
+            return False
+        found = _PORT.search(self._log.read_bytes()[self._log_read :].decode(errors="replace"))
+        if found is None:
+            return False
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/readyz", timeout=1):
+                self.ready = True
+        except OSError:
+            return False
+        self._report_pod(int(found[1]))
+        return True
+
+    def _report_pod(self, port: int) -> None:
+        """What the kubelet says of the pod that the sidecar runs in: here the address is the demo's own."""
+        pod = scene.detector_pod(self.name, port)
+        path = f"/api/v1/namespaces/{scene.HOME}/pods"
+        self._api.delete(
+            f"{path}/{pod['metadata']['name']}", at_once=True
+        )  # before a boot it had another port
+        made = self._api.post(path, pod)
+        status = {**scene.RUNNING, "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+        self._api.put(f"{path}/{pod['metadata']['name']}/status", {**made, "status": status})
+
+    @property
+    def process(self) -> int | None:
+        """The process id of its sidecar."""
+        return self.sidecar.pid if self.sidecar is not None else None
+
+    def ended(self) -> int | None:
+        """The exit code of a sidecar that nobody killed, or None."""
+        return self.sidecar.poll() if self.sidecar is not None else None
+
+    def die(self) -> int | None:
+        """The machine is off: its sidecar ends as by ``kill -9``. Returns the process id."""
+        sidecar, self.sidecar = self.sidecar, None
+        if sidecar is not None:
+            processes.kill(sidecar)
+        self.detector.stop()
+        self.ready = False
+        return sidecar.pid if sidecar is not None else None
+
+    def fall_silent(self) -> None:
+        """What the node controller says of a Node without a kubelet; it would wait for 40 s before."""
+        self._api.patch(f"{_NODES}/{self.name}/status", {"status": scene.SILENT})
+
+    def boot(self, boot_id: str) -> None:
+        """Back after a boot: the same Node, and a detector that has found nothing yet."""
+        self._hardware = replace(self._hardware, boot_id=boot_id)
+        self.detector = Detector(self._page)
+        status = scene.node_status(self.name, self._hardware)
+        self._api.patch(f"{_NODES}/{self.name}/status", {"status": status})
+
+    def forget(self) -> None:
+        """What the cloud's node controller and the pod garbage collector do: pods, then Node, go."""
+        for pod in self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}"):
+            meta = pod["metadata"]
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+            self._api.delete(path, at_once=True)
+        self._api.delete(f"{_NODES}/{self.name}")

@@ -1,0 +1,66 @@
+"""Auto Scaling's part: it terminates what is marked Unhealthy, and launches another in its place, in moto."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+
+from recovery_testkit.aws import CREDENTIALS
+
+from recovery_demo.group import REGION, Group, Member
+from recovery_demo.kubelets import Machine
+from recovery_demo.scene import Hardware
+from recovery_demo.site import Site, tell
+
+NOTICES_AFTER = 1.5  # seconds from Unhealthy to the group's reaction
+BOOTS_IN = 2.0  # seconds from launch to the Node's registration
+
+
+class OnAws(Site):
+    """Instances of one Auto Scaling group. A new instance is a new Node."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        super().__init__(asked)
+        self._group = Group(asked.aws)
+        self._sick: dict[str, float] = {}
+
+    def _create(self, count: int) -> list[Machine]:
+        return [self._member(member) for member in self._group.create(count)]
+
+    def _member(self, member: Member) -> Machine:
+        provider_id = f"aws:///{member.zone}/{member.id}"
+        return self._add(member.id, Hardware("trn1.32xlarge", member.zone, REGION, provider_id))
+
+    def _cloud_settings(self) -> dict[str, str]:
+        return {
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": self._asked.sidecar_aws,
+            "AWS_REGION": REGION,
+            "CLOUDWATCH_NAMESPACE": "NeuronHealthCheck",
+        }
+
+    def _watch(self) -> None:
+        """What the group's health check does with an instance that is marked Unhealthy."""
+        for member in self._group.members():
+            if member.healthy or member.id in self._sick:
+                continue
+            self._sick[member.id] = time.monotonic()
+            tell("noticed", instance=member.id, node=self._by_instance(member.id).name)
+            self._in(NOTICES_AFTER, partial(self._replace, member.id))
+
+    def _replace(self, instance: str) -> None:
+        dead = self._by_instance(instance)
+        new = self._group.replace(instance)
+        process = dead.die()
+        del self._machines[dead.name]
+        tell("terminated", node=dead.name, instance=instance, process=process)
+        dead.forget()
+        machine = self._member(new)
+        tell("launched", node=machine.name, instance=new.id, instead=dead.name)
+        self._in(BOOTS_IN, partial(self._boot, machine))
+
+    def _boot(self, machine: Machine) -> None:
+        machine.join()
+        machine.run_sidecar(self._environment())
+        tell("joined", node=machine.name, instance=machine.instance)

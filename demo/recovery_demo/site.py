@@ -1,0 +1,143 @@
+"""The place where the demo's machines stand: they join the cluster, run their sidecars, and break when told.
+
+What is done with machines there is its subclasses' part (``on_aws``, ``on_azure``, ``on_metal``). One thread
+does everything: the kernel ends sidecars with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recovery_demo import processes, scene
+from recovery_demo.kubeapi import KubeApi
+from recovery_demo.kubelets import Machine
+from recovery_demo.workload import Workload
+
+TICK = 0.2
+HOSTS = (5, 17, 23, 42, 58, 71, 86, 99)
+
+
+class Site:
+    """The world around node-recovery."""
+
+    page = "healthy"
+    """What a detector shows where nothing is wrong."""
+    plugin = "neuron-device-plugin"
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self._asked = asked
+        self._folder: Path = asked.folder
+        self._api = KubeApi(asked.kubernetes, "simulator")
+        self._hosts = iter(HOSTS)
+        self._machines: dict[str, Machine] = {}
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._workload: Workload | None = None
+        self.commands: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    # ------------------------------------------------------------ the beginning
+
+    def begin(self) -> None:
+        """Machines, their Nodes, the training job; then the sidecars."""
+        for machine in self._create(self._asked.nodes):
+            machine.join()
+        self._workload = self._train()
+        self._workload.tick(at_once=True)
+        for machine in self._machines.values():
+            machine.run_sidecar(self._environment())
+        tell("began", nodes={m.name: m.instance for m in self._machines.values()})
+
+    def _create(self, count: int) -> list[Machine]:
+        """The machines, each by ``_add``."""
+        raise NotImplementedError
+
+    def _train(self) -> Workload:
+        """The training job, whose pods are not made yet."""
+        return Workload(self._api, 2 * self._asked.nodes, self.plugin)
+
+    def _add(self, instance: str, hardware: scene.Hardware, name: str = "") -> Machine:
+        name = name or f"ip-10-0-1-{next(self._hosts)}"
+        log = self._folder / "logs" / f"{name}.log"
+        machine = Machine(name, instance, hardware, self._api, log, self.page)
+        self._machines[name] = machine
+        return machine
+
+    def _environment(self) -> dict[str, str]:
+        """All that a sidecar is told. The same for every one but for its node's name and page."""
+        settings = {
+            "ENABLE_RECOVERY": "true",
+            "RECOVERY_MODE": "sidecar",
+            "PROVIDER": "auto",
+            "CLUSTER_NAME": "demo",
+            "POLICY_FILE": str(self._asked.policy),
+            "LEASE_DURATION": self._asked.lease,
+            "METRICS_ADDRESS": "127.0.0.1:0",
+            "KUBECONFIG": str(self._asked.kubeconfig),
+        }
+        return {**processes.own_environment(self._folder), **settings, **self._cloud_settings()}
+
+    def _cloud_settings(self) -> dict[str, str]:
+        """Where the cloud is, and as whom to ask it."""
+        return {}
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Until standard input ends."""
+        while True:
+            try:
+                command = self.commands.get(timeout=TICK)
+            except queue.Empty:
+                self._tick()
+                continue
+            if command is None:
+                return
+            self._break(self._machines[command["fault"]], command["page"])
+
+    def _break(self, machine: Machine, page: str, **more: Any) -> None:
+        machine.detector.body = scene.page(page)
+        tell("fault", node=machine.name, page=page, **more)
+
+    def _tick(self) -> None:
+        self._watch()
+        for due, what in list(self._later):
+            if time.monotonic() >= due:
+                self._later.remove((due, what))
+                what()
+        if self._workload is not None:
+            self._workload.tick()
+        for machine in self._machines.values():
+            if machine.became_ready():
+                tell("ready", node=machine.name, process=machine.process)
+            if (code := machine.ended()) is not None:
+                machine.sidecar = None
+                tell("ended", node=machine.name, code=code)
+
+    def _watch(self) -> None:
+        """What the cloud has been asked for since the last look, and what it does about it."""
+
+    def _by_instance(self, instance: str) -> Machine:
+        return next(m for m in self._machines.values() if m.instance == instance)
+
+    def _in(self, seconds: float, what: Callable[[], None]) -> None:
+        self._later.append((time.monotonic() + seconds, what))
+
+    # ------------------------------------------------------------ the end
+
+    def end(self) -> None:
+        processes.stop([m.sidecar for m in self._machines.values() if m.sidecar is not None])
+
+
+def tell(did: str, **more: Any) -> None:
+    """One line for the demo; it may be gone already."""
+    try:
+        sys.stdout.write(json.dumps({"did": did, **more}) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return

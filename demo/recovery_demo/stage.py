@@ -1,0 +1,135 @@
+"""The demo from beginning to end: sets the stage, has the story told, sums up, and clears everything away."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+
+from recovery_demo import processes, report, scene
+from recovery_demo.metal_story import BareMetalStory
+from recovery_demo.on_metal import memory
+from recovery_demo.screen import BOLD, DIM, GREEN, RED, Screen
+from recovery_demo.story import AzureStory, Story
+from recovery_demo.world import Broken, Pace, World, tail
+
+DONE, FAILURE, USAGE = 0, 1, 2
+SLOW, FAST = Pace("10s", "5s", pause=2.0), Pace("6s", "2s", pause=1.0)
+LEASES = {"baremetal": "10s"}
+"""Where nobody needs to run out: of a machine that is soon back its own agent goes on, and not a peer."""
+STORIES: dict[str, type[Story]] = {"aws": Story, "azure": AzureStory, "baremetal": BareMetalStory}
+
+
+def run(*, fast: bool, keep: bool, cloud: str) -> int:
+    """See ``recovery_demo.demo``."""
+    if reason := _unable(cloud):
+        sys.stderr.write(reason + "\n")
+        return USAGE
+    pace = FAST if fast else SLOW
+    pace = replace(pace, lease=LEASES.get(cloud, pace.lease))
+    screen = Screen()
+    processes.end_on_signals()
+    world: World | None = None
+    try:
+        world = World(cloud, pace, time.monotonic(), memory() if cloud == "baremetal" else None)
+        return _run(world, STORIES[cloud](world, screen), screen, keep)
+    except processes.Ended as ended:
+        screen.say()
+        screen.say("Stopped. Clearing away ...")
+        return ended.code
+    finally:
+        processes.ignore_signals()
+        if world is not None:
+            world.close()
+
+
+def _unable(cloud: str) -> str:
+    """Why there can be no demo of this cloud here, or nothing."""
+    if cloud not in STORIES:
+        return f"There is no demo of {cloud}. Try one of {', '.join(f'CLOUD={name}' for name in STORIES)}."
+    if cloud == "aws" and not _installed("moto"):
+        return "The demo of AWS needs moto: pip install -e '.[aws,demo]' in a clone, or run `make demo`."
+    if cloud == "azure" and not (_installed("azure.identity") and _installed("azure.mgmt.compute")):
+        return "The demo of Azure needs its SDK: pip install -e '.[azure]' in a clone, or run `make demo`."
+    if cloud == "baremetal" and memory() is None:
+        return (
+            "The demo of bare metal needs a Linux whose /dev/shm is a tmpfs that this user may write to: the "
+            "file by which kured is asked has to be in memory, or it would outlive the reboot."
+        )
+    try:
+        scene.definitions()
+    except FileNotFoundError as error:
+        return str(error)
+    return ""
+
+
+def _installed(module: str) -> bool:
+    """Whether it could be imported. It is not; the packages above it are."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _run(world: World, story: Story, screen: Screen, keep: bool) -> int:
+    code = DONE
+    try:
+        story.introduce()
+        world.start()
+        story.tell()
+        code = _sum_up(story, screen)
+    except Broken as broken:
+        code = FAILURE
+        _complain(world, screen, str(broken), broken.logs)
+    if keep:
+        _stay(world, story, screen)
+    return code
+
+
+def _sum_up(story: Story, screen: Screen) -> int:
+    screen.say()
+    screen.say(screen.paint("What took how long, counted from the fault (and from the line before):", BOLD))
+    screen.say()
+    screen.lines("  " + row for row in report.table(story.ledger.recoveries.values()))
+    screen.say()
+    checks = story.checks()
+    for check in checks:
+        mark = screen.paint("✓", GREEN) if check.kept else screen.paint("✗", RED, BOLD)
+        screen.say(f"  {mark} {check}")
+    screen.say()
+    wrong = [check for check in checks if not check.kept]
+    if wrong:
+        raise Broken(
+            f"the story did not end as told: {wrong[0]}", *story.ledger.recoveries, *story.ledger.instances
+        )
+    screen.say(screen.paint(story.moral(), BOLD))
+    return DONE
+
+
+def _complain(world: World, screen: Screen, sentence: str, logs: tuple[str, ...]) -> None:
+    """What differed, and the ends of the logs that may say why."""
+    screen.say()
+    for name in dict.fromkeys(logs):
+        lines = tail(world.log(name))
+        if lines:
+            screen.say(screen.paint(f"--- the end of the log of {name}", BOLD))
+            screen.lines(f"    {line}" for line in lines)
+    screen.say()
+    screen.say(screen.paint(f"FAILED after {world.now:.0f} s: {sentence}", RED, BOLD))
+
+
+def _stay(world: World, story: Story, screen: Screen) -> None:
+    """KEEP=1: until Ctrl-C, still telling what happens."""
+    first = next(iter(story.ledger.recoveries), "NODE")
+    screen.say()
+    screen.say("Everything stays up until Ctrl-C. In another terminal:")
+    screen.say()
+    screen.lines(f"  {command}" for command in story.hints(first))
+    screen.say()
+    screen.say(screen.paint(f"  Logs of all processes: {world.folder / 'logs'}", DIM))
+    screen.say()
+    try:
+        story.listen()
+    except processes.Ended:
+        screen.say("Clearing away ...")

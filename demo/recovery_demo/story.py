@@ -1,0 +1,230 @@
+"""The stories: what is done to the pretended machines, and what is waited for. All the rest is looking on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shutil import which
+
+from recovery_demo import report
+from recovery_demo.ledger import Ledger
+from recovery_demo.narrator import DEMO, Line, Narrator
+from recovery_demo.on_azure import SETTINGS
+from recovery_demo.screen import Screen
+from recovery_demo.seen import Seen
+from recovery_demo.world import Broken, World
+
+NAMESPACE = "NeuronHealthCheck"
+POLL = 0.05  # seconds between two looks at the calls that reach AWS
+STARTED_WITHIN = 60.0
+TOLD_WITHIN = 180.0
+SECOND_AFTER = 3.0  # seconds between the two faults
+
+DMA = ("NeuronHasError_DMA_ERROR", "dma-error")
+GPU = ("GpuCountBad", "gpu-count-bad")
+END = "RecoveryAction(redeploy, succeeded)"
+HBM = ("NeuronHasError_HBM_UNCORRECTABLE_ERROR", "hbm-error")
+
+
+class Story:
+    """On AWS: a DMA error on one of four nodes, and while that is recovered, an HBM error on another."""
+
+    def __init__(self, world: World, screen: Screen) -> None:
+        self.world = world
+        self.screen = screen
+        self.ledger = Ledger()
+        self.narrator = Narrator(world.pace.lease)
+        self._metrics: dict[str, float] = {}
+
+    # ------------------------------------------------------------ telling
+
+    def introduce(self) -> None:
+        pace = self.world.pace
+        self.screen.say("A Neuron node fails on EKS, and node-recovery has it replaced.")
+        self.screen.say()
+        self.screen.paragraph(
+            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
+            "environment alone; the Kubernetes client and the AWS SDK they use; pages captured from a real "
+            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), "
+            "and one process, the simulator, that does what machines, kubelets and Auto Scaling do."
+        )
+        self.screen.paragraph(
+            f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
+            "cooldown 2s (2m). Its policy file sets one node out of service at a time."
+        )
+        self.screen.say()
+
+    def tell(self) -> None:
+        """Until the story has ended. Raises ``Broken`` where it does not go on."""
+        self._started()
+        self._settle()
+        first, *_, second = self.ledger.first_nodes
+        self._break(first, *DMA)
+        self._pass(SECOND_AFTER)
+        self._break(second, *HBM)
+        self._wait(lambda: bool(self.ledger.marked), TOLD_WITHIN, "no instance was marked Unhealthy")
+        self._told_to_cloudwatch(DMA[0])
+        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "not every recovery has ended")
+        self._pass(0.5)
+        self._metrics = self.world.metrics(NAMESPACE)
+
+    def _started(self) -> None:
+        nodes = self.world.pace.nodes
+        self._wait(
+            lambda: len(self.ledger.ready_sidecars) >= nodes, STARTED_WITHIN, "not every sidecar was ready"
+        )
+
+    def _settle(self) -> None:
+        self.narrator.begin()
+        count = len(self.ledger.first_nodes)
+        names = ", ".join(self.ledger.first_nodes)
+        self._say("", f"{count} nodes are healthy, each with its sidecar: {names}")
+        self._say(
+            "", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget spares one at a time"
+        )
+        self._pass(self.world.pace.pause)
+
+    def _break(self, node: str, reason: str, page: str) -> None:
+        self.ledger.expect(node, reason, self.world.now)
+        self._say(node, f"its detector's page shows {reason} from now on", strong=True)
+        self.world.fault(node, page)
+
+    def _told_to_cloudwatch(self, name: str) -> None:
+        metrics: dict[str, float] = {}
+
+        def stored() -> bool:
+            metrics.update(self.world.metrics(NAMESPACE))
+            return metrics.get(name, 0.0) >= 1
+
+        self._wait(stored, 10.0, f"CloudWatch was not told of {name}")
+        self._say("", f"CloudWatch (moto) has in {NAMESPACE}: {_list(metrics)}")
+
+    # ------------------------------------------------------------ looking on
+
+    def _say(self, node: str, text: str, strong: bool = False) -> None:
+        self.screen.line(Line(self.world.now, DEMO, node, text, strong))
+
+    def _hear(self, s: Seen) -> None:
+        self.ledger.hear(s)
+        for line in self.narrator.hear(s):
+            self.screen.line(line)
+
+    def _pass(self, seconds: float) -> None:
+        end = self.world.now + seconds
+        while self.world.now < end:
+            if (s := self.world.next(POLL)) is not None:
+                self._hear(s)
+
+    def _wait(self, done: Callable[[], bool], seconds: float, otherwise: str) -> None:
+        """Until ``done``. Raises ``Broken`` with the sentence ``otherwise`` if it takes too long."""
+        end = self.world.now + seconds
+        while not done():
+            if self.world.now > end:
+                raise Broken(f"{otherwise} within {seconds:.0f} s{self._state()}", *self._logs())
+            if self.ledger.ended:
+                node, code = next(iter(self.ledger.ended.items()))
+                raise Broken(f"the sidecar of {node} ended by itself with exit code {code}", node)
+            if (s := self.world.next(POLL)) is not None:
+                self._hear(s)
+
+    def _state(self) -> str:
+        stories = "; ".join(
+            f"{r.node} is {r.phase or 'without a record'} ({r.sentence})"
+            for r in self.ledger.recoveries.values()
+        )
+        return f": {stories}" if stories else ""
+
+    def _logs(self) -> tuple[str, ...]:
+        return (*self.ledger.recoveries, *self.ledger.instances, "simulator")
+
+    def listen(self) -> None:
+        """For ever."""
+        while True:
+            self._pass(1.0)
+
+    # ------------------------------------------------------------ the end
+
+    def checks(self) -> list[report.Check]:
+        return report.replaced(self.ledger, self._metrics, self.world.pace.nodes, self.narrator.replicas)
+
+    def moral(self) -> str:
+        return "2 of 4 nodes were replaced, one after the other; the rest was never touched."
+
+    def hints(self, node: str) -> list[str]:
+        """Commands to look around with, about ``node`` and one that still stands."""
+        beside = Path(sys.executable).parent / "node-recovery"
+        command = "node-recovery" if which("node-recovery") else os.path.relpath(beside)
+        names = [n["metadata"]["name"] for n in self.world.api.items("/api/v1/nodes")]
+        standing = next((name for name in names if name != node), node)
+        return [
+            f"export KUBECONFIG={self.world.kubeconfig}",
+            f"{command} status --all",
+            f"{command} explain {node}",
+            f"{command} explain {standing}",
+            f"{command} doctor --node {standing}",
+            f'{command} pause --for 10m --reason "looking around"',
+            "kubectl get nodes",
+            "kubectl get nr                       # the records: one NodeRecovery per node ever treated",
+            f"kubectl describe nr {node}",
+            "kubectl get recoverygate fleet -o yaml",
+            f"kubectl get events --field-selector involvedObject.name={node}",
+            "kubectl -n training get pods -o wide",
+            f"{command} policy check {self.world.policy}",
+            "kubectl apply --validate=false ...   # this API publishes no schema to validate by",
+        ]
+
+
+class AzureStory(Story):
+    """On Azure: a GPU is missing from one of four nodes of a scale set, for a fault of the host under it."""
+
+    def introduce(self) -> None:
+        pace = self.world.pace
+        self.screen.say("A GPU node fails on Azure. A new system does not help it; another host does.")
+        self.screen.say()
+        self.screen.paragraph(
+            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
+            "environment alone; the Kubernetes client and the Azure SDK they use; pages captured from a real "
+            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP); Azure's Resource "
+            "Manager, managed identity and Azure Monitor (fakes of ours, over HTTP); and one process, the "
+            "simulator, that does what hosts, machines and kubelets do."
+        )
+        self.screen.paragraph(
+            f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
+            "cooldown 2s (2m), boots of some seconds. Its policy file says drain, reimage, redeploy; the "
+            "default against broken hardware is drain, redeploy, for a reimage stays on the host."
+        )
+        self.screen.say()
+
+    def tell(self) -> None:
+        self._started()
+        self._settle()
+        self._break(self.ledger.first_nodes[0], *GPU)
+        self._wait(lambda: bool(self.ledger.asked), TOLD_WITHIN, "Azure was not asked for a reimage")
+        self._wait(lambda: len(self.ledger.asked) > 1, TOLD_WITHIN, "Azure was not asked for a redeploy")
+        self._wait(lambda: self.ledger.over, TOLD_WITHIN, "the recovery has not ended")
+        if all(r.phase == "recovered" for r in self.ledger.recoveries.values()):
+            self._wait(lambda: END in self.ledger.metrics, 10.0, "Azure Monitor was not told of the end")
+        self._pass(0.5)
+        for subject, namespace in self.ledger.subjects.items():
+            where = f"{namespace} of {subject.rpartition('/providers/')[2]}"
+            self._say("", f"Azure Monitor (fake) has in {where}: {_list(self.ledger.metrics)}")
+
+    def checks(self) -> list[report.Check]:
+        return report.moved(self.ledger, self.world.pace.nodes, self.narrator.replicas)
+
+    def hints(self, node: str) -> list[str]:
+        """With the settings of the sidecars, by which ``doctor`` asks the same Azure."""
+        export, *rest = super().hints(node)
+        return [export, f"export $(cat {self.world.folder / SETTINGS})", *rest]
+
+    def moral(self) -> str:
+        return (
+            "1 of 4 nodes was moved to another host, once a new system had not helped; the rest was never "
+            "touched."
+        )
+
+
+def _list(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in sorted(metrics.items()))

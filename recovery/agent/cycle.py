@@ -1,0 +1,337 @@
+"""One cycle of a node's own agent: observe, decide, record, act, record, publish -> a sentence.
+
+The page is read every poll; the API server is only asked when something has changed, or when the last
+decision said to look again. Level-triggered: what matters is in the record, the gate and the world, so a
+restart forgets nothing but a few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from recovery.agent.execute import Executor
+from recovery.agent.observe import CENSUS_AGE, Memory, Observer, World
+from recovery.decide.budget import ahead_of, places
+from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, diagnose
+from recovery.decide.own_node import decide
+from recovery.decide.situation import REPEAT, Decision, Role, Situation, Verb, leave, wait
+from recovery.errors import ApiError, NodeRecoveryError
+from recovery.model import Kind, Reading, Record
+from recovery.report.explain import View
+from recovery.report.heartbeat import Heartbeat
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Notice, Publisher
+
+log = logging.getLogger(__name__)
+
+API_RETRY = timedelta(seconds=2)
+WORST_BACK_OFF = timedelta(minutes=5)
+BUGS_TO_DIE = 10
+NEXT = 10
+"""So many at the head of the queue look after those that have the slots, and not all who wait."""
+FAILURES = frozenset({"api", "error", "bug"})
+REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
+QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
+
+
+class Source(Protocol):
+    """Where problems come from. Never raises: what cannot be read is unknown."""
+
+    name: str
+
+    def poll(self, boot_id: str) -> Reading: ...
+
+
+class Agent:
+    """Looks after one node: the one it runs on."""
+
+    def __init__(
+        self,
+        world: World,
+        observer: Observer,
+        executor: Executor,
+        publisher: Publisher,
+        metrics: Metrics,
+        sources: Sequence[Source],
+        node: str,
+        *,
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        self.node = node
+        self._heartbeat = heartbeat
+        self._w = world
+        self._observer = observer
+        self._executor = executor
+        self._publisher = publisher
+        self._metrics = metrics
+        self._sources = sources
+        self._boot_id = ""
+        self._node_uid = ""
+        self._record: Record | None = None
+        self._looked = False
+        self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
+        self._due = 0.0
+        self._last = leave("nothing has been read yet")
+        self._situation: Situation | None = None
+        self._rests = False
+        self._view = View(world.cluster.time.now(), (), self._last)
+        self._keys: object = None
+        self._told_at: dict[str, float] = {}
+        self._said = ""
+        self.bugs = 0
+        self.waiting = False
+        """Whether this node is among the next to have a slot: those that have one are worth a look sooner."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the world has been looked at at least once."""
+        return self._looked
+
+    @property
+    def last(self) -> Decision:
+        return self._last
+
+    @property
+    def view(self) -> View:
+        """What was last seen and decided; whole, whoever asks from another thread."""
+        return self._view
+
+    # ------------------------------------------------------------ the cycle
+
+    def cycle(self) -> Decision:
+        """Read the sources; look at the world if there is a reason to; do one thing. Never raises."""
+        self._metrics.cycles.inc()
+        readings = tuple(source.poll(self._boot_id) for source in self._sources)
+        if self._heartbeat is not None:
+            self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
+        keys = _keys(readings)
+        if keys == self._keys and self._w.clock.monotonic() < self._due:
+            self._view = replace(self._view, readings=readings)
+            return self._last
+        self._keys = keys
+        self._tell_faults(readings, self._w.cluster.time.now())
+        self._rests = self.waiting = False
+        try:
+            d = self._look(readings)
+            self.bugs = 0
+        except ApiError as error:
+            d = wait(f"the API server: {error}", API_RETRY, "api")
+            self._metrics.errors.labels("api").inc()
+        except NodeRecoveryError as error:
+            d = wait(str(error), API_RETRY, "error")
+            self._metrics.errors.labels(type(error).__name__).inc()
+        except Exception:
+            self.bugs += 1
+            self._metrics.errors.labels("bug").inc()
+            log.exception("%s: a bug; trying again, ever more slowly", self.node)
+            d = wait(
+                "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
+            )
+        if d.key in FAILURES:
+            self._tell_failure(d)
+        pause = d.look_again.total_seconds()
+        if self._record is not None and self._record.phase.open:  # its Lease has to be renewed meanwhile
+            pause = min(pause, self._w.leases.renew_every)
+        self._due = self._w.clock.monotonic() + pause
+        self._last = d
+        self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
+        return d
+
+    def _look(self, readings: tuple[Reading, ...]) -> Decision:
+        if self._quiet(readings):
+            s = Situation(
+                self._w.cluster.time.now(), self.node, self._w.policy, self._w.on, readings=readings
+            )
+            d = decide(s)
+        else:
+            s = self._observe(readings, fresh=False)
+            d = decide(s)
+            d = self._act(s, d)
+            self._rests = d.effect is None
+        self._situation = s
+        self._tell(s, d)
+        return d
+
+    def _quiet(self, readings: tuple[Reading, ...]) -> bool:
+        """Healthy, and no record of ours is open: nothing to ask the API server about."""
+        if not self._looked or (self._record is not None):
+            return False
+        now = self._w.cluster.time.now()
+        if {r.source: r.cleared for r in readings} != self._cleared:
+            return False  # a source took something back: the record may have to forget it
+        return not any(
+            r.problems or any(now - at >= UNKNOWN_TOO_LONG for at in r.unknown_since.values())
+            for r in readings
+        )
+
+    def _observe(self, readings: tuple[Reading, ...], fresh: bool) -> Situation:
+        s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
+        if s.node is not None:
+            self._node_uid = s.node.uid
+            if s.node.boot_id:
+                self._boot_id = s.node.boot_id
+        return self._notice_deletion(s)
+
+    def _notice_deletion(self, s: Situation) -> Situation:
+        """An agent whose open record vanished stops and does not make it again."""
+        known = self._record
+        if known is not None and s.record is None and not s.record_problem and known.phase.open:
+            self._w.leases.release(self.node)
+            self._looked = True
+            return replace(s, vanished=True)
+        keep = s.record is not None and (s.record.phase.sick or _on_gate(s))
+        self._record = s.record if keep else None
+        self._looked = True
+        self._cleared = {r.source: r.cleared for r in s.readings}
+        return s
+
+    def _act(self, s: Situation, d: Decision) -> Decision:
+        memory = self._observer.memory(self.node)
+        if s.pods is not None:
+            self._executor.share_census(s, CENSUS_AGE)
+        if d.effect is not None:
+            memory.turn = None
+            return self._executor.perform(s, d, self._again)
+        self._note_place(s, d, memory)
+        if d.key == "brake":
+            self._executor.share_census(s, s.settle)
+        if s.node is None:  # whether its machine is gone is for others to prove: they need the Lease
+            self._w.leases.release(self.node)
+        elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
+            self._w.leases.hold(self.node, Role.OWNER)
+        return d
+
+    def _note_place(self, s: Situation, d: Decision, memory: Memory) -> None:
+        """Whether this node is among the next to have a slot; since when one has been free for the first."""
+        ahead: list[str] = []
+        if s.gate is not None and s.record is not None and d.key in ("budget", "turn"):
+            ahead = ahead_of(s.gate, s.record.uid)
+        self.waiting = d.key == "budget" and len(ahead) < NEXT
+        if d.key != "turn":
+            memory.turn = None
+        elif memory.turn is None or memory.turn[0] != ahead[0]:
+            memory.turn = (ahead[0], self._w.clock.monotonic())
+
+    def _again(self) -> Situation:
+        """The world read once more, right before a destructive call."""
+        readings = tuple(source.poll(self._boot_id) for source in self._sources)
+        return self._observe(readings, fresh=True)
+
+    def stop(self) -> None:
+        """Let go of what others would otherwise have to wait for."""
+        self._w.leases.release_all()
+
+    # ------------------------------------------------------------ telling
+
+    def _tell(self, s: Situation, d: Decision) -> None:
+        self._gauges(s, d)
+        self._tell_held(s, d)
+        self._say(d)
+        if d.effect is not None or d.verb is Verb.LEAVE:
+            return
+        if d.verb is Verb.WAIT and d.key in QUIET_WAITS:
+            return
+        event = {"handedOver": "HandedOver", "abandoned": "AbandonedBySwitchOff"}.get(d.key)
+        if event is None:
+            event = "Held" if d.verb is Verb.HOLD else "Waiting"
+            if not s.on and d.key.startswith("would"):
+                event = "WouldRecover"
+        if not self._due_to_tell(f"{event} {d.key}", repeat=d.key in REPEATED):
+            return
+        if event == "WouldRecover" and d.key.startswith("would "):
+            self._count_would(s)
+        warning = d.verb is Verb.HOLD
+        self._publisher.event(Notice(self.node, self._node_uid, event, d.reason, warning, s.now))
+
+    def _tell_failure(self, d: Decision) -> None:
+        """A cycle that failed says so too: in the log, and as an Event where there is somebody to take it."""
+        self._say(d)
+        if self._due_to_tell(f"failed {d.key}"):
+            now = self._w.cluster.time.now()
+            self._publisher.event(Notice(self.node, self._node_uid, "Failed", d.reason, True, now))
+
+    def _due_to_tell(self, key: str, repeat: bool = False) -> bool:
+        """Once per kind of sentence; hand-overs and the like again every minute."""
+        now = self._w.clock.monotonic()
+        last = self._told_at.get(key)
+        if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
+            return False
+        if not repeat:
+            self._told_at = {k: v for k, v in self._told_at.items() if k.startswith(("fault ", "held "))}
+        self._told_at[key] = now
+        return True
+
+    def _count_would(self, s: Situation) -> None:
+        found = diagnose(s)
+        if found:
+            action = found[0].ladder[-1].do.value
+            self._metrics.would_act.labels(found[0].rule_name, action).inc()
+
+    def _tell_faults(self, readings: tuple[Reading, ...], at: datetime) -> None:
+        """Faults are published while they last, in observe mode too: alarms need data points."""
+        self._metrics.faults.clear()
+        now = self._w.clock.monotonic()
+        for reading in readings:
+            for p in reading.problems:
+                self._metrics.faults.labels(p.type, p.reason).set(1)
+                key = f"fault {p.source} {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
+                last = self._told_at.get(key)
+                if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
+                    self._told_at[key] = now
+                    self._publisher.fault(p.reason, at)
+
+    def _tell_held(self, s: Situation, d: Decision) -> None:
+        """What holds a recovery is published while it lasts, as faults are: above all the brake (law 10).
+
+        In observe mode nothing is held, though there may be something to tell.
+        """
+        kind = _kind(d)
+        if d.verb is not Verb.HOLD or kind.startswith(("would", "tell")):
+            return
+        if self._due_to_tell(f"held {kind}", repeat=True):
+            self._publisher.held(kind, s.now)
+
+    def _gauges(self, s: Situation, d: Decision) -> None:
+        m = self._metrics
+        for r in s.readings:
+            m.signal_unknown.labels(r.source).set(0 if r.readable else 1)
+        record = s.record
+        m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "")
+        m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "")
+        m.hand_overs("agent", 1 if d.key == "handedOver" else 0)
+        m.abandoned.set(1 if d.key == "abandoned" else 0)
+
+    def _say(self, d: Decision) -> None:
+        """The sentence of the cycle, in the log once and not every cycle."""
+        line = d.reason if d.effect is not None else f"{d.verb} {d.key}"
+        if line != self._said:
+            self._said = line
+            log.info("%s: %s", self.node, d.reason)
+
+
+def _kind(d: Decision) -> str:
+    """The key without the fault that some name: what it labels must not grow with the faults there are."""
+    return d.key.split(" ", 1)[0]
+
+
+def _on_gate(s: Situation) -> bool:
+    if s.gate is None or s.record is None:
+        return False
+    return any(node == s.node_name for node, _ in places(s.gate))
+
+
+def _keys(readings: tuple[Reading, ...]) -> object:
+    """What of the readings would change a decision. A fresh re-read of the same is no news."""
+    return tuple(
+        (
+            r.source,
+            frozenset((p.type, p.reason, p.counter, p.masked, len(p.times)) for p in r.problems),
+            tuple(sorted(r.unknown.items())),
+            r.cleared,
+        )
+        for r in readings
+    )

@@ -1,0 +1,283 @@
+"""``node-recovery run``: the composition root. Puts the parts together, runs the loop until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
+from recovery.agent.execute import Executor
+from recovery.agent.observe import Observer, World
+from recovery.agent.peers import Sweeper
+from recovery.clock import Clock, SystemClock
+from recovery.config.environment import Mode
+from recovery.config.policy_file import check_for
+from recovery.config.settings import Settings, load_settings
+from recovery.errors import ApiError, SettingsError
+from recovery.kube.cluster import Cluster, KubernetesTransport
+from recovery.kube.provider_objects import ClusterObjects
+from recovery.model import NodeView, Record
+from recovery.provider.monitor import Monitor
+from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
+from recovery.provider.registry import AUTO, Providers
+from recovery.report import http as web
+from recovery.report.explain import explanation
+from recovery.report.heartbeat import Heartbeat
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Publisher
+from recovery.signals.npd import NpdSource
+from recovery.signals.scrape import PageReader, check_url
+from recovery.store.gate import Gates
+from recovery.store.lease import Identity, Leases, Place, this_place
+from recovery.store.record import Records, decode
+from recovery.units import format_duration
+
+log = logging.getLogger("recovery")
+
+STUCK = timedelta(seconds=90)
+"""A loop that has not come round for this long, and for its own pause, is stuck: liveness fails."""
+
+
+class Program:
+    """One running agent: its parts, and the loop around them."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str], clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._stop = threading.Event()
+        self._place = Place()
+        self._monitors: dict[str, Monitor | None] = {}
+        self.metrics = Metrics()
+        self.metrics.enabled.set(1 if settings.enable_recovery else 0)
+        transport = KubernetesTransport(clock)
+        self.cluster = Cluster(transport, clock, settings.pod_namespace or transport.namespace)
+        self._context = ProviderContext(clock, environ, ClusterObjects(self.cluster))
+        self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
+        me = settings.node_name or socket.gethostname()
+        identity = Identity(me, this_place())
+        identity.sole = self._place.take(f"{settings.mode.value}/{me}")
+        self._leases = Leases(self.cluster, clock, identity, settings.lease_duration)
+        self.world = World(
+            clock=clock,
+            cluster=self.cluster,
+            records=Records(self.cluster),
+            gates=Gates(self.cluster, self._all_records),
+            leases=self._leases,
+            providers=self._providers,
+            policy=settings.policy,
+            on=settings.enable_recovery,
+        )
+        observer = Observer(self.world)
+        self.publisher = Publisher(
+            self.cluster, self._monitors_in_use, self.metrics, cluster_name=settings.cluster_name
+        )
+        executor = Executor(self.world, observer, self.publisher)
+        self.agent: Agent | None = None
+        if settings.mode is Mode.SIDECAR:
+            self.agent = Agent(
+                self.world,
+                observer,
+                executor,
+                self.publisher,
+                self.metrics,
+                self._sources(),
+                settings.node_name,
+                heartbeat=self._heartbeat(),
+            )
+        self.sweeper = Sweeper(
+            self.world,
+            observer,
+            executor,
+            self.publisher,
+            self.metrics,
+            settings.node_name,
+            idle=settings.lease_duration.total_seconds(),
+        )
+        self._beat = clock.monotonic()
+
+    # ------------------------------------------------------------ parts
+
+    def _sources(self) -> list[Source]:
+        s = self._settings
+        self._reader = PageReader(s.npd_metrics_url)
+        return [NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
+
+    def _heartbeat(self) -> Heartbeat | None:
+        interval = self._settings.heartbeat_interval
+        return Heartbeat(self.publisher, self._clock, self.cluster.time.now, interval) if interval else None
+
+    def _all_records(self) -> list[Record]:
+        """For rebuilding the gate: a record that cannot be read may hold a slot, so it stops this."""
+        return [decode(obj) for obj in self.cluster.list_records()]
+
+    def _monitors_in_use(self) -> list[Monitor]:
+        """The monitor of the provider in use; imported when there is something to tell it."""
+        name = self._providers.in_use()
+        if name and name not in self._monitors:
+            self._monitors[name] = load_monitor(name, self._context)
+        found = self._monitors.get(name)
+        return [] if found is None else [found]
+
+    # ------------------------------------------------------------ checks at start
+
+    def check(self) -> None:
+        """What can only be checked against the world. Raises ``SettingsError``; waits for the API server."""
+        if self._settings.mode is not Mode.SIDECAR:
+            return
+        node = self._own_node()
+        if node is None:
+            return
+        self._reader.trust(node.addresses)
+        mistakes = []
+        if reason := check_url(self._settings.npd_metrics_url, node.addresses):
+            mistakes.append(reason)
+        identified = self._providers.identify(node)
+        if identified.facts is not None and self._settings.policy_file.path != "built-in":
+            p = identified.facts
+            mistakes += check_for(
+                self._settings.policy_file, p.actions, p.name, self._settings.mode.value, p.note
+            )
+        if mistakes:
+            raise SettingsError(mistakes)
+
+    def _own_node(self) -> NodeView | None:
+        said = False
+        while not self._stop.is_set():
+            try:
+                return self.cluster.get_node(self._settings.node_name)
+            except ApiError as error:
+                if not said:
+                    log.warning("waiting for Node %s: %s", self._settings.node_name, error)
+                    said = True
+                self._beat = self._clock.monotonic()
+                self._stop.wait(1.0)
+        return None
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Until stopped: one cycle of our own node, one look at others', a pause."""
+        try:
+            self.check()
+            while not self._stop.is_set():
+                self._stop.wait(self.step())
+        finally:
+            if self.agent is not None:
+                self.agent.stop()
+            self._leases.release_all()
+            self.publisher.flush(2.0)
+            self._place.close()
+
+    def step(self) -> float:
+        """One round. Returns seconds to wait."""
+        pause = self._settings.poll_interval.total_seconds()
+        waiting = False
+        if self.agent is not None:
+            d = self.agent.cycle()
+            pause = min(pause, d.look_again.total_seconds())
+            waiting = self.agent.waiting
+        left = self.sweeper.sweep(waiting)
+        self._beat = self._clock.monotonic()
+        self.metrics.last_cycle.set(self._clock.now().timestamp())
+        return min(pause, left) if self.agent is not None else min(left, 5.0)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    # ------------------------------------------------------------ health
+
+    def healthy(self) -> str | None:
+        if why := stuck(self._clock.monotonic() - self._beat, self._settings.poll_interval):
+            return why
+        if self.agent is not None and self.agent.bugs >= BUGS_TO_DIE:
+            return f"{self.agent.bugs} cycles in a row have failed on a bug"
+        return None
+
+    def ready(self) -> str | None:
+        if self.agent is not None and not self.agent.ready:
+            return f"not yet: {self.agent.last.reason}"
+        return None
+
+    def explain(self) -> dict[str, Any] | None:
+        """The answer of ``/api/v1/explain``."""
+        if self.agent is None:
+            return None
+        s = self._settings
+        about = {
+            "version": version("node-recovery"),
+            "mode": s.mode.value,
+            "recovery": s.enable_recovery,
+            "policy": s.policy_file.path,
+            "provider": s.provider,
+        }
+        return explanation(self.agent.view, s.node_name, about)
+
+
+def stuck(age: float, pause: timedelta) -> str | None:
+    """Why a loop that last came round ``age`` seconds ago, and pauses for ``pause``, is taken for stuck."""
+    if age <= (STUCK + pause).total_seconds():
+        return None
+    return f"the loop has not come round for {age:.0f} s"
+
+
+def run(environ: Mapping[str, str]) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code; wrong settings raise ``SettingsError``."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for sdk in ("botocore", "azure", "msal"):
+        logging.getLogger(sdk).setLevel(logging.WARNING)
+    settings = load_settings(environ)
+    for warning in settings.warnings:
+        log.warning("%s", warning)
+    _introduce(settings)
+    program = Program(settings, environ, SystemClock())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: program.stop())
+    server = _serve(settings, program)
+    try:
+        program.run()
+    finally:
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+    return 0
+
+
+def _introduce(settings: Settings) -> None:
+    """What we run with, in one line: the first thing anyone asks of a log."""
+    who = settings.node_name or "nobody's own node (concluder)"
+    state = "on" if settings.enable_recovery else "off: only observing"
+    provider = "found by providerID" if settings.provider == AUTO else settings.provider
+    log.info(
+        "node-recovery for %s: recovery is %s; policy %s; provider %s; page %s every %s",
+        who,
+        state,
+        settings.policy_file.path,
+        provider,
+        settings.npd_metrics_url,
+        format_duration(settings.poll_interval),
+    )
+
+
+def _serve(settings: Settings, program: Program) -> web.Server | None:
+    if settings.metrics_address is None:
+        return None
+    try:
+        server = web.serve(
+            settings.metrics_address,
+            program.metrics.registry,
+            program.healthy,
+            program.ready,
+            program.explain,
+        )
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host that no name can be
+        host, port = settings.metrics_address
+        told = f"METRICS_ADDRESS: cannot listen on {host}:{port}: {getattr(error, 'strerror', '') or error}"
+        raise SettingsError([f"{told}; expected one that is free on this host, or nothing for off"]) from None
+    log.info("serving /metrics, /healthz and /readyz on port %s", server.server_address[1])
+    return server

@@ -1,0 +1,238 @@
+"""Reads a RecoveryPolicy (YAML or JSON) and says everything that is wrong with it at once.
+
+Each mistake is one sentence: ``FILE:LINE: field rules[2].remedy[0].do: found "drian", expected one of notify,
+cordon, ...; did you mean "drain"?``. What is legal but surprising is a warning. Limits that are left out have
+the values of the built-in policy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from recovery.config import policy_schema, policy_sentence
+from recovery.config import yaml_lines as marked_yaml
+from recovery.config.policy_lint import warnings_about
+from recovery.config.yaml_lines import Document, Mistake, dotted
+from recovery.errors import SettingsError
+from recovery.model import (
+    DrainPolicy,
+    Limits,
+    Match,
+    PodMode,
+    PodRule,
+    Policy,
+    Rate,
+    Rule,
+    Rung,
+    Step,
+    Then,
+    Validation,
+)
+from recovery.units import parse_duration
+
+BUILT_IN = "built-in"
+SIDECAR_SLOTS = 50  # more agents than this fighting for one gate waste their time
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """A policy, and where in its file each field stands (``lines``: ``rules[0].remedy[1].do`` -> 12)."""
+
+    path: str
+    policy: Policy
+    warnings: tuple[str, ...]
+    lines: Mapping[str, int] = field(repr=False)
+
+    def mistake(self, where: str, text: str) -> str:
+        """One sentence about a field, with its line or that of the nearest thing around it."""
+        around = where
+        while around and around not in self.lines:
+            around = around[: max(around.rfind("."), around.rfind("["), 0)]
+        return Mistake(self.lines.get(around, 1), f"field {where}: {text}").at(self.path)
+
+
+def load_policy(path: str | os.PathLike[str]) -> PolicyFile:
+    """Read a file. Raises ``SettingsError`` that holds every mistake, an unreadable file included."""
+    name = os.fspath(path)
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(marked_yaml.LARGEST + 1)
+    except OSError as error:
+        raise SettingsError([f"{name}: cannot be read: {error.strerror or error}"]) from None
+    return parse_policy(content, name)
+
+
+def load_builtin() -> PolicyFile:
+    """The policy that holds where no POLICY_FILE is given."""
+    content = resources.files("recovery.catalog").joinpath("default-policy.yaml").read_bytes()
+    return parse_policy(content, BUILT_IN)
+
+
+def parse_policy(content: bytes, path: str) -> PolicyFile:
+    """Parse the bytes of a policy; ``path`` is only for the sentences and the policy's name."""
+    document = marked_yaml.read(content)
+    mistakes = list(document.mistakes)
+    model = None
+    if document.lines:  # otherwise there is nothing to look at
+        model, wrong = _validated(document)
+        mistakes += [*wrong, *_contradictions(document)]
+    if mistakes or model is None:
+        ordered = sorted(set(mistakes), key=lambda mistake: (mistake.line, mistake.text))
+        raise SettingsError([mistake.at(path) for mistake in ordered])
+    policy = _policy(model, path)
+    lines = {dotted(where): line for where, line in document.lines.items()}
+    return PolicyFile(path, policy, tuple(warnings_about(policy, lines, path)), lines)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a policy, for editors and CI."""
+    return policy_schema.schema()
+
+
+def check_for(
+    file: PolicyFile, actions: frozenset[Step], provider: str, mode: str, note: str = ""
+) -> list[str]:
+    """What this policy asks for that ``provider`` or ``mode`` cannot do: one sentence each.
+
+    ``note`` is what the provider adds, where a setting would let it do more.
+    """
+    mistakes = []
+    able = ", ".join(step for step in Step if step in actions and step.provider_action) or "none"
+    for r, rule in enumerate(file.policy.rules):
+        for s, rung in enumerate(rule.remedy or ()):
+            if rung.do.provider_action and rung.do not in actions:
+                text = f'found "{rung.do}", which provider {provider} cannot do; its actions are {able}'
+                text += f" ({note})" if note else ""
+                mistakes.append(file.mistake(f"rules[{r}].remedy[{s}].do", text))
+    budget = file.policy.limits.budget
+    if mode == "sidecar" and (budget.count or 0) > SIDECAR_SLOTS:
+        text = f"found {budget}, expected at most {SIDECAR_SLOTS} in sidecar mode"
+        more = "more needs fleet mode, which is not in this version"
+        mistakes.append(file.mistake("limits.budget", f"{text}; {more}"))
+    return mistakes
+
+
+def _validated(document: Document) -> tuple[policy_schema.PolicyModel | None, list[Mistake]]:
+    try:
+        return policy_schema.PolicyModel.model_validate(document.data), []
+    except ValidationError as error:
+        return None, [policy_sentence.sentence(document, one) for one in error.errors(include_url=False)]
+
+
+def _contradictions(document: Document) -> Iterator[Mistake]:
+    """Mistakes that only show between fields. Works on raw data, so that they are told beside all others."""
+
+    def tell(path: marked_yaml.Path, text: str) -> Mistake:
+        return Mistake(document.line(path), f"field {dotted(path)}: {text}")
+
+    names: dict[str, int] = {}
+    for r, rule in enumerate(_list(_dict(document.data).get("rules"))):
+        where: marked_yaml.Path = ("rules", r)
+        name = _dict(rule).get("name")
+        if isinstance(name, str) and name in names:
+            yield tell((*where, "name"), f'found "{name}" again; rules[{names[name]}] has that name')
+        elif isinstance(name, str):
+            names[name] = r
+        match = _dict(_dict(rule).get("match"))
+        if "times" in match and "type" in match:
+            yield tell(
+                (*where, "match", "type"), "given beside times, which counts edges; an edge has no type"
+            )
+        if "times" in match and "reason" not in match:
+            yield tell((*where, "match", "times"), "given without reason; say which edges to count")
+        for s, rung in enumerate(_list(_dict(rule).get("remedy"))):
+            step = _dict(rung).get("do")
+            if "then" in _dict(rung) and step in [other for other in Step if other is not Step.DRAIN]:
+                yield tell((*where, "remedy", s, "then"), f"given on {step}; only drain has a then")
+
+    drain = _dict(_dict(document.data).get("drain"))
+    for p, each in enumerate(_list(drain.get("pods"))):
+        where, mode = ("drain", "pods", p), _dict(each).get("mode")
+        if mode == PodMode.WAIT and "within" not in _dict(each):
+            yield tell(where, "given without within; say how long these pods may take to end by themselves")
+        for key in ("within", "annotate"):
+            if key in _dict(each) and mode in (PodMode.EVICT, PodMode.NEVER):
+                yield tell((*where, key), f"given with mode {mode}; only wait has it")
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+# ---------------------------------------------------------------- from the checked file to the model
+
+
+def _policy(model: policy_schema.PolicyModel, path: str) -> Policy:
+    return Policy(
+        limits=_limits(model.limits),
+        rules=tuple(_rule(rule) for rule in model.rules),
+        exclude=tuple(dict(entry.labels) for entry in model.exclude),
+        name=path,
+        drain=_drain(model.drain),
+    )
+
+
+def _drain(model: policy_schema.DrainModel) -> DrainPolicy:
+    return DrainPolicy(
+        force=model.force,
+        delete_emptydir_data=model.delete_emptydir_data,
+        evictions_per_second=model.evictions_per_second,
+        pods=tuple(
+            PodRule(
+                mode=PodMode(rule.mode),
+                namespaces=tuple(rule.match.namespaces),
+                labels=dict(rule.match.labels),
+                within=rule.within or timedelta(0),
+                annotate=dict(rule.annotate),
+            )
+            for rule in model.pods
+        ),
+    )
+
+
+def _limits(model: policy_schema.LimitsModel) -> Limits:
+    brake_per = model.brake_per
+    if brake_per is None:  # many healthy CPU nodes must not hide a sick GPU pool
+        brake_per = {"node.kubernetes.io/instance-type": model.brake}
+    return Limits(
+        budget=model.budget,
+        budget_per=dict(model.budget_per),
+        brake=model.brake,
+        brake_per=dict(brake_per),
+        cooldown=model.cooldown,
+        attempts=Rate(model.attempts.max, model.attempts.within),
+        per_group=Rate(model.per_group.max, model.per_group.within),
+        same_incident=model.same_incident,
+    )
+
+
+def _rule(model: policy_schema.RuleModel) -> Rule:
+    times = model.match.times
+    match = Match(
+        type=model.match.type,
+        reasons=tuple(model.match.reason),
+        node_labels=dict(model.match.node_labels),
+        times=Rate(times.count, times.within) if times else None,
+    )
+    remedy = None if model.remedy is None else tuple(_rung(rung) for rung in model.remedy)
+    check = model.validation
+    validate = Validation(check.cron_job, check.within) if check else None
+    return Rule(model.name, match, model.after, remedy, model.probation, validate)
+
+
+def _rung(model: policy_schema.RungModel) -> Rung:
+    step = Step(model.do)
+    within = model.within or parse_duration(policy_schema.WITHIN[step])
+    return Rung(step, within, Then(model.then))

@@ -1,0 +1,112 @@
+"""What is legal in a policy and still surprises people: one sentence each, printed by ``policy check``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from recovery import catalog
+from recovery.decide.situation import span
+from recovery.model import Match, PodMode, Policy, Rule, Step
+
+SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
+
+
+def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Iterator[str]:
+    """Warnings about ``policy``, each with the line that ``lines`` gives for its field."""
+
+    def at(field: str, text: str) -> str:
+        return f"{path}:{lines.get(field, 1)}: field {field}: {text}"
+
+    yield from (at(field, text) for field, text in _about_limits(policy))
+    yield from (at(field, text) for field, text in _about_drain(policy))
+    for index, rule in enumerate(policy.rules):
+        where = f"rules[{index}]"
+        yield from (at(f"{where}{field}", text) for field, text in _about_rule(rule))
+        shadow = next(
+            (r for r, early in enumerate(policy.rules[:index]) if _covers(early.match, rule.match)), None
+        )
+        if shadow is not None:
+            name = policy.rules[shadow].name
+            yield at(
+                where, f'never used: rules[{shadow}] "{name}" already matches everything that it matches'
+            )
+
+
+def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
+    if not policy.rules:
+        yield "rules", "there are none, so every fault is only told"
+    if not (policy.limits.budget.count or policy.limits.budget.percent):
+        yield "limits.budget", f"{policy.limits.budget}, so nothing is ever started"
+    if policy.limits.brake.count == 0:
+        yield "limits.brake", "0, so nothing is ever started: a sick node is more than that by itself"
+
+
+def _about_drain(policy: Policy) -> Iterator[tuple[str, str]]:
+    """A pod that may take longer than the drain is never asked for in it."""
+    for index, pods in enumerate(policy.drain.pods):
+        for rule in policy.rules:
+            for rung in rule.remedy or ():
+                if rung.do is Step.DRAIN and pods.mode is PodMode.WAIT and pods.within >= rung.within:
+                    drain = f"the drain of rule {rule.name} ends after {span(rung.within)}"
+                    text = f"{span(pods.within)}, and {drain}: these pods are never evicted in it"
+                    yield f"drain.pods[{index}].within", text
+
+
+def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
+    types = {row.type for row in catalog.faults() if row.type}
+    home = {row.reason: row.type for row in catalog.faults()}
+    named = rule.match.type
+    if named in home and named not in types:
+        of = f"; its type is {home[named]}" if home[named] else "; a temporary rule has no type"
+        yield ".match.type", f"{named} is a reason, not a type{of}"
+    for reason in rule.match.reasons:
+        if reason in types and reason not in home:
+            yield ".match.reason", f"{reason} is a type, not a reason"
+        if rule.match.times is None and reason in _edges_only():
+            yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
+    if _acts(rule):
+        yield from _only_told(rule)
+    if rule.validate and rule.remedy:
+        steps = {rung.do for rung in rule.remedy}
+        if not steps & SAME_MACHINE:
+            yield ".validate", "never used: no step of the remedy gives the same machine back"
+        elif Step.DRAIN not in steps:
+            yield ".validate", "the remedy has no drain: the Job meets pods that hold what it needs"
+
+
+def _edges_only() -> set[str]:
+    rows = catalog.faults()
+    return {row.reason for row in rows if not row.type} - {row.reason for row in rows if row.type}
+
+
+def _only_told(rule: Rule) -> Iterator[tuple[str, str]]:
+    """A wildcard does not reach a reason that says nothing against this node."""
+    for row in catalog.faults():
+        by = [p for p in rule.match.reasons if p != "*" and fnmatchcase(row.reason, p)]
+        seen = fnmatchcase(row.type, rule.match.type) and (rule.match.times is None) is bool(row.type)
+        if not row.this_node and seen and by and row.reason not in by:
+            text = f'"{by[0]}" also matches {row.reason}, which is not this node\'s fault: it is only told'
+            yield ".match.reason", f"{text} unless a rule names it"
+
+
+def _acts(rule: Rule) -> bool:
+    return rule.remedy is None or any(rung.do is not Step.NOTIFY for rung in rule.remedy)
+
+
+def _covers(early: Match, late: Match) -> bool:
+    """Whether ``early`` surely matches all that ``late`` does. In doubt it does not."""
+    return (
+        early.times == late.times
+        and _wider(early.type, late.type)
+        and all(any(_wider(wide, narrow) for wide in early.reasons) for narrow in late.reasons)
+        and all(_wider(want, late.node_labels.get(key, "*")) for key, want in early.node_labels.items())
+    )
+
+
+def _wider(wide: str, narrow: str) -> bool:
+    if wide == narrow:
+        return True
+    if "[" in wide + narrow or ("?" in wide and set("*?") & set(narrow)):
+        return False
+    return fnmatchcase(narrow, wide)

@@ -1,0 +1,126 @@
+"""The environment -> frozen ``Settings``, policy included; every mistake is reported at once.
+
+Wiring comes from environment variables, behaviour from the policy file. An unknown variable is none of this
+program's business, unless it looks like one of its own misspelt: that is a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from recovery.config.environment import Mode, Variables
+from recovery.config.policy_file import PolicyFile, load_builtin, load_policy
+from recovery.errors import SettingsError
+from recovery.model import Policy
+
+__all__ = ["Mode", "Settings", "describe", "load_settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the program is told from outside.
+
+    ``metrics_address`` is (host, port), or None for off; host "" is every address, port 0 any free one.
+    """
+
+    enable_recovery: bool
+    mode: Mode
+    node_name: str  # "" in concluder mode
+    npd_metrics_url: str
+    prometheus_url: str | None
+    provider: str  # "auto", or the name of an installed provider
+    cluster_name: str
+    poll_interval: timedelta
+    cloudwatch_namespace: str
+    heartbeat_interval: timedelta | None  # None is off
+    metrics_address: tuple[str, int] | None
+    pod_namespace: str  # "" where it was not given
+    lease_duration: timedelta
+    policy_file: PolicyFile
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def policy(self) -> Policy:
+        return self.policy_file.policy
+
+
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """Read ``environ`` and the policy file it names. Raises ``SettingsError`` with every mistake in both."""
+    mistakes: list[str] = []
+    found = None
+    try:
+        found = Variables.read(environ)
+    except ValidationError as error:
+        mistakes += [_sentence(one, environ) for one in error.errors(include_url=False)]
+    mistakes += _nameless(environ)
+    try:
+        path = environ.get("POLICY_FILE", "")
+        policy_file = load_policy(path) if path else load_builtin()
+    except SettingsError as error:
+        mistakes += error.mistakes
+    if mistakes or found is None:
+        raise SettingsError(mistakes)
+    warnings = (*_warnings(environ), *policy_file.warnings)
+    return _settings(found, policy_file, warnings)
+
+
+def describe() -> list[tuple[str, str, str]]:
+    """(name, default as one would write it, description) of every variable, for the README and its test."""
+    return [(n, info.default or "", info.description or "") for n, info in Variables.model_fields.items()]
+
+
+def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ...]) -> Settings:
+    return Settings(
+        enable_recovery=found.ENABLE_RECOVERY,
+        mode=Mode(found.RECOVERY_MODE),
+        node_name=found.NODE_NAME,
+        npd_metrics_url=found.NPD_METRICS_URL,
+        prometheus_url=found.PROMETHEUS_URL,
+        provider=found.PROVIDER,
+        cluster_name=found.CLUSTER_NAME,
+        poll_interval=found.POLL_INTERVAL,
+        cloudwatch_namespace=found.CLOUDWATCH_NAMESPACE,
+        heartbeat_interval=found.HEARTBEAT_INTERVAL,
+        metrics_address=found.METRICS_ADDRESS,
+        pod_namespace=found.POD_NAMESPACE,
+        lease_duration=found.LEASE_DURATION,
+        policy_file=policy_file,
+        warnings=warnings,
+    )
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def _sentence(error: ErrorDetails, environ: Mapping[str, str]) -> str:
+    name = str(error["loc"][0])
+    return f"{name}: found {json.dumps(_hidden(environ[name]), ensure_ascii=False)}, {error['msg']}"
+
+
+def _hidden(value: str) -> str:
+    """Without the user and password of a URL."""
+    return re.sub(r"//[^/]*@", "//***@", value)
+
+
+def _nameless(environ: Mapping[str, str]) -> Iterator[str]:
+    """A sidecar's missing NODE_NAME. An empty one has been found by its own check."""
+    if "NODE_NAME" not in environ and environ.get("RECOVERY_MODE", "sidecar") != "concluder":
+        yield "NODE_NAME: missing, expected this Node's name (from spec.nodeName) in sidecar mode"
+
+
+def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
+    known = list(Variables.model_fields)
+    for name in sorted(set(environ) - set(known)):
+        near = get_close_matches(name.upper(), known, n=1, cutoff=0.88)
+        if near and near[0] not in environ:
+            yield f"{name}: unknown, and ignored; did you mean {near[0]}?"
+    if environ.get("PROMETHEUS_URL"):
+        yield "PROMETHEUS_URL: ignored; it is for fleet mode, which is not in this version"

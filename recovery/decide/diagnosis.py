@@ -1,0 +1,231 @@
+"""From what sources say to which faults there are, and what the policy makes of each. PURE.
+
+Unknown is neither healthy nor unhealthy (law 3). A fault on the record is evidence as long as machine and
+boot are the same, whatever a detector's page has forgotten since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from recovery.catalog import lookup
+from recovery.decide.situation import Situation
+from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Reading, Rule, Rung, Step
+
+UNKNOWN_TOO_LONG = timedelta(minutes=10)
+SIGNAL_UNKNOWN = "SignalUnknown"
+NOTIFY = (Rung(Step.NOTIFY, timedelta(minutes=15)),)
+WILD = frozenset("*?[")
+BUILT_IN = "built-in"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One fault, the rule that speaks of it, and the ladder that follows."""
+
+    fault: Fault
+    rule: Rule | None
+    rank: int
+    ladder: tuple[Rung, ...]
+    why_only_told: str = ""
+
+    @property
+    def treat(self) -> bool:
+        """Whether more is to be done than to tell."""
+        return any(r.do is not Step.NOTIFY for r in self.ladder)
+
+    @property
+    def after(self) -> timedelta:
+        return self.rule.after if self.rule else timedelta(0)
+
+    @property
+    def due(self) -> datetime:
+        return self.fault.since + self.after
+
+    @property
+    def rule_name(self) -> str:
+        return self.rule.name if self.rule else "no rule"
+
+
+def fault_of(p: Problem, s: Situation) -> Fault:
+    """A problem, tied to the machine and boot it was seen on."""
+    return Fault(
+        source=p.source,
+        type=p.type,
+        reason=p.reason,
+        message=p.message,
+        since=min(p.since, s.now),  # a future moment counts as now
+        machine=s.machine.id if s.machine else "",
+        boot_id=s.node.boot_id if s.node else "",
+        counter=p.counter,
+        kind=p.kind,
+        latched=p.latched,
+    )
+
+
+def silent_sources(s: Situation) -> Iterable[Fault]:
+    """A source of which nothing is known for long is a fault of its own."""
+    for reading in s.readings:
+        for kind, since in sorted(reading.unknown_since.items()):
+            if kind in reading.unknown and s.now - since >= UNKNOWN_TOO_LONG:
+                what = reading.source if kind == "*" else f"{reading.source} ({kind})"
+                yield Fault(
+                    source=reading.source,
+                    type=SIGNAL_UNKNOWN,
+                    reason=SIGNAL_UNKNOWN,
+                    message=f"nothing is known from {what}: {reading.unknown[kind]}",
+                    since=since,
+                    machine=s.machine.id if s.machine else "",
+                    boot_id=s.node.boot_id if s.node else "",
+                )
+                break
+
+
+def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
+    """All faults there are now, best rule first, without those that are settled already."""
+    faults: dict[tuple[str, str, str], Fault] = {}
+    edges: dict[tuple[str, str, str], Problem] = {}
+    if s.record is not None and s.record.phase.open:
+        faults |= {f.key: f for f in s.record.faults}
+    for reading in s.readings:
+        for p in reading.problems:
+            if p.kind is Kind.LEVEL:
+                faults.setdefault((p.source, p.type, p.reason), fault_of(p, s))
+            elif _too_often(p, s):
+                edges[p.source, p.type, p.reason] = p
+                faults.setdefault((p.source, p.type, p.reason), fault_of(p, s))
+    for fault in silent_sources(s):
+        faults.setdefault(fault.key, fault)
+    found = [_diagnosis(f, s, edges.get(f.key)) for f in faults.values() if not _settled(f, s)]
+    return tuple(sorted(found, key=lambda d: (not d.treat, d.rank, d.fault.since)))
+
+
+def _too_often(p: Problem, s: Situation) -> bool:
+    """An edge is a fault only where a rule says how often is too often."""
+    fault = fault_of(p, s)
+    return any(
+        rule.match.times is not None and matches(rule, fault, s.node) and enough(p, rule.match.times, s.now)
+        for rule in s.policy.rules
+    )
+
+
+def enough(p: Problem, times: Rate, now: datetime) -> bool:
+    return sum(1 for at in p.times if now - at <= times.within) >= times.max
+
+
+def _settled(fault: Fault, s: Situation) -> bool:
+    """Remembered as finished: the same machine, boot, reason and count start nothing again."""
+    if s.record is None:
+        return False
+    if s.record.phase.open and any(f.key == fault.key for f in s.record.faults):
+        return False  # it is what this very record is about
+    return any(
+        old.key == fault.key
+        and old.machine == fault.machine
+        and old.boot_id == fault.boot_id
+        and (old.counter == fault.counter or plugins(old))
+        for old in s.record.acknowledged
+    )
+
+
+def taken_back(s: Situation, faults: tuple[Fault, ...]) -> bool:
+    """Whether all that calls for treatment, or else all there is, was taken back by its own source."""
+    treated = tuple(d.fault for d in diagnose(s) if d.treat) or faults
+    return bool(treated) and all(cleared(f, s) for f in treated)
+
+
+def plugins(fault: Fault) -> bool:
+    """Whether a plugin states it: its counter grows with every run, and says nothing of what is new."""
+    return fault.kind is Kind.LEVEL and not fault.latched
+
+
+def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
+    """Whether ``rule`` speaks of ``fault`` on ``node``."""
+    m = rule.match
+    if (m.times is not None) is not (fault.kind is Kind.EDGE):
+        return False
+    if not fnmatchcase(fault.type, m.type) or not any(fnmatchcase(fault.reason, r) for r in m.reasons):
+        return False
+    labels = node.labels if node else {}
+    return all(k in labels and fnmatchcase(labels[k], v) for k, v in m.node_labels.items())
+
+
+def _diagnosis(fault: Fault, s: Situation, edge: Problem | None) -> Diagnosis:
+    for rank, rule in enumerate(s.policy.rules):
+        times = rule.match.times
+        if edge is not None and times is not None and not enough(edge, times, s.now):
+            continue
+        if fault.kind is Kind.EDGE and edge is None and s.record is not None and rule.name != s.record.rule:
+            continue  # it is on record: the rule that was met then goes on speaking of it
+        if matches(rule, fault, s.node):
+            return _with_rule(fault, rule, rank, s)
+    return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, "no rule of the policy speaks of it")
+
+
+def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
+    row = lookup(fault.type, fault.reason)
+    named = any(r == fault.reason for r in rule.match.reasons if not WILD & set(r))
+    if row is not None and not row.this_node and not named:
+        return Diagnosis(fault, rule, rank, NOTIFY, f"it is not this node's own fault: {row.why}")
+    ladder = rule.remedy or (row.remedy if row else None) or default_remedy(s, row)
+    if s.policy.name == BUILT_IN and not _possible(ladder, s):
+        # It speaks of Neuron on AWS; elsewhere, what there is.
+        ladder = default_remedy(s, row)
+    return Diagnosis(fault, rule, rank, ladder)
+
+
+def _possible(ladder: tuple[Rung, ...], s: Situation) -> bool:
+    return s.provider is None or all(r.do in s.provider.actions for r in ladder if r.do.provider_action)
+
+
+def default_remedy(s: Situation, row: CatalogueRow | None = None) -> tuple[Rung, ...]:
+    """The provider's: for software its own one, where it has one."""
+    if s.provider is None:
+        return NOTIFY
+    software = s.provider.software_remedy if row is not None and row.software else ()
+    return software or s.provider.default_remedy or NOTIFY
+
+
+def name(fault: Fault) -> str:
+    """A fault as people read it: its reason, which is unique enough, or its message where there is none."""
+    return fault.message if fault.type == SIGNAL_UNKNOWN else fault.reason
+
+
+def cleared(fault: Fault, s: Situation) -> bool:
+    """Whether the fault's own source took it back by its own rule. Silence and restarts do not count."""
+    reading = next((r for r in s.readings if r.source == fault.source), None)
+    if reading is None:
+        return False
+    if fault.type == SIGNAL_UNKNOWN:
+        return not reading.unknown
+    return (fault.type, fault.reason) in reading.cleared
+
+
+def live(s: Situation) -> tuple[Diagnosis, ...]:
+    """Faults that call for treatment and that a source states now, whatever the record remembers."""
+    stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
+    return tuple(d for d in diagnose(s) if d.treat and d.fault.key in stated)
+
+
+def unreadable(s: Situation, fault: Fault) -> str | None:
+    """Why nothing fresh is known of ``fault`` now, or None. A source's silence is its own evidence."""
+    if fault.type == SIGNAL_UNKNOWN:
+        return None
+    reading: Reading | None = next((r for r in s.readings if r.source == fault.source), None)
+    if reading is None:
+        return f"{fault.source} has not been read"
+    return reading.unknown.get("*") or reading.unknown.get(fault.type)
+
+
+def healthy(s: Situation) -> str:
+    unknown = [why for r in s.readings for why in r.unknown.values()]
+    if unknown:
+        return f"unknown: {unknown[0]}"
+    return "healthy: no confirmed problem" if s.readings else "nothing has been read yet"
+
+
+def told_why(d: Diagnosis) -> str:
+    return d.why_only_told or f"rule {d.rule_name}: notify"

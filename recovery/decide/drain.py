@@ -1,0 +1,166 @@
+"""Which pods a drain still waits for, which it tells first, and which it asks for. PURE.
+
+As ``kubectl drain --ignore-daemonsets``: everything is evicted through the eviction API, so disruption
+budgets are honoured and failure policies see it; DaemonSet and mirror pods stay; finished pods do not matter.
+A pod is never deleted with grace 0. What training jobs need is the policy's ``drain``: some pods have time to
+end by themselves, some may never go, and the pods of one workload go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from recovery.decide.situation import hour
+from recovery.model import GROUP, DrainPolicy, PodMode, PodRule, PodView
+from recovery.units import moment
+
+FINISHED = ("Succeeded", "Failed")
+EVICT_AFTER = f"{GROUP}/evict-after"
+"""Annotation on a pod that is told to end by itself: the moment from which on it is evicted."""
+TELLING = "telling "
+"""Before a pod's name among the refusals: it could not be told."""
+ANY = PodRule(PodMode.EVICT)
+
+Group = tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a drain is about to do. ``left``: the pods that keep the node from being empty.
+
+    ``never``: why this node is not drained at all. ``tell``: annotations to put on pods. ``ask``: pods to ask
+    the eviction of, each group together. ``waits``: why a pod is not asked for now.
+    """
+
+    left: tuple[PodView, ...]
+    never: str = ""
+    tell: tuple[tuple[PodView, Mapping[str, str]], ...] = ()
+    ask: tuple[Group, ...] = ()
+    waits: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        """The state of the drain in one clause, naming a pod and what keeps it."""
+        count = f"{counted(len(self.left))} left"
+        for pod in self.left:
+            if why := (self.waits or {}).get(str(pod)):
+                return f"{count}; {pod} {why}"
+        leaving = [str(p) for p in self.left if p.deletion_timestamp is not None]
+        return f"{count}; {leaving[0]} is terminating" if leaving else count
+
+
+def counted(pods: int) -> str:
+    """As people read it: ``1 pod``, ``2 pods``."""
+    return f"{pods} pod{'s' if pods != 1 else ''}"
+
+
+def stays(pod: PodView) -> bool:
+    """Pods a drain leaves alone."""
+    return pod.owner_kind == "DaemonSet" or pod.mirror or pod.phase in FINISHED
+
+
+def remaining(pods: Iterable[PodView], now: datetime) -> tuple[PodView, ...]:
+    """Pods that still keep the node from being empty.
+
+    One that was evicted and is past its own grace period no longer blocks: its kubelet is not
+    going to report its end.
+    """
+    left = (p for p in pods if not stays(p))
+    return tuple(p for p in left if p.deletion_timestamp is None or p.deletion_timestamp > now)
+
+
+def plan(
+    pods: Iterable[PodView],
+    policy: DrainPolicy,
+    began: datetime,
+    now: datetime,
+    refused: Mapping[str, str],
+) -> Plan:
+    """What to do about ``pods`` now, in a drain that began at ``began``.
+
+    ``refused``: pod -> what was said when it was asked for a moment ago.
+    """
+    left = remaining(pods, now)
+    for pod in (p for p in left if p.deletion_timestamp is None):
+        if (rule := rule_of(pod, policy)).mode is PodMode.NEVER:
+            n = policy.pods.index(rule)
+            return Plan(left, never=f"{pod} may never be evicted (drain.pods[{n}] of the policy)")
+    tell: list[tuple[PodView, Mapping[str, str]]] = []
+    ask: list[Group] = []
+    waits: dict[str, str] = {}
+    for gang in _gangs(left):
+        staying = tuple(p for p in gang if p.deletion_timestamp is None)
+        kept = {str(p): why for p in staying if (why := _kept(p, policy, began, now, refused))}
+        tell += [(p, told) for p in staying if (told := _untold(p, policy, began, now, refused))]
+        if not kept:
+            ask += [staying] if staying else []
+            continue
+        first, why = next(iter(kept.items()))
+        together = f"goes together with {first}, which {why}"
+        waits |= {str(p): kept.get(str(p), together) for p in staying}
+    # Not all nodes in the same order: those that drain at once would all ask of one disruption budget first.
+    ask.sort(key=lambda group: group[0].uid)
+    return Plan(left, tell=tuple(tell), ask=tuple(ask), waits=waits)
+
+
+def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -> tuple[Group, ...]:
+    """As many of ``groups`` as ``free`` evictions are for; one that is larger than ``most`` goes alone."""
+    if free is None or most is None:
+        return groups
+    chosen: list[Group] = []
+    for group in groups:
+        if len(group) > free and not (free == most and not chosen):
+            break
+        chosen.append(group)
+        free -= min(len(group), free)
+    return tuple(chosen)
+
+
+def rule_of(pod: PodView, policy: DrainPolicy) -> PodRule:
+    """The first rule for this pod; without one it is evicted at once."""
+    return next((rule for rule in policy.pods if _matches(rule, pod)), ANY)
+
+
+def _matches(rule: PodRule, pod: PodView) -> bool:
+    if not any(fnmatchcase(pod.namespace, pattern) for pattern in rule.namespaces):
+        return False
+    return all(k in pod.labels and fnmatchcase(pod.labels[k], v) for k, v in rule.labels.items())
+
+
+def _gangs(pods: tuple[PodView, ...]) -> Iterable[Group]:
+    """Pods of one workload together, in the order of their first ones; a pod without one by itself."""
+    gangs: dict[str, list[PodView]] = {}
+    for pod in pods:
+        gangs.setdefault(f"{pod.namespace}/{pod.gang}" if pod.gang else f"/{pod.uid}/{pod}", []).append(pod)
+    return (tuple(gang) for gang in gangs.values())
+
+
+def _kept(
+    pod: PodView, policy: DrainPolicy, began: datetime, now: datetime, refused: Mapping[str, str]
+) -> str:
+    """Why ``pod`` is not asked for now, as the end of a sentence that begins with it; empty where it is."""
+    if not policy.force and not pod.owner_kind:
+        return "may not go: cannot delete Pods that declare no controller (drain.force is false)"
+    if not policy.delete_emptydir_data and pod.local_storage:
+        return "may not go: cannot delete Pods with local storage (drain.deleteEmptydirData is false)"
+    rule = rule_of(pod, policy)
+    if rule.mode is PodMode.WAIT and now < began + rule.within:
+        return f"has until {hour(began + rule.within)} to end by itself"
+    if str(pod) in refused:
+        return f"may not go yet: {refused[str(pod)]}"
+    return ""
+
+
+def _untold(
+    pod: PodView, policy: DrainPolicy, began: datetime, now: datetime, refused: Mapping[str, str]
+) -> Mapping[str, str]:
+    """The annotations that ``pod`` still lacks, while it has time to end by itself."""
+    rule = rule_of(pod, policy)
+    if rule.mode is not PodMode.WAIT or not rule.annotate or now >= began + rule.within:
+        return {}
+    if f"{TELLING}{pod}" in refused:
+        return {}
+    wanted = {**rule.annotate, EVICT_AFTER: moment(began + rule.within)}
+    return {} if wanted.items() <= pod.annotations.items() else wanted

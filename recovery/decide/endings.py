@@ -1,0 +1,117 @@
+"""The ways out of an open record: closed, handed over, or on to the next rung. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from recovery.decide.history import note
+from recovery.decide.lifecycle import Event, move
+from recovery.decide.marks import marked, out_of_service
+from recovery.decide.situation import Decision, OutOfService, Role, Situation, Tell, Unmark, WriteRecord, act
+from recovery.model import (
+    Fault,
+    IntentState,
+    Record,
+)
+
+UNSETTLED = frozenset({IntentState.WRITTEN, IntentState.SUBMITTED, IntentState.AMBIGUOUS})
+"""Intents whose call was made, or may have been."""
+NOT_APPLIED_AFTER = timedelta(seconds=60)
+DEFAULT_PROBATION = timedelta(minutes=2)
+LONGEST_PROOF = timedelta(minutes=30)
+MOST_FAULTS = 20
+RESET = timedelta(seconds=5)
+RETRY_AFTER = timedelta(seconds=15)
+
+
+def close(r: Record, now: datetime, event: Event, why: str) -> Record:
+    """``r`` at the end of ``event``. Its faults are remembered, so that the same ones start nothing again."""
+    remember = event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED)
+    settled: tuple[Fault, ...] = r.faults if remember else ()
+    known = r.acknowledged
+    if event is Event.CLEARED:  # taken back: when it comes again, it is news
+        known = tuple(x for x in known if x.key not in {f.key for f in r.faults})
+    phase = move(r.phase, event)
+    return replace(
+        note(r, now, phase.value, why),
+        phase=phase,
+        phase_since=now,
+        acknowledged=(*(x for x in known if x.key not in {f.key for f in settled}), *settled),
+    )
+
+
+def end(s: Situation, r: Record, event: Event, why: str, tell: Tell) -> Decision:
+    """Close, with our marks taken off first: a crash in between leaves a record that still owes it."""
+    if s.role is Role.OWNER and s.node is not None and ((r.marks and same_object(s, r)) or left_marks(s)):
+        return act(Unmark(), f"{why}; our marks come off", Tell("Uncordoned"))
+    return act(WriteRecord(close(r, s.now, event, why)), why, tell)
+
+
+def left_marks(s: Situation) -> bool:
+    """Whether the node bears marks of ours: the patch may have come through, and the record not."""
+    return s.node is not None and marked(s.node)
+
+
+def same_object(s: Situation, r: Record) -> bool:
+    """Whether the marks on record can be on this Node at all: a Node made anew bears none."""
+    return s.node is not None and s.node.uid == r.node_uid
+
+
+def hand_over(
+    s: Situation, r: Record, why: str, *, told: bool = False, outcome: str = "handedOver"
+) -> Decision:
+    """A person has to. The marks stay: nothing new should land on this node."""
+    sentence = why if told else f"handed over to a person: {why}"
+    action = r.step.do.value if r.step else ""
+    tell = Tell("HandedOver", warning=True, outcome=outcome, action=action)
+    return act(WriteRecord(close(r, s.now, Event.GAVE_UP, sentence)), sentence, tell)
+
+
+def excluded_away(s: Situation, r: Record, reason: str) -> Decision:
+    """Excluded before the call: marks off, slot freed, closed."""
+    done = "no further step is taken" if acted(r) else "closed without a destructive step"
+    why = f"{done}: {reason}"
+    return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+
+
+def next_rung(s: Situation, r: Record, why: str) -> Decision:
+    """The next rung of the ladder, or a person where there is none, or where it is not ours to climb."""
+    ours = s.role is Role.OWNER and s.machine is not None and s.machine.id == r.machine.id
+    following = r.ladder[r.rung + 1] if r.rung + 1 < len(r.ladder) else None
+    if following is None or not ours:
+        tried = f" ({', '.join(step.value for step in r.tried)} had not helped)" if r.tried else ""
+        return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step{tried}")
+    sentence = f"{why}; next: {following.do.value}"
+    changed = replace(note(r, s.now, "rung", sentence), rung=r.rung + 1, rung_since=None, intent=None)
+    return act(WriteRecord(changed), sentence, Tell("NextStep"))
+
+
+def acted(r: Record) -> bool:
+    """Whether a destructive call of this recovery was made, or may have been."""
+    for line in reversed(r.history):
+        if line.event in ("submitted", "ambiguous", "adopted"):
+            return True
+        if line.event == "started":
+            return False
+    return False
+
+
+def outstanding(s: Situation, r: Record) -> bool:
+    """Whether somebody could still carry out what was asked for, and nobody has told them not to."""
+    if r.intent is None or r.intent.state not in UNSETTLED or s.provider is None or not s.provider.cancels:
+        return False
+    settled = ("calledOff", "evidence")
+    return not any(x.event in settled and x.attempt == r.intent.attempt for x in r.history)
+
+
+def up_again(s: Situation, r: Record) -> Decision | None:
+    """The node's own agent runs, so its machine is not down: our out-of-service taint comes off."""
+    if s.node is None or not out_of_service(s.node):
+        return None
+    return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
+
+
+def last_of(r: Record, *events: str) -> datetime:
+    """When one of these last happened: nothing that is noted later moves a deadline."""
+    return next((x.at for x in reversed(r.history) if x.event in events), r.phase_since)

@@ -1,0 +1,58 @@
+"""Switched off, or only looking on: what is told instead of done (law 7). PURE."""
+
+from __future__ import annotations
+
+from recovery.decide import brakes
+from recovery.decide.diagnosis import (
+    Diagnosis,
+    diagnose,
+    healthy,
+    name,
+    told_why,
+)
+from recovery.decide.idle import still_handed_over
+from recovery.decide.situation import REPEAT, Decision, Situation, hold, leave, span, until, wait
+from recovery.model import Phase, Step
+
+
+def observe_only(s: Situation) -> Decision:
+    """Off: tell what would be done, and what was begun and is now left alone (law 7)."""
+    why = brakes.off(s)
+    if s.record is not None and s.record.phase.open:
+        return hold(
+            f"{why}: what was begun here is left as it is, abandoned by switch-off ({s.record.sentence})",
+            REPEAT,
+            "abandoned",
+        )
+    found = diagnose(s)
+    if not found:
+        handed = s.record is not None and s.record.phase is Phase.HANDED_OVER
+        return still_handed_over(s.record) if s.record and handed else leave(healthy(s))
+    d = found[0]
+    if not d.treat:
+        return hold(f"{why}: would tell of {name(d.fault)} ({told_why(d)})", REPEAT, f"tell {d.fault.key}")
+    steps = ", ".join(r.do.value for r in d.ladder)
+    if s.now < d.due:
+        return wait(
+            f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}", until(d.due, s.now)
+        )
+    if reason := brakes.first_reason((("x", brakes.excluded), ("c", brakes.foreign_claim)), s):
+        return hold(f"{why}: would leave {name(d.fault)} alone: {reason[1]}", REPEAT, "would-hold")
+    if s.machine_problem:
+        return hold(f"{why}: would hand over {name(d.fault)}: {s.machine_problem}", REPEAT, "would-hand-over")
+    what = f"would have {done(d)} {s.node_name}: {name(d.fault)} (rule {d.rule_name}: {steps})"
+    return hold(f"{what}, if budget and brake allow; {why}", REPEAT, f"would {d.fault.key}")
+
+
+def done(d: Diagnosis) -> str:
+    """The ladder's strongest step, as a participle."""
+    words = {
+        Step.REPLACE: "replaced",
+        Step.REDEPLOY: "redeployed",
+        Step.REIMAGE: "reimaged",
+        Step.REBOOT: "rebooted",
+        Step.DRAIN: "drained",
+        Step.CORDON: "cordoned",
+        Step.TAINT: "tainted",
+    }
+    return next(words[x] for x in words if any(r.do is x for r in d.ladder))

@@ -1,0 +1,181 @@
+"""Proof: healthy through probation, by fresh signals. Time alone proves nothing (law 11). PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from recovery.decide import validation
+from recovery.decide.diagnosis import live, name
+from recovery.decide.endings import LONGEST_PROOF, RESET, UNSETTLED, acted, end, hand_over, last_of, next_rung
+from recovery.decide.history import note
+from recovery.decide.lifecycle import Event, move
+from recovery.decide.situation import (
+    POLLED,
+    Decision,
+    Role,
+    Situation,
+    Tell,
+    WriteRecord,
+    act,
+    span,
+    until,
+    wait,
+)
+from recovery.model import (
+    Phase,
+    Record,
+    Step,
+)
+
+
+def prove(s: Situation, r: Record) -> Decision:
+    """Healthy through probation, by fresh signals (law 11)."""
+    asked_to_replace = r.intent is not None and r.intent.action == Step.REPLACE.value
+    if r.machine.route.get("nodeclaim") and asked_to_replace and acted(r):
+        why = f"proved: Node and NodeClaim of {r.machine.id} are gone"
+        return end(s, r, Event.PROVED, why, succeeded(r))
+    if r.replacement_machine:
+        return prove_replacement(s, r)
+    return prove_same_machine(s, r)
+
+
+def succeeded(r: Record) -> Tell:
+    return Tell("Recovered", outcome="succeeded", action=r.intent.action if r.intent else "")
+
+
+def prove_replacement(s: Situation, r: Record) -> Decision:
+    new = r.replacement_machine
+    if s.replacement is None:
+        return came_and_went(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
+    joined = s.replacement.name
+    if s.replacement_record and joined != r.node:
+        # Its own record needs the place that this one holds; attempts are counted over both.
+        why = (
+            f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {s.replacement_record}"
+        )
+        return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded", warning=True))
+    if not s.replacement.ready:
+        return unproved(s, r, f"{joined} ({new}) is not Ready")
+    if s.replacement_is_me and (seen := not_well(s)):
+        return unproved(s, r, f"{joined} ({new}) is not healthy: {seen}")
+    if s.replacement_problem:
+        return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
+    if r.replacement != joined:
+        why = f"{joined} ({new}) is Ready"
+        changed = replace(note(r, s.now, "joined", why), replacement=joined, phase_since=s.now)
+        return act(WriteRecord(changed), why, Tell("Joined"))
+    if s.now - r.phase_since < r.probation:
+        return on_probation(s, r, joined)
+    by = (
+        "by its own detector's page"
+        if s.replacement_is_me
+        else "by its Node, whose own agent reports no fault"
+    )
+    why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(r.probation)}, {by}"
+    return end(s, r, Event.PROVED, why, succeeded(r))
+
+
+def came_and_went(s: Situation, r: Record) -> Decision | None:
+    """The new machine joined, broke, and is gone as well: its own record tells what comes of it."""
+    new = r.replacement_machine
+    start = next((x for x in s.gate.starts if x.machine == new), None) if s.gate is not None else None
+    if start is None:
+        return None
+    sick = f"{start.node} ({new}) took its place and was sick too: {start.reason}"
+    why = f"{r.machine.id} is gone; {sick}; what becomes of it is on the record of {start.node}"
+    return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded", warning=True))
+
+
+def not_well(s: Situation) -> str | None:
+    """What this agent's own sources say against the node it runs on."""
+    if found := live(s):
+        return name(found[0].fault)
+    return next((reading.unknown["*"] for reading in s.readings if not reading.readable), None)
+
+
+def on_probation(s: Situation, r: Record, who: str) -> Decision:
+    left = r.phase_since + r.probation
+    return wait(
+        f"{who} is on probation for another {span(left - s.now)}", until(left, s.now, POLLED), "probation"
+    )
+
+
+def unproved(s: Situation, r: Record, why: str) -> Decision:
+    """Not healthy: probation begins again, until the step's own deadline."""
+    waited_for_us = acted(r) and r.rung_since is not None
+    began = r.rung_since if waited_for_us and r.rung_since else last_of(r, "rebooted", "evidence")
+    allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
+    if s.now >= max([began + allowed, *_proof_takes(r)]):
+        late = (
+            f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
+        )
+        return next_rung(s, r, late) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
+    if s.now - r.phase_since >= RESET:
+        return act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
+    return wait(f"probation: {why}", POLLED, f"unproved {why}")
+
+
+def _proof_takes(r: Record) -> Iterator[datetime]:
+    """Until when what comes after the evidence may take: a step's own deadline says nothing of that."""
+    if evidence := next((x.at for x in reversed(r.history) if x.event == "evidence"), None):
+        yield evidence + 2 * r.probation
+    if r.validation is not None and r.validate is not None:
+        yield r.validation.since + r.validate.within
+
+
+def prove_same_machine(s: Situation, r: Record) -> Decision:
+    if s.role is Role.CONCLUDER:
+        return unproved(s, r, f"the agent of {r.node} has not come back to prove it")
+    assert s.node is not None
+    if found := live(s):
+        return fault_returned(s, r, f"{name(found[0].fault)} came back in probation")
+    if not s.node.ready:
+        return unproved(s, r, f"{r.node} is not Ready")
+    for reading in s.readings:
+        if not reading.readable:
+            return unproved(s, r, reading.unknown["*"])
+    if s.now - r.phase_since < r.probation:
+        return on_probation(s, r, r.node)
+    if s.watched_for is not None and s.watched_for < r.probation:
+        # A peer, or an agent before this one, began it: what nobody looked at proves nothing (law 11).
+        left = r.probation - s.watched_for
+        return wait(f"{r.node} is on probation for another {span(left)}", min(left, POLLED), "probation")
+    healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
+    if acted(r):
+        if unknown := validation.impossible(s, r):
+            return hand_over(s, r, unknown)
+        if failed := validation.failure(s, r):
+            return fault_returned(s, r, failed)
+        if more := validation.pending(s, r):
+            return more
+        healthy += f", and passed Job {r.validation.job}" if r.validation else ""
+        return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
+    why = f"withdrawn: after a boot nobody here asked for, {healthy}"
+    return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+
+
+def fault_returned(s: Situation, r: Record, why: str) -> Decision:
+    """Not cured: the next rung if this one had its chance, else the same again."""
+    used = r.intent is not None and r.intent.state in UNSETTLED
+    if used and r.rung + 1 >= len(r.ladder):
+        return hand_over(s, r, f"{why}, and the remedy has no further step")
+    has_slot = s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None
+    event = Event.RETURNED if has_slot else Event.REQUEUED
+    if not r.ladder:
+        event = Event.SUSPECTED
+    current = tuple(
+        replace(f, cleared=False, boot_id=s.node.boot_id if s.node else f.boot_id) for f in r.faults
+    )
+    changed = replace(
+        note(r, s.now, "returned", why),
+        phase=move(r.phase, event),
+        phase_since=s.now,
+        faults=current,
+        rung=r.rung + 1 if used else r.rung,
+        rung_since=None,
+        intent=None,
+        validation=None,
+    )
+    return act(WriteRecord(changed), why, Tell("FaultReturned", warning=True))

@@ -1,0 +1,172 @@
+"""Before a start: tolerated, confirmed, waiting for a slot, granted. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from recovery.decide import brakes
+from recovery.decide.budget import ahead_of, scopes_of
+from recovery.decide.diagnosis import (
+    SIGNAL_UNKNOWN,
+    diagnose,
+    name,
+    taken_back,
+    told_why,
+    unreadable,
+)
+from recovery.decide.endings import DEFAULT_PROBATION, end, excluded_away, hand_over
+from recovery.decide.hardware import hardware
+from recovery.decide.history import note
+from recovery.decide.ladder import not_yet
+from recovery.decide.lifecycle import Event, move
+from recovery.decide.situation import (
+    POLLED,
+    Decision,
+    Join,
+    Situation,
+    TakeSlot,
+    Tell,
+    WriteRecord,
+    act,
+    hold,
+    span,
+    until,
+    wait,
+)
+from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
+
+OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
+"""Where nothing is left of a remedy: the node is kept free, and a person asked."""
+SELDOM = timedelta(seconds=10)
+"""Between two looks at what only a person or a cloud changes."""
+
+
+def suspect(s: Situation, r: Record) -> Decision:
+    """Tolerated for as long as the rule says; then told, or queued for treatment."""
+    if taken_back(s, r.faults):
+        why = f"{name(r.faults[0])} was taken back by its own source"
+        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    found = diagnose(s)  # at least what the record is about: one without a fault cannot be read
+    # Of the faults that are due the earliest rule chooses; one that is still tolerated holds up no other.
+    d = min(found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
+    if s.now < d.due:
+        told = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
+        return wait(f"{told}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
+    if not d.fault.latched and (blind := unreadable(s, d.fault)):
+        if any(x.fault.type == SIGNAL_UNKNOWN for x in found):
+            return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", told=True)
+        return wait(f"{name(d.fault)}: {blind}", key="unreadable")
+    if not d.treat:
+        return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
+    if s.machine_problem:
+        return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
+    ladder = left_of(d.ladder, r.tried) or OUT_OF_THE_WAY
+    steps = ", ".join(x.do.value for x in ladder)
+    why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
+    if r.tried:
+        why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
+    queued = replace(
+        note(r, s.now, "confirmed", why),
+        phase=move(r.phase, Event.CONFIRMED),
+        phase_since=s.now,
+        rule=d.rule_name,
+        ladder=ladder,
+        validate=d.rule.validate if d.rule else None,
+        validation=None,
+        after=d.after,
+        probation=d.rule.probation if d.rule else DEFAULT_PROBATION,
+        rung=0,
+        rung_since=None,
+        intent=None,
+        replacement="",
+        replacement_machine="",
+        scopes=scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per),
+    )
+    return act(WriteRecord(queued), why, Tell("Confirmed", warning=True))
+
+
+def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
+    """``ladder`` without the steps that were tried in vain, each once for each time."""
+    left, gone = [], list(tried)
+    for rung in ladder:
+        if rung.do in gone:
+            gone.remove(rung.do)
+        else:
+            left.append(rung)
+    return tuple(left)
+
+
+def waiting(s: Situation, r: Record) -> Decision:
+    """In the queue: every question is asked on one gate, and the slot is taken on that very gate."""
+    what = f"{name(r.faults[0])}: waiting"
+    if taken_back(s, r.faults):
+        why = f"{name(r.faults[0])} was taken back by its own source"
+        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    if excluded := brakes.excluded(s):
+        return excluded_away(s, r, excluded)
+    if s.gate_problem:
+        return hold(f"{what}: the gate cannot be used: {s.gate_problem}", key="gate")
+    if s.gate is None:
+        return wait(f"{what}: the gate cannot be read", key="gate")
+    if s.gate.slot_of(r.node, r.uid):
+        return granted(s, r)
+    line = next((x for x in s.gate.open if x.record_uid == r.uid), None)
+    if line is None:
+        return act(Join(r.uid), f"{what} for a slot of the budget", Tell("Waiting"))
+    if found := brakes.first_reason(brakes.FORBIDDEN, s):
+        return hold(f"{what}: {found[1]}", SELDOM, found[0])
+    if s.preflight_refused:
+        return hand_over(s, r, s.preflight_refused, outcome="refused")
+    if used := brakes.attempts_used(s):
+        return hand_over(s, r, used)
+    ahead = ahead_of(s.gate, r.uid)
+    soon = min(POLLED + brakes.STAGGER * len(ahead), SELDOM)
+    if found := brakes.first_reason(brakes.CHEAP, s):
+        return hold(f"{what}: {found[1]}", soon, found[0])
+    if s.preflight_retry:
+        return hold(f"{what}: {s.preflight_retry}", SELDOM, "preflight")
+    if timedelta(0) <= s.now - line.since < s.settle:
+        told = f"{what} {span(s.settle)} for other faults to show"
+        return wait(told, until(line.since + s.settle, s.now), "settle")
+    if s.preflight is not None and (early := not_yet(s, s.preflight)):
+        return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
+    turn = brakes.turn(s)
+    counted = s.census is not None or not turn
+    if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
+        return hold(f"{what}: {found[1]}", soon, found[0])
+    if turn:
+        places = max(1, len(ahead) - brakes.TOGETHER)
+        return wait(f"{what}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
+    return take_slot(s, r)
+
+
+def take_slot(s: Situation, r: Record) -> Decision:
+    group = s.preflight.group if s.preflight else r.machine.group
+    scopes = scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per)
+    slot = Slot(r.node, r.uid, r.attempt + 1, scopes, s.now)
+    start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
+    return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
+
+
+def granted(s: Situation, r: Record) -> Decision:
+    """The slot is ours: the record says so before the node bears any mark."""
+    group = _group_at_start(s, r)
+    why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
+    slot = s.gate.slot_of(r.node, r.uid) if s.gate else None
+    started = replace(
+        note(r, s.now, "started", why),
+        scopes=slot.scopes if slot else r.scopes,
+        phase=move(r.phase, Event.GRANTED),
+        phase_since=s.now,
+        machine=replace(r.machine, group=group),
+        starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
+    )
+    return act(WriteRecord(started), why, Tell("RecoveryStarted", warning=True))
+
+
+def _group_at_start(s: Situation, r: Record) -> str:
+    """As the gate noted it when the slot was taken: with the budget used up the cloud is not asked."""
+    starts = s.gate.starts if s.gate else ()
+    noted = next((x.group for x in reversed(starts) if x.machine == r.machine.id and x.group), "")
+    return noted or (s.preflight.group if s.preflight else r.machine.group)

@@ -1,0 +1,117 @@
+"""Before a node is given back: a Job of the user's, on this very node, that must succeed. PURE.
+
+The Job is made of a CronJob, as ``kubectl create job --from`` does it. It is decided on, with its name,
+before it is made, so that whoever comes after a crash finds it or makes it under that name.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from recovery.decide.history import note
+from recovery.decide.situation import (
+    POLLED,
+    CreateJob,
+    Decision,
+    Situation,
+    Tell,
+    WriteRecord,
+    act,
+    hold,
+    span,
+    wait,
+)
+from recovery.model import GROUP, TAINT, Record, ValidationRun
+
+OF_NODE = f"{GROUP}/node"
+KEPT = 24 * 3600
+"""Seconds for which a Job that has ended is kept, where its CronJob says nothing of that."""
+LEAST_KEPT = 3600
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+
+
+def failure(s: Situation, r: Record) -> str | None:
+    """Why the node has not passed; None while that is open, once it has, and where nobody could try."""
+    if r.validate is None or r.validation is None or s.job is None or s.job.node != r.node:
+        return None
+    job = f"the validation Job {r.validation.job}"
+    if s.job.succeeded is False:
+        return f"{job} failed: {s.job.why or 'it says no more'}"
+    if s.job.succeeded is None and late(s, r):
+        return f"{job} did not succeed within {span(r.validate.within)}"
+    return None
+
+
+def impossible(s: Situation, r: Record) -> str | None:
+    """Why it cannot be known whether the node is well: that says nothing against the machine (law 3)."""
+    if r.validate is None or r.validation is None:
+        return None
+    job = f"the validation Job {r.validation.job}"
+    if s.job is not None:
+        return f"{job} is of another node ({s.job.node or 'none'})" if s.job.node != r.node else None
+    if not late(s, r):
+        return None
+    return f"{job} was not seen within {span(r.validate.within)}: {s.job_problem or 'it is not there'}"
+
+
+def late(s: Situation, r: Record) -> bool:
+    assert r.validate is not None
+    assert r.validation is not None
+    return s.now >= r.validation.since + r.validate.within
+
+
+def pending(s: Situation, r: Record) -> Decision | None:
+    """What is still to be done or waited for; None once the Job has succeeded, or where none is asked for."""
+    if r.validate is None:
+        return None
+    if r.validation is None:
+        why = f"{r.node} is healthy; next: validation by a Job of CronJob {r.validate.cron_job}"
+        decided = replace(note(r, s.now, "validating", why), validation=ValidationRun(job_name(s, r), s.now))
+        return act(WriteRecord(decided), why, Tell("Validating"))
+    if s.job is not None:
+        told = f"{r.node} is being validated by Job {r.validation.job}"
+        return None if s.job.succeeded else wait(told, POLLED, "validating")
+    if s.job_problem and not s.job_due:
+        return hold(f"the validation of {r.node} cannot begin: {s.job_problem}", key="validation")
+    told = f"validation of {r.node}: Job {r.validation.job} is made of CronJob {r.validate.cron_job}"
+    return act(CreateJob(r.validate.cron_job, r.validation.job, r.validate.within), told)
+
+
+def job_name(s: Situation, r: Record) -> str:
+    """One for each validation that is decided on; at most 63 characters, as its pods bear it as a label."""
+    of = hashlib.sha256(r.node.encode()).hexdigest()[:10]
+    return f"node-recovery-{of}-{int(s.now.timestamp())}"
+
+
+def job_of(cron_job: Mapping[str, Any], name: str, node: str, seconds: float) -> dict[str, Any]:
+    """The Job: the CronJob's own template, bound to ``node``, which bears our taint and may be cordoned."""
+    template = copy.deepcopy((cron_job.get("spec") or {}).get("jobTemplate") or {})
+    meta, spec = template.get("metadata") or {}, template.get("spec") or {}
+    pod = spec.setdefault("template", {}).setdefault("spec", {})
+    pod["nodeName"] = node
+    pod.pop("nodeSelector", None)
+    ours = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, UNSCHEDULABLE)]
+    pod["tolerations"] = [*(pod.get("tolerations") or []), *ours]
+    spec.setdefault("backoffLimit", 0)
+    # One that is gone before it was looked at would be made again.
+    spec["ttlSecondsAfterFinished"] = max(spec.get("ttlSecondsAfterFinished", KEPT), LEAST_KEPT)
+    limit = int(seconds)
+    spec["activeDeadlineSeconds"] = min(spec.get("activeDeadlineSeconds") or limit, limit)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "labels": {**(meta.get("labels") or {}), "app.kubernetes.io/managed-by": "node-recovery"},
+            "annotations": {
+                **(meta.get("annotations") or {}),
+                "cronjob.kubernetes.io/instantiate": "manual",
+                OF_NODE: node,
+            },
+        },
+        "spec": spec,
+    }

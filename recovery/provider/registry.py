@@ -1,0 +1,88 @@
+"""Which provider a node's machine belongs to, decided anew for each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from recovery.errors import Refused, SettingsError
+from recovery.model import Machine, NodeView, ProviderFacts
+from recovery.provider.protocol import Canceller, Provider, abilities_of
+
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+SCHEMES = {"aws": "aws", "azure": "azure"}
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Identified:
+    """The machine behind a Node, or why there is none to speak of."""
+
+    provider: Provider | None = None
+    machine: Machine | None = None
+    wait: str = ""
+    problem: str = ""
+
+    @property
+    def facts(self) -> ProviderFacts | None:
+        p = self.provider
+        if p is None:
+            return None
+        able = abilities_of(p, self.machine)
+        return ProviderFacts(
+            p.name,
+            able.actions,
+            able.default_remedy,
+            p.call_timeout,
+            able.software_remedy,
+            able.note,
+            able.from_outside,
+            isinstance(p, Canceller),
+        )
+
+
+class Providers:
+    """Chooses and loads providers. ``configured`` is PROVIDER: a name, or ``auto``."""
+
+    def __init__(self, configured: str, load: Callable[[str], Provider]) -> None:
+        self._configured = configured
+        self._load = load
+        self._loaded: dict[str, Provider] = {}
+
+    def in_use(self) -> str:
+        """The provider used last, or the configured one; empty while neither is known."""
+        return next(reversed(self._loaded), "" if self._configured == AUTO else self._configured)
+
+    def get(self, name: str) -> Provider:
+        """The provider ``name``, imported when first asked for."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def identify(self, node: NodeView) -> Identified:
+        """Never a guessed cloud: what cannot be told is a sentence."""
+        chosen = self._choose(node)
+        if isinstance(chosen, Identified):
+            return chosen
+        try:
+            provider = self.get(chosen)
+        except SettingsError as error:
+            return Identified(problem=str(error))
+        try:
+            return Identified(provider=provider, machine=provider.identify(node))
+        except Refused as error:
+            return Identified(provider=provider, problem=error.reason)
+
+    def _choose(self, node: NodeView) -> str | Identified:
+        if node.has_taint(UNINITIALIZED):
+            return Identified(wait=f"{node.name} is not initialised by its cloud yet (taint {UNINITIALIZED})")
+        if self._configured != AUTO:
+            return self._configured
+        if not node.provider_id:
+            return "baremetal"
+        scheme = node.provider_id.split("://", 1)[0]
+        if scheme in SCHEMES:
+            return SCHEMES[scheme]
+        return Identified(
+            problem=f"{node.name} has the providerID {node.provider_id!r}, whose cloud no provider here knows"
+        )

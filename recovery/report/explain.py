@@ -1,0 +1,97 @@
+"""What an agent says of its own node when somebody asks: what it last saw and decided, as JSON. PURE.
+
+Served at ``/api/v1/explain`` (read-only). ``node-recovery explain NODE`` fetches it through the API server's
+proxy of pods, so it works with recovery switched off too, when nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from recovery.decide.diagnosis import Diagnosis, diagnose, told_why
+from recovery.decide.situation import Decision, Situation
+from recovery.model import Problem, Reading
+from recovery.units import moment
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an agent last saw and decided. ``at`` is when; the readings are newer than the situation's own."""
+
+    at: datetime
+    readings: tuple[Reading, ...]
+    decision: Decision
+    situation: Situation | None = None  # None until the world could be read once
+    rests: bool = False  # on the record in the situation: it was read, and nothing was written after it
+
+
+def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:
+    """``view`` as JSON; ``about`` says with which settings the agent runs. Moments are RFC 3339 in UTC."""
+    d, s = view.decision, view.situation
+    decision: dict[str, Any] = {
+        "verb": d.verb.value,
+        "key": d.key,
+        "reason": d.reason,
+        "at": moment(view.at),
+        "lookAgainAt": moment(view.at + d.look_again),
+    }
+    if s is not None and view.rests:
+        decision["record"] = _record(s)
+    return {
+        "node": node,
+        "agent": about,
+        "decision": decision,
+        "faults": [_fault(x) for x in diagnose(s)] if s is not None else [],
+        "readings": [_reading(r) for r in view.readings],
+    }
+
+
+def _record(s: Situation) -> dict[str, str] | None:
+    """Which record was weighed, so that who asks can see whether it was written or deleted since."""
+    if s.record_problem:
+        return {"problem": s.record_problem}
+    if s.record is None:
+        return None
+    r = s.record
+    return {"uid": r.uid, "resourceVersion": r.resource_version, "phase": r.phase.value}
+
+
+def _fault(d: Diagnosis) -> dict[str, Any]:
+    return {
+        "source": d.fault.source,
+        "type": d.fault.type,
+        "reason": d.fault.reason,
+        "since": moment(d.fault.since),
+        "rule": d.rule.name if d.rule else "",
+        "due": moment(d.due),
+        "remedy": [rung.do.value for rung in d.ladder],
+        "onlyTold": None if d.treat else told_why(d),
+    }
+
+
+def _reading(r: Reading) -> dict[str, Any]:
+    return {
+        "source": r.source,
+        "at": moment(r.at),
+        "problems": [_problem(p) for p in r.problems],
+        "unknown": dict(r.unknown),
+        "unknownSince": {key: moment(at) for key, at in r.unknown_since.items()},
+        "cleared": sorted([list(pair) for pair in r.cleared]),
+        "listed": sorted([list(pair) for pair in r.listed]),
+    }
+
+
+def _problem(p: Problem) -> dict[str, Any]:
+    return {
+        "type": p.type,
+        "reason": p.reason,
+        "kind": p.kind.value,
+        "message": p.message,
+        "since": moment(p.since),
+        "latched": p.latched,
+        "masked": p.masked,
+        "counter": p.counter,
+        "times": [moment(at) for at in p.times],
+    }

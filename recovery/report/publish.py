@@ -1,0 +1,284 @@
+"""Telling people what happened, where they look: Kubernetes Events, Prometheus, and the clouds' own monitors.
+
+Telling never blocks doing (law 9): everything goes through bounded queues that threads of their own empty.
+What is about to remove this very node is flushed before it is done, for at most five seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import queue
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from recovery.errors import NodeRecoveryError
+from recovery.provider.monitor import Metric, Monitor
+from recovery.report.metrics import Metrics
+from recovery.units import moment
+
+log = logging.getLogger(__name__)
+
+FLUSH = 5.0
+QUEUE = 1000
+BATCH = 100
+COMPONENT = "node-recovery"
+
+T = TypeVar("T")
+
+
+class Events(Protocol):
+    """What of the cluster telling needs."""
+
+    def create_event(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def patch_event(self, name: str, patch: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An Event on a Node."""
+
+    node: str
+    node_uid: str
+    reason: str
+    sentence: str
+    warning: bool
+    at: datetime
+
+
+Monitors = Monitor | Sequence[Monitor] | None
+"""Any number of monitors. Give the same objects each time: each has a thread of its own."""
+
+
+class Publisher:
+    """Queues, and what empties them: one for Events, one for metrics, and one for each monitor.
+
+    Nobody waits for another: a monitor that hangs keeps neither Events nor other monitors from being told.
+    ``monitors`` is asked for when first needed: SDKs are heavy. A monitor may count in ``dropped`` what its
+    service would not have taken, which is no error of its own.
+    """
+
+    def __init__(
+        self,
+        cluster: Events,
+        monitors: Callable[[], Monitors],
+        metrics: Metrics,
+        *,
+        cluster_name: str = "default",
+        threaded: bool = True,
+    ) -> None:
+        self._cluster = cluster
+        self._monitors = monitors
+        self._metrics = metrics
+        self._cluster_name = cluster_name
+        self._threaded = threaded
+        self._posted: dict[tuple[str, str, str], tuple[str, int]] = {}
+        self._said: dict[str, str] = {}
+        self._untried = _Untried()
+        self._events = _Lane[Notice]("events", self._post_all, self._untried, threaded)
+        self._intake = _Lane[Metric]("metrics", self._hand_on, self._untried, threaded)
+        self._lanes: list[tuple[Monitor, _Lane[Metric]]] = []
+
+    # ------------------------------------------------------------ taking
+
+    def event(self, notice: Notice) -> None:
+        if not self._events.put(notice):
+            self._metrics.untold.labels("queue").inc()
+
+    def fault(self, reason: str, at: datetime) -> None:
+        """A fault that lasts: a metric named after its reason, value 1, as Neuron users' alarms expect."""
+        self._put(Metric(reason, 1.0, at, {}))
+
+    def outcome(self, provider: str, action: str, outcome: str, at: datetime) -> None:
+        """What became of an action, to Prometheus and to the cloud's monitor."""
+        self._metrics.actions.labels(action or "none", outcome).inc()
+        dimensions = {
+            "ClusterName": self._cluster_name,
+            "Provider": provider or "none",
+            "Action": action or "none",
+            "Outcome": outcome,
+        }
+        self._put(Metric("RecoveryAction", 1.0, at, dimensions))
+
+    def held(self, reason: str, at: datetime) -> None:
+        """A recovery that stands still, and why: as a metric, which its caller repeats while it does."""
+        self._put(Metric("RecoveryHeld", 1.0, at, {"ClusterName": self._cluster_name, "Reason": reason}))
+
+    def heartbeat(self, watching: bool, at: datetime) -> None:
+        """A sign of life: 1 from an agent that watches its node, 0 from one that lives and cannot see.
+
+        Summed over a cluster it is the number of nodes watched. No dimension tells nodes apart: each would be
+        a metric to pay for. Faults get no zeros: they would drag down the averages that users alarm on.
+        """
+        self._put(Metric("Heartbeat", float(watching), at, {"ClusterName": self._cluster_name}))
+
+    def _put(self, metric: Metric) -> None:
+        if not self._intake.put(metric):
+            self._metrics.untold.labels("queue").inc()
+
+    # ------------------------------------------------------------ sending
+
+    def flush(self, seconds: float = FLUSH) -> bool:
+        """Wait until all has been tried, at most ``seconds``. True if it has."""
+        if not self._threaded:
+            self.drain()
+        return self._untried.wait(seconds)
+
+    def drain(self) -> None:
+        """Send everything now, in the caller's thread."""
+        self._events.drain()
+        self._intake.drain()
+        for _, lane in self._lanes:
+            lane.drain()
+
+    def _hand_on(self, metrics: list[Metric]) -> None:
+        self._try("monitor", functools.partial(self._fan_out, metrics))
+
+    def _fan_out(self, metrics: list[Metric]) -> None:
+        """Put the metrics into each monitor's own queue."""
+        for monitor in _each(self._monitors()):
+            lane = self._lane_of(monitor)
+            if lost := sum(not lane.put(metric) for metric in metrics):
+                self._metrics.untold.labels(monitor.name).inc(lost)
+
+    def _lane_of(self, monitor: Monitor) -> _Lane[Metric]:
+        for known, lane in self._lanes:
+            if known is monitor:
+                return lane
+        send = functools.partial(self._tell, monitor)
+        self._lanes.append((monitor, _Lane(monitor.name, send, self._untried, self._threaded)))
+        return self._lanes[-1][1]
+
+    def _tell(self, monitor: Monitor, metrics: list[Metric]) -> None:
+        dropped = _dropped(monitor)
+        self._try(monitor.name, lambda: monitor.publish(metrics))
+        if more := _dropped(monitor) - dropped:
+            self._metrics.untold.labels(monitor.name).inc(more)
+
+    def _post_all(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            self._try("events", functools.partial(self._post, notice))
+
+    def _try(self, sink: str, send: Callable[[], None]) -> None:
+        """A sink that fails is counted, and what it says is said once."""
+        try:
+            send()
+        except NodeRecoveryError as error:
+            self._metrics.untold.labels(sink).inc()
+            if str(error) != self._said.get(sink):
+                self._said[sink] = str(error)
+                log.warning("%s: not told: %s", sink, error)
+        except Exception:
+            self._metrics.untold.labels(sink).inc()
+            log.exception("%s: not told, and that is a bug", sink)
+
+    def _post(self, n: Notice) -> None:
+        """Post an Event, or count up the one that already says the same."""
+        key = (n.node, n.reason, n.sentence)
+        if key in self._posted:
+            name, count = self._posted[key]
+            try:
+                self._cluster.patch_event(
+                    name, {"count": count + 1, "lastTimestamp": moment(n.at)[:-8] + "Z"}
+                )
+                self._posted[key] = (name, count + 1)
+                return
+            except NodeRecoveryError:
+                del self._posted[key]  # Events live for an hour: post it anew
+        name = f"{n.node}.{int(n.at.timestamp() * 1e6):x}.{zlib.crc32(repr(key).encode()) & 0xFFFF:x}"
+        self._cluster.create_event(event_body(name, n))
+        self._posted[key] = (name, 1)
+        if len(self._posted) > QUEUE:
+            self._posted.pop(next(iter(self._posted)))
+
+
+def _each(monitors: Monitors) -> Sequence[Monitor]:
+    if monitors is None:
+        return ()
+    return monitors if isinstance(monitors, Sequence) else (monitors,)
+
+
+def _dropped(monitor: Monitor) -> int:
+    return int(getattr(monitor, "dropped", 0))
+
+
+class _Untried:
+    """How much is still to be tried, over all queues."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def add(self, count: int) -> None:
+        with self._changed:
+            self._count += count
+            if self._count == 0:
+                self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Until there is none left, at most ``seconds``. True if there is none."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count == 0, seconds)
+
+
+class _Lane(Generic[T]):
+    """A bounded queue and what empties it in batches: a thread of its own, or who drains it."""
+
+    def __init__(self, name: str, send: Callable[[list[T]], None], untried: _Untried, threaded: bool) -> None:
+        self._send = send
+        self._untried = untried
+        self._queue: queue.Queue[T] = queue.Queue(QUEUE)
+        if threaded:
+            threading.Thread(target=self._run, name=f"publish-{name}", daemon=True).start()
+
+    def put(self, item: T) -> bool:
+        """False if there is no room."""
+        self._untried.add(1)
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            self._untried.add(-1)
+            return False
+        return True
+
+    def drain(self) -> None:
+        """Send all there is, in the caller's thread."""
+        if batch := self._waiting(QUEUE):
+            self._try(batch)
+
+    def _run(self) -> None:
+        while True:
+            first = self._queue.get()
+            self._try([first, *self._waiting(BATCH - 1)])
+
+    def _waiting(self, most: int) -> list[T]:
+        return [self._queue.get_nowait() for _ in range(min(most, self._queue.qsize()))]
+
+    def _try(self, batch: list[T]) -> None:
+        try:
+            self._send(batch)
+        finally:
+            self._untried.add(-len(batch))
+
+
+def event_body(name: str, n: Notice) -> dict[str, Any]:
+    """A core/v1 Event on a Node, where ``kubectl describe node`` finds it."""
+    at = moment(n.at)[:-8] + "Z"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": n.node, "uid": n.node_uid or n.node},
+        "reason": n.reason,
+        "message": n.sentence[:1024],
+        "type": "Warning" if n.warning else "Normal",
+        "source": {"component": COMPONENT, "host": n.node},
+        "reportingComponent": COMPONENT,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

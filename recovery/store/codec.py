@@ -1,0 +1,140 @@
+"""How moments and durations are written in our objects, and a strict reader for them. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from recovery.errors import Undecodable
+from recovery.units import parse_moment
+
+Decoded = TypeVar("Decoded")
+Member = TypeVar("Member", bound=StrEnum)
+
+
+def dropped(sent: Any, kept: Any, path: str) -> str | None:
+    """The path of something in ``sent`` that says something and is not in ``kept``; None where all is."""
+    if isinstance(sent, Mapping):
+        kept = kept if isinstance(kept, Mapping) else {}
+        for key, value in sent.items():
+            if value and key not in kept:
+                return f"{path}.{key}"
+            if found := dropped(value, kept.get(key), f"{path}.{key}"):
+                return found
+    if isinstance(sent, list) and isinstance(kept, list):
+        pairs = enumerate(zip(sent, kept, strict=False))
+        return next((lost for i, (a, b) in pairs if (lost := dropped(a, b, f"{path}[{i}]"))), None)
+    return None
+
+
+class Reader:
+    """Reads fields of one JSON object and says which one is wrong: ``status.intent.attempt: ...``."""
+
+    def __init__(self, data: Any, path: str) -> None:
+        if not isinstance(data, Mapping):
+            raise Undecodable(f"{path}: found {type(data).__name__}, expected an object")
+        self._data = data
+        self._path = path
+
+    def _get(self, key: str, kinds: tuple[type, ...], default: Any) -> Any:
+        value = self._data.get(key)
+        if value is None:
+            if default is ...:
+                raise Undecodable(f"{self._path}.{key}: is missing")
+            return default
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise Undecodable(f"{self._path}.{key}: found {value!r}, expected {kinds[0].__name__}")
+        return value
+
+    def text(self, key: str, default: Any = "") -> str:
+        return str(self._get(key, (str,), default))
+
+    def integer(self, key: str, default: Any = 0) -> int:
+        """A count. A negative one would be read from the wrong end of a list."""
+        value = int(self._get(key, (int,), default))
+        if value < 0:
+            raise Undecodable(f"{self._path}.{key}: found {value}, expected at least 0")
+        return value
+
+    def number(self, key: str) -> float | None:
+        value = self._get(key, (float, int), None)
+        return None if value is None else float(value)
+
+    def flag(self, key: str) -> bool:
+        return bool(self._get(key, (bool,), False))
+
+    def at(self, key: str) -> datetime:
+        found = self.maybe_at(key)
+        if found is None:
+            raise Undecodable(f"{self._path}.{key}: is missing")
+        return found
+
+    def maybe_at(self, key: str) -> datetime | None:
+        text = self._get(key, (str,), "")
+        if not text:
+            return None
+        try:
+            return parse_moment(text)
+        except ValueError as error:
+            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected a moment ({error})") from None
+
+    def span(self, key: str) -> timedelta:
+        text = self._get(key, (str,), "0s")
+        try:
+            if not text.endswith("s"):
+                raise ValueError
+            return timedelta(seconds=float(text[:-1]))
+        except (ValueError, OverflowError):
+            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected seconds such as 600s") from None
+
+    def member(self, key: str, kind: type[StrEnum]) -> Any:
+        text = self.text(key, ...)
+        try:
+            return kind(text)
+        except ValueError:
+            known = ", ".join(str(x.value) for x in kind)
+            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected one of {known}") from None
+
+    def members(self, key: str, kind: type[Member]) -> tuple[Member, ...]:
+        known = {x.value: x for x in kind}
+        texts = self.strings(key)
+        if wrong := [x for x in texts if x not in known]:
+            raise Undecodable(f"{self._path}.{key}: found {wrong[0]!r}, expected any of {', '.join(known)}")
+        return tuple(known[x] for x in texts)
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        return tuple(str(x) for x in self._get(key, (list,), []))
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        return dict(self._get(key, (dict,), {}))
+
+    def child(self, key: str) -> Reader | None:
+        value = self._data.get(key)
+        return None if value is None else Reader(value, f"{self._path}.{key}")
+
+    def children(self, key: str) -> Sequence[Reader]:
+        items = self._get(key, (list,), [])
+        return [Reader(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(items)]
+
+
+class Unchanged(Generic[Decoded]):
+    """Decodes objects; one that is the same as the last of its name is not decoded again."""
+
+    LIMIT = 100
+
+    def __init__(self, decode: Callable[[Any], Decoded]) -> None:
+        self._decode = decode
+        self._last: dict[str, tuple[Mapping[str, Any], Decoded]] = {}
+
+    def __call__(self, obj: Mapping[str, Any]) -> Decoded:
+        name = str((obj.get("metadata") or {}).get("name"))
+        known = self._last.get(name)
+        if known is not None and known[0] == obj:
+            return known[1]
+        decoded = self._decode(obj)
+        if len(self._last) >= self.LIMIT:
+            self._last.clear()
+        self._last[name] = obj, decoded
+        return decoded

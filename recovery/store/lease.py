@@ -1,0 +1,237 @@
+"""One Lease per open record: who works on it, and is that agent alive?
+
+Only while a record is open, so a healthy fleet renews nothing. Staleness is judged as client-go does: a Lease
+that has not changed for its whole length on *our* clock is stale; its own timestamp is never believed. One
+exception is evidence, not time: a process that died in this very pod (docs/decisions/0004).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import socket
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from recovery.clock import Clock
+from recovery.decide.situation import Lease, Role
+from recovery.errors import Conflict, NotFound
+from recovery.units import moment
+
+
+class Objects(Protocol):
+    """What of the cluster leases need."""
+
+    namespace: str
+    time: Any
+
+    def get_lease(self, name: str) -> dict[str, Any]: ...
+    def create_lease(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def replace_lease(self, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+@dataclass
+class Identity:
+    """Who we are. ``place`` is the same for all processes of this pod and for no other.
+
+    While we hold the place's socket no other process of this pod and node lives: the kernel lets go of it
+    with the process, however it ended.
+    """
+
+    node: str
+    place: str
+    token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    sole: bool = False
+
+    def holder(self, role: Role) -> str:
+        return f"{role.value}/{self.node}/{self.place}/{self.token}"
+
+    def predecessor(self, holder: str) -> bool:
+        """Whether ``holder`` was a process that has surely ended, because we have its place to ourselves."""
+        parts = holder.split("/")
+        return self.sole and len(parts) == 4 and parts[1] == self.node and parts[2] == self.place
+
+
+class Place:
+    """The socket that only one living process per pod and node can hold. Linux only."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+
+    def take(self, node: str) -> bool:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind("\0node-recovery/" + node)
+        except OSError:
+            self._socket.close()
+            self._socket = None
+            return False
+        return True
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def this_place() -> str:
+    """Host name (the pod's) and network namespace: what processes of one pod share."""
+    try:
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        network = 0
+    return f"{socket.gethostname()}:{network}"
+
+
+@dataclass
+class _Seen:
+    version: str
+    at: float
+
+
+class Leases:
+    """Looks at, takes, renews and lets go of records' Leases. Never deletes one."""
+
+    def __init__(
+        self, cluster: Objects, clock: Clock, identity: Identity, duration: timedelta = timedelta(seconds=60)
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._identity = identity
+        self._duration = duration
+        self._seen: dict[str, _Seen] = {}
+        self._held: dict[str, tuple[Role, float]] = {}
+
+    # ------------------------------------------------------------ looking
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds after which a Lease of ours is to be renewed."""
+        return self._duration.total_seconds() / 4
+
+    def look(self, node: str, *, fresh: bool = False) -> Lease:
+        """Who holds the Lease of ``node``'s record, and whether that agent may be taken for dead.
+
+        An owner that renewed its own a moment ago knows, and asks only where it is to be read ``fresh``: a
+        concluder asks always, since it gives way to an agent that is back.
+        """
+        known = None if fresh else self._just_renewed(node)
+        if known is not None and self._held[node][0] is Role.OWNER:
+            return known
+        try:
+            return self._judge(node, self._cluster.get_lease(lease_name(node)))
+        except NotFound:
+            self._held.pop(node, None)
+            return Lease(holder="", mine=False, stale=True)
+
+    def _judge(self, node: str, obj: dict[str, Any]) -> Lease:
+        spec = obj.get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "")
+        version = str(obj["metadata"].get("resourceVersion"))
+        now = self._clock.boottime()
+        seen = self._seen.get(node)
+        if seen is None or seen.version != version:
+            seen = self._seen[node] = _Seen(version, now)
+        ours = holder.endswith(f"/{self._identity.token}")
+        mine = ours and self.held(node)
+        length = float(spec.get("leaseDurationSeconds") or self._duration.total_seconds())
+        stale = not mine and (
+            not holder
+            or ours  # and lapsed, or its answer was lost: nobody else goes by our token
+            or now - seen.at >= length
+            or self._identity.predecessor(holder)
+            or self._yields(node, holder)
+        )
+        return Lease(holder=holder, mine=mine, stale=stale)
+
+    def start_over(self) -> None:
+        """Forget what was seen unchanged: while nobody could renew, silence is no sign of death."""
+        self._seen.clear()
+
+    def _yields(self, node: str, holder: str) -> bool:
+        """A concluder gives way to the node's own agent: it has started nothing that two could do twice."""
+        return node == self._identity.node and holder.startswith(Role.CONCLUDER.value + "/")
+
+    def held(self, node: str) -> bool:
+        """Whether we renewed it recently enough that nobody can have taken it for stale."""
+        held = self._held.get(node)
+        return held is not None and self._clock.boottime() - held[1] < self._duration.total_seconds() * 0.9
+
+    # ------------------------------------------------------------ holding
+
+    def hold(self, node: str, role: Role) -> Lease:
+        """Take the Lease if it may be taken, renew it if it is ours and due. Returns how it stands."""
+        if (known := self._just_renewed(node)) is not None:
+            return known
+        asked = self._clock.boottime()
+        try:
+            obj = self._cluster.get_lease(lease_name(node))
+        except NotFound:
+            return self._create(node, role, asked)
+        lease = self._judge(node, obj)
+        if not lease.mine and not lease.stale:
+            self._held.pop(node, None)
+            return lease
+        body = self._body(node, role, obj)
+        try:
+            self._cluster.replace_lease(body)
+        except Conflict:
+            self._held.pop(node, None)
+            return Lease(holder=lease.holder, mine=False, stale=False)
+        return self._got(node, role, asked)
+
+    def _just_renewed(self, node: str) -> Lease | None:
+        held = self._held.get(node)
+        if held is None or self._clock.boottime() - held[1] >= self.renew_every:
+            return None
+        return Lease(self._identity.holder(held[0]), mine=True, stale=False)
+
+    def _create(self, node: str, role: Role, asked: float) -> Lease:
+        try:
+            self._cluster.create_lease(self._body(node, role, None))
+        except Conflict:
+            return Lease(holder="one that was quicker", mine=False, stale=False)
+        return self._got(node, role, asked)
+
+    def _got(self, node: str, role: Role, asked: float) -> Lease:
+        self._held[node] = (role, asked)
+        return Lease(self._identity.holder(role), mine=True, stale=False)
+
+    def _body(self, node: str, role: Role, old: dict[str, Any] | None) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": lease_name(node), "namespace": self._cluster.namespace}
+        spec = dict((old or {}).get("spec") or {})
+        holder = self._identity.holder(role)
+        now = moment(self._cluster.time.now())
+        if old is not None:
+            metadata = dict(old["metadata"])
+        if spec.get("holderIdentity") != holder:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (1 if old else 0)
+        spec |= {
+            "holderIdentity": holder,
+            "renewTime": now,
+            "leaseDurationSeconds": max(1, round(self._duration.total_seconds())),
+        }
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+    def release(self, node: str) -> None:
+        """Let go, so that the next agent need not wait. Best effort: a Lease goes stale by itself."""
+        if self._held.pop(node, None) is None:
+            return
+        with contextlib.suppress(Exception):
+            obj = self._cluster.get_lease(lease_name(node))
+            if str(obj["spec"].get("holderIdentity", "")).endswith(f"/{self._identity.token}"):
+                obj["spec"]["holderIdentity"] = ""
+                self._cluster.replace_lease(obj)
+
+    def release_all(self) -> None:
+        for node in list(self._held):
+            self.release(node)
+
+
+def lease_name(node: str) -> str:
+    """``nr-`` and a hash: node names may be longer than an object's name may."""
+    return "nr-" + hashlib.sha256(node.encode()).hexdigest()[:16]

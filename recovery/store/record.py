@@ -1,0 +1,300 @@
+"""The NodeRecovery record: how it is written, and how it is swapped.
+
+One cluster-scoped object per node ever treated, named after the node, without a status subresource: one PUT
+with a resourceVersion writes all of it, atomically. A record that cannot be understood, or that a newer
+version wrote, is held: we say so and touch nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from recovery.decide.history import HISTORY
+from recovery.errors import Dropped, NotFound, Undecodable
+from recovery.model import (
+    GROUP,
+    VERSION,
+    Fault,
+    Intent,
+    IntentState,
+    Kind,
+    Machine,
+    Marks,
+    Outcome,
+    Phase,
+    Record,
+    Reference,
+    Rung,
+    Start,
+    Step,
+    Then,
+    Validation,
+    ValidationRun,
+)
+from recovery.store.codec import Reader, Unchanged, dropped
+from recovery.units import duration, moment
+
+CODEC, CODEC_OF_THE_WAY_BACK = 1, 2
+"""The second where a record says what an agent of before would write away: such an agent holds it instead."""
+
+ACKNOWLEDGED = 20
+STARTS = 50
+
+
+# ---------------------------------------------------------------- encode
+
+
+def _newer(r: Record) -> bool:
+    return bool(r.validate or r.validation or r.tried or r.marks.out_of_service)
+
+
+def _fault(f: Fault) -> dict[str, Any]:
+    return {
+        "source": f.source,
+        "type": f.type,
+        "reason": f.reason,
+        "message": f.message[:1024],
+        "since": moment(f.since),
+        "machine": f.machine,
+        "bootID": f.boot_id,
+        "counter": f.counter,
+        "kind": f.kind.value,
+        "latched": f.latched,
+        "cleared": f.cleared,
+    }
+
+
+def _intent(i: Intent) -> dict[str, Any]:
+    return {
+        "action": i.action,
+        "attempt": i.attempt,
+        "token": i.token,
+        "at": moment(i.at),
+        "machine": i.machine,
+        "bootID": i.boot_id,
+        "state": i.state.value,
+        "submitWithin": i.submit_within,
+        "callTimeout": i.call_timeout,
+        "reference": {
+            "provider": i.reference.provider,
+            "action": i.reference.action,
+            "data": dict(i.reference.data),
+        },
+    }
+
+
+def _validate(v: Validation | None) -> dict[str, Any] | None:
+    return {"cronJob": v.cron_job, "within": duration(v.within)} if v else None
+
+
+def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
+    return {"job": v.job, "since": moment(v.since)} if v else None
+
+
+def encode(record: Record) -> dict[str, Any]:
+    """The whole object, ready for POST or PUT."""
+    metadata: dict[str, Any] = {"name": record.node}
+    if record.resource_version:
+        metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
+    m = record.machine
+    status = {
+        "version": CODEC_OF_THE_WAY_BACK if _newer(record) else CODEC,
+        "machine": {
+            "provider": m.provider,
+            "id": m.id,
+            "providerID": m.provider_id,
+            "group": m.group,
+            "route": dict(m.route),
+        },
+        "nodeUID": record.node_uid,
+        "bootID": record.boot_id,
+        "faults": [_fault(f) for f in record.faults],
+        "rule": record.rule,
+        "ladder": [
+            {"do": r.do.value, "within": duration(r.within), "then": r.then.value} for r in record.ladder
+        ],
+        "probation": duration(record.probation),
+        "after": duration(record.after),
+        "rung": record.rung,
+        "rungSince": moment(record.rung_since) if record.rung_since else None,
+        "attempt": record.attempt,
+        "phase": record.phase.value,
+        "phaseSince": moment(record.phase_since),
+        "intent": _intent(record.intent) if record.intent else None,
+        "replacement": record.replacement,
+        "replacementMachine": record.replacement_machine,
+        "marks": {
+            "cordoned": record.marks.cordoned,
+            "tainted": record.marks.tainted,
+            "outOfService": record.marks.out_of_service,
+        },
+        "sentence": record.sentence,
+        "history": [
+            {"at": moment(o.at), "attempt": o.attempt, "event": o.event, "sentence": o.sentence}
+            for o in record.history[-HISTORY:]
+        ],
+        "starts": [
+            {
+                "at": moment(s.at),
+                "machine": s.machine,
+                "reason": s.reason,
+                "group": s.group,
+                "hardware": list(s.hardware),
+            }
+            for s in record.starts[-STARTS:]
+        ],
+        "acknowledged": [_fault(f) for f in record.acknowledged[-ACKNOWLEDGED:]],
+        "scopes": list(record.scopes),
+        "validate": _validate(record.validate),
+        "validation": _validation(record.validation),
+        "tried": [step.value for step in record.tried],
+    }
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "NodeRecovery",
+        "metadata": metadata,
+        "status": {k: v for k, v in status.items() if v is not None},
+    }
+
+
+# ---------------------------------------------------------------- decode
+
+
+def _read_fault(r: Reader) -> Fault:
+    return Fault(
+        source=r.text("source", ...),
+        type=r.text("type"),
+        reason=r.text("reason", ...),
+        message=r.text("message"),
+        since=r.at("since"),
+        machine=r.text("machine"),
+        boot_id=r.text("bootID"),
+        counter=r.number("counter"),
+        kind=r.member("kind", Kind),
+        latched=r.flag("latched"),
+        cleared=r.flag("cleared"),
+    )
+
+
+def _read_intent(r: Reader) -> Intent:
+    ref = r.child("reference")
+    if ref is None:
+        raise Undecodable("status.intent.reference: is missing")
+    return Intent(
+        action=r.text("action", ...),
+        attempt=r.integer("attempt", ...),
+        token=r.text("token"),
+        at=r.at("at"),
+        machine=r.text("machine", ...),
+        boot_id=r.text("bootID"),
+        state=r.member("state", IntentState),
+        submit_within=r.number("submitWithin") or 10.0,
+        call_timeout=r.number("callTimeout") or 10.0,
+        reference=Reference(ref.text("provider", ...), ref.text("action"), ref.mapping("data")),
+    )
+
+
+def decode(obj: Any) -> Record:
+    """The record in ``obj``. Raises ``Undecodable``, naming the field."""
+    top = Reader(obj, "NodeRecovery")
+    meta = Reader(obj.get("metadata"), "metadata")
+    s = top.child("status")
+    if s is None:
+        raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
+    version = s.integer("version", ...)
+    if version not in (CODEC, CODEC_OF_THE_WAY_BACK):
+        raise Undecodable(
+            f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
+            f"this program understands versions up to {CODEC_OF_THE_WAY_BACK}"
+        )
+    machine = s.child("machine") or Reader({}, "status.machine")
+    marks = s.child("marks") or Reader({}, "status.marks")
+    intent, check, run = s.child("intent"), s.child("validate"), s.child("validation")
+    phase, faults = s.member("phase", Phase), tuple(_read_fault(f) for f in s.children("faults"))
+    if phase.open and not faults:
+        raise Undecodable("status.faults: an open record names no fault")
+    return Record(
+        node=meta.text("name", ...),
+        uid=meta.text("uid"),
+        resource_version=meta.text("resourceVersion"),
+        phase=phase,
+        machine=Machine(
+            provider=machine.text("provider"),
+            id=machine.text("id"),
+            provider_id=machine.text("providerID"),
+            group=machine.text("group"),
+            route={k: str(v) for k, v in machine.mapping("route").items()},
+        ),
+        node_uid=s.text("nodeUID"),
+        boot_id=s.text("bootID"),
+        faults=faults,
+        phase_since=s.at("phaseSince"),
+        rule=s.text("rule"),
+        ladder=tuple(
+            Rung(r.member("do", Step), r.span("within"), r.member("then", Then)) for r in s.children("ladder")
+        ),
+        probation=s.span("probation"),
+        after=s.span("after"),
+        rung=s.integer("rung"),
+        rung_since=s.maybe_at("rungSince"),
+        attempt=s.integer("attempt"),
+        intent=_read_intent(intent) if intent else None,
+        replacement=s.text("replacement"),
+        replacement_machine=s.text("replacementMachine"),
+        marks=Marks(marks.flag("cordoned"), marks.flag("tainted"), marks.flag("outOfService")),
+        sentence=s.text("sentence"),
+        history=tuple(
+            Outcome(o.at("at"), o.integer("attempt"), o.text("event"), o.text("sentence"))
+            for o in s.children("history")
+        ),
+        starts=tuple(
+            Start(x.at("at"), x.text("machine"), x.text("reason"), x.text("group"), x.strings("hardware"))
+            for x in s.children("starts")
+        ),
+        acknowledged=tuple(_read_fault(f) for f in s.children("acknowledged")),
+        scopes=s.strings("scopes"),
+        validate=Validation(check.text("cronJob", ...), check.span("within")) if check else None,
+        validation=ValidationRun(run.text("job", ...), run.at("since")) if run else None,
+        tried=s.members("tried", Step),
+    )
+
+
+# ---------------------------------------------------------------- store
+
+
+class Objects(Protocol):
+    """What of the cluster a record store needs."""
+
+    def get_record(self, node: str) -> dict[str, Any]: ...
+    def create_record(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def replace_record(self, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class Records:
+    """Reads and swaps records. Every write is a compare-and-swap: ``Conflict`` means read again."""
+
+    def __init__(self, cluster: Objects) -> None:
+        self._cluster = cluster
+        self._decode = Unchanged(decode)
+
+    def read(self, node: str) -> Record | None:
+        """The record of ``node``, or None. Raises ``Undecodable``."""
+        try:
+            return self._decode(self._cluster.get_record(node))
+        except NotFound:
+            return None
+
+    def write(self, record: Record) -> Record:
+        """Create (no resourceVersion) or swap ``record``; returns it as stored.
+
+        Raises ``Dropped`` where the server left something out: whoever comes next would not know of it.
+        """
+        body = encode(record)
+        write = self._cluster.replace_record if record.resource_version else self._cluster.create_record
+        stored = write(body)
+        if lost := dropped(body["status"], stored.get("status"), "status"):
+            raise Dropped(
+                f"the API server dropped {lost} of NodeRecovery {record.node}: its CRDs are older than this "
+                "program; kubectl apply -k deploy/crds"
+            )
+        return self._decode(stored)

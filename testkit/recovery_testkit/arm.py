@@ -1,0 +1,266 @@
+"""A fake Azure Resource Manager: scale sets, virtual machines, AKS pools, and what may go wrong with them.
+
+::
+
+    with FakeArm() as arm:
+        workers = arm.scale_set("workers", size=4)
+        os.environ.update(arm.environ())
+        arm.lose_answer()                       # carried out, and then the connection is cut
+        ...
+        assert len(arm.mutating()) == 1
+        assert arm.whole_set_calls == 0
+
+It speaks HTTP on the loopback interface, with Azure's own paths, and gives out tokens as App Service's
+managed identity does. It keeps no more than an agent that recovers nodes can ask for; the rest is a loud 501.
+Nothing here has been compared with the real Azure, but for azure-cli's recordings of it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from recovery_testkit.arm_front import CLIENT_ID, Front
+from recovery_testkit.arm_http import Answer, Request
+from recovery_testkit.arm_world import (
+    AKS,
+    COMPUTE,
+    EFFECTS,
+    Cluster,
+    Hook,
+    Instance,
+    Operation,
+    ScaleSet,
+    World,
+)
+
+__all__ = ["CLIENT_ID", "SUBSCRIPTION", "Answer", "FakeArm", "Instance", "Operation", "Request"]
+
+SUBSCRIPTION = "5b5c0de0-0000-4000-8000-000000000001"
+_SKU = "Standard_ND96isr_H100_v5"
+
+
+class FakeArm(Front):
+    """The whole of it: what is there, and what befalls it. Who may do what is in ``Front``; what was asked,
+    and the faults of single requests, are in ``Witness``.
+
+    ``now`` is the clock of all that happens (Unix time). Tokens alone go by the real one, since SDKs do.
+    """
+
+    def __init__(self, *, now: Callable[[], float] = time.time, operation_seconds: float = 0.2) -> None:
+        super().__init__(World(now, SUBSCRIPTION, operation_seconds))
+
+    def start(self) -> FakeArm:
+        self._start()
+        return self
+
+    def __enter__(self) -> FakeArm:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------ what there is
+
+    def scale_set(
+        self,
+        name: str,
+        *,
+        size: int,
+        orchestration: Literal["Uniform", "Flexible"] = "Uniform",
+        resource_group: str = "nodes",
+        location: str = "westus3",
+        ephemeral: bool = False,
+        sku: str = _SKU,
+    ) -> str:
+        """A scale set with ``size`` running instances. Returns its resource id."""
+        with self._world.lock:
+            path = self._world.new_id(resource_group, f"{COMPUTE}/virtualMachineScaleSets/{name}")
+            new = ScaleSet(path, name, orchestration, location, sku, ephemeral, size, self._world.now())
+            self._world.scale_sets[path.lower()] = new
+            for machine in [self._world.launch(new) for _ in range(size)]:
+                self._boot(machine)
+        self._world.tell()
+        return path
+
+    def vm(
+        self,
+        name: str,
+        *,
+        resource_group: str = "nodes",
+        location: str = "westus3",
+        ephemeral: bool = False,
+        sku: str = _SKU,
+    ) -> str:
+        """A running virtual machine on its own. Returns its resource id."""
+        vm_id, now = str(uuid.uuid4()), self._world.now()
+        with self._world.lock:
+            path = self._world.new_id(resource_group, f"{COMPUTE}/virtualMachines/{name}")
+            new = Instance(path, name, "", name, location, sku, "", ephemeral, now, vm_id)
+            self._boot(self._world.add(new))
+        self._world.tell()
+        return path
+
+    def managed_cluster(
+        self,
+        name: str,
+        *,
+        pools: Mapping[str, str],
+        resource_group: str = "clusters",
+        location: str = "westus3",
+        autoscaler: bool = False,
+    ) -> str:
+        """An AKS cluster with scale sets behind its pools. Returns its resource id."""
+        with self._world.lock:
+            path = self._world.new_id(resource_group, f"{AKS}/managedClusters/{name}")
+            self._world.clusters[path.lower()] = Cluster(path, name, location, dict(pools), autoscaler)
+        return path
+
+    def instances(self, scale_set: str = "") -> tuple[Instance, ...]:
+        """The machines of a scale set in the order of their ids; all machines, without one."""
+        self._world.settle()
+        with self._world.lock:
+            found = self._world.members(scale_set) if scale_set else self._world.instances.values()
+            return tuple(found)
+
+    def instance(self, resource_id: str) -> Instance:
+        """A machine as it is now. KeyError if it has gone."""
+        self._world.settle()
+        with self._world.lock:
+            return self._world.instances[resource_id.lower()]
+
+    def capacity(self, scale_set: str) -> int:
+        """How many instances the scale set wants."""
+        return self._world.scale_sets[scale_set.lower()].capacity
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """All that were accepted, in their order."""
+        self._world.settle()
+        with self._world.lock:
+            return tuple(replace(o) for o in self._world.operations.values())
+
+    # ------------------------------------------------------------ what was asked
+
+    @property
+    def whole_set_calls(self) -> int:
+        """How many calls acted on every instance of a scale set at once."""
+        return self._world.whole_set_calls
+
+    @property
+    def scaled_in(self) -> int:
+        """How many instances were deleted because a capacity was lowered."""
+        return self._world.scaled_in
+
+    # ------------------------------------------------------------ how long operations take, and how they end
+
+    @property
+    def operation_seconds(self) -> float:
+        """How long an operation takes from being accepted to its end."""
+        return self._world.operation_seconds
+
+    @operation_seconds.setter
+    def operation_seconds(self, seconds: float) -> None:
+        self._world.operation_seconds = seconds
+
+    def hold(self) -> None:
+        """What is accepted from now on does not end before ``release``, ``finish`` or ``fail``."""
+        self._world.held = True
+
+    def release(self) -> None:
+        """End what is held, and hold no more."""
+        self._world.held = False
+        self.finish()
+
+    def finish(self, operation: str = "") -> None:
+        """Carry out what is under way, or one operation, now. The hooks have been told when this returns."""
+        self._end(operation, None)
+
+    def fail(self, code: str, message: str = "It failed.", operation: str = "") -> None:
+        """Let what is under way, or one operation, fail now."""
+        self._end(operation, (code, message))
+
+    def _end(self, wanted: str, failure: tuple[str, str] | None) -> None:
+        with self._world.lock:
+            for operation in self._world.operations.values():
+                if operation.ended is None and wanted in ("", operation.id):
+                    operation.failure = failure or operation.failure
+                    self._world.end(operation)
+        self._world.tell()
+
+    def late(self, seconds: float) -> None:
+        """The next operation is accepted, and takes so long."""
+        self._world.next_late.append(seconds)
+
+    def fail_next(self, code: str, message: str = "It failed.") -> None:
+        """The next operation is accepted, and fails at its end. Nothing comes of it."""
+        self._world.next_failure.append((code, message))
+
+    def hollow_next(self) -> None:
+        """The next operation is accepted, and Succeeded at its end. Nothing comes of it."""
+        self._world.next_hollow += 1
+
+    def forget_operations(self) -> None:
+        """ARM knows none of the ended operations any more: their status is a 404."""
+        self._world.settle()
+        with self._world.lock:
+            for operation in [o for o in self._world.operations.values() if o.ended is not None]:
+                del self._world.operations[operation.id]
+
+    # ------------------------------------------------------------ what Azure or somebody else does unasked
+
+    def reboot(self, resource_id: str) -> None:
+        """The machine boots, and nobody has asked for it here."""
+        self._change(resource_id, EFFECTS["restart"])
+
+    def put(self, resource_id: str, **fields: Any) -> None:
+        """Change fields of a machine: ``power``, ``provisioning``, ``host`` and the rest of ``Instance``."""
+        self._change(resource_id, lambda machine: replace(machine, **fields))
+
+    def remove(self, resource_id: str) -> None:
+        """The machine is gone, at once; the capacity of its scale set sinks."""
+        with self._world.lock:
+            self._world.remove(resource_id.lower())
+        self._world.tell()
+
+    def scale(self, scale_set: str, capacity: int) -> tuple[str, ...]:
+        """Somebody raises the capacity; the new instances run at once. Returns their ids."""
+        with self._world.lock:
+            found = self._world.scale_sets[scale_set.lower()]
+            assert capacity >= found.capacity, "to take one away, use remove"
+            new = [self._world.launch(found) for _ in range(capacity - found.capacity)]
+            found.capacity, found.version = capacity, found.version + 1
+            for machine in new:
+                self._boot(machine)
+        self._world.tell()
+        return tuple(machine.id for machine in new)
+
+    def _boot(self, machine: Instance) -> None:
+        self._world.change(
+            machine.id.lower(), lambda m: EFFECTS["create"](replace(m, provisioning="Succeeded"))
+        )
+
+    def _change(self, resource_id: str, effect: Callable[[Instance], Instance]) -> None:
+        self._world.settle()
+        with self._world.lock:
+            self._world.change(resource_id.lower(), effect)
+        self._world.tell()
+
+    def on_boot(self, hook: Hook) -> None:
+        """Call ``hook(resource id, instance)`` at each boot, a new machine's first included.
+
+        Hooks are called outside the lock, one at a time, in the order of what happened: on the server's own
+        thread, or on that of a call like ``finish``, which waits for them.
+        """
+        self._world.hooks["boot"].append(hook)
+
+    def on_create(self, hook: Hook) -> None:
+        """When a machine comes into being; it boots later."""
+        self._world.hooks["create"].append(hook)
+
+    def on_delete(self, hook: Hook) -> None:
+        """When a machine is gone."""
+        self._world.hooks["delete"].append(hook)

@@ -1,0 +1,150 @@
+"""A provider with machines in memory, for stories. The provider kit runs on it too, so it is no toy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from recovery.errors import Ambiguous, Refused, Retry
+from recovery.model import (
+    Done,
+    Machine,
+    NodeView,
+    NotApplied,
+    Poll,
+    Preflight,
+    Reference,
+    Rung,
+    Running,
+    Step,
+    Unfinished,
+)
+from recovery.provider.protocol import Started
+
+PATTERN = re.compile(r"fake:///(?P<group>[a-z0-9-]+)/(?P<id>m-[0-9a-z]+)")
+
+
+@dataclass
+class FakeGroup:
+    """A group of machines: which are in service, and how many there should be.
+
+    ``shrinks``: it wants one less when a machine of it is deleted, as a scale set does, until it is told.
+    """
+
+    name: str
+    desired: int
+    in_service: list[str] = field(default_factory=list)
+    unhealthy: set[str] = field(default_factory=set)
+    shrinks: bool = False
+
+
+class FakeProvider:
+    """``replace`` and ``reboot`` of machines in memory. ``calls`` lists every mutating call, accepted or not.
+
+    ``before_call`` and ``after_call`` run around the moment a call is accepted, to kill, to stop or to lose
+    the answer; ``refusing`` maps a step to the error it meets.
+    """
+
+    name = "fake"
+    actions = frozenset({Step.REPLACE, Step.REBOOT})
+    permissions: Mapping[str, frozenset[str]] = {
+        "preflight": frozenset(),
+        "poll": frozenset(),
+        "replace": frozenset({"fake:Replace"}),
+        "reboot": frozenset({"fake:Reboot"}),
+    }
+    default_remedy: tuple[Rung, ...] = (
+        Rung(Step.DRAIN, timedelta(minutes=15)),
+        Rung(Step.REPLACE, timedelta(minutes=30)),
+    )
+    call_timeout = 8.0
+
+    def __init__(self) -> None:
+        self.groups: dict[str, FakeGroup] = {}
+        self.calls: list[tuple[Step, str, str]] = []
+        self.rebooting: set[str] = set()
+        self.finished: list[str] = []
+        self.finish_error: Retry | Refused | None = None
+        self.before_call: Callable[[], None] = lambda: None
+        self.after_call: Callable[[], None] = lambda: None
+        self.preflight_error: Retry | Refused | None = None
+        self.start_error: Retry | Refused | Ambiguous | None = None
+
+    # ------------------------------------------------------------ the protocol
+
+    def identify(self, node: NodeView) -> Machine:
+        found = PATTERN.fullmatch(node.provider_id)
+        if found is None:
+            raise Refused(f"{node.name} has the providerID {node.provider_id!r}, expected fake:///GROUP/m-ID")
+        return Machine(self.name, found["id"], node.provider_id, found["group"])
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        if action not in self.actions:
+            raise Refused(f"fake cannot {action.value} a machine")
+        if self.preflight_error is not None:
+            raise self.preflight_error
+        group = self._group(machine)
+        adopt = f"{machine.id} is unhealthy already" if machine.id in group.unhealthy else ""
+        known = sorted(group.in_service)
+        data = {"group": group.name, "known": known, "desired": group.desired, "machine": machine.id}
+        short = group.desired - len(group.in_service)
+        reference = Reference(self.name, action.value, data)
+        return Preflight(reference, group.name, max(0, short), adopt, alone=group.shrinks)
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:
+        if action not in self.actions:
+            raise Refused(f"fake cannot {action.value} a machine")
+        self.before_call()
+        self.calls.append((action, machine.id, token))
+        if isinstance(self.start_error, Retry | Refused):
+            raise self.start_error
+        if action is Step.REPLACE:
+            self._group(machine).unhealthy.add(machine.id)
+        else:
+            self.rebooting.add(machine.id)
+        self.after_call()
+        if self.start_error is not None:
+            raise self.start_error
+        return None
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        if reference.action == Step.REBOOT.value:
+            return Running(f"{machine.id} was asked to reboot")
+        group = self.groups[reference.data["group"]]
+        if machine.id in group.in_service:
+            if machine.id in group.unhealthy:
+                return Running(f"{machine.id} is being taken out of group {group.name}")
+            return NotApplied(f"{machine.id} is healthy and in service in group {group.name}")
+        if group.shrinks and group.desired < reference.data["desired"]:
+            return Unfinished(f"{machine.id} is gone, and group {group.name} wants {group.desired}")
+        new = tuple(m for m in group.in_service if m not in reference.data["known"])
+        complete = len(group.in_service) >= reference.data["desired"]
+        if not new:
+            return Running(f"{machine.id} is gone, and group {group.name} has not launched another")
+        return Done(f"{machine.id} is gone from group {group.name}", new, complete)
+
+    def finish(self, machine: Machine, reference: Reference) -> None:
+        if self.finish_error is not None:
+            raise self.finish_error
+        self.finished.append(machine.id)
+        group = self.groups[reference.data["group"]]
+        group.desired = max(group.desired, reference.data["desired"])
+
+    # ------------------------------------------------------------ what a cloud does by itself
+
+    def _group(self, machine: Machine) -> FakeGroup:
+        group = self.groups.get(machine.group)
+        if group is None or machine.id not in group.in_service:
+            raise Refused(f"{machine.id} is not in a group")
+        return group
+
+    def terminate(self, group: str, machine: str) -> None:
+        found = self.groups[group]
+        found.in_service.remove(machine)
+        if found.shrinks:
+            found.desired -= 1
+
+    def launch(self, group: str, machine: str) -> None:
+        self.groups[group].in_service.append(machine)

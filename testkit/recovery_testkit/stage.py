@@ -1,0 +1,341 @@
+"""A stage for stories: a Kubernetes API in memory, a provider in memory, one clock, and real agents.
+
+Nothing of the agent is faked: the same parts as in ``run``, put together on a store instead of a socket. Time
+moves only by ``Stage.run``, which lets every living agent take its turns until nothing is left to do at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recovery.agent.cycle import Agent
+from recovery.agent.execute import Executor
+from recovery.agent.observe import Observer, World
+from recovery.agent.peers import Sweeper
+from recovery.config.policy_file import load_builtin, parse_policy
+from recovery.decide.situation import Decision
+from recovery.errors import ApiUnavailable
+from recovery.kube.cluster import Cluster, Transport
+from recovery.model import Gate, Policy, Record
+from recovery.provider.monitor import Metric
+from recovery.provider.registry import Providers
+from recovery.report.heartbeat import Heartbeat
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Publisher
+from recovery.signals.npd import NpdSource
+from recovery.store.gate import Gates
+from recovery.store.gate import decode as decode_gate
+from recovery.store.lease import Identity, Leases
+from recovery.store.record import Records, decode
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.kubefaults import FaultyApi, NoAnswerError
+from recovery_testkit.kubestore import KubernetesStore
+from recovery_testkit.provider import FakeGroup, FakeProvider
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = b"""
+apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+limits: {cooldown: 0s}
+rules:
+  - name: neuron-hardware
+    match: {type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]}
+    remedy:
+      - {do: drain, within: 10m, then: force}
+      - {do: replace, within: 30m}
+    probation: 2m
+"""
+REASONS = ("DMA_ERROR", "HANG_ON_COLLECTIVES", "HBM_UNCORRECTABLE_ERROR", "NC_UNCORRECTABLE_ERROR")
+
+
+@functools.cache
+def read_policy(text: bytes | None) -> Policy:
+    return (parse_policy(text, "story") if text else load_builtin()).policy
+
+
+@functools.cache
+def read_crds() -> tuple[dict[str, Any], ...]:
+    files = ("noderecoveries.yaml", "recoverygates.yaml")
+    return tuple(yaml.safe_load((ROOT / "deploy/crds" / file).read_text()) for file in files)
+
+
+class Killed(BaseException):
+    """``kill -9``: nothing catches it, no clean-up runs."""
+
+
+def npd_page(*faulty: str) -> bytes:
+    """A page as NPD's Neuron configuration serves it, with the given ones of ``REASONS`` at 1."""
+    counters = [f'problem_counter{{reason="NeuronHasError_{r}"}} {int(r in faulty)}' for r in REASONS]
+    gauges = [
+        f'problem_gauge{{reason="NeuronHasError_{r}",type="NeuronHealth"}} {int(r in faulty)}'
+        for r in REASONS
+    ]
+    lines = ["# TYPE problem_counter counter", *counters, "# TYPE problem_gauge gauge", *gauges]
+    return ("\n".join(lines) + "\n").encode()
+
+
+@dataclass
+class Page:
+    """One node's detector."""
+
+    body: bytes = npd_page()
+    error: Exception | None = None
+
+    def read(self) -> bytes:
+        if self.error is not None:
+            raise self.error
+        return self.body
+
+
+class StoreTransport:
+    """The store as the agent's connection. A request that is lost is an ``ApiUnavailable``."""
+
+    def __init__(self, api: Any, actor: str) -> None:
+        self._api = api
+        self._actor = actor
+
+    def request(
+        self, method: str, path: str, *, query: Any = None, body: Any = None, content_type: Any = None
+    ) -> Any:
+        try:
+            return self._api.request(
+                method, path, query=query, body=body, content_type=content_type, user_agent=self._actor
+            )
+        except NoAnswerError as error:
+            raise ApiUnavailable(str(error)) from None
+
+
+class Told:
+    """A monitor that remembers."""
+
+    name = "told"
+
+    def __init__(self) -> None:
+        self.metrics: list[Metric] = []
+        self.error: Exception | None = None
+
+    def publish(self, metrics: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.metrics += metrics
+
+
+@dataclass
+class Actor:
+    """One process: an agent with its sweeper, or a concluder."""
+
+    name: str
+    node: str
+    agent: Agent | None
+    sweeper: Sweeper
+    publisher: Publisher
+    leases: Leases
+    metrics: Metrics
+    alive: bool = True
+    sentences: list[str] = field(default_factory=list)
+
+    def turn(self) -> Decision | None:
+        """One round, as ``Program.step`` does it."""
+        d = None
+        waiting = False
+        if self.agent is not None:
+            d = self.agent.cycle()
+            waiting = self.agent.waiting
+            if not self.sentences or self.sentences[-1] != d.reason:
+                self.sentences.append(d.reason)
+        self.sweeper.sweep(waiting)
+        self.publisher.drain()
+        return d
+
+
+class Stage:
+    """The world of one story."""
+
+    def __init__(self, policy: bytes | None = QUICK, *, crds: bool = True) -> None:
+        self.clock = FakeClock()
+        self.store = KubernetesStore(now=self.clock.true_time)
+        self.api = FaultyApi(self.store)
+        self.provider = FakeProvider()
+        self.policy = read_policy(policy)
+        self.pages: dict[str, Page] = {}
+        self.actors: dict[str, Actor] = {}
+        self.told = Told()
+        self.heartbeat: timedelta | None = None
+        self.wrap: Callable[[Transport], Transport] = lambda transport: transport
+        if crds:
+            for crd in read_crds():
+                self.store.install_crd(crd)
+
+    # ------------------------------------------------------------ scenery
+
+    def add_node(self, name: str, machine: str, group: str = "workers", **labels: str) -> None:
+        """A Ready node of a group, with a healthy detector."""
+        found = self.provider.groups.setdefault(group, FakeGroup(group, 0))
+        if machine not in found.in_service:
+            found.in_service.append(machine)
+            found.desired += 1
+        self.register(name, machine, group, **labels)
+
+    def register(
+        self, name: str, machine: str, group: str = "workers", boot: str = "boot-1", **labels: str
+    ) -> None:
+        """A Node object, as a kubelet registers it."""
+        self.pages.setdefault(name, Page())
+        self.store.load(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": name,
+                    "labels": {
+                        "topology.kubernetes.io/zone": "a",
+                        "node.kubernetes.io/instance-type": "trn1.32xlarge",
+                        **{k.replace("__", "/").replace("_", "."): v for k, v in labels.items()},
+                    },
+                },
+                "spec": {"providerID": f"fake:///{group}/{machine}"},
+                "status": {
+                    "nodeInfo": {"bootID": f"{machine}-{boot}", "systemUUID": machine},
+                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+                    "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                },
+            }
+        )
+
+    def nodes(self, count: int, group: str = "workers") -> list[str]:
+        names = [f"node-{i}" for i in range(count)]
+        for i, name in enumerate(names):
+            self.add_node(name, f"m-{i}", group)
+        return names
+
+    def add_pod(self, name: str, node: str, owner: str = "ReplicaSet", **labels: str) -> None:
+        """A running pod with five seconds of grace; without ``owner`` nobody makes it again."""
+        controller = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u", "controller": True}
+        self.store.load(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "namespace": "default",
+                    "labels": labels or {"app": "train"},
+                    "ownerReferences": [controller] if owner else [],
+                },
+                "spec": {"nodeName": node, "terminationGracePeriodSeconds": 5, "containers": [{"name": "c"}]},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+            }
+        )
+
+    def fault(self, node: str, *reasons: str) -> None:
+        self.pages[node].body = npd_page(*(reasons or ("DMA_ERROR",)))
+
+    # ------------------------------------------------------------ actors
+
+    def agent(
+        self, node: str, *, on: bool = True, name: str = "", place: str = "", sole: bool = False
+    ) -> Actor:
+        """Start the node's own agent (again: a new process of the same or another place)."""
+        return self._start(name or f"agent of {node}", node, on, place or f"pod-of-{node}", sole)
+
+    def concluder(self, name: str = "concluder") -> Actor:
+        return self._start(name, "", True, name, False)
+
+    def _start(self, name: str, node: str, on: bool, place: str, sole: bool) -> Actor:
+        clock = self.clock
+        transport = self.wrap(StoreTransport(self.api, name))
+        cluster = Cluster(transport, clock, "default")
+        metrics = Metrics()
+        identity = Identity(node or name, place, sole=sole)
+        leases = Leases(cluster, clock, identity)
+        world = World(
+            clock=clock,
+            cluster=cluster,
+            records=Records(cluster),
+            gates=Gates(cluster, lambda: [decode(x) for x in cluster.list_records()]),
+            leases=leases,
+            providers=Providers("fake", lambda _: self.provider),
+            policy=self.policy,
+            on=on,
+        )
+        observer = Observer(world)
+        publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False)
+        executor = Executor(world, observer, publisher)
+        agent = None
+        if node:
+            source = NpdSource(self.pages[node].read, clock, cluster.time.now, timedelta(seconds=0.5))
+            beat = Heartbeat(publisher, clock, cluster.time.now, self.heartbeat) if self.heartbeat else None
+            agent = Agent(world, observer, executor, publisher, metrics, [source], node, heartbeat=beat)
+        chance = random.Random(7)  # noqa: S311
+        sweeper = Sweeper(world, observer, executor, publisher, metrics, node, chance=chance)
+        actor = Actor(name, node, agent, sweeper, publisher, leases, metrics)
+        self.actors[name] = actor
+        return actor
+
+    def kill(self, actor: Actor) -> None:
+        actor.alive = False
+
+    # ------------------------------------------------------------ time
+
+    def run(self, seconds: float, step: float = 0.5) -> None:
+        """Let ``seconds`` pass, and all living actors act."""
+        end = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < end:
+            self.turns()
+            self.clock.advance(step)
+            self.store.tick()
+        self.turns()
+
+    def turns(self, limit: int = 50) -> None:
+        """Everybody acts until nobody has anything left to do at once."""
+        for actor in list(self.actors.values()):
+            for _ in range(limit):
+                if not actor.alive:
+                    break
+                try:
+                    d = actor.turn()
+                except Killed:
+                    actor.alive = False
+                    break
+                if d is None or d.effect is None:
+                    break
+
+    # ------------------------------------------------------------ looking
+
+    def record(self, node: str) -> Record | None:
+        answer = self.store.request("GET", f"/apis/noderecovery.dev/v1alpha1/noderecoveries/{node}")
+        return decode(answer.body) if answer.status == 200 else None
+
+    def gate(self) -> Gate:
+        return decode_gate(
+            self.store.request("GET", "/apis/noderecovery.dev/v1alpha1/recoverygates/fleet").body
+        )
+
+    def node(self, name: str) -> dict[str, Any]:
+        return dict(self.store.request("GET", f"/api/v1/nodes/{name}").body)
+
+    def delete_node(self, name: str) -> None:
+        self.store.request("DELETE", f"/api/v1/nodes/{name}")
+
+    def events(self, node: str = "") -> list[tuple[str, str]]:
+        items = self.store.request("GET", "/api/v1/namespaces/default/events").body["items"]
+        return [(e["reason"], e["message"]) for e in items if not node or e["involvedObject"]["name"] == node]
+
+    def replace_machine(
+        self, node: str, machine: str, new_node: str, new_machine: str, group: str = "workers"
+    ) -> None:
+        """What an Auto Scaling group does with an unhealthy machine: end it, launch another, which joins."""
+        self.provider.terminate(group, machine)
+        self.delete_node(node)
+        for actor in self.actors.values():
+            if actor.node == node:
+                self.kill(actor)
+        self.provider.launch(group, new_machine)
+        self.register(new_node, new_machine, group)
