@@ -7,9 +7,12 @@
     ├── Retry                    nothing was submitted: look again after a while
     ├── Ambiguous                something may have been submitted: observe, never resubmit
     ├── Refused                  it cannot be done: hand over, with the reason
+    ├── Undecodable              an object of ours that this version cannot understand
+    ├── Dropped                  the API server did not keep all of an object: its CRDs are older
+    ├── IllegalMove              an event that the record's phase does not know: a bug
     └── ApiError                 the Kubernetes API server said no, or said nothing
         ├── NotFound             404
-        ├── Conflict             409, or 422 on a precondition: somebody else wrote first
+        ├── Conflict             409, or 422 on a precondition: another writer was first
         ├── TooManyRequests      429: an eviction refused by a budget, or priority and fairness
         └── ApiUnavailable       no answer (a write may or may not have happened)
 
@@ -92,7 +95,9 @@ class ApiUnavailable(ApiError):
 
 
 class Undecodable(NodeRecoveryError):
-    """An object of ours that cannot be understood: hold, say so, touch nothing."""
+    """An object of ours that cannot be understood: hold, say so, touch nothing. ``name``: its own."""
+
+    name: str = ""
 
 
 class Dropped(NodeRecoveryError):

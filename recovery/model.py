@@ -184,11 +184,6 @@ class Step(StrEnum):
         """Done by the machine's provider: destructive, needs an intent."""
         return self in _PROVIDER_ACTIONS
 
-    @property
-    def disruptive(self) -> bool:
-        """Takes the node out of service, so it needs a slot of the budget."""
-        return self is not Step.NOTIFY
-
 
 _PROVIDER_ACTIONS = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE})
 
@@ -398,6 +393,9 @@ class IntentState(StrEnum):
     NOT_APPLIED = "notApplied"  # it may have been made; the world shows it had no effect
 
 
+_UNSETTLED = frozenset({IntentState.WRITTEN, IntentState.SUBMITTED, IntentState.AMBIGUOUS})
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """How a provider finds its running action again. Plain strings and numbers only."""
@@ -440,8 +438,51 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What showed that the action of this attempt did what it should."""
+
+    attempt: int
+    at: datetime
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A destructive call that was made, or may have been. ``action`` is empty where it is not known."""
+
+    number: int
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What this recovery has done so far. Decisions go by this alone; history is for people.
+
+    ``submitted``: the attempts whose call was made, or may have been. ``tries``: calls of the current step
+    that had no effect. ``boots``: boot IDs of boots that nobody here asked for. ``called_off``: the attempt
+    whose order was taken back. ``step_since``: when the current step became the current one.
+    ``proving_since``: when there was something to prove. ``retry_at``: a call that was put off is not made
+    again before.
+    """
+
+    submitted: tuple[Attempt, ...] = ()
+    tries: int = 0
+    boots: tuple[str, ...] = ()
+    evidence: Evidence | None = None
+    called_off: int = 0
+    step_since: datetime | None = None
+    proving_since: datetime | None = None
+    retry_at: datetime | None = None
+
+    @property
+    def acted(self) -> bool:
+        """Whether a destructive call was made, or may have been."""
+        return bool(self.submitted)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """One line of a record's history."""
+    """One line of a record's history, for people. ``event``: a ``HistoryEvent``, or a later version's."""
 
     at: datetime
     attempt: int
@@ -500,10 +541,17 @@ class Record:
     validate: Validation | None = None
     validation: ValidationRun | None = None
     tried: tuple[Step, ...] = ()  # what an earlier recovery of the same incident did in vain
+    progress: Progress = Progress()
+    recovered_at: datetime | None = None  # when a recovery of this node was last proved
 
     @property
     def step(self) -> Rung | None:
         return self.ladder[self.rung] if self.rung < len(self.ladder) else None
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a destructive call was made, or may have been, and may still come true."""
+        return self.intent is not None and self.intent.state in _UNSETTLED
 
 
 # ---------------------------------------------------------------- the gate
@@ -605,6 +653,7 @@ class ProviderFacts:
     note: str = ""
     from_outside: frozenset[Step] = frozenset()
     cancels: bool = False
+    sees_power: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,12 +678,20 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDelete:
-    """The provider's way for this machine leads through the Kubernetes API: delete this object."""
+    """The provider's way for this machine leads through the Kubernetes API: delete this object.
+
+    ``kind`` and ``by`` are for sentences: what it is, and who ends the machine once it is deleted.
+    """
 
     api_version: str
     plural: str
     name: str
     uid: str
+    kind: str = ""
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind or self.plural} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -669,6 +726,14 @@ class Done:
     evidence: str
     replacements: tuple[str, ...] = ()
     complete: bool = True  # the group has as many machines in service as it wants
+    final: bool = False  # no machine has to take its place: there is nothing more to prove
+
+
+@dataclass(frozen=True, slots=True)
+class Deleting:
+    """The evidence is that this object is gone from the Kubernetes API, and the Node with it."""
+
+    what: ClusterDelete
 
 
 @dataclass(frozen=True, slots=True)
@@ -685,4 +750,7 @@ class Gone:
     sentence: str
 
 
-Poll = Running | Unfinished | NotApplied | Done | Failed | Gone
+Standing = Running | Unfinished | NotApplied | Done | Failed | Gone
+"""How an action stands."""
+Poll = Standing | Deleting
+"""What a provider may answer to that."""

@@ -19,7 +19,7 @@ from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
 from recovery.clock import Clock
 from recovery.errors import Refused
-from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Running, Step
+from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
 from recovery.provider.protocol import Finding
 
 NAME = "aws"
@@ -134,9 +134,7 @@ class AwsProvider:
         self._able(action)
         self._same(machine, reference, action)
         if reference.data.get("kind") == KARPENTER:
-            return ClusterDelete(
-                "karpenter.sh/v1", "nodeclaims", str(reference.data["name"]), str(reference.data["uid"])
-            )
+            return _node_claim(reference)
         if action is Step.REBOOT:
             self._reboot(machine, reference)
         else:
@@ -170,7 +168,7 @@ class AwsProvider:
         self._able(reference.action)
         self._same(machine, reference, reference.action)
         if reference.data.get("kind") == KARPENTER:
-            return Running(f"Karpenter is deleting NodeClaim {reference.data['name']} of {machine}")
+            return Deleting(_node_claim(reference))
         if reference.action == Step.REBOOT:
             return reboot_outcome(self._session, machine, reference)
         return replace_outcome(self._session, machine, reference)
@@ -215,6 +213,12 @@ def _reference(
             "at": at.isoformat(),
         }
     return Reference(NAME, action, data)
+
+
+def _node_claim(reference: Reference) -> ClusterDelete:
+    """Karpenter ends the machine of a NodeClaim that is deleted, and launches another for pods that wait."""
+    name, uid = str(reference.data["name"]), str(reference.data["uid"])
+    return ClusterDelete("karpenter.sh/v1", "nodeclaims", name, uid, "NodeClaim", "Karpenter")
 
 
 def _preflight_karpenter(machine: Machine) -> Preflight:

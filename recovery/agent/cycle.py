@@ -10,21 +10,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 from recovery.agent.execute import Executor
-from recovery.agent.observe import CENSUS_AGE, Memory, Observer, World
-from recovery.decide.budget import ahead_of, places
-from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, diagnose
+from recovery.agent.memory import Memory
+from recovery.agent.observe import Observer, World
+from recovery.agent.reporter import Reporter
+from recovery.decide.assessment import Assessment, assess
+from recovery.decide.budget import places
+from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
+from recovery.decide.needs import CENSUS_AGE
 from recovery.decide.own_node import decide
-from recovery.decide.situation import REPEAT, Decision, Role, Situation, Verb, leave, wait
+from recovery.decide.situation import Decision, Role, Situation, leave, wait
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Kind, Reading, Record
+from recovery.model import Reading, Record
 from recovery.report.explain import View
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
-from recovery.report.publish import Notice, Publisher
+from recovery.report.publish import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +38,6 @@ BUGS_TO_DIE = 10
 NEXT = 10
 """So many at the head of the queue look after those that have the slots, and not all who wait."""
 FAILURES = frozenset({"api", "error", "bug"})
-REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
-QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
 
 
 class Source(Protocol):
@@ -66,11 +68,10 @@ class Agent:
         self._w = world
         self._observer = observer
         self._executor = executor
-        self._publisher = publisher
         self._metrics = metrics
+        self._reporter = Reporter(node, world.clock, publisher, metrics)
         self._sources = sources
         self._boot_id = ""
-        self._node_uid = ""
         self._record: Record | None = None
         self._looked = False
         self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
@@ -80,8 +81,6 @@ class Agent:
         self._rests = False
         self._view = View(world.cluster.time.now(), (), self._last)
         self._keys: object = None
-        self._told_at: dict[str, float] = {}
-        self._said = ""
         self.bugs = 0
         self.waiting = False
         """Whether this node is among the next to have a slot: those that have one are worth a look sooner."""
@@ -113,7 +112,7 @@ class Agent:
             self._view = replace(self._view, readings=readings)
             return self._last
         self._keys = keys
-        self._tell_faults(readings, self._w.cluster.time.now())
+        self._reporter.faults(readings, self._w.cluster.time.now())
         self._rests = self.waiting = False
         try:
             d = self._look(readings)
@@ -132,7 +131,7 @@ class Agent:
                 "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
             )
         if d.key in FAILURES:
-            self._tell_failure(d)
+            self._reporter.failure(d, self._w.cluster.time.now())
         pause = d.look_again.total_seconds()
         if self._record is not None and self._record.phase.open:  # its Lease has to be renewed meanwhile
             pause = min(pause, self._w.leases.renew_every)
@@ -142,18 +141,19 @@ class Agent:
         return d
 
     def _look(self, readings: tuple[Reading, ...]) -> Decision:
-        if self._quiet(readings):
-            s = Situation(
-                self._w.cluster.time.now(), self.node, self._w.policy, self._w.on, readings=readings
-            )
-            d = decide(s)
+        """Observe, assess, decide, do one thing, say so."""
+        if quiet := self._quiet(readings):
+            now = self._w.cluster.time.now()
+            s = Situation(now, self.node, self._w.policy, self._w.on, readings=readings)
         else:
             s = self._observe(readings, fresh=False)
-            d = decide(s)
-            d = self._act(s, d)
+        a = assess(s)
+        d = decide(s, a)
+        if not quiet:
+            d = self._act(s, a, d)
             self._rests = d.effect is None
         self._situation = s
-        self._tell(s, d)
+        self._reporter.decision(s, a, d)
         return d
 
     def _quiet(self, readings: tuple[Reading, ...]) -> bool:
@@ -171,7 +171,7 @@ class Agent:
     def _observe(self, readings: tuple[Reading, ...], fresh: bool) -> Situation:
         s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
         if s.node is not None:
-            self._node_uid = s.node.uid
+            self._reporter.node_uid = s.node.uid
             if s.node.boot_id:
                 self._boot_id = s.node.boot_id
         return self._notice_deletion(s)
@@ -189,14 +189,14 @@ class Agent:
         self._cleared = {r.source: r.cleared for r in s.readings}
         return s
 
-    def _act(self, s: Situation, d: Decision) -> Decision:
+    def _act(self, s: Situation, a: Assessment, d: Decision) -> Decision:
         memory = self._observer.memory(self.node)
         if s.pods is not None:
             self._executor.share_census(s, CENSUS_AGE)
         if d.effect is not None:
             memory.turn = None
-            return self._executor.perform(s, d, self._again)
-        self._note_place(s, d, memory)
+            return self._executor.perform(s, d, self._again, decide)
+        self._note_place(a, d, memory)
         if d.key == "brake":
             self._executor.share_census(s, s.settle)
         if s.node is None:  # whether its machine is gone is for others to prove: they need the Lease
@@ -205,16 +205,13 @@ class Agent:
             self._w.leases.hold(self.node, Role.OWNER)
         return d
 
-    def _note_place(self, s: Situation, d: Decision, memory: Memory) -> None:
+    def _note_place(self, a: Assessment, d: Decision, memory: Memory) -> None:
         """Whether this node is among the next to have a slot; since when one has been free for the first."""
-        ahead: list[str] = []
-        if s.gate is not None and s.record is not None and d.key in ("budget", "turn"):
-            ahead = ahead_of(s.gate, s.record.uid)
-        self.waiting = d.key == "budget" and len(ahead) < NEXT
+        self.waiting = d.key == "budget" and len(a.ahead) < NEXT
         if d.key != "turn":
             memory.turn = None
-        elif memory.turn is None or memory.turn[0] != ahead[0]:
-            memory.turn = (ahead[0], self._w.clock.monotonic())
+        elif memory.turn is None or memory.turn[0] != a.ahead[0]:
+            memory.turn = (a.ahead[0], self._w.clock.monotonic())
 
     def _again(self) -> Situation:
         """The world read once more, right before a destructive call."""
@@ -224,98 +221,6 @@ class Agent:
     def stop(self) -> None:
         """Let go of what others would otherwise have to wait for."""
         self._w.leases.release_all()
-
-    # ------------------------------------------------------------ telling
-
-    def _tell(self, s: Situation, d: Decision) -> None:
-        self._gauges(s, d)
-        self._tell_held(s, d)
-        self._say(d)
-        if d.effect is not None or d.verb is Verb.LEAVE:
-            return
-        if d.verb is Verb.WAIT and d.key in QUIET_WAITS:
-            return
-        event = {"handedOver": "HandedOver", "abandoned": "AbandonedBySwitchOff"}.get(d.key)
-        if event is None:
-            event = "Held" if d.verb is Verb.HOLD else "Waiting"
-            if not s.on and d.key.startswith("would"):
-                event = "WouldRecover"
-        if not self._due_to_tell(f"{event} {d.key}", repeat=d.key in REPEATED):
-            return
-        if event == "WouldRecover" and d.key.startswith("would "):
-            self._count_would(s)
-        warning = d.verb is Verb.HOLD
-        self._publisher.event(Notice(self.node, self._node_uid, event, d.reason, warning, s.now))
-
-    def _tell_failure(self, d: Decision) -> None:
-        """A cycle that failed says so too: in the log, and as an Event where there is somebody to take it."""
-        self._say(d)
-        if self._due_to_tell(f"failed {d.key}"):
-            now = self._w.cluster.time.now()
-            self._publisher.event(Notice(self.node, self._node_uid, "Failed", d.reason, True, now))
-
-    def _due_to_tell(self, key: str, repeat: bool = False) -> bool:
-        """Once per kind of sentence; hand-overs and the like again every minute."""
-        now = self._w.clock.monotonic()
-        last = self._told_at.get(key)
-        if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
-            return False
-        if not repeat:
-            self._told_at = {k: v for k, v in self._told_at.items() if k.startswith(("fault ", "held "))}
-        self._told_at[key] = now
-        return True
-
-    def _count_would(self, s: Situation) -> None:
-        found = diagnose(s)
-        if found:
-            action = found[0].ladder[-1].do.value
-            self._metrics.would_act.labels(found[0].rule_name, action).inc()
-
-    def _tell_faults(self, readings: tuple[Reading, ...], at: datetime) -> None:
-        """Faults are published while they last, in observe mode too: alarms need data points."""
-        self._metrics.faults.clear()
-        now = self._w.clock.monotonic()
-        for reading in readings:
-            for p in reading.problems:
-                self._metrics.faults.labels(p.type, p.reason).set(1)
-                key = f"fault {p.source} {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
-                last = self._told_at.get(key)
-                if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
-                    self._told_at[key] = now
-                    self._publisher.fault(p.reason, at)
-
-    def _tell_held(self, s: Situation, d: Decision) -> None:
-        """What holds a recovery is published while it lasts, as faults are: above all the brake (law 10).
-
-        In observe mode nothing is held, though there may be something to tell.
-        """
-        kind = _kind(d)
-        if d.verb is not Verb.HOLD or kind.startswith(("would", "tell")):
-            return
-        if self._due_to_tell(f"held {kind}", repeat=True):
-            self._publisher.held(kind, s.now)
-
-    def _gauges(self, s: Situation, d: Decision) -> None:
-        m = self._metrics
-        for r in s.readings:
-            m.signal_unknown.labels(r.source).set(0 if r.readable else 1)
-        record = s.record
-        m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "")
-        m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "")
-        m.hand_overs("agent", 1 if d.key == "handedOver" else 0)
-        m.abandoned.set(1 if d.key == "abandoned" else 0)
-
-    def _say(self, d: Decision) -> None:
-        """The sentence of the cycle, in the log once and not every cycle."""
-        line = d.reason if d.effect is not None else f"{d.verb} {d.key}"
-        if line != self._said:
-            self._said = line
-            log.info("%s: %s", self.node, d.reason)
-
-
-def _kind(d: Decision) -> str:
-    """The key without the fault that some name: what it labels must not grow with the faults there are."""
-    return d.key.split(" ", 1)[0]
 
 
 def _on_gate(s: Situation) -> bool:

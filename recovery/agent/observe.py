@@ -1,28 +1,42 @@
 """Reading the world, once per cycle, into a frozen ``Situation``.
 
-Only what the record's phase asks for is read: a healthy node without a record costs the API server nothing.
-An error while reading is never a kind of healthy: it ends the cycle, or becomes a reason in the situation.
+The core says what it needs to know next, and exactly that is read: a healthy node without a record costs the
+API server nothing. An error while reading is never a kind of healthy: it ends the cycle, or becomes a reason
+in the situation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from recovery.agent.memory import Memory
 from recovery.catalog import foreign_claim, lookup, tellers, told_claim, types
 from recovery.clock import Clock
-from recovery.decide import brakes
 from recovery.decide.budget import ahead_of
 from recovery.decide.census import count
-from recovery.decide.endings import UNSETTLED
-from recovery.decide.situation import Role, Situation
+from recovery.decide.needs import needed
+from recovery.decide.situation import (
+    ClaimsByEvent,
+    Counted,
+    GateMadeReady,
+    Need,
+    NewNode,
+    PodsLeft,
+    PowerState,
+    Preflighted,
+    Progressed,
+    Role,
+    Situation,
+    ValidationJob,
+)
 from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError, Undecodable
 from recovery.kube.cluster import Cluster
 from recovery.model import (
     Census,
     ClusterDelete,
+    Deleting,
     Done,
     Gate,
     IntentState,
@@ -30,31 +44,23 @@ from recovery.model import (
     NotApplied,
     Phase,
     Policy,
-    Poll,
-    Preflight,
     Reading,
     Record,
     Running,
+    Standing,
     Step,
 )
 from recovery.provider.protocol import Witness
 from recovery.provider.registry import Identified, Providers
 from recovery.store.gate import Gates
 from recovery.store.lease import Leases
-from recovery.store.record import Records, decode
+from recovery.store.record import Records
 
-CENSUS_AGE = timedelta(seconds=10)
-"""How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
 NODES_A_SECOND = 500
 """How many Nodes are read to find a new machine among them: 5,000 in ten seconds, then once more."""
 LEEWAY = timedelta(seconds=5)
 EVENTS_AGE = 30.0
-"""Seconds for which what others tell of a node is not read again; before a call it is."""
-FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
-"""Seconds after which a pod that a disruption budget kept is asked for again; each time twice as many."""
-LONGEST_REFUSAL = 30.0
-"""Seconds for which a server may send us away; and between two tries of what it forbids."""
-RATE_WINDOW = 1.0
+"""Seconds for which what others say of a node in Events is not read again; before a call it is."""
 DOWN_AGE = 15.0
 """Seconds for which it is taken as read whether a machine is down: a BMC that is dead takes long to be so."""
 
@@ -72,48 +78,6 @@ class World:
     policy: Policy
     on: bool
     settle: timedelta = timedelta(seconds=0.5)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """What was said when a pod was asked for, how often in a row, and until when it is left alone."""
-
-    reason: str
-    times: int
-    until: float
-
-
-@dataclass
-class Memory:
-    """What an observer remembers of one node between cycles. Losing it costs time, never safety."""
-
-    refused: dict[str, Refusal] = field(default_factory=dict)
-    evicted: list[float] = field(default_factory=list)  # when evictions were asked for, of late
-    intents: dict[str, float] = field(default_factory=dict)
-    gone_since: float | None = None
-    turn: tuple[str, float] | None = None  # who is at the head of the queue, and since when
-    census: Census | None = None
-    proving_since: float | None = None
-    seek_again: float = 0.0  # when to look for its new machine again
-    down: tuple[float, str] | None = None  # by what a machine was seen to be down, and when that was asked
-    job_problem: str = ""  # why the validation Job could not be made
-    job_again: float = 0.0  # when to try again
-    told: tuple[float, str] | None = None  # what others tell of the node in Events, and when that was read
-
-    def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
-        """``what`` is not asked for again for a while, which doubles with each time."""
-        before = self.refused.get(what)
-        times = before.times + 1 if before else 1
-        pause = min(FIRST_REFUSAL * 2 ** (times - 1), WORST_REFUSAL)
-        pause = max(pause, min(retry_after or 0.0, LONGEST_REFUSAL))
-        self.refused[what] = Refusal(reason, times, now + pause)
-
-    def evictions_free(self, most: int | None, now: float) -> int | None:
-        """How many of ``most`` evictions a second are left now."""
-        if most is None:
-            return None
-        self.evicted = [at for at in self.evicted if now - at < RATE_WINDOW]
-        return max(0, most - len(self.evicted))
 
 
 class Observer:
@@ -140,7 +104,8 @@ class Observer:
         me: str = "",
         fresh: bool = False,
     ) -> Situation:
-        """All that a decision about ``node_name`` may depend on, read now. ``fresh``: count the sick anew.
+        """All that a decision about ``node_name`` may depend on, read now. ``fresh``: nothing of it as it was
+        known a moment ago.
 
         ``me`` is this agent's own node. Raises ``ApiError`` where the node, record or gate cannot be read.
         """
@@ -161,11 +126,15 @@ class Observer:
             machine_wait=identified.wait,
             machine_problem=identified.problem,
             provider=identified.facts,
+            apart=not me,
             forbidden=(foreign_claim(node) or "") if node else "",
             **self._ours(node_name, now, fresh),
         )
         if s.record is not None and s.record.phase.open and w.on:
-            s = self._for_phase(s, s.record, me, fresh)
+            s = self._remembered(s, s.record)
+        while (need := needed(s)) is not None:
+            assert s.record is not None
+            s = replace(self._read(s, s.record, need, me, fresh), read=(*s.read, need))
         return replace(s, skew=w.cluster.time.skew())
 
     def _node(self, name: str) -> NodeView | None:
@@ -190,34 +159,55 @@ class Observer:
             found["gate_problem"] = str(error)
         return {**found, "lease": w.leases.look(node, fresh=fresh)}
 
-    # ------------------------------------------------------------ what a phase asks for
-
-    def _for_phase(self, s: Situation, r: Record, me: str, fresh: bool) -> Situation:
-        memory = self.memory(r.node)
-        s = replace(s, refusals=self._refusals(memory), intent_seen_for=self._intent_age(memory, r))
-        if s.role is Role.CONCLUDER:
-            s = self._of_the_dead(s, r, memory, me)
-        needs_gate = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
-        if needs_gate or (s.gate is not None and s.gate.stamp != s.gate.uid):
-            s = replace(s, gate=self._made_ready(s))
-        unsettled = r.intent is not None and r.intent.state in UNSETTLED
-        if unsettled and r.phase is Phase.RECOVERING:
-            return replace(s, poll=self._poll(s, r))
+    def _remembered(self, s: Situation, r: Record) -> Situation:
+        """What this agent has seen of this record in earlier cycles."""
+        memory, now = self.memory(r.node), self.world.clock.monotonic()
+        watching = r.phase is Phase.PROVING and not r.replacement_machine
         if r.phase is not Phase.PROVING:
             memory.proving_since = None
-        elif r.replacement_machine:
-            return self._replacement(s, r, memory, me)
-        else:
-            return self._job(replace(s, watched_for=self._watched(memory)), r)
-        if s.role is Role.CONCLUDER:
-            return self._on_the_rung(s, r, memory, fresh) if s.may_power else s
-        if not s.forbidden:
-            s = replace(s, forbidden=self._told(s, memory, fresh))
-        if r.phase is Phase.WAITING:
-            return self._before_start(s, r, memory, fresh)
-        if r.phase is Phase.RECOVERING:
-            return self._on_the_rung(s, r, memory, fresh)
-        return s
+        written = r.intent is not None and r.intent.state is IntentState.WRITTEN
+        head = ahead_of(s.gate, r.uid)[:1] if s.gate is not None and r.phase is Phase.WAITING else []
+        return replace(
+            s,
+            refusals=memory.refusals(now),
+            intent_seen_for=memory.intent_seen_for(r, self.world.clock.boottime())
+            if written
+            else timedelta(0),
+            owner_gone_for=memory.gone_for(now) if s.role is Role.CONCLUDER else timedelta(0),
+            watched_for=memory.watched_for(now) if watching else None,
+            turn_waited=memory.head_waits(head[0], now) if head else timedelta(0),
+            finish_refused=memory.finish_refused[1]
+            if r.intent and memory.finish_refused[0] == r.intent.token
+            else "",
+        )
+
+    def _read(self, s: Situation, r: Record, need: Need, me: str, fresh: bool) -> Situation:
+        """``s`` with what is needed next."""
+        memory = self.memory(r.node)
+        match need:
+            case GateMadeReady():
+                return replace(s, gate=self._made_ready(s))
+            case Progressed():
+                return replace(s, poll=self._poll(s, r))
+            case NewNode():
+                return self._new_node(s, r, memory, me)
+            case ValidationJob():
+                return self._job(s, r, memory)
+            case PowerState():
+                return replace(s, down=self._down(s, memory))
+            case PodsLeft(evicting):
+                return self._pods(s, r, memory, evicting)
+            case ClaimsByEvent():
+                return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
+            case Preflighted(action):
+                return self._preflight(s, action)
+            case Counted(age, since, known):
+                latest = None if fresh and not known else self._known_census(s, memory, age)
+                if latest is None or (since is not None and latest.at < since):
+                    latest = None if known else self._count(s, memory)
+                return replace(s, census=latest)
+
+    # ------------------------------------------------------------ single readings
 
     def _made_ready(self, s: Situation) -> Gate | None:
         try:
@@ -225,74 +215,27 @@ class Observer:
         except ApiError:
             return None
 
-    def _refusals(self, memory: Memory) -> Mapping[str, str]:
-        now = self.world.clock.monotonic()
-        return {pod: each.reason for pod, each in memory.refused.items() if now < each.until}
-
-    def _gone_for(self, memory: Memory) -> timedelta:
-        now = self.world.clock.monotonic()
-        memory.gone_since = now if memory.gone_since is None else memory.gone_since
-        return timedelta(seconds=now - memory.gone_since)
-
-    def _watched(self, memory: Memory) -> timedelta:
-        now = self.world.clock.monotonic()
-        memory.proving_since = now if memory.proving_since is None else memory.proving_since
-        return timedelta(seconds=now - memory.proving_since)
-
-    def _intent_age(self, memory: Memory, r: Record) -> timedelta:
-        """How long *we* have seen this very intent, on the clock that a stopped process cannot fool."""
-        if r.intent is None or r.intent.state is not IntentState.WRITTEN:
-            return timedelta(0)
-        first = memory.intents.setdefault(f"{r.intent.token}/{r.intent.attempt}", self.world.clock.boottime())
-        return timedelta(seconds=self.world.clock.boottime() - first)
-
-    def _before_start(self, s: Situation, r: Record, memory: Memory, fresh: bool) -> Situation:
-        if s.gate is None or (line := next((x for x in s.gate.open if x.record_uid == r.uid), None)) is None:
-            return s
-        if memory.turn is not None and memory.turn[0] in ahead_of(s.gate, r.uid)[:1]:
-            s = replace(s, turn_waited=timedelta(seconds=self.world.clock.monotonic() - memory.turn[1]))
-        if brakes.first_reason(brakes.UNASKED, s):
-            return s  # nothing to ask the cloud about yet
-        s = self._preflight(s, r)
-        joined = min(line.since, s.now)
-        if brakes.first_reason(brakes.CHEAP, s) or (line.since <= s.now and s.now - joined < s.settle):
-            return s
-        s = replace(s, census=self._known_census(s, memory, CENSUS_AGE))
-        if brakes.turn(s):  # those at the head of the queue count, for all
-            return s
-        return replace(s, census=self._census(s, memory, not_before=joined + s.settle, fresh=fresh))
-
-    def _on_the_rung(self, s: Situation, r: Record, memory: Memory, fresh: bool) -> Situation:
-        rung = r.step
-        if rung is None or rung.do is Step.NOTIFY:
-            return s
-        if rung.do is Step.DRAIN and r.rung_since is not None and s.role is Role.OWNER:
-            free = memory.evictions_free(s.policy.drain.evictions_per_second, self.world.clock.monotonic())
-            s = replace(s, pods=self.world.cluster.list_pods(r.node), evictions_free=free)
-        s = replace(s, census=self._census(s, memory, fresh=fresh, age=CENSUS_AGE))
-        return self._preflight(s, r) if rung.do.provider_action else s
-
-    def _of_the_dead(self, s: Situation, r: Record, memory: Memory, me: str) -> Situation:
-        """What a concluder asks of a node whose agent is gone: is its machine down, and what is stuck?"""
-        powers = not me and s.provider is not None and bool(s.provider.from_outside)
-        s = replace(s, owner_gone_for=self._gone_for(memory), may_power=powers)
-        provider = self.world.providers.get(s.provider.name) if s.provider is not None else None
-        if me or s.node is None or s.node.ready or s.machine is None or not isinstance(provider, Witness):
-            return s
+    def _down(self, s: Situation, memory: Memory) -> str:
+        assert s.machine is not None
+        assert s.provider is not None
+        provider = self.world.providers.get(s.provider.name)
+        assert isinstance(provider, Witness)  # it declared it
         now = self.world.clock.monotonic()
         if memory.down is None or now - memory.down[0] >= DOWN_AGE:
             try:
                 memory.down = (now, provider.down(s.machine) or "")
             except (Retry, Refused):
                 memory.down = (now, "")  # not proved
-        down = memory.down[1]
-        return replace(s, down=down, pods=self.world.cluster.list_pods(r.node) if down else None)
+        return memory.down[1]
 
-    def _job(self, s: Situation, r: Record) -> Situation:
+    def _pods(self, s: Situation, r: Record, memory: Memory, evicting: bool) -> Situation:
+        most, now = s.policy.drain.evictions_per_second, self.world.clock.monotonic()
+        free = memory.evictions_free(most, now) if evicting else s.evictions_free
+        return replace(s, pods=self.world.cluster.list_pods(r.node), evictions_free=free)
+
+    def _job(self, s: Situation, r: Record, memory: Memory) -> Situation:
         """The validation Job on record, as it is now."""
-        if r.validation is None or s.role is not Role.OWNER:
-            return s
-        memory = self.memory(r.node)
+        assert r.validation is not None
         try:
             return replace(s, job=self.world.cluster.get_job(r.validation.job))
         except NotFound:
@@ -304,13 +247,11 @@ class Observer:
             why = f"Job {r.validation.job} cannot be read: {error.reason}"
             return replace(s, job_problem=why, job_due=False)
 
-    # ------------------------------------------------------------ single readings
-
-    def _told(self, s: Situation, memory: Memory, fresh: bool) -> str:
+    def _claim_by_event(self, s: Situation, memory: Memory, fresh: bool) -> str:
         """Who else is at work on the node, by its own Events. What cannot be read may not be assumed."""
         now = self.world.clock.monotonic()
-        if memory.told is not None and not fresh and now - memory.told[0] < EVENTS_AGE:
-            return memory.told[1]
+        if memory.claim is not None and not fresh and now - memory.claim[0] < EVENTS_AGE:
+            return memory.claim[1]
         found = ""
         for teller in tellers():
             if s.machine is None or s.machine.provider != teller.provider:
@@ -323,48 +264,35 @@ class Observer:
                 found = found or f"whether {teller.system} is at work here cannot be read: {error.reason}"
                 continue
             found = found or told_claim(teller, s.node_name, events, s.now) or ""
-        memory.told = (now, found)
+        memory.claim = (now, found)
         return found
 
-    def _preflight(self, s: Situation, r: Record) -> Situation:
-        """Ask the provider about the ladder's next destructive step, before anything is done to the node."""
-        action = next((x.do for x in r.ladder[r.rung :] if x.do.provider_action), None)
-        if action is None or s.provider is None or s.machine is None:
-            return s
-        if s.role is Role.OWNER and action in s.provider.from_outside:
-            return s  # another one's to ask
+    def _preflight(self, s: Situation, action: Step) -> Situation:
+        """Ask the provider about a destructive step, before anything is done to the node."""
+        assert s.provider is not None
+        assert s.machine is not None
         provider = self.world.providers.get(s.provider.name)
         if action not in s.provider.actions:
             return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")
         try:
-            found: Preflight = provider.preflight(s.machine, action)
+            return replace(s, preflight=provider.preflight(s.machine, action))
         except Refused as error:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
             return replace(s, preflight_retry=error.reason)
-        return replace(s, preflight=found)
 
-    def _census(
-        self,
-        s: Situation,
-        memory: Memory,
-        *,
-        not_before: datetime | None = None,
-        fresh: bool = False,
-        age: timedelta | None = None,
-    ) -> Census:
-        """The sick, counted now; or as somebody counted them a moment ago."""
-        known = None if fresh else self._known_census(s, memory, age or s.settle)
-        if known is not None and (not_before is None or known.at >= not_before):
-            return known
+    # ------------------------------------------------------------ the census
+
+    def _count(self, s: Situation, memory: Memory) -> Census:
+        """The sick, counted now."""
         w = self.world
         labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         records, unknown = [], []
-        for obj in w.cluster.list_records():
-            try:
-                records.append(decode(obj))
-            except Undecodable:
-                unknown.append(str(obj["metadata"]["name"]))
+        for found in w.records.all():
+            if isinstance(found, Undecodable):
+                unknown.append(found.name)
+            else:
+                records.append(found)
         now = w.cluster.time.now()
         memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, now, unknown)
         return memory.census
@@ -385,32 +313,30 @@ class Observer:
         keys = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         return [f"{key}={labels[key]}" for key in keys if key in labels]
 
-    def _poll(self, s: Situation, r: Record) -> Poll | None:
+    # ------------------------------------------------------------ after a call
+
+    def _poll(self, s: Situation, r: Record) -> Standing:
         assert r.intent is not None
-        if r.machine.route.get("nodeclaim") and r.intent.action == Step.REPLACE.value:
-            return self._node_claim(s, r)
         try:
-            return self.world.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
+            found = self.world.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
         except (Retry, Refused, SettingsError) as error:
             return Running(f"{r.intent.action}: {error}")  # the rung's deadline decides
+        return self._deleted(s, r, found.what) if isinstance(found, Deleting) else found
 
-    def _node_claim(self, s: Situation, r: Record) -> Poll:
-        """Karpenter's way is seen through the Kubernetes API: Node and NodeClaim gone."""
-        deleting = self.world.cluster.deleting(node_claim(r))
+    def _deleted(self, s: Situation, r: Record, what: ClusterDelete) -> Standing:
+        """A replacement by deletion is seen through the Kubernetes API: the object gone, and the Node."""
+        deleting = self.world.cluster.deleting(what)
         if deleting is not None:
-            name = r.machine.route["nodeclaim"]
             if not deleting:
-                return NotApplied(f"NodeClaim {name} is there, and nobody deletes it")
-            return Running(f"NodeClaim {name} is being deleted by Karpenter")
+                return NotApplied(f"{what} is there, and nobody deletes it")
+            return Running(f"{what} is being deleted{f' by {what.by}' if what.by else ''}")
         if s.node is not None and (s.machine is None or s.machine.id == r.machine.id):
-            return Running(f"NodeClaim {r.machine.route['nodeclaim']} is gone, and Node {r.node} is not yet")
-        return Done(f"Node {r.node} and NodeClaim {r.machine.route['nodeclaim']} are gone")
+            return Running(f"{what} is gone, and Node {r.node} is not yet")
+        return Done(f"Node {r.node} and {what} are gone", final=True)
 
-    def _replacement(self, s: Situation, r: Record, memory: Memory, me: str) -> Situation:
+    def _new_node(self, s: Situation, r: Record, memory: Memory, me: str) -> Situation:
         """The node that the new machine has become."""
-        found = None
-        if r.replacement:
-            found = self._node(r.replacement)
+        found = self._node(r.replacement) if r.replacement else None
         if found is None or not self._is(found, r.replacement_machine):
             found = self._seek(r.replacement_machine, memory)
         if found is None:
@@ -477,12 +403,6 @@ def past(r: Record | None, now: datetime) -> Record | None:
 def _moments(r: Record) -> list[datetime]:
     """Those that timers count from."""
     return [r.phase_since, *([r.rung_since] if r.rung_since else []), *(f.since for f in r.faults)]
-
-
-def node_claim(r: Record) -> ClusterDelete:
-    """The object whose deletion replaces a Karpenter node."""
-    route = r.machine.route
-    return ClusterDelete("karpenter.sh/v1", "nodeclaims", route["nodeclaim"], route["nodeclaim_uid"])
 
 
 def is_machine(node: NodeView, machine: str) -> bool:

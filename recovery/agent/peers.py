@@ -12,12 +12,13 @@ import logging
 import random
 import zlib
 from dataclasses import dataclass
+from functools import partial
 
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer, World
 from recovery.decide.budget import holders, places
 from recovery.decide.orphan import conclude
-from recovery.decide.situation import REPEAT, Decision, FreeSlot, Role, Situation, act
+from recovery.decide.situation import REPEAT, Decision, EventReason, Role, Situation
 from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError, Undecodable
 from recovery.model import Gate, Phase
 from recovery.provider.protocol import Outside, Provider, abilities_of
@@ -144,9 +145,10 @@ class Sweeper:
             return self._idle
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
-            d = self._decide(s, uid)
+            ask = partial(conclude, place=uid)
+            d = ask(s)
             if d.effect is not None:
-                d = self._executor.perform(s, d, lambda: self._again(node))
+                d = self._executor.perform(s, d, lambda: self._again(node), ask)
                 self._after(s, d)
             elif lease.mine:
                 self._w.leases.hold(node, Role.CONCLUDER)
@@ -159,7 +161,7 @@ class Sweeper:
             return self._idle
         if self._said.get(node) != d.key or d.effect is not None:
             self._said[node] = d.key
-            log.info("%s (its agent is gone): %s", node, d.reason)
+            log.info("%s (its agent is gone): %s [key=%s]", node, d.reason, d.key)
         if d.effect is not None:
             return d.look_again.total_seconds()  # at once
         return self._idle if d.key == "patience" else BUSY
@@ -193,15 +195,10 @@ class Sweeper:
         except SettingsError:
             return None
 
-    def _decide(self, s: Situation, uid: str) -> Decision:
-        if s.record is not None and s.record.uid != uid:
-            return act(FreeSlot(uid), f"{s.node_name}: the record this place belonged to is gone")
-        return conclude(s)
-
     # ------------------------------------------------------------ hand-overs
 
     def _after(self, s: Situation, d: Decision) -> None:
-        if d.tell is not None and d.tell.event == "HandedOver":
+        if d.tell is not None and d.tell.event is EventReason.HANDED_OVER:
             uid = s.node.uid if s.node else ""
             self._handed[s.node_name] = _HandOver(d.reason, uid, self._w.clock.monotonic())
 
@@ -220,7 +217,9 @@ class Sweeper:
                 continue
             told.told_at = now
             at = self._w.cluster.time.now()
-            self._publisher.event(Notice(node, told.node_uid, "HandedOver", record.sentence, True, at))
+            self._publisher.event(
+                Notice(node, told.node_uid, EventReason.HANDED_OVER.value, record.sentence, True, at)
+            )
             self._publisher.held("handedOver", at)
         self._metrics.hand_overs("sweeper", len(self._handed))
         return min(

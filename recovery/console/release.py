@@ -12,7 +12,7 @@ from recovery.console.fleet import NotInstalled, read_gate, swap
 from recovery.console.output import JSON, as_json, ask
 from recovery.decide import budget
 from recovery.decide.budget import places
-from recovery.decide.endings import UNSETTLED, close
+from recovery.decide.endings import close
 from recovery.decide.lifecycle import TABLE, Event
 from recovery.decide.marks import marked, unmark_patch
 from recovery.decide.situation import span
@@ -101,7 +101,7 @@ def check(found: Found) -> None:
     r = found.record
     if found.closed and not found.leftovers:
         raise CannotRelease(f"there is nothing to release: {r.node} is {r.phase.value}: {r.sentence}")
-    if r.phase is Phase.RECOVERING and r.intent is not None and r.intent.state in UNSETTLED:
+    if r.phase is Phase.RECOVERING and r.intent is not None and r.in_flight:
         raise CannotRelease(
             f"nothing was changed: {r.intent.action} of {r.intent.machine} has been asked for, and a release "
             f"does not call it back. It ends proved, or in a person's hands at its deadline ({r.sentence})"

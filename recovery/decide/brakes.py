@@ -28,7 +28,7 @@ TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
 
 Each looks again when it may be the first: asked by all at once, the gate would be written in vain.
 """
-TOGETHER = 2
+CONCURRENT_STARTS = 2
 """So many from the head of the queue do not wait for each other where there is room for them all. With fifty
 in the queue, more than these lose so many races for the gate that it takes longer."""
 MOST_TOLD = 5
@@ -270,7 +270,7 @@ def turn(s: Situation) -> str | None:
     ahead = ahead_of(s.gate, s.record.uid)
     if not ahead or s.turn_waited >= TURN + STAGGER * len(ahead):
         return None
-    if len(ahead) < TOGETHER and _room_for_all(s, s.gate, len(ahead) + 1):
+    if len(ahead) < CONCURRENT_STARTS and _room_for_all(s, s.gate, len(ahead) + 1):
         return None
     return f"{ahead[0]} is ahead in the queue"
 

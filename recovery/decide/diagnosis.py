@@ -131,9 +131,9 @@ def _settled(fault: Fault, s: Situation) -> bool:
     )
 
 
-def taken_back(s: Situation, faults: tuple[Fault, ...]) -> bool:
-    """Whether all that calls for treatment, or else all there is, was taken back by its own source."""
-    treated = tuple(d.fault for d in diagnose(s) if d.treat) or faults
+def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
+    """Whether all that calls for treatment, or else all of ``faults``, was taken back by its own source."""
+    treated = tuple(d.fault for d in found if d.treat) or faults
     return bool(treated) and all(cleared(f, s) for f in treated)
 
 
@@ -204,10 +204,10 @@ def cleared(fault: Fault, s: Situation) -> bool:
     return (fault.type, fault.reason) in reading.cleared
 
 
-def live(s: Situation) -> tuple[Diagnosis, ...]:
-    """Faults that call for treatment and that a source states now, whatever the record remembers."""
+def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """Of ``found``, what calls for treatment and is stated by a source now, whatever the record remembers."""
     stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
-    return tuple(d for d in diagnose(s) if d.treat and d.fault.key in stated)
+    return tuple(d for d in found if d.treat and d.fault.key in stated)
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:

@@ -5,24 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from recovery.decide.history import note
+from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import marked, out_of_service
-from recovery.decide.situation import Decision, OutOfService, Role, Situation, Tell, Unmark, WriteRecord, act
+from recovery.decide.situation import (
+    Cancel,
+    Decision,
+    EventReason,
+    OutOfService,
+    Role,
+    Situation,
+    Tell,
+    Unmark,
+    WriteRecord,
+    act,
+)
 from recovery.model import (
     Fault,
-    IntentState,
     Record,
 )
 
-UNSETTLED = frozenset({IntentState.WRITTEN, IntentState.SUBMITTED, IntentState.AMBIGUOUS})
-"""Intents whose call was made, or may have been."""
 NOT_APPLIED_AFTER = timedelta(seconds=60)
 DEFAULT_PROBATION = timedelta(minutes=2)
 LONGEST_PROOF = timedelta(minutes=30)
 MOST_FAULTS = 20
 RESET = timedelta(seconds=5)
 RETRY_AFTER = timedelta(seconds=15)
+LONGEST_CANCEL = timedelta(minutes=5)
+"""After a step's deadline: how long it is tried to call off what nobody has carried out."""
 
 
 def close(r: Record, now: datetime, event: Event, why: str) -> Record:
@@ -34,9 +44,10 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
         known = tuple(x for x in known if x.key not in {f.key for f in r.faults})
     phase = move(r.phase, event)
     return replace(
-        note(r, now, phase.value, why),
+        note(r, now, HistoryEvent(phase.value), why),
         phase=phase,
         phase_since=now,
+        recovered_at=now if event is Event.PROVED else r.recovered_at,
         acknowledged=(*(x for x in known if x.key not in {f.key for f in settled}), *settled),
     )
 
@@ -44,7 +55,7 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
 def end(s: Situation, r: Record, event: Event, why: str, tell: Tell) -> Decision:
     """Close, with our marks taken off first: a crash in between leaves a record that still owes it."""
     if s.role is Role.OWNER and s.node is not None and ((r.marks and same_object(s, r)) or left_marks(s)):
-        return act(Unmark(), f"{why}; our marks come off", Tell("Uncordoned"))
+        return act(Unmark(), f"{why}; our marks come off", Tell(EventReason.UNCORDONED))
     return act(WriteRecord(close(r, s.now, event, why)), why, tell)
 
 
@@ -64,15 +75,15 @@ def hand_over(
     """A person has to. The marks stay: nothing new should land on this node."""
     sentence = why if told else f"handed over to a person: {why}"
     action = r.step.do.value if r.step else ""
-    tell = Tell("HandedOver", warning=True, outcome=outcome, action=action)
+    tell = Tell(EventReason.HANDED_OVER, warning=True, outcome=outcome, action=action)
     return act(WriteRecord(close(r, s.now, Event.GAVE_UP, sentence)), sentence, tell)
 
 
 def excluded_away(s: Situation, r: Record, reason: str) -> Decision:
     """Excluded before the call: marks off, slot freed, closed."""
-    done = "no further step is taken" if acted(r) else "closed without a destructive step"
+    done = "no further step is taken" if r.progress.acted else "closed without a destructive step"
     why = f"{done}: {reason}"
-    return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def next_rung(s: Situation, r: Record, why: str) -> Decision:
@@ -83,26 +94,30 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
         tried = f" ({', '.join(step.value for step in r.tried)} had not helped)" if r.tried else ""
         return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step{tried}")
     sentence = f"{why}; next: {following.do.value}"
-    changed = replace(note(r, s.now, "rung", sentence), rung=r.rung + 1, rung_since=None, intent=None)
-    return act(WriteRecord(changed), sentence, Tell("NextStep"))
+    noted = note(r, s.now, HistoryEvent.RUNG, sentence)
+    return act(WriteRecord(on_rung(noted, r.rung + 1, s.now)), sentence, Tell(EventReason.NEXT_STEP))
 
 
-def acted(r: Record) -> bool:
-    """Whether a destructive call of this recovery was made, or may have been."""
-    for line in reversed(r.history):
-        if line.event in ("submitted", "ambiguous", "adopted"):
-            return True
-        if line.event == "started":
-            return False
-    return False
+def on_rung(r: Record, rung: int, now: datetime) -> Record:
+    """``r`` on this rung of its ladder from ``now``: nothing was tried on it yet."""
+    fresh = replace(r.progress, step_since=now, tries=0, retry_at=None)
+    return replace(r, rung=rung, rung_since=None, intent=None, progress=fresh)
 
 
 def outstanding(s: Situation, r: Record) -> bool:
     """Whether somebody could still carry out what was asked for, and nobody has told them not to."""
-    if r.intent is None or r.intent.state not in UNSETTLED or s.provider is None or not s.provider.cancels:
+    if r.intent is None or not r.in_flight or s.provider is None or not s.provider.cancels:
         return False
-    settled = ("calledOff", "evidence")
-    return not any(x.event in settled and x.attempt == r.intent.attempt for x in r.history)
+    evidence = r.progress.evidence
+    settled = {r.progress.called_off, evidence.attempt if evidence else 0}
+    return r.intent.attempt not in settled
+
+
+def call_off(s: Situation, r: Record) -> Cancel:
+    """Take back what is outstanding; tried until some minutes after the step's own deadline."""
+    assert r.intent is not None
+    began, rung = r.rung_since or r.intent.at, r.step
+    return Cancel(last_try=rung is not None and s.now >= began + rung.within + LONGEST_CANCEL)
 
 
 def up_again(s: Situation, r: Record) -> Decision | None:
@@ -110,8 +125,3 @@ def up_again(s: Situation, r: Record) -> Decision | None:
     if s.node is None or not out_of_service(s.node):
         return None
     return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")
-
-
-def last_of(r: Record, *events: str) -> datetime:
-    """When one of these last happened: nothing that is noted later moves a deadline."""
-    return next((x.at for x in reversed(r.history) if x.event in events), r.phase_since)

@@ -1,24 +1,22 @@
-"""Records that are closed: their places and marks, and what a person has in hand. PURE."""
+"""No open record: what is left to tidy up, what a person has in hand, the first sign of a fault. PURE."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
+from recovery.decide import brakes
+from recovery.decide.assessment import Assessment
 from recovery.decide.budget import places
-from recovery.decide.diagnosis import (
-    cleared,
-    diagnose,
-    name,
-    plugins,
-    taken_back,
-)
-from recovery.decide.endings import end, left_marks, outstanding, up_again
-from recovery.decide.lifecycle import Event
-from recovery.decide.opening import begin
+from recovery.decide.diagnosis import Diagnosis, cleared, healthy, name, plugins
+from recovery.decide.endings import call_off, end, left_marks, outstanding, up_again
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
     REPEAT,
-    Cancel,
+    SELDOM,
     Decision,
+    EventReason,
     FreeSlot,
     Situation,
     Tell,
@@ -26,8 +24,13 @@ from recovery.decide.situation import (
     WriteRecord,
     act,
     hold,
+    leave,
+    span,
+    wait,
 )
-from recovery.model import Phase, Record
+from recovery.model import Machine, Phase, Record, Step
+
+# ---------------------------------------------------------------- a closed record
 
 
 def tidy_up(s: Situation, r: Record) -> Decision | None:
@@ -38,10 +41,10 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
         return up
     given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
     if given_up and same_boot(s, r) and s.machine is not None and outstanding(s, r):
-        return act(Cancel(), f"{r.sentence}; what was asked for is called off")
+        return act(call_off(s, r), f"{r.sentence}; what was asked for is called off")
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
     if left_marks(s) and not kept:
-        return act(Unmark(), f"{r.sentence}; our marks come off", Tell("Uncordoned"))
+        return act(Unmark(), f"{r.sentence}; our marks come off", Tell(EventReason.UNCORDONED))
     return None
 
 
@@ -67,19 +70,19 @@ def same_boot(s: Situation, r: Record) -> bool:
     return same_machine and (s.node is None or s.node.boot_id == r.boot_id)
 
 
-def in_a_persons_hands(s: Situation, r: Record) -> Decision:
+def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     """Handed over: said again until taken. Another machine, or the source itself, can end it."""
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now: the hand-over of {r.machine.id} has ended"
-        return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded"))
+        return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED))
     only_told = not r.marks and r.intent is None
-    if only_told and diagnose(s):
-        return begin(s)
+    if only_told and a.found:
+        return begin(s, a)
     rebooted_since = bool(s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id)
-    if only_told and (rebooted_since or taken_back(s, r.faults)):
+    if only_told and (rebooted_since or a.taken_back):
         by = "a new boot" if rebooted_since else "its own source"
         why = f"{name(r.faults[0])} was taken back by {by}"
-        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+        return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
     return still_handed_over(r)
 
 
@@ -87,3 +90,86 @@ def still_handed_over(r: Record) -> Decision:
     return hold(
         f"in a person's hands since {r.phase_since:%Y-%m-%d %H:%M:%SZ}: {r.sentence}", REPEAT, "handedOver"
     )
+
+
+# ---------------------------------------------------------------- the first sign of a fault
+
+
+def begin(s: Situation, a: Assessment) -> Decision:
+    """No open record: open one at the first sign of a fault, before any timer or budget."""
+    if not a.found:
+        return leave(healthy(s), REPEAT)
+    d = a.found[0]
+    if s.machine_wait:
+        return wait(f"{name(d.fault)}: {s.machine_wait}", key="uninitialised")
+    if s.node is None:
+        return wait(f"{name(d.fault)}: the node has not been read", key="no-node")
+    if d.treat and (reason := brakes.first_reason((("excluded", brakes.excluded),), s)):
+        return hold(f"{name(d.fault)}: nothing is done: {reason[1]}", SELDOM, reason[0])
+    if not s.lease.mine and not s.lease.stale:
+        return wait(f"{name(d.fault)}: another agent works on this node ({s.lease.holder})", key="lease")
+    assert s.machine is not None or s.machine_problem
+    record = opened(s, a.found)
+    tell = Tell(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest(d))
+    return act(WriteRecord(record), record.sentence, tell)
+
+
+def strongest(d: Diagnosis) -> str:
+    return next((r.do.value for r in reversed(d.ladder)), "notify")
+
+
+def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
+    """A record at suspect: new, or the node's earlier one with its memory."""
+    assert s.node is not None
+    faults = tuple(d.fault for d in found)
+    machine = s.machine
+    if machine is None:
+        machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)
+    fresh = Record(
+        node=s.node_name,
+        phase=Phase.SUSPECT,
+        machine=machine,
+        node_uid=s.node.uid,
+        boot_id=s.node.boot_id,
+        faults=faults,
+        phase_since=s.now,
+        rule=found[0].rule_name,
+    )
+    also = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    seen = f"{name(faults[0])} was seen{also}"
+    if s.record is not None:
+        old = s.record
+        fresh = replace(
+            fresh,
+            phase=move(old.phase, Event.FAULT),
+            uid=old.uid,
+            resource_version=old.resource_version,
+            attempt=old.attempt,
+            history=old.history,
+            starts=old.starts,
+            acknowledged=old.acknowledged,
+            recovered_at=old.recovered_at,
+        )
+        if tried := in_vain(s, old, fresh):
+            past = f"{span(s.now - recovered_at(old))} after {tried[-1].value} was proved"
+            seen = f"{name(faults[0])} is back{also}, {past}: the same incident"
+            fresh = replace(fresh, tried=tried)
+    return note(fresh, s.now, HistoryEvent.SUSPECT, seen)
+
+
+def in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:
+    """What a recovery of the same machine took, after which one of its faults has come back too soon."""
+    same = {(f.type, f.reason) for f in old.faults} & {(f.type, f.reason) for f in new.faults}
+    soon = s.now - recovered_at(old) <= s.policy.limits.same_incident
+    if old.machine.id != new.machine.id or not same or not soon:
+        return ()
+    if old.phase is not Phase.RECOVERED:
+        return old.tried  # it went, and came, and went: still the same incident
+    asked = {attempt.action for attempt in old.progress.submitted}
+    steps = (rung.do for rung in old.ladder[: old.rung + 1] if rung.do.provider_action)
+    return (*old.tried, *(step for step in steps if step in asked or "" in asked))
+
+
+def recovered_at(r: Record) -> datetime:
+    """When a recovery on this record was last proved."""
+    return r.recovered_at or r.phase_since

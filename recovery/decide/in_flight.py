@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from recovery.decide.budget import replacement_of
-from recovery.decide.endings import NOT_APPLIED_AFTER, hand_over, next_rung, outstanding
-from recovery.decide.history import note
+from recovery.decide.endings import (
+    NOT_APPLIED_AFTER,
+    RETRY_AFTER,
+    call_off,
+    hand_over,
+    next_rung,
+    outstanding,
+)
+from recovery.decide.history import LONGEST_LINE, HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
     POLLED,
-    Cancel,
     ClaimReplacement,
     Decision,
+    EventReason,
     Finish,
     Situation,
     Tell,
@@ -22,10 +30,11 @@ from recovery.decide.situation import (
     wait,
 )
 from recovery.model import (
+    Attempt,
     Done,
+    Evidence,
     Failed,
     Gone,
-    Intent,
     IntentState,
     NotApplied,
     Record,
@@ -34,23 +43,26 @@ from recovery.model import (
     Unfinished,
 )
 
+MOST_ATTEMPTS = 20
+
 
 def follow(s: Situation, r: Record) -> Decision:
     """A call was made, or may have been: observe, never repeat (law 2)."""
     assert r.intent is not None
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before this agent stopped: observing"
-        changed = replace(note(r, s.now, "ambiguous", why), intent=as_state(r, IntentState.AMBIGUOUS))
-        return act(WriteRecord(changed), why)
+        return act(WriteRecord(settled(r, s.now, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)), why)
     if r.intent.action != Step.REPLACE.value and booted_anew(s, r):
         assert s.node is not None
         why = f"{r.intent.action} is proved by a new boot ID"
         return to_proof(s, replace(r, boot_id=s.node.boot_id), why)
+    if s.finish_refused:
+        return hand_over(s, r, s.finish_refused, outcome="refused")
     if s.poll is None:
         return wait(f"{r.intent.action}: its provider has not answered yet", key="poll")
     if isinstance(s.poll, Failed):
         if outstanding(s, r):
-            return act(Cancel(), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
+            return act(call_off(s, r), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
         return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}")
     if isinstance(s.poll, Done):
         return replaced(s, r, s.poll)
@@ -58,18 +70,25 @@ def follow(s: Situation, r: Record) -> Decision:
         return act(Finish(), s.poll.sentence)
     if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
         why = f"{r.intent.action} had no effect after {span(NOT_APPLIED_AFTER)}: {s.poll.sentence}"
-        changed = replace(note(r, s.now, "notApplied", why), intent=as_state(r, IntentState.NOT_APPLIED))
-        return act(WriteRecord(changed), why, Tell("NotApplied", True, "failed", r.intent.action))
+        changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
+        return act(WriteRecord(changed), why, Tell(EventReason.NOT_APPLIED, True, "failed", r.intent.action))
     if isinstance(s.poll, Running | Gone) and r.intent.state is IntentState.AMBIGUOUS:
         why = f"{r.intent.action} is under way: {s.poll.sentence}"
-        changed = replace(note(r, s.now, "adopted", why), intent=as_state(r, IntentState.SUBMITTED))
-        return act(WriteRecord(changed), why)
+        return act(WriteRecord(settled(r, s.now, IntentState.SUBMITTED, HistoryEvent.ADOPTED, why)), why)
     return still_running(s, r, s.poll.sentence)
 
 
-def as_state(r: Record, state: IntentState) -> Intent:
+def settled(r: Record, now: datetime, state: IntentState, event: HistoryEvent, why: str) -> Record:
+    """``r`` with what came of its intent, which its progress then knows."""
     assert r.intent is not None
-    return replace(r.intent, state=state)
+    progress, attempt = r.progress, Attempt(r.intent.attempt, r.intent.action)
+    if state in (IntentState.SUBMITTED, IntentState.AMBIGUOUS) and attempt not in progress.submitted:
+        progress = replace(progress, submitted=(*progress.submitted, attempt)[-MOST_ATTEMPTS:])
+    if state is IntentState.NOT_APPLIED:
+        progress = replace(progress, tries=progress.tries + 1)
+    if event is HistoryEvent.NOT_YET:
+        progress = replace(progress, retry_at=now + RETRY_AFTER)
+    return replace(note(r, now, event, why), intent=replace(r.intent, state=state), progress=progress)
 
 
 def booted_anew(s: Situation, r: Record) -> bool:
@@ -86,7 +105,7 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
     if rung is not None and s.now >= began + rung.within:
         late = f"{r.intent.action} did not succeed within {span(rung.within)}: {sentence}"
         if outstanding(s, r):
-            return act(Cancel(), f"{late}; it is called off")
+            return act(call_off(s, r), f"{late}; it is called off")
         if r.intent.state is IntentState.AMBIGUOUS:
             return hand_over(s, r, f"{late}; it is not known whether it was ever accepted")
         return next_rung(s, r, late)
@@ -98,7 +117,7 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
     assert r.intent is not None
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
-    if not found.replacements and r.machine.route.get("nodeclaim"):
+    if found.final:
         return to_proof(s, r, found.evidence)
     if not found.complete:
         return still_running(s, r, found.evidence)
@@ -116,10 +135,15 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
 
 
 def to_proof(s: Situation, r: Record, why: str) -> Decision:
+    """What was asked for is done, or no fault is left: what remains is probation."""
+    attempt = r.intent.attempt if r.intent else r.progress.submitted[-1].number
     changed = replace(
-        note(r, s.now, "evidence", why),
+        note(r, s.now, HistoryEvent.EVIDENCE, why),
         phase=move(r.phase, Event.EVIDENCE),
         phase_since=s.now,
-        intent=as_state(r, IntentState.SUBMITTED),
+        intent=replace(r.intent, state=IntentState.SUBMITTED) if r.intent else None,
+        progress=replace(
+            r.progress, evidence=Evidence(attempt, s.now, why[:LONGEST_LINE]), proving_since=s.now
+        ),
     )
-    return act(WriteRecord(changed), f"{why}; probation begins", Tell("Proving"))
+    return act(WriteRecord(changed), f"{why}; probation begins", Tell(EventReason.PROVING))

@@ -7,69 +7,45 @@ taking our marks off are never asked (law 8). ``follow`` goes on after a call, `
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from recovery.decide import brakes, drain
-from recovery.decide.diagnosis import name, taken_back, unreadable
-from recovery.decide.endings import (
-    RETRY_AFTER,
-    UNSETTLED,
-    acted,
-    end,
-    excluded_away,
-    hand_over,
-    last_of,
-    left_marks,
-    next_rung,
-)
-from recovery.decide.in_flight import follow
+from recovery.decide.assessment import Assessment
+from recovery.decide.diagnosis import name
+from recovery.decide.endings import end, excluded_away, hand_over, left_marks, next_rung
+from recovery.decide.in_flight import follow, to_proof
 from recovery.decide.lifecycle import Event
+from recovery.decide.marks import undone
+from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import (
-    POLLED,
     Decision,
+    EventReason,
     Evict,
     Mark,
     RestoreSlot,
-    Role,
     Situation,
-    Submit,
     Tell,
     TellPods,
     WriteRecord,
     act,
     hold,
     span,
-    until,
     wait,
 )
-from recovery.model import (
-    CORDONED_BY,
-    OWNER_OF_MARKS,
-    TAINT,
-    IntentState,
-    Marks,
-    Phase,
-    Preflight,
-    Record,
-    Rung,
-    Slot,
-    Step,
-    Then,
-)
+from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Rung, Slot, Step, Then
 
 
-def climb(s: Situation, r: Record) -> Decision:
+def climb(s: Situation, a: Assessment, r: Record) -> Decision:
     """One effect on the current rung, or the reason why not yet."""
-    if r.intent is not None and r.intent.state in UNSETTLED:
+    if r.in_flight:
         return follow(s, r)
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
     if reason := brakes.excluded(s):
         return excluded_away(s, r, reason)
-    if not acted(r) and taken_back(s, r.faults):
-        why = f"{name(r.faults[0])} was taken back by its own source before anything destructive"
-        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
-    if s.gate.slot_of(r.node, r.uid) is None:
+    if a.taken_back:
+        return no_fault_left(s, r)
+    if a.slot is None:
         return without_slot(s, r)
     rung = r.step
     if rung is None:
@@ -79,10 +55,21 @@ def climb(s: Situation, r: Record) -> Decision:
     return on_the_rung(s, r, rung)
 
 
+def no_fault_left(s: Situation, r: Record) -> Decision:
+    """Its own source took the fault back, so nothing more is done to the machine. Where something destructive
+    was done, it is given back by proof only."""
+    gone = f"{name(r.faults[0])} was taken back by its own source"
+    if not r.progress.acted:
+        why = f"{gone} before anything destructive"
+        return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
+    last = r.progress.submitted[-1]
+    return to_proof(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
+
+
 def without_slot(s: Situation, r: Record) -> Decision:
     """Somebody harmed the gate. A node that is out gets its slot back whatever the budget says; one to which
     nothing was done yet stands back while others have it."""
-    out = bool(r.marks) or left_marks(s) or acted(r)
+    out = bool(r.marks) or left_marks(s) or r.progress.acted
     if not out and (full := brakes.budget(s)):
         return hold(f"{name(r.faults[0])}: the slot was lost before anything was done: {full}", key="budget")
     slot = Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), s.now)
@@ -92,8 +79,8 @@ def without_slot(s: Situation, r: Record) -> Decision:
 def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
     assert s.node is not None
     what = f"{name(r.faults[0])}: {rung.do.value}"
-    if undone := marks_undone(s, r):
-        return hold(f"{what}: {undone}", key="undone")
+    if gone := undone(s.node, r.marks):
+        return hold(f"{what}: {gone}", key="undone")
     plan = planned(s, r) if rung.do is Step.DRAIN else None
     if plan is not None and (over := drain_over(s, r, rung, plan)):
         return over
@@ -102,7 +89,7 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
     wanted = marks_wanted(s, r, rung)
     if wanted != r.marks:
         how = "cordoned" if wanted.cordoned else "tainted"
-        return act(Mark(wanted), f"{how} for {name(r.faults[0])}", Tell("Cordoned"))
+        return act(Mark(wanted), f"{how} for {name(r.faults[0])}", Tell(EventReason.CORDONED))
     if rung.do in (Step.CORDON, Step.TAINT):
         held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
         return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}")
@@ -121,15 +108,6 @@ def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
         return replace(r.marks, tainted=True)
     ours = s.node.has_taint(TAINT) and s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
     return Marks(cordoned=r.marks.cordoned or ours or not s.node.unschedulable, tainted=True)
-
-
-def marks_undone(s: Situation, r: Record) -> str | None:
-    assert s.node is not None
-    if r.marks.cordoned and not s.node.unschedulable:
-        return f"somebody uncordoned {r.node}; exclude or release it, or cordon it again to go on"
-    if r.marks.tainted and not s.node.has_taint(TAINT):
-        return f"somebody took the taint {TAINT} off {r.node}; exclude or release it, or put it back to go on"
-    return None
 
 
 # ---------------------------------------------------------------- drain
@@ -167,98 +145,9 @@ def drain_on(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
     if plan.tell:
         count = drain.counted(len(plan.tell))
         told = f"{name(r.faults[0])}: {count} told that the node is drained, {plan.tell[0][0]} first"
-        return act(TellPods(plan.tell), told, Tell("PodsTold"))
+        return act(TellPods(plan.tell), told, Tell(EventReason.PODS_TOLD))
     most = s.policy.drain.evictions_per_second
     if ask := drain.within_rate(plan.ask, s.evictions_free, most):
         return act(Evict(ask), state)
     key = "drain-refused" if any(str(p) in s.refusals for p in plan.left) else "drain"
     return wait(state, timedelta(seconds=1), key)
-
-
-# ---------------------------------------------------------------- provider steps
-
-
-def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
-    """Everything that can be asked beforehand is; the executor asks the volatile part once more."""
-    what = f"{name(r.faults[0])}: {rung.do.value}"
-    own = s.role is Role.OWNER
-    if own and s.provider is not None and rung.do in s.provider.from_outside:
-        never = (
-            f"{rung.do.value} of {r.node} is never asked for by the node's own agent, and the machine lives"
-        )
-        return hand_over(s, r, f"{never}: a person has to", outcome="refused")
-    if r.intent is not None and r.intent.state is IntentState.REFUSED:
-        return hand_over(s, r, r.sentence, outcome="refused")
-    if again := asked_again_at(s, r):
-        return wait(f"{what}: {r.sentence}", until(again, s.now), "not-yet")
-    began = r.rung_since or last_of(r, "rung", "started", "returned")
-    late = s.now >= began + rung.within
-    tries = sum(1 for line in r.history if line.event == "notApplied" and line.at >= began)
-    if tries >= s.policy.limits.attempts.max:
-        return next_rung(s, r, f"{rung.do.value} was asked for {tries} times and had no effect")
-    if r.intent is not None and late:
-        return next_rung(s, r, f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}")
-    if s.machine_problem:
-        return hand_over(s, r, s.machine_problem)
-    if own and (why := next((w for f in r.faults if (w := unreadable(s, f))), None)):
-        if late:
-            return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {why}")
-        return wait(f"{what} waits for a fresh signal: {why}", key="unreadable")
-    if s.preflight_refused:
-        return hand_over(s, r, s.preflight_refused, outcome="refused")
-    if s.preflight_retry and late:
-        return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {s.preflight_retry}")
-    if s.preflight_retry:
-        return hold(f"{what}: {s.preflight_retry}", key="preflight")
-    assert s.preflight is not None  # it was given, refused or put off
-    if early := not_yet(s, s.preflight):
-        if late and s.preflight.not_before is None:
-            return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {s.preflight.not_yet}")
-        return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
-    if rung.do is Step.REPLACE and (found := brakes.first_reason(brakes.BY_GROUP, s)):
-        return hold(f"{what}: {found[1]}", key=found[0])
-    if why := brakes.skewed(s):
-        return hold(f"{what}: {why}", key="skewed")
-    return act(Submit(rung.do), f"{what}: asked of {r.machine.provider}")
-
-
-def not_yet(s: Situation, found: Preflight) -> timedelta | None:
-    """How long the provider would still say "not yet", or None where it would not."""
-    if found.adopt or not found.not_yet:
-        return None
-    if found.not_before is None:
-        return POLLED
-    return until(found.not_before, s.now) if s.now < found.not_before else None
-
-
-def asked_again_at(s: Situation, r: Record) -> datetime | None:
-    """When a call that was put off may be made again: a throttled API is not asked in a loop."""
-    if not r.history or r.history[-1].event != "notYet":
-        return None
-    again = r.history[-1].at + RETRY_AFTER
-    return again if s.now < again else None
-
-
-def may_submit(s: Situation) -> str | None:
-    """The volatile questions, on a world read a moment ago: why the call must not be made, or None."""
-    r = s.record
-    if r is None or r.phase is not Phase.RECOVERING:
-        return "the record has changed"
-    if not s.lease.mine:
-        return f"the Lease is not held any more ({s.lease.holder or 'nobody'} has it)"
-    if s.gate is None or s.gate.slot_of(r.node, r.uid) is None:
-        return "the slot is not held any more"
-    if s.node is None or s.machine is None:
-        return s.machine_problem or "the Node is not there"
-    if s.machine.id != r.machine.id:
-        return f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
-    if r.boot_id and s.node.boot_id != r.boot_id:
-        return "the machine has booted since this was decided"
-    if s.role is Role.CONCLUDER and s.node.ready:
-        return f"{r.node} is Ready again"
-    if undone := marks_undone(s, r):
-        return undone
-    if not acted(r) and taken_back(s, r.faults):
-        return f"{name(r.faults[0])} was taken back by its own source a moment ago"
-    found = brakes.first_reason((*brakes.GOING_ON, ("skewed", brakes.skewed)), s)
-    return found[1] if found else None

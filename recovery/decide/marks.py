@@ -27,6 +27,17 @@ def marked(node: NodeView) -> bool:
     return node.has_taint(TAINT) or cordoned or out_of_service(node)
 
 
+def undone(node: NodeView, marks: Marks) -> str | None:
+    """Which of our ``marks`` somebody took off ``node``, and what a person can do about it."""
+    if marks.cordoned and not node.unschedulable:
+        return f"somebody uncordoned {node.name}; exclude or release it, or cordon it again to go on"
+    if marks.tainted and not node.has_taint(TAINT):
+        return (
+            f"somebody took the taint {TAINT} off {node.name}; exclude or release it, or put it back to go on"
+        )
+    return None
+
+
 def mark_patch(node: NodeView, marks: Marks) -> Patch | None:
     """The patch that puts ``marks`` on: the taint, and the cordon if none is there. None: nothing to do."""
     patch = _under_version(node)

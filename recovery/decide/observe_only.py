@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from recovery.decide import brakes
-from recovery.decide.diagnosis import (
-    Diagnosis,
-    diagnose,
-    healthy,
-    name,
-    told_why,
-)
+from recovery.decide.assessment import Assessment
+from recovery.decide.diagnosis import Diagnosis, healthy, name, told_why
 from recovery.decide.idle import still_handed_over
 from recovery.decide.situation import REPEAT, Decision, Situation, hold, leave, span, until, wait
 from recovery.model import Phase, Step
 
 
-def observe_only(s: Situation) -> Decision:
+def observe_only(s: Situation, a: Assessment) -> Decision:
     """Off: tell what would be done, and what was begun and is now left alone (law 7)."""
     why = brakes.off(s)
     if s.record is not None and s.record.phase.open:
@@ -24,11 +19,10 @@ def observe_only(s: Situation) -> Decision:
             REPEAT,
             "abandoned",
         )
-    found = diagnose(s)
-    if not found:
+    if not a.found:
         handed = s.record is not None and s.record.phase is Phase.HANDED_OVER
         return still_handed_over(s.record) if s.record and handed else leave(healthy(s))
-    d = found[0]
+    d = a.found[0]
     if not d.treat:
         return hold(f"{why}: would tell of {name(d.fault)} ({told_why(d)})", REPEAT, f"tell {d.fault.key}")
     steps = ", ".join(r.do.value for r in d.ladder)

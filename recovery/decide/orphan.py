@@ -7,33 +7,36 @@ take only once its owner has let it go stale.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from recovery.decide import brakes
-from recovery.decide.endings import UNSETTLED, close, hand_over
-from recovery.decide.history import note
+from recovery.decide.assessment import Assessment, assess
+from recovery.decide.endings import close, hand_over, on_rung
+from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import follow
-from recovery.decide.ladder import provider_step, without_slot
+from recovery.decide.ladder import without_slot
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import out_of_service
 from recovery.decide.probation import prove
+from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import (
     POLLED,
     REPEAT,
     Decision,
+    EventReason,
     FreeSlot,
     OutOfService,
     Situation,
     Tell,
     WriteRecord,
     act,
+    first_answer,
     hold,
     leave,
     span,
     wait,
 )
-from recovery.model import OUT_OF_SERVICE, IntentState, Machine, Phase, Record, Unfinished
+from recovery.model import OUT_OF_SERVICE, IntentState, Machine, NodeView, Phase, Record, Unfinished
 
 MARGIN = 5.0
 DEAD_AFTER = timedelta(minutes=5)
@@ -42,37 +45,54 @@ PATIENCE = timedelta(minutes=15)
 """How long a node that is still there, with nothing submitted, waits for its own agent to come back."""
 
 
-def conclude(s: Situation) -> Decision:
-    """What to do about another node's record."""
+def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> Decision:
+    """What to do about another node's record. ``place``: the UID of the record that stands on the gate."""
+    a = a or assess(s)
     if why := brakes.off(s):
         return leave(why, REPEAT)
     if s.record_problem:
-        return hold(
-            f"the record cannot be used, and is not touched: {s.record_problem}", REPEAT, "undecodable"
-        )
+        why = f"the record cannot be used, and is not touched: {s.record_problem}"
+        return hold(why, REPEAT, "undecodable")
     r = s.record
     if r is None:
         return lost(s)
+    if place and r.uid != place:
+        return act(FreeSlot(place), f"{s.node_name}: the record this place belonged to is gone")
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
-    if not s.lease.mine and not s.lease.stale:
-        return leave(f"{r.node}: its agent is alive ({s.lease.holder})", key="alive")
-    if fence := fenced(s, r):
-        return wait(fence, key="fence")
-    asked = r.intent is not None and r.intent.state in UNSETTLED
-    for_a_moment = asked and not isinstance(s.poll, Unfinished)  # what was asked for may have it off
-    if not for_a_moment and (given_up := pods_of_a_dead_machine(s, r)):
-        return given_up
-    if asked:
-        return prove(s, r) if r.phase is Phase.PROVING else follow(s, r)
+    return first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r)
+
+
+def _alive(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    if s.lease.mine or s.lease.stale:
+        return None
+    return leave(f"{r.node}: its agent is alive ({s.lease.holder})", key="alive")
+
+
+def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    fence = fenced(s, r)
+    return wait(fence, key="fence") if fence else None
+
+
+def _what_was_asked_for(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    if not r.in_flight:
+        return None
+    return prove(s, a, r) if r.phase is Phase.PROVING else follow(s, r)
+
+
+def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Nothing was called, and what it could be called for is not there any more."""
     if s.node is None:
         why = f"the Node {r.node} is gone, and nothing was called for it"
-        return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Tell("Superseded"))
-    if s.machine is not None and s.machine.id != r.machine.id:
+    elif s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}: nothing was called"
-        return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Tell("Superseded"))
-    if power := from_outside(s, r):
-        return power
+    else:
+        return None
+    return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Tell(EventReason.SUPERSEDED))
+
+
+def gone_too_long(s: Situation, r: Record) -> Decision:
+    """Its agent has its time to come back; then a person has to."""
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
     if s.owner_gone_for < allowed:
         left = span(allowed - s.owner_gone_for)
@@ -80,36 +100,50 @@ def conclude(s: Situation) -> Decision:
     return hand_over(s, r, f"the agent of {r.node} has been gone for {span(s.owner_gone_for)} ({r.sentence})")
 
 
-def pods_of_a_dead_machine(s: Situation, r: Record) -> Decision | None:
+# ---------------------------------------------------------------- pods that nobody ends any more
+
+
+def pods_of_a_dead_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Pods that nobody ends, on a machine that is proved down, are given up by Kubernetes' own taint.
 
     It comes off as soon as they are gone, or nothing proves any more that the machine is down. Where they do
     not go, the recovery goes on without that.
     """
-    if s.node is None:
-        return None
+    if s.node is None or (r.in_flight and not isinstance(s.poll, Unfinished)):
+        return None  # what was asked for may have it off for a moment
     past = [p for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now]
     stuck = len(past) if s.down else 0
     if out_of_service(s.node):
-        if stuck and s.owner_gone_for >= PATIENCE:
-            return None
-        if stuck:
-            return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
-        return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
-    if not stuck or OUT_OF_SERVICE in s.refusals or s.node.has_taint(OUT_OF_SERVICE):  # the last: a person's
-        return None
-    if s.machine is None or s.machine.id != r.machine.id:
-        return None
-    placed = s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None
-    if not placed or r.phase not in (Phase.RECOVERING, Phase.PROVING) or s.owner_gone_for >= PATIENCE:
-        return None
-    if brakes.first_reason(brakes.FORBIDDEN, s):
+        return _being_given_up(s, r, stuck)
+    if not stuck or not _may_give_up(s, a, r, s.node):
         return None
     why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
-    return act(OutOfService(True), why, Tell("OutOfService", warning=True))
+    return act(OutOfService(True), why, Tell(EventReason.OUT_OF_SERVICE, warning=True))
 
 
-def from_outside(s: Situation, r: Record) -> Decision | None:
+def _being_given_up(s: Situation, r: Record, stuck: int) -> Decision | None:
+    if not stuck:
+        return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
+    if s.owner_gone_for >= PATIENCE:
+        return None
+    return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
+
+
+def _may_give_up(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
+    """Not where it was refused or a person's taint is there, of no other machine, and only as long as anybody
+    waits for it."""
+    if OUT_OF_SERVICE in s.refusals or node.has_taint(OUT_OF_SERVICE):
+        return False
+    if s.machine is None or s.machine.id != r.machine.id or s.owner_gone_for >= PATIENCE:
+        return False
+    under_way = a.slot is not None and r.phase in (Phase.RECOVERING, Phase.PROVING)
+    return under_way and brakes.first_reason(brakes.FORBIDDEN, s) is None
+
+
+# ---------------------------------------------------------------- a power cycle from outside
+
+
+def from_outside(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """A step that the machine's own agent never starts, once that agent and its kubelet are dead."""
     if not s.may_power or s.provider is None or r.phase is not Phase.RECOVERING or s.node is None:
         return None
@@ -121,14 +155,25 @@ def from_outside(s: Situation, r: Record) -> Decision | None:
         return None
     if found := brakes.first_reason(brakes.GOING_ON, s):
         return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0])
-    if s.gate is None or s.gate.slot_of(r.node, r.uid) is None:
+    if a.slot is None:
         return without_slot(s, r)
     if i != r.rung:
         gone = f"its agent has been gone for {span(s.owner_gone_for)} and the node is not Ready"
         why = f"{r.node} is dead: {gone}; next: {rung.do.value}, from outside"
-        there = replace(note(r, s.now, "rung", why), rung=i, rung_since=None, intent=None)
-        return act(WriteRecord(there), why, Tell("NextStep", warning=True))
+        there = on_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
+        return act(WriteRecord(there), why, Tell(EventReason.NEXT_STEP, warning=True))
     return provider_step(s, r, rung)
+
+
+QUESTIONS = (
+    _alive,
+    _fenced,
+    pods_of_a_dead_machine,
+    _what_was_asked_for,
+    _not_its_node,
+    from_outside,
+)
+"""Asked of an open record, before its agent's patience counts; the first answer counts."""
 
 
 def lost(s: Situation) -> Decision:
@@ -143,7 +188,9 @@ def lost(s: Situation) -> Decision:
         phase_since=s.now,
     )
     why = "lost: somebody deleted the record of a recovery that was open"
-    return act(WriteRecord(note(gone, s.now, "lost", why)), why, Tell("Lost", warning=True))
+    return act(
+        WriteRecord(note(gone, s.now, HistoryEvent.LOST, why)), why, Tell(EventReason.LOST, warning=True)
+    )
 
 
 def fenced(s: Situation, r: Record) -> str | None:

@@ -8,151 +8,161 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recovery.decide.diagnosis import (
-    diagnose,
-    name,
-)
-from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, UNSETTLED, end, hand_over, up_again
-from recovery.decide.history import note
-from recovery.decide.idle import forget, in_a_persons_hands, same_boot, standing, tidy_up
+from recovery.decide.assessment import Assessment, assess
+from recovery.decide.diagnosis import name
+from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, end, hand_over, up_again
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.idle import begin, forget, in_a_persons_hands, same_boot, standing, tidy_up
 from recovery.decide.ladder import climb
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.observe_only import observe_only
-from recovery.decide.opening import begin
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
-from recovery.decide.situation import REPEAT, Decision, Situation, Tell, WriteRecord, act, hold, wait
+from recovery.decide.situation import (
+    REPEAT,
+    Decision,
+    EventReason,
+    Situation,
+    Tell,
+    WriteRecord,
+    act,
+    first_answer,
+    hold,
+    wait,
+)
 from recovery.model import Marks, Phase, Record, Step
 
 
-def decide(s: Situation) -> Decision:
-    """What an agent should do about its own node."""
+def decide(s: Situation, a: Assessment | None = None) -> Decision:
+    """What an agent should do about its own node. ``a``: the cycle's assessment, if it was made already."""
+    a = a or assess(s)
     if s.record_problem:
-        return hold(
-            f"the record cannot be used, and is not touched: {s.record_problem}", REPEAT, "undecodable"
-        )
+        why = f"the record cannot be used, and is not touched: {s.record_problem}"
+        return hold(why, REPEAT, "undecodable")
     if not s.on:
-        return observe_only(s)
+        return observe_only(s, a)
     if s.vanished:
-        return hold(
-            "somebody deleted this node's record: this agent stops and does not make it again",
-            REPEAT,
-            "vanished",
-        )
-    if s.record is None and standing(s):
-        return lost(s)
-    if s.record is not None and s.record.phase.open:
-        return go_on(s, s.record)
-    if s.record is not None and (tidy := tidy_up(s, s.record) or forget(s, s.record)):
+        why = "somebody deleted this node's record: this agent stops and does not make it again"
+        return hold(why, REPEAT, "vanished")
+    if s.record is None:
+        return lost(s) if standing(s) else begin(s, a)
+    return go_on(s, a, s.record) if s.record.phase.open else closed(s, a, s.record)
+
+
+def closed(s: Situation, a: Assessment, r: Record) -> Decision:
+    """A closed record: what it still owes, what a person has in hand, and then the next fault."""
+    if tidy := tidy_up(s, r) or forget(s, r):
         return tidy
-    if s.record is not None and s.record.phase is Phase.LOST and same_boot(s, s.record):
-        return hold(
-            f"{s.record.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost"
-        )
-    if s.record is not None and s.record.phase is Phase.HANDED_OVER:
-        return in_a_persons_hands(s, s.record)
-    return begin(s)
+    if r.phase is Phase.LOST and same_boot(s, r):
+        return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
+    return in_a_persons_hands(s, a, r) if r.phase is Phase.HANDED_OVER else begin(s, a)
 
 
 # ---------------------------------------------------------------- an open record of our own node
 
 
-def go_on(s: Situation, r: Record) -> Decision:
+def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
     """An open record: the questions that come before any phase's own."""
-    if not s.lease.mine and not s.lease.stale:
-        return wait(f"another agent works on this node ({s.lease.holder})", key="lease")
+    return first_answer(FIRST, s, a, r) or PHASES[r.phase](s, a, r)
+
+
+def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    if s.lease.mine or s.lease.stale:
+        return None
+    return wait(f"another agent works on this node ({s.lease.holder})", key="lease")
+
+
+def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
-        return wait(
-            "the Node is not there: whether its machine is gone is for its peers to prove", key="no-node"
-        )
-    if s.machine_wait:
-        return wait(s.machine_wait, key="uninitialised")
-    if s.machine is not None and s.machine.id != r.machine.id:
-        return other_machine(s, r)
-    if s.machine is not None and s.node.uid != r.node_uid:
-        return registered_anew(s, r)
-    if unexpected_boot(s, r):
-        return rebooted(s, r)
-    if up := up_again(s, r):
-        return up
-    if new := unrecorded(s, r):
-        return new
-    if r.phase is Phase.SUSPECT:
-        return suspect(s, r)
-    if r.phase is Phase.WAITING:
-        return waiting(s, r)
-    if r.phase is Phase.RECOVERING:
-        return climb(s, r)
-    return prove(s, r)
+        why = "the Node is not there: whether its machine is gone is for its peers to prove"
+        return wait(why, key="no-node")
+    return wait(s.machine_wait, key="uninitialised") if s.machine_wait else None
 
 
-def other_machine(s: Situation, r: Record) -> Decision:
+def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Another machine goes by this name. Before submission: superseded, nothing is called (law 4)."""
-    assert s.machine is not None
+    if s.machine is None or s.machine.id == r.machine.id:
+        return None
     why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
-    if r.intent is None or r.intent.state not in UNSETTLED:
+    if r.intent is None or not r.in_flight:
         why = f"{why}: nothing is called"
     elif r.intent.action == Step.REPLACE.value:
-        return climb(s, r) if r.phase is Phase.RECOVERING else prove(s, r)
+        return climb(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
     else:  # another machine's health proves nothing of this one's reboot
         why = f"{why}: there is nothing left to prove of its {r.intent.action}"
-    return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded"))
+    return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED))
 
 
-def registered_anew(s: Situation, r: Record) -> Decision:
+def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """The same machine under a new Node object, which bears no marks of ours: carry on."""
     assert s.node is not None
+    if s.machine is None or s.node.uid == r.node_uid:
+        return None
     why = f"{r.node} was registered anew by the same machine: going on"
-    changed = replace(note(r, s.now, "registered", why), node_uid=s.node.uid, marks=Marks())
-    return act(WriteRecord(changed), why, Tell("RegisteredAnew"))
+    changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())
+    return act(WriteRecord(changed), why, Tell(EventReason.REGISTERED_ANEW))
 
 
-def unexpected_boot(s: Situation, r: Record) -> bool:
-    if s.node is None or not s.node.boot_id or not r.boot_id:
-        return False
-    asked = r.intent is not None and r.intent.action != Step.REPLACE.value and r.intent.state in UNSETTLED
-    expected = asked and r.phase is Phase.RECOVERING  # once it is proved, another boot is news
-    return s.node.boot_id != r.boot_id and not expected
-
-
-def rebooted(s: Situation, r: Record) -> Decision:
+def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """An unexpected boot: assessed anew through probation. Nothing is called, nothing closed (law 4)."""
     assert s.node is not None
-    replacing = r.intent is not None and r.intent.action == Step.REPLACE.value
-    if replacing and r.intent is not None and r.intent.state in UNSETTLED:
-        # A machine that is being replaced may well boot once more. It stays what it is.
-        return act(WriteRecord(replace(r, boot_id=s.node.boot_id)), "the machine booted while being replaced")
+    if not s.node.boot_id or not r.boot_id or s.node.boot_id == r.boot_id:
+        return None
+    if r.intent is not None and r.in_flight:
+        if r.intent.action == Step.REPLACE.value:
+            # A machine that is being replaced may well boot once more. It stays what it is.
+            booted = replace(r, boot_id=s.node.boot_id)
+            return act(WriteRecord(booted), "the machine booted while being replaced")
+        if r.phase is Phase.RECOVERING:
+            return None  # it was asked for; once it is proved, another boot is news
     if r.validation is not None:
         why = f"the machine booted while it was validated by Job {r.validation.job}"
-        return fault_returned(s, replace(r, boot_id=s.node.boot_id), why)
-    boots = sum(1 for line in r.history if line.event == "rebooted")
-    if boots >= s.policy.limits.attempts.max:
-        return hand_over(s, r, f"the machine booted {boots + 1} times, which nobody here asked for")
+        return fault_returned(s, a, replace(r, boot_id=s.node.boot_id), why)
+    boots = (*r.progress.boots, s.node.boot_id)
+    if len(boots) > s.policy.limits.attempts.max:
+        return hand_over(s, r, f"the machine booted {len(boots)} times, which nobody here asked for")
     why = "the machine booted, which nobody here asked for: it is assessed anew"
     changed = replace(
-        note(r, s.now, "rebooted", why),
+        note(r, s.now, HistoryEvent.REBOOTED, why),
         phase=move(r.phase, Event.REBOOTED),
         phase_since=s.now,
         boot_id=s.node.boot_id,
         faults=tuple(replace(f, cleared=True) for f in r.faults),
         probation=r.probation or DEFAULT_PROBATION,
         validation=None,
+        progress=replace(r.progress, boots=boots, proving_since=s.now),
     )
-    return act(WriteRecord(changed), why, Tell("Rebooted", warning=True))
+    return act(WriteRecord(changed), why, Tell(EventReason.REBOOTED, warning=True))
 
 
-def unrecorded(s: Situation, r: Record) -> Decision | None:
+def _up_again(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    return up_again(s, r)
+
+
+def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Later faults are appended; they never restart, shorten or downgrade the ladder."""
     if r.phase is Phase.PROVING:
         return None
     known = {f.key for f in r.faults}
-    new = [d for d in diagnose(s) if d.fault.key not in known]
-    if not new:
+    new = [d for d in a.found if d.fault.key not in known]
+    if not new or len(r.faults) >= MOST_FAULTS:
         return None
-    names = ", ".join(name(d.fault) for d in new)
     changed = replace(r, faults=(*r.faults, *(d.fault for d in new))[:MOST_FAULTS])
-    if len(changed.faults) == len(r.faults):
-        return None
-    why = f"{names} was seen too"
-    return act(WriteRecord(note(changed, s.now, "fault", why)), why, Tell("FaultSeen", warning=True))
+    why = f"{', '.join(name(d.fault) for d in new)} was seen too"
+    noted = note(changed, s.now, HistoryEvent.FAULT, why)
+    return act(WriteRecord(noted), why, Tell(EventReason.FAULT_SEEN, warning=True))
+
+
+FIRST = (
+    _another_agents,
+    _no_node,
+    _other_machine,
+    _registered_anew,
+    _rebooted,
+    _up_again,
+    _unrecorded,
+)
+"""What comes before any phase's own question; the first answer counts."""
+
+PHASES = {Phase.SUSPECT: suspect, Phase.WAITING: waiting, Phase.RECOVERING: climb, Phase.PROVING: prove}

@@ -7,13 +7,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from recovery.decide import validation
+from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import live, name
-from recovery.decide.endings import LONGEST_PROOF, RESET, UNSETTLED, acted, end, hand_over, last_of, next_rung
-from recovery.decide.history import note
+from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, next_rung, on_rung
+from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
     POLLED,
     Decision,
+    EventReason,
     Role,
     Situation,
     Tell,
@@ -23,29 +25,34 @@ from recovery.decide.situation import (
     until,
     wait,
 )
-from recovery.model import (
-    Phase,
-    Record,
-    Step,
-)
+from recovery.model import Evidence, Phase, Record, Step
 
 
-def prove(s: Situation, r: Record) -> Decision:
+def prove(s: Situation, a: Assessment, r: Record) -> Decision:
     """Healthy through probation, by fresh signals (law 11)."""
-    asked_to_replace = r.intent is not None and r.intent.action == Step.REPLACE.value
-    if r.machine.route.get("nodeclaim") and asked_to_replace and acted(r):
-        why = f"proved: Node and NodeClaim of {r.machine.id} are gone"
-        return end(s, r, Event.PROVED, why, succeeded(r))
     if r.replacement_machine:
-        return prove_replacement(s, r)
-    return prove_same_machine(s, r)
+        return prove_replacement(s, a, r)
+    if evidence := of_no_machine(r):
+        return end(s, r, Event.PROVED, f"proved: {evidence.what}", succeeded(r))
+    return prove_same_machine(s, a, r)
+
+
+def of_no_machine(r: Record) -> Evidence | None:
+    """The evidence of a replacement that leaves no machine to prove: the old one is gone, that is all."""
+    evidence = r.progress.evidence
+    replaced = r.intent is not None and r.intent.action == Step.REPLACE.value and r.in_flight
+    if evidence is None or r.intent is None or not replaced or evidence.attempt != r.intent.attempt:
+        return None
+    return evidence
 
 
 def succeeded(r: Record) -> Tell:
-    return Tell("Recovered", outcome="succeeded", action=r.intent.action if r.intent else "")
+    """What brought the node back: the step in flight, or the last one that was asked for."""
+    last = r.progress.submitted[-1].action if r.progress.submitted else ""
+    return Tell(EventReason.RECOVERED, outcome="succeeded", action=r.intent.action if r.intent else last)
 
 
-def prove_replacement(s: Situation, r: Record) -> Decision:
+def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     new = r.replacement_machine
     if s.replacement is None:
         return came_and_went(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
@@ -55,17 +62,17 @@ def prove_replacement(s: Situation, r: Record) -> Decision:
         why = (
             f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {s.replacement_record}"
         )
-        return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded", warning=True))
+        return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
-    if s.replacement_is_me and (seen := not_well(s)):
+    if s.replacement_is_me and (seen := not_well(s, a)):
         return unproved(s, r, f"{joined} ({new}) is not healthy: {seen}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
     if r.replacement != joined:
         why = f"{joined} ({new}) is Ready"
-        changed = replace(note(r, s.now, "joined", why), replacement=joined, phase_since=s.now)
-        return act(WriteRecord(changed), why, Tell("Joined"))
+        changed = replace(note(r, s.now, HistoryEvent.JOINED, why), replacement=joined, phase_since=s.now)
+        return act(WriteRecord(changed), why, Tell(EventReason.JOINED))
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, joined)
     by = (
@@ -85,12 +92,12 @@ def came_and_went(s: Situation, r: Record) -> Decision | None:
         return None
     sick = f"{start.node} ({new}) took its place and was sick too: {start.reason}"
     why = f"{r.machine.id} is gone; {sick}; what becomes of it is on the record of {start.node}"
-    return end(s, r, Event.OTHER_MACHINE, why, Tell("Superseded", warning=True))
+    return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED, warning=True))
 
 
-def not_well(s: Situation) -> str | None:
+def not_well(s: Situation, a: Assessment) -> str | None:
     """What this agent's own sources say against the node it runs on."""
-    if found := live(s):
+    if found := live(s, a.found):
         return name(found[0].fault)
     return next((reading.unknown["*"] for reading in s.readings if not reading.readable), None)
 
@@ -104,8 +111,8 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
 
 def unproved(s: Situation, r: Record, why: str) -> Decision:
     """Not healthy: probation begins again, until the step's own deadline."""
-    waited_for_us = acted(r) and r.rung_since is not None
-    began = r.rung_since if waited_for_us and r.rung_since else last_of(r, "rebooted", "evidence")
+    waited_for_us = r.progress.acted and r.rung_since is not None
+    began = r.rung_since if waited_for_us and r.rung_since else r.progress.proving_since or r.phase_since
     allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
     if s.now >= max([began + allowed, *_proof_takes(r)]):
         late = (
@@ -119,18 +126,18 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
 
 def _proof_takes(r: Record) -> Iterator[datetime]:
     """Until when what comes after the evidence may take: a step's own deadline says nothing of that."""
-    if evidence := next((x.at for x in reversed(r.history) if x.event == "evidence"), None):
-        yield evidence + 2 * r.probation
+    if r.progress.evidence is not None:
+        yield r.progress.evidence.at + 2 * r.probation
     if r.validation is not None and r.validate is not None:
         yield r.validation.since + r.validate.within
 
 
-def prove_same_machine(s: Situation, r: Record) -> Decision:
+def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.role is Role.CONCLUDER:
         return unproved(s, r, f"the agent of {r.node} has not come back to prove it")
     assert s.node is not None
-    if found := live(s):
-        return fault_returned(s, r, f"{name(found[0].fault)} came back in probation")
+    if found := live(s, a.found):
+        return fault_returned(s, a, r, f"{name(found[0].fault)} came back in probation")
     if not s.node.ready:
         return unproved(s, r, f"{r.node} is not Ready")
     for reading in s.readings:
@@ -143,39 +150,36 @@ def prove_same_machine(s: Situation, r: Record) -> Decision:
         left = r.probation - s.watched_for
         return wait(f"{r.node} is on probation for another {span(left)}", min(left, POLLED), "probation")
     healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
-    if acted(r):
+    if r.progress.acted:
         if unknown := validation.impossible(s, r):
             return hand_over(s, r, unknown)
         if failed := validation.failure(s, r):
-            return fault_returned(s, r, failed)
+            return fault_returned(s, a, r, failed)
         if more := validation.pending(s, r):
             return more
         healthy += f", and passed Job {r.validation.job}" if r.validation else ""
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
     why = f"withdrawn: after a boot nobody here asked for, {healthy}"
-    return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
+    return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
-def fault_returned(s: Situation, r: Record, why: str) -> Decision:
+def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision:
     """Not cured: the next rung if this one had its chance, else the same again."""
-    used = r.intent is not None and r.intent.state in UNSETTLED
+    used = r.in_flight
     if used and r.rung + 1 >= len(r.ladder):
         return hand_over(s, r, f"{why}, and the remedy has no further step")
-    has_slot = s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None
-    event = Event.RETURNED if has_slot else Event.REQUEUED
+    event = Event.RETURNED if a.slot else Event.REQUEUED
     if not r.ladder:
         event = Event.SUSPECTED
     current = tuple(
         replace(f, cleared=False, boot_id=s.node.boot_id if s.node else f.boot_id) for f in r.faults
     )
+    noted = note(r, s.now, HistoryEvent.RETURNED, why)
     changed = replace(
-        note(r, s.now, "returned", why),
+        on_rung(noted, r.rung + 1 if used else r.rung, s.now),
         phase=move(r.phase, event),
         phase_since=s.now,
         faults=current,
-        rung=r.rung + 1 if used else r.rung,
-        rung_since=None,
-        intent=None,
         validation=None,
     )
-    return act(WriteRecord(changed), why, Tell("FaultReturned", warning=True))
+    return act(WriteRecord(changed), why, Tell(EventReason.FAULT_RETURNED, warning=True))

@@ -6,68 +6,72 @@ from dataclasses import replace
 from datetime import timedelta
 
 from recovery.decide import brakes
-from recovery.decide.budget import ahead_of, scopes_of
-from recovery.decide.diagnosis import (
-    SIGNAL_UNKNOWN,
-    diagnose,
-    name,
-    taken_back,
-    told_why,
-    unreadable,
-)
+from recovery.decide.assessment import Assessment
+from recovery.decide.budget import scopes_of
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, told_why, unreadable
 from recovery.decide.endings import DEFAULT_PROBATION, end, excluded_away, hand_over
 from recovery.decide.hardware import hardware
-from recovery.decide.history import note
-from recovery.decide.ladder import not_yet
+from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
+from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import (
     POLLED,
+    SELDOM,
     Decision,
+    EventReason,
     Join,
     Situation,
     TakeSlot,
     Tell,
     WriteRecord,
     act,
+    first_answer,
     hold,
     span,
     until,
     wait,
 )
-from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
+from recovery.model import GroupStart, Line, Progress, Record, Rung, Slot, Start, Step
 
 OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 """Where nothing is left of a remedy: the node is kept free, and a person asked."""
-SELDOM = timedelta(seconds=10)
-"""Between two looks at what only a person or a cloud changes."""
 
 
-def suspect(s: Situation, r: Record) -> Decision:
+def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     """Tolerated for as long as the rule says; then told, or queued for treatment."""
-    if taken_back(s, r.faults):
-        why = f"{name(r.faults[0])} was taken back by its own source"
-        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
-    found = diagnose(s)  # at least what the record is about: one without a fault cannot be read
-    # Of the faults that are due the earliest rule chooses; one that is still tolerated holds up no other.
-    d = min(found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
+    if a.taken_back:
+        return withdrawn(s, r)
+    # There is at least what the record is about: one without a fault cannot be read. Of the faults that are
+    # due the earliest rule chooses; one that is still tolerated holds up no other.
+    d = min(a.found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
     if s.now < d.due:
         told = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{told}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
     if not d.fault.latched and (blind := unreadable(s, d.fault)):
-        if any(x.fault.type == SIGNAL_UNKNOWN for x in found):
+        if any(x.fault.type == SIGNAL_UNKNOWN for x in a.found):
             return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", told=True)
         return wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
         return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
+    return queued(s, r, d)
+
+
+def withdrawn(s: Situation, r: Record) -> Decision:
+    why = f"{name(r.faults[0])} was taken back by its own source"
+    return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
+
+
+def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
+    """Confirmed: the ladder is chosen, and stays as it is whatever becomes of the policy."""
     ladder = left_of(d.ladder, r.tried) or OUT_OF_THE_WAY
     steps = ", ".join(x.do.value for x in ladder)
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     if r.tried:
         why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
-    queued = replace(
-        note(r, s.now, "confirmed", why),
+    confirmed = replace(
+        note(r, s.now, HistoryEvent.CONFIRMED, why),
         phase=move(r.phase, Event.CONFIRMED),
         phase_since=s.now,
         rule=d.rule_name,
@@ -83,7 +87,7 @@ def suspect(s: Situation, r: Record) -> Decision:
         replacement_machine="",
         scopes=scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per),
     )
-    return act(WriteRecord(queued), why, Tell("Confirmed", warning=True))
+    return act(WriteRecord(confirmed), why, Tell(EventReason.CONFIRMED, warning=True))
 
 
 def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
@@ -97,48 +101,104 @@ def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ..
     return tuple(left)
 
 
-def waiting(s: Situation, r: Record) -> Decision:
+# ---------------------------------------------------------------- in the queue
+
+
+def waiting(s: Situation, a: Assessment, r: Record) -> Decision:
     """In the queue: every question is asked on one gate, and the slot is taken on that very gate."""
-    what = f"{name(r.faults[0])}: waiting"
-    if taken_back(s, r.faults):
-        why = f"{name(r.faults[0])} was taken back by its own source"
-        return end(s, r, Event.CLEARED, why, Tell("Withdrawn", outcome="withdrawn"))
-    if excluded := brakes.excluded(s):
-        return excluded_away(s, r, excluded)
+    return first_answer(QUEUE, s, a, r) or take_slot(s, r)
+
+
+def _gone(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    if a.taken_back:
+        return withdrawn(s, r)
+    excluded = brakes.excluded(s)
+    return excluded_away(s, r, excluded) if excluded else None
+
+
+def _no_gate(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.gate_problem:
-        return hold(f"{what}: the gate cannot be used: {s.gate_problem}", key="gate")
-    if s.gate is None:
-        return wait(f"{what}: the gate cannot be read", key="gate")
-    if s.gate.slot_of(r.node, r.uid):
-        return granted(s, r)
-    line = next((x for x in s.gate.open if x.record_uid == r.uid), None)
-    if line is None:
-        return act(Join(r.uid), f"{what} for a slot of the budget", Tell("Waiting"))
-    if found := brakes.first_reason(brakes.FORBIDDEN, s):
-        return hold(f"{what}: {found[1]}", SELDOM, found[0])
+        return hold(f"{_what(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
+    return wait(f"{_what(r)}: the gate cannot be read", key="gate") if s.gate is None else None
+
+
+def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    return granted(s, a, r) if a.slot else None
+
+
+def _not_in_line(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    if _line(s, r) is not None:
+        return None
+    return act(Join(r.uid), f"{_what(r)} for a slot of the budget", Tell(EventReason.WAITING))
+
+
+def _hands_off(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    found = brakes.first_reason(brakes.FORBIDDEN, s)
+    return hold(f"{_what(r)}: {found[1]}", SELDOM, found[0]) if found else None
+
+
+def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.preflight_refused:
         return hand_over(s, r, s.preflight_refused, outcome="refused")
-    if used := brakes.attempts_used(s):
-        return hand_over(s, r, used)
-    ahead = ahead_of(s.gate, r.uid)
-    soon = min(POLLED + brakes.STAGGER * len(ahead), SELDOM)
-    if found := brakes.first_reason(brakes.CHEAP, s):
-        return hold(f"{what}: {found[1]}", soon, found[0])
+    used = brakes.attempts_used(s)
+    return hand_over(s, r, used) if used else None
+
+
+def _held(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    found = brakes.first_reason(brakes.CHEAP, s)
+    return hold(f"{_what(r)}: {found[1]}", _soon(a), found[0]) if found else None
+
+
+def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Its provider cannot say, other faults may still show, or its provider says later."""
+    line = _line(s, r)
+    assert line is not None  # a question before this one
     if s.preflight_retry:
-        return hold(f"{what}: {s.preflight_retry}", SELDOM, "preflight")
+        return hold(f"{_what(r)}: {s.preflight_retry}", SELDOM, "preflight")
     if timedelta(0) <= s.now - line.since < s.settle:
-        told = f"{what} {span(s.settle)} for other faults to show"
+        told = f"{_what(r)} {span(s.settle)} for other faults to show"
         return wait(told, until(line.since + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
-        return wait(f"{what}: {s.preflight.not_yet}", early, "not-yet")
+        return wait(f"{_what(r)}: {s.preflight.not_yet}", early, "not-yet")
+    return None
+
+
+def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     turn = brakes.turn(s)
     counted = s.census is not None or not turn
     if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
-        return hold(f"{what}: {found[1]}", soon, found[0])
-    if turn:
-        places = max(1, len(ahead) - brakes.TOGETHER)
-        return wait(f"{what}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
-    return take_slot(s, r)
+        return hold(f"{_what(r)}: {found[1]}", _soon(a), found[0])
+    if not turn:
+        return None
+    places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
+    return wait(f"{_what(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
+
+
+QUEUE = (
+    _gone,
+    _no_gate,
+    _has_a_slot,
+    _not_in_line,
+    _hands_off,
+    _for_a_person,
+    _held,
+    _not_now,
+    _brake_and_turn,
+)
+"""What keeps a record in the queue from a slot; the first answer counts."""
+
+
+def _what(r: Record) -> str:
+    return f"{name(r.faults[0])}: waiting"
+
+
+def _line(s: Situation, r: Record) -> Line | None:
+    return next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
+
+
+def _soon(a: Assessment) -> timedelta:
+    """The further back in the queue, the less often it is looked."""
+    return min(POLLED + brakes.STAGGER * len(a.ahead), SELDOM)
 
 
 def take_slot(s: Situation, r: Record) -> Decision:
@@ -149,20 +209,20 @@ def take_slot(s: Situation, r: Record) -> Decision:
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
 
 
-def granted(s: Situation, r: Record) -> Decision:
+def granted(s: Situation, a: Assessment, r: Record) -> Decision:
     """The slot is ours: the record says so before the node bears any mark."""
     group = _group_at_start(s, r)
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
-    slot = s.gate.slot_of(r.node, r.uid) if s.gate else None
     started = replace(
-        note(r, s.now, "started", why),
-        scopes=slot.scopes if slot else r.scopes,
+        note(r, s.now, HistoryEvent.STARTED, why),
+        scopes=a.slot.scopes if a.slot else r.scopes,
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
+        progress=Progress(boots=r.progress.boots, step_since=s.now),
         machine=replace(r.machine, group=group),
         starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
     )
-    return act(WriteRecord(started), why, Tell("RecoveryStarted", warning=True))
+    return act(WriteRecord(started), why, Tell(EventReason.RECOVERY_STARTED, warning=True))
 
 
 def _group_at_start(s: Situation, r: Record) -> str:

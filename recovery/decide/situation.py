@@ -6,10 +6,11 @@ the same ``Decision``, so a bug report is a situation and a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import ParamSpec
 
 from recovery.model import (
     Census,
@@ -21,17 +22,19 @@ from recovery.model import (
     NodeView,
     PodView,
     Policy,
-    Poll,
     Preflight,
     ProviderFacts,
     Reading,
     Record,
     Slot,
+    Standing,
     Step,
 )
 
 SOON = timedelta(0)
 POLLED = timedelta(seconds=2)
+SELDOM = timedelta(seconds=10)
+"""Between two looks at what only a person or a cloud changes."""
 REPEAT = timedelta(seconds=60)
 
 
@@ -49,6 +52,76 @@ class Lease:
     holder: str = ""
     mine: bool = False
     stale: bool = True
+
+
+# ---------------------------------------------------------------- what a decision needs to know
+
+
+@dataclass(frozen=True, slots=True)
+class GateMadeReady:
+    """The gate, made where there is none, and rebuilt where somebody emptied it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """How the action on the record stands, from its provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """The node that the new machine has become."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationJob:
+    """The validation Job on the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerState:
+    """Whether the machine of an agent that is gone is surely down."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodsLeft:
+    """The pods on the node. ``evicting``: and how many may be asked to go now."""
+
+    evicting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsByEvent:
+    """Whether another remediator says in Events that it is at work on the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preflighted:
+    """Whether the provider could do ``action`` now."""
+
+    action: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many are sick: a count no older than ``age``, made at ``since`` or later. ``known``: only one that
+    this agent or another has made already."""
+
+    age: timedelta
+    since: datetime | None = None
+    known: bool = False
+
+
+Need = (
+    GateMadeReady
+    | Progressed
+    | NewNode
+    | ValidationJob
+    | PowerState
+    | PodsLeft
+    | ClaimsByEvent
+    | Preflighted
+    | Counted
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +152,34 @@ class Situation:
     pods: tuple[PodView, ...] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)  # pod -> what its disruption budget said last
     evictions_free: int | None = None  # how many may be asked for now; None: as many as there are
-    poll: Poll | None = None
+    poll: Standing | None = None
     replacement: NodeView | None = None
     replacement_is_me: bool = False
     replacement_problem: str = ""  # a condition of the new node that counts
     replacement_record: str = ""  # what the new node's own open record says
     lease: Lease = Lease()
-    turn_waited: timedelta = timedelta(0)  # how long a slot has been free for the first in the queue
-    intent_seen_for: timedelta = timedelta(
-        0
-    )  # how long this agent has seen this very intent, on its own clock
-    owner_gone_for: timedelta = timedelta(
-        0
-    )  # how long a concluder has seen its Lease stale, on its own clock
+    # On this agent's own clock: how long the first in the queue could have taken a slot and has not, how long
+    # this very intent was seen, how long the Lease of a dead agent was seen stale.
+    turn_waited: timedelta = timedelta(0)
+    intent_seen_for: timedelta = timedelta(0)
+    owner_gone_for: timedelta = timedelta(0)
     job: JobView | None = None  # the validation Job on record
     job_problem: str = ""  # why it cannot be read or made
     job_due: bool = True  # whether it may be made now, where it is not there
     down: str = ""  # by what it is seen that the machine is powered down
-    may_power: bool = False  # this concluder may start what the machine's own agent may not
+    apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
+    finish_refused: str = ""  # what its provider said, asked to do what is left of the action
     watched_for: timedelta | None = None  # how long this very agent has looked on at the proof
     settle: timedelta = timedelta(seconds=0.5)
     forbidden: str = ""  # a claim by another remediator
+    read: tuple[Need, ...] = ()  # what of ``needed`` has been read
+
+    @property
+    def may_power(self) -> bool:
+        """Whether this concluder may start what a machine's own agent never does."""
+        return (
+            self.role is Role.CONCLUDER and self.apart and bool(self.provider and self.provider.from_outside)
+        )
 
 
 # ---------------------------------------------------------------- effects
@@ -189,7 +269,12 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Have the provider take back the order behind the intent on record, which nobody has carried out."""
+    """Have the provider take back the order behind the intent on record, which nobody has carried out.
+
+    ``last_try``: it has been tried for long enough; what cannot be taken back now is given up.
+    """
+
+    last_try: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +312,50 @@ Effect = (
 )
 
 
+class EventReason(StrEnum):
+    """The reasons of our Events on Nodes. People alert on them: they are API."""
+
+    FAULT_SEEN = "FaultSeen"
+    CONFIRMED = "Confirmed"
+    WAITING = "Waiting"
+    HELD = "Held"
+    WOULD_RECOVER = "WouldRecover"
+    RECOVERY_STARTED = "RecoveryStarted"
+    CORDONED = "Cordoned"
+    UNCORDONED = "Uncordoned"
+    PODS_TOLD = "PodsTold"
+    PODS_UNTOLD = "PodsUntold"
+    DRAINING = "Draining"
+    NEXT_STEP = "NextStep"
+    REBOOTING = "Rebooting"
+    REIMAGING = "Reimaging"
+    REDEPLOYING = "Redeploying"
+    REPLACING = "Replacing"
+    SUBMITTED = "Submitted"
+    ADOPTED = "Adopted"
+    AMBIGUOUS = "Ambiguous"
+    NOT_APPLIED = "NotApplied"
+    NOT_YET = "NotYet"
+    REFUSED = "Refused"
+    ABANDONED = "Abandoned"
+    CALLED_OFF = "CalledOff"
+    OUT_OF_SERVICE = "OutOfService"
+    PROVING = "Proving"
+    JOINED = "Joined"
+    VALIDATING = "Validating"
+    FAULT_RETURNED = "FaultReturned"
+    REBOOTED = "Rebooted"
+    REGISTERED_ANEW = "RegisteredAnew"
+    RECOVERED = "Recovered"
+    WITHDRAWN = "Withdrawn"
+    SUPERSEDED = "Superseded"
+    HANDED_OVER = "HandedOver"
+    RELEASED = "Released"
+    ABANDONED_BY_SWITCH_OFF = "AbandonedBySwitchOff"
+    LOST = "Lost"
+    FAILED = "Failed"
+
+
 class Verb(StrEnum):
     """What kind of decision it is."""
 
@@ -240,7 +369,7 @@ class Verb(StrEnum):
 class Tell:
     """What to tell people once the effect is done: an Event's reason, and an outcome for the metrics."""
 
-    event: str
+    event: EventReason
     warning: bool = False
     outcome: str = ""
     action: str = ""
@@ -275,6 +404,16 @@ def hold(reason: str, look_again: timedelta = POLLED, key: str = "hold") -> Deci
 
 def act(effect: Effect, reason: str, tell: Tell | None = None) -> Decision:
     return Decision(Verb.ACT, reason, SOON, effect, tell, key=type(effect).__name__)
+
+
+Asked = ParamSpec("Asked")
+
+
+def first_answer(
+    questions: Iterable[Callable[Asked, Decision | None]], *args: Asked.args, **more: Asked.kwargs
+) -> Decision | None:
+    """The first of ``questions`` that has an answer gives it; the order is theirs."""
+    return next((d for question in questions if (d := question(*args, **more)) is not None), None)
 
 
 def until(moment: datetime, now: datetime, most: timedelta = timedelta(seconds=30)) -> timedelta:

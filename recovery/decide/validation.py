@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from recovery.decide.history import note
+from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import (
     POLLED,
     CreateJob,
     Decision,
+    EventReason,
     Situation,
     Tell,
     WriteRecord,
@@ -70,8 +71,10 @@ def pending(s: Situation, r: Record) -> Decision | None:
         return None
     if r.validation is None:
         why = f"{r.node} is healthy; next: validation by a Job of CronJob {r.validate.cron_job}"
-        decided = replace(note(r, s.now, "validating", why), validation=ValidationRun(job_name(s, r), s.now))
-        return act(WriteRecord(decided), why, Tell("Validating"))
+        decided = replace(
+            note(r, s.now, HistoryEvent.VALIDATING, why), validation=ValidationRun(job_name(s, r), s.now)
+        )
+        return act(WriteRecord(decided), why, Tell(EventReason.VALIDATING))
     if s.job is not None:
         told = f"{r.node} is being validated by Job {r.validation.job}"
         return None if s.job.succeeded else wait(told, POLLED, "validating")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts
-from recovery.provider.protocol import Canceller, Provider, abilities_of
+from recovery.provider.protocol import Canceller, Provider, Witness, abilities_of
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 SCHEMES = {"aws": "aws", "azure": "azure"}
@@ -38,6 +38,7 @@ class Identified:
             able.note,
             able.from_outside,
             isinstance(p, Canceller),
+            isinstance(p, Witness),
         )
 
 

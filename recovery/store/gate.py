@@ -171,7 +171,7 @@ def decode(obj: Any) -> Gate:
 # ---------------------------------------------------------------- store
 
 
-class Objects(Protocol):
+class GateObjects(Protocol):
     """What of the cluster a gate store needs."""
 
     def get_gate(self) -> dict[str, Any]: ...
@@ -182,7 +182,7 @@ class Objects(Protocol):
 class Gates:
     """Reads and swaps the gate."""
 
-    def __init__(self, cluster: Objects, records: Callable[[], list[Record]]) -> None:
+    def __init__(self, cluster: GateObjects, records: Callable[[], list[Record]]) -> None:
         self._cluster = cluster
         self._records = records
         self._decode = Unchanged(decode)

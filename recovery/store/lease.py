@@ -22,7 +22,7 @@ from recovery.errors import Conflict, NotFound
 from recovery.units import moment
 
 
-class Objects(Protocol):
+class LeaseObjects(Protocol):
     """What of the cluster leases need."""
 
     namespace: str
@@ -96,7 +96,11 @@ class Leases:
     """Looks at, takes, renews and lets go of records' Leases. Never deletes one."""
 
     def __init__(
-        self, cluster: Objects, clock: Clock, identity: Identity, duration: timedelta = timedelta(seconds=60)
+        self,
+        cluster: LeaseObjects,
+        clock: Clock,
+        identity: Identity,
+        duration: timedelta = timedelta(seconds=60),
     ) -> None:
         self._cluster = cluster
         self._clock = clock

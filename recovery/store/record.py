@@ -7,6 +7,9 @@ version wrote, is held: we say so and touch nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol
 
 from recovery.decide.history import HISTORY
@@ -14,6 +17,8 @@ from recovery.errors import Dropped, NotFound, Undecodable
 from recovery.model import (
     GROUP,
     VERSION,
+    Attempt,
+    Evidence,
     Fault,
     Intent,
     IntentState,
@@ -22,6 +27,7 @@ from recovery.model import (
     Marks,
     Outcome,
     Phase,
+    Progress,
     Record,
     Reference,
     Rung,
@@ -32,10 +38,13 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.store.codec import Reader, Unchanged, dropped
+from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
-CODEC, CODEC_OF_THE_WAY_BACK = 1, 2
-"""The second where a record says what an agent of before would write away: such an agent holds it instead."""
+FIRST, SECOND, THIRD = 1, 2, 3
+"""Versions of the schema. A record is written in the oldest version that holds all it says: an older agent
+goes on with that, and holds any other. The second version has validation, what was tried in vain and the
+out-of-service taint; the third has what an open record's recovery has done so far."""
 
 ACKNOWLEDGED = 20
 STARTS = 50
@@ -44,8 +53,10 @@ STARTS = 50
 # ---------------------------------------------------------------- encode
 
 
-def _newer(r: Record) -> bool:
-    return bool(r.validate or r.validation or r.tried or r.marks.out_of_service)
+def _version(r: Record) -> int:
+    if r.phase.open and r.progress != Progress():
+        return THIRD
+    return SECOND if r.validate or r.validation or r.tried or r.marks.out_of_service else FIRST
 
 
 def _fault(f: Fault) -> dict[str, Any]:
@@ -83,6 +94,26 @@ def _intent(i: Intent) -> dict[str, Any]:
     }
 
 
+def _maybe(at: datetime | None) -> str | None:
+    return moment(at) if at else None
+
+
+def _progress(p: Progress) -> dict[str, Any]:
+    """What it holds; an empty one is written too, since one that is not there is derived from history."""
+    e = p.evidence
+    said = {
+        "submitted": [{"attempt": x.number, "action": x.action} for x in p.submitted],
+        "tries": p.tries,
+        "boots": list(p.boots),
+        "evidence": {"attempt": e.attempt, "at": moment(e.at), "what": e.what} if e else None,
+        "calledOff": p.called_off,
+        "stepSince": _maybe(p.step_since),
+        "provingSince": _maybe(p.proving_since),
+        "retryAt": _maybe(p.retry_at),
+    }
+    return {key: value for key, value in said.items() if value}
+
+
 def _validate(v: Validation | None) -> dict[str, Any] | None:
     return {"cronJob": v.cron_job, "within": duration(v.within)} if v else None
 
@@ -98,7 +129,7 @@ def encode(record: Record) -> dict[str, Any]:
         metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
     m = record.machine
     status = {
-        "version": CODEC_OF_THE_WAY_BACK if _newer(record) else CODEC,
+        "version": _version(record),
         "machine": {
             "provider": m.provider,
             "id": m.id,
@@ -116,7 +147,7 @@ def encode(record: Record) -> dict[str, Any]:
         "probation": duration(record.probation),
         "after": duration(record.after),
         "rung": record.rung,
-        "rungSince": moment(record.rung_since) if record.rung_since else None,
+        "rungSince": _maybe(record.rung_since),
         "attempt": record.attempt,
         "phase": record.phase.value,
         "phaseSince": moment(record.phase_since),
@@ -148,6 +179,8 @@ def encode(record: Record) -> dict[str, Any]:
         "validate": _validate(record.validate),
         "validation": _validation(record.validation),
         "tried": [step.value for step in record.tried],
+        "progress": _progress(record.progress),
+        "recoveredAt": _maybe(record.recovered_at),
     }
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -194,6 +227,22 @@ def _read_intent(r: Reader) -> Intent:
     )
 
 
+def _read_progress(r: Reader) -> Progress:
+    e = r.child("evidence")
+    return Progress(
+        submitted=tuple(
+            Attempt(x.integer("attempt", ...), x.text("action")) for x in r.children("submitted")
+        ),
+        tries=r.integer("tries"),
+        boots=r.strings("boots"),
+        evidence=Evidence(e.integer("attempt", ...), e.at("at"), e.text("what")) if e else None,
+        called_off=r.integer("calledOff"),
+        step_since=r.maybe_at("stepSince"),
+        proving_since=r.maybe_at("provingSince"),
+        retry_at=r.maybe_at("retryAt"),
+    )
+
+
 def decode(obj: Any) -> Record:
     """The record in ``obj``. Raises ``Undecodable``, naming the field."""
     top = Reader(obj, "NodeRecovery")
@@ -202,10 +251,10 @@ def decode(obj: Any) -> Record:
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
     version = s.integer("version", ...)
-    if version not in (CODEC, CODEC_OF_THE_WAY_BACK):
+    if version not in (FIRST, SECOND, THIRD):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands versions up to {CODEC_OF_THE_WAY_BACK}"
+            f"this program understands versions up to {THIRD}"
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
@@ -213,7 +262,7 @@ def decode(obj: Any) -> Record:
     phase, faults = s.member("phase", Phase), tuple(_read_fault(f) for f in s.children("faults"))
     if phase.open and not faults:
         raise Undecodable("status.faults: an open record names no fault")
-    return Record(
+    record = Record(
         node=meta.text("name", ...),
         uid=meta.text("uid"),
         resource_version=meta.text("resourceVersion"),
@@ -256,15 +305,19 @@ def decode(obj: Any) -> Record:
         validate=Validation(check.text("cronJob", ...), check.span("within")) if check else None,
         validation=ValidationRun(run.text("job", ...), run.at("since")) if run else None,
         tried=s.members("tried", Step),
+        recovered_at=s.maybe_at("recoveredAt"),
     )
+    progress = s.child("progress")
+    return upgraded(record) if progress is None else replace(record, progress=_read_progress(progress))
 
 
 # ---------------------------------------------------------------- store
 
 
-class Objects(Protocol):
+class RecordObjects(Protocol):
     """What of the cluster a record store needs."""
 
+    def list_records(self) -> Iterable[dict[str, Any]]: ...
     def get_record(self, node: str) -> dict[str, Any]: ...
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]: ...
     def replace_record(self, body: dict[str, Any]) -> dict[str, Any]: ...
@@ -273,9 +326,18 @@ class Objects(Protocol):
 class Records:
     """Reads and swaps records. Every write is a compare-and-swap: ``Conflict`` means read again."""
 
-    def __init__(self, cluster: Objects) -> None:
+    def __init__(self, cluster: RecordObjects) -> None:
         self._cluster = cluster
         self._decode = Unchanged(decode)
+
+    def all(self) -> Iterator[Record | Undecodable]:
+        """All records there are; in place of one that cannot be understood, the error that says so."""
+        for obj in self._cluster.list_records():
+            try:
+                yield self._decode(obj)
+            except Undecodable as error:
+                error.name = str(obj["metadata"]["name"])
+                yield error
 
     def read(self, node: str) -> Record | None:
         """The record of ``node``, or None. Raises ``Undecodable``."""
@@ -285,7 +347,7 @@ class Records:
             return None
 
     def write(self, record: Record) -> Record:
-        """Create (no resourceVersion) or swap ``record``; returns it as stored.
+        """Create (no resourceVersion) or swap ``record``; returns it with the version it has now.
 
         Raises ``Dropped`` where the server left something out: whoever comes next would not know of it.
         """
@@ -297,4 +359,5 @@ class Records:
                 f"the API server dropped {lost} of NodeRecovery {record.node}: its CRDs are older than this "
                 "program; kubectl apply -k deploy/crds"
             )
-        return self._decode(stored)
+        meta = stored["metadata"]
+        return replace(record, uid=str(meta["uid"]), resource_version=str(meta["resourceVersion"]))

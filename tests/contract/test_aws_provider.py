@@ -23,6 +23,7 @@ from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
     ClusterDelete,
+    Deleting,
     Done,
     Failed,
     Gone,
@@ -402,12 +403,9 @@ def test_karpenters_machine_is_replaced_through_its_nodeclaim_without_a_call_to_
     found = provider.preflight(machine, Step.REPLACE)
     assert (machine.group, found.group) == ("gpu", "gpu")
     assert found.reference.data["kind"] == "nodeclaim"
-    assert provider.start(machine, Step.REPLACE, "t", found.reference) == ClusterDelete(
-        "karpenter.sh/v1", "nodeclaims", "gpu-x7k2p", "claim-uid"
-    )
-    assert provider.poll(machine, found.reference) == Running(
-        f"Karpenter is deleting NodeClaim gpu-x7k2p of {machine}"
-    )
+    claim = ClusterDelete("karpenter.sh/v1", "nodeclaims", "gpu-x7k2p", "claim-uid", "NodeClaim", "Karpenter")
+    assert provider.start(machine, Step.REPLACE, "t", found.reference) == claim
+    assert provider.poll(machine, found.reference) == Deleting(claim)
     assert world.calls() == 0
 
 

@@ -19,8 +19,10 @@ from recovery_testkit.kubeschema import settle, violations
 from recovery.model import (
     GROUP,
     VERSION,
+    Attempt,
     Census,
     Claim,
+    Evidence,
     Fault,
     Gate,
     GroupStart,
@@ -32,6 +34,7 @@ from recovery.model import (
     Marks,
     Outcome,
     Phase,
+    Progress,
     Record,
     Reference,
     Rung,
@@ -277,6 +280,17 @@ FULL_RECORD = Record(
     validate=Validation("node-validation", timedelta(minutes=20)),
     validation=ValidationRun("node-recovery-1", AT),
     tried=(Step.REBOOT,),
+    progress=Progress(
+        submitted=(Attempt(1, "replace"),),
+        tries=1,
+        boots=("b-0",),
+        evidence=Evidence(1, AT, "i-0abc is gone"),
+        called_off=1,
+        step_since=AT,
+        proving_since=AT,
+        retry_at=AT,
+    ),
+    recovered_at=AT,
 )
 
 FULL_GATE = Gate(

@@ -132,7 +132,7 @@ def test_a_dead_monitor_is_waited_for_no_longer_than_five_seconds(
             return super().flush(0.02)
 
     publisher = Impatient(actor.agent._w.cluster, Dead, actor.metrics)
-    for part in (actor.agent, actor.agent._executor, actor.sweeper):
+    for part in (actor.agent._reporter, actor.agent._executor, actor.sweeper):
         monkeypatch.setattr(part, "_publisher", publisher)
     s.fault("node-0")
     try:

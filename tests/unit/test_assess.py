@@ -280,15 +280,19 @@ def test_silence_is_cleared_by_speech() -> None:
     assert not cleared(quiet, situation(readings=(silent(NOW),)))
 
 
+def found_live(s: Situation) -> tuple[Diagnosis, ...]:
+    return live(s, diagnose(s))
+
+
 def test_a_fault_is_live_while_a_source_states_it_freshly() -> None:
     s = situation(record=record(Phase.PROVING))
-    assert [d.fault.reason for d in live(s)] == [DMA]
-    assert live(replace(s, readings=(reading(),))) == ()
-    assert live(replace(s, readings=(reading(problem(fresh_until=NOW - SECOND)),))) == ()
+    assert [d.fault.reason for d in found_live(s)] == [DMA]
+    assert found_live(replace(s, readings=(reading(),))) == ()
+    assert found_live(replace(s, readings=(reading(problem(fresh_until=NOW - SECOND)),))) == ()
 
 
 def test_a_fault_that_is_only_told_is_not_live() -> None:
-    assert live(situation(record=None, readings=(reading(problem(HANG)),))) == ()
+    assert found_live(situation(record=None, readings=(reading(problem(HANG)),))) == ()
 
 
 UNREADABLE: dict[str, tuple[tuple[Reading, ...], str | None]] = {

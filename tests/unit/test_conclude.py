@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from making import DMA, MACHINE, MINUTE, NOW, SECOND, intent, record, situation
 
-from recovery.decide.history import note
 from recovery.decide.orphan import PATIENCE, conclude
 from recovery.decide.situation import Lease, Role, Situation, WriteRecord
-from recovery.model import IntentState, Phase, Running
+from recovery.model import Attempt, IntentState, Phase, Progress, Running
 
 ALIVE = Lease("owner/node-0/pod/1234", mine=False, stale=False)
 
@@ -24,8 +23,8 @@ def left(phase: Phase = Phase.RECOVERING, **changes: Any) -> Situation:
 
 
 def proving() -> Situation:
-    r = record(Phase.PROVING, intent=intent(action="reboot"), phase_since=NOW)
-    return left(record=note(r, NOW, "submitted", "reboot was accepted"))
+    asked = Progress(submitted=(Attempt(1, "reboot"),))
+    return left(record=record(Phase.PROVING, intent=intent(action="reboot"), phase_since=NOW, progress=asked))
 
 
 Row = tuple[Situation, str, str, str]

@@ -31,13 +31,14 @@ from making import (
     slot,
 )
 
-from recovery.decide.history import note
-from recovery.decide.ladder import may_submit
+from recovery.decide.assessment import assess
 from recovery.decide.own_node import decide
+from recovery.decide.provider_step import not_now
 from recovery.decide.situation import Decision, Lease, Situation, WriteRecord
 from recovery.model import (
     CORDONED_BY,
     TAINT,
+    Attempt,
     Claim,
     Done,
     Failed,
@@ -50,6 +51,7 @@ from recovery.model import (
     Phase,
     PodView,
     Preflight,
+    Progress,
     Record,
     Reference,
     Rung,
@@ -92,22 +94,17 @@ def called(state: IntentState = IntentState.SUBMITTED, action: str = "replace", 
 
 
 def booted(times: int) -> Record:
-    r = draining()
-    for _ in range(times):
-        r = note(r, NOW, "rebooted", "the machine booted")
-    return r
+    return replace(draining(), progress=Progress(boots=("boot-1",) * times))
 
 
 def without_effect(times: int) -> Record:
-    r = replacing(intent=intent(IntentState.NOT_APPLIED))
-    for _ in range(times):
-        r = note(r, NOW, "notApplied", "replace had no effect after 60 s")
-    return r
+    return replacing(intent=intent(IntentState.NOT_APPLIED), progress=Progress(tries=times))
 
 
 def proving(**changes: Any) -> Record:
-    made = record(Phase.PROVING, **{"intent": intent(action="reboot"), "phase_since": NOW} | changes)
-    return note(made, NOW, "submitted", "reboot was accepted")
+    asked = Progress(submitted=(Attempt(1, "reboot"),))
+    plain = {"intent": intent(action="reboot"), "phase_since": NOW, "progress": asked}
+    return record(Phase.PROVING, **plain | changes)
 
 
 def has(d: Decision) -> Record:
@@ -650,14 +647,19 @@ RECOVERING: dict[str, Row] = {
         "handed over to a person: no provider knows it",
     ),
     "replace, put off a moment ago": (
-        recovering(note(replacing(), NOW, "notYet", "replace of m-0: not yet: throttled")),
+        recovering(
+            replace(
+                replacing(progress=Progress(retry_at=NOW + 15 * SECOND)),
+                sentence="replace of m-0: not yet: throttled",
+            )
+        ),
         "wait",
         "not-yet",
         f"{DMA}: replace: replace of m-0: not yet: throttled",
     ),
     "replace, put off to the end": (
         recovering(
-            note(replacing(intent=intent(IntentState.ABANDONED)), NOW, "notYet", "not yet: throttled"),
+            replace(replacing(intent=intent(IntentState.ABANDONED)), sentence="not yet: throttled"),
             now=NOW + 30 * MINUTE,
         ),
         "act WriteRecord",
@@ -935,11 +937,11 @@ PROVING: dict[str, Row] = {
     ),
     "never proved": (
         situation(
-            record=note(
-                record(Phase.PROVING, ladder=(), phase_since=NOW + 30 * MINUTE - SECOND),
-                NOW,
-                "rebooted",
-                "it booted",
+            record=record(
+                Phase.PROVING,
+                ladder=(),
+                phase_since=NOW + 30 * MINUTE - SECOND,
+                progress=Progress(boots=("boot-1",), proving_since=NOW),
             ),
             now=NOW + 30 * MINUTE,
             readings=(BAD_PAGE,),
@@ -952,11 +954,9 @@ PROVING: dict[str, Row] = {
 
 
 def replaced(**changes: Any) -> Situation:
-    r = note(
-        record(Phase.PROVING, intent=intent(), replacement_machine="m-8", rung=1, rung_since=NOW),
-        NOW,
-        "submitted",
-        "replace was accepted",
+    asked = Progress(submitted=(Attempt(1, "replace"),))
+    r = record(
+        Phase.PROVING, intent=intent(), replacement_machine="m-8", rung=1, rung_since=NOW, progress=asked
     )
     joined = node("node-8", provider_id="fake:///workers/m-8")
     return situation(**{"record": r, "machine": SHIFT, "replacement": joined, "gate": HELD} | changes)
@@ -1278,8 +1278,12 @@ VOLATILE: dict[str, tuple[Situation, str]] = {
 @pytest.mark.parametrize("row", VOLATILE)
 def test_right_before_the_call_a_change_stops_it(row: str) -> None:
     s, why = VOLATILE[row]
-    assert str(may_submit(s)).startswith(why)
+    kept = not_now(s, assess(s), Step.REPLACE)
+    assert kept is not None
+    assert kept.reason.startswith(f"replace is not asked for: {why}")
+    assert kept.key == "volatile"
 
 
 def test_right_before_the_call_nothing_stops_what_still_holds() -> None:
-    assert may_submit(recovering(replacing())) is None
+    s = recovering(replacing())
+    assert not_now(s, assess(s), Step.REPLACE) is None

@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recovery.model import (
+    Attempt,
     Census,
     Claim,
+    Evidence,
     Fault,
     Gate,
     GroupStart,
@@ -20,6 +22,7 @@ from recovery.model import (
     Marks,
     Outcome,
     Phase,
+    Progress,
     Record,
     Reference,
     Rung,
@@ -72,6 +75,8 @@ def _record() -> Record:
         validate=Validation("c", MOMENT),
         validation=ValidationRun("j", AT),
         tried=(Step.REBOOT,),
+        progress=Progress((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT),
+        recovered_at=AT,
     )
 
 

@@ -1,0 +1,126 @@
+"""What an agent says of its cycles: the log line, Events, and metrics, each when it is due."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+
+from recovery.clock import Clock
+from recovery.decide.assessment import Assessment
+from recovery.decide.situation import REPEAT, Decision, EventReason, Situation, Verb
+from recovery.model import Kind, Reading
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Notice, Publisher
+
+log = logging.getLogger(__name__)
+
+REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
+"""Keys of decisions whose Event is sent again every minute, until somebody takes it."""
+QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
+"""Keys of waits that are no news."""
+EVENT_OF = {"handedOver": EventReason.HANDED_OVER, "abandoned": EventReason.ABANDONED_BY_SWITCH_OFF}
+
+
+class Reporter:
+    """Speaks for one node's agent. What repeats is said once, or once a minute."""
+
+    def __init__(self, node: str, clock: Clock, publisher: Publisher, metrics: Metrics) -> None:
+        self.node = node
+        self.node_uid = ""
+        self._clock = clock
+        self._publisher = publisher
+        self._metrics = metrics
+        self._sent_at: dict[str, float] = {}
+        self._logged = ""
+
+    def decision(self, s: Situation, a: Assessment, d: Decision) -> None:
+        """A decision of a cycle that read the world."""
+        self._gauges(s, d)
+        self._held(s, d)
+        self._log(d)
+        if d.effect is not None or d.verb is Verb.LEAVE:
+            return  # what an effect has to say, its executor says
+        if d.verb is Verb.WAIT and d.key in QUIET_WAITS:
+            return
+        reason = _event_of(s, d)
+        if not self._due(f"{reason} {d.key}", repeat=d.key in REPEATED):
+            return
+        if reason is EventReason.WOULD_RECOVER and d.key.startswith("would ") and a.found:
+            first = a.found[0]
+            self._metrics.would_act.labels(first.rule_name, first.ladder[-1].do.value).inc()
+        self._event(reason, d.reason, d.verb is Verb.HOLD, s.now)
+
+    def failure(self, d: Decision, now: datetime) -> None:
+        """A cycle that failed says so too: in the log, and as an Event where there is somebody to take it."""
+        self._log(d)
+        if self._due(f"failed {d.key}"):
+            self._event(EventReason.FAILED, d.reason, True, now)
+
+    def faults(self, readings: Iterable[Reading], at: datetime) -> None:
+        """Faults are published while they last, in observe mode too: alarms need data points."""
+        self._metrics.faults.clear()
+        now = self._clock.monotonic()
+        for reading in readings:
+            for p in reading.problems:
+                self._metrics.faults.labels(p.type, p.reason).set(1)
+                key = f"fault {p.source} {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
+                last = self._sent_at.get(key)
+                if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
+                    self._sent_at[key] = now
+                    self._publisher.fault(p.reason, at)
+
+    def _event(self, reason: EventReason, sentence: str, warning: bool, at: datetime) -> None:
+        self._publisher.event(Notice(self.node, self.node_uid, reason.value, sentence, warning, at))
+
+    def _due(self, key: str, repeat: bool = False) -> bool:
+        """Once per kind of sentence; hand-overs and the like again every minute."""
+        now = self._clock.monotonic()
+        last = self._sent_at.get(key)
+        if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
+            return False
+        if not repeat:
+            self._sent_at = {k: v for k, v in self._sent_at.items() if k.startswith(("fault ", "held "))}
+        self._sent_at[key] = now
+        return True
+
+    def _held(self, s: Situation, d: Decision) -> None:
+        """What holds a recovery is published while it lasts, as faults are: above all the brake (law 10).
+
+        In observe mode nothing is held, though there may be something to say.
+        """
+        kind = _kind(d)
+        if d.verb is not Verb.HOLD or kind.startswith(("would", "tell")):
+            return
+        if self._due(f"held {kind}", repeat=True):
+            self._publisher.held(kind, s.now)
+
+    def _gauges(self, s: Situation, d: Decision) -> None:
+        m = self._metrics
+        for r in s.readings:
+            m.signal_unknown.labels(r.source).set(0 if r.readable else 1)
+        record = s.record
+        m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "")
+        m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "")
+        m.hand_overs("agent", 1 if d.key == "handedOver" else 0)
+        m.abandoned.set(1 if d.key == "abandoned" else 0)
+
+    def _log(self, d: Decision) -> None:
+        """The sentence of the cycle, once and not every cycle, with the key that machines look for."""
+        line = d.reason if d.effect is not None else f"{d.verb} {d.key}"
+        if line != self._logged:
+            self._logged = line
+            log.info("%s: %s [key=%s]", self.node, d.reason, d.key)
+
+
+def _event_of(s: Situation, d: Decision) -> EventReason:
+    if (reason := EVENT_OF.get(d.key)) is not None:
+        return reason
+    if not s.on and d.key.startswith("would"):
+        return EventReason.WOULD_RECOVER
+    return EventReason.HELD if d.verb is Verb.HOLD else EventReason.WAITING
+
+
+def _kind(d: Decision) -> str:
+    """The key without the fault that some name: what it labels must not grow with the faults there are."""
+    return d.key.split(" ", 1)[0]

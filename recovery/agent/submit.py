@@ -1,0 +1,169 @@
+"""The one destructive effect. Its order is everything: the intent is the last write before the call, so that
+few crashes are ambiguous.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from recovery.agent.observe import World
+from recovery.decide.assessment import assess
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.in_flight import settled
+from recovery.decide.provider_step import not_now
+from recovery.decide.situation import Decision, EventReason, Situation, Tell
+from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
+from recovery.kube.provider_objects import answers
+from recovery.model import ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step
+from recovery.report.publish import Notice, Publisher
+
+log = logging.getLogger(__name__)
+
+SUBMIT_WITHIN = 10.0
+DOING = {
+    Step.REBOOT: EventReason.REBOOTING,
+    Step.REIMAGE: EventReason.REIMAGING,
+    Step.REDEPLOY: EventReason.REDEPLOYING,
+    Step.REPLACE: EventReason.REPLACING,
+}
+"""The Event's reason, before it is asked for."""
+
+Again = Callable[[], Situation]
+"""Reads the world once more."""
+
+
+@dataclass(frozen=True)
+class Performed:
+    """An effect carried out: what to tell, and the sentence if it differs from the decision's."""
+
+    sentence: str = ""
+    tell: Tell | None = None
+
+
+class Submission:
+    """The one destructive effect, in its order: preflight, tell, read again, intent, call, outcome."""
+
+    def __init__(self, world: World, publisher: Publisher, s: Situation, action: Step, again: Again) -> None:
+        assert s.record is not None
+        assert s.machine is not None
+        self._w = world
+        self._publisher = publisher
+        self._s = s
+        self._r: Record = s.record
+        self._action = action
+        self._again = again
+        self._provider = world.providers.get(s.machine.provider)
+
+    def run(self) -> Performed | Decision:
+        preflight = self._s.preflight
+        assert preflight is not None  # decided on it
+        if preflight.adopt:
+            return self._adopt(preflight)
+        self._announce()
+        fresh = self._again()
+        if (kept := not_now(fresh, assess(fresh), self._action)) is not None:
+            return kept
+        assert fresh.record is not None
+        assert fresh.preflight is not None
+        self._r = fresh.record
+        if fresh.preflight.adopt:
+            return self._adopt(fresh.preflight)
+        began = self._w.clock.boottime()
+        self._intend(fresh.preflight)
+        if self._w.clock.boottime() - began > SUBMIT_WITHIN:
+            return self._settle(
+                IntentState.ABANDONED,
+                HistoryEvent.ABANDONED,
+                f"{self._action.value} was not asked for: too late after its intent",
+            )
+        return self._call()
+
+    def _announce(self) -> None:
+        """Publish before what removes this very node is done, for at most five seconds (law 9)."""
+        faults = ", ".join(f.reason for f in self._r.faults)
+        sentence = (
+            f"{self._action.value} of {self._r.machine.id} is asked of {self._provider.name} now: {faults}"
+        )
+        now = self._w.cluster.time.now()
+        uid = self._s.node.uid if self._s.node else ""
+        self._publisher.event(Notice(self._r.node, uid, DOING[self._action].value, sentence, True, now))
+        for fault in self._r.faults:
+            self._publisher.fault(fault.reason, now)
+        self._publisher.outcome(self._provider.name, self._action.value, "started", now)
+        if not self._publisher.flush():
+            log.warning("%s: telling takes long; going on without waiting", self._r.node)
+
+    def _intend(self, preflight: Preflight) -> None:
+        now = self._w.cluster.time.now()
+        attempt = self._r.attempt + 1
+        intent = Intent(
+            action=self._action.value,
+            attempt=attempt,
+            token=uuid.uuid4().hex[:12],
+            at=now,
+            machine=self._r.machine.id,
+            boot_id=self._r.boot_id,
+            reference=preflight.reference,
+            submit_within=SUBMIT_WITHIN,
+            call_timeout=self._provider.call_timeout,
+        )
+        changed = replace(self._r, attempt=attempt, intent=intent, rung_since=self._r.rung_since or now)
+        sentence = f"about to ask {self._provider.name} to {self._action.value} {self._r.machine.id}"
+        self._r = self._w.records.write(note(changed, now, HistoryEvent.INTENT, sentence))
+
+    def _call(self) -> Performed:
+        assert self._s.machine is not None
+        assert self._r.intent is not None
+        what = f"{self._action.value} of {self._r.machine.id}"
+        try:
+            begun = self._provider.start(
+                self._s.machine, self._action, self._r.intent.token, self._r.intent.reference
+            )
+            if isinstance(begun, ClusterDelete):
+                self._delete(begun)
+        except Ambiguous as error:
+            return self._settle(
+                IntentState.AMBIGUOUS,
+                HistoryEvent.AMBIGUOUS,
+                f"{what}: the answer was lost, observing: {error.reason}",
+            )
+        except Retry as error:
+            return self._settle(
+                IntentState.ABANDONED, HistoryEvent.NOT_YET, f"{what}: not yet: {error.reason}"
+            )
+        except Refused as error:
+            return self._settle(IntentState.REFUSED, HistoryEvent.REFUSED, error.reason)
+        if isinstance(begun, Reference):
+            self._r = replace(self._r, intent=replace(self._r.intent, reference=begun))
+        done = self._settle(
+            IntentState.SUBMITTED, HistoryEvent.SUBMITTED, f"{what} was accepted by {self._provider.name}"
+        )
+        return replace(done, tell=Tell(EventReason.SUBMITTED, warning=True))
+
+    def _delete(self, route: ClusterDelete) -> None:
+        """A delete through the API server, with the same three answers as a provider's call."""
+        granted = "; what an agent may delete is granted by deploy/rbac"
+        with answers(f"{route.name} was not deleted", granted):
+            try:
+                self._w.cluster.delete(route)
+            except NotFound:
+                return
+            except Conflict:
+                raise Refused(f"{route.name} is another object now: nothing was deleted") from None
+
+    def _adopt(self, preflight: Preflight) -> Performed:
+        """Somebody else's call is under way: follow it as if it were ours, and call nothing."""
+        self._intend(preflight)
+        return self._settle(
+            IntentState.SUBMITTED, HistoryEvent.ADOPTED, f"{preflight.adopt}; nothing more is asked for"
+        )
+
+    def _settle(self, state: IntentState, event: HistoryEvent, sentence: str) -> Performed:
+        """Write the outcome. If that fails, the intent stays as written, and is observed from then on."""
+        now = self._w.cluster.time.now()
+        self._w.records.write(settled(self._r, now, state, event, sentence))
+        reason = EventReason(event[0].upper() + event[1:])
+        return Performed(sentence, Tell(reason, warning=state is not IntentState.SUBMITTED))

@@ -1,0 +1,110 @@
+"""needed(): what has to be read next, before a situation can be decided on. PURE.
+
+The observer reads exactly that, and asks again, until nothing more is needed. Each thing is asked for only
+once the cheaper ones leave a reason to: a node that waits for its budget costs the cloud nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from recovery.decide import brakes
+from recovery.decide.situation import (
+    ClaimsByEvent,
+    Counted,
+    GateMadeReady,
+    Need,
+    NewNode,
+    PodsLeft,
+    PowerState,
+    Preflighted,
+    Progressed,
+    Role,
+    Situation,
+    ValidationJob,
+)
+from recovery.model import Phase, Record, Step
+
+CENSUS_AGE = timedelta(seconds=10)
+"""How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
+
+
+def needed(s: Situation) -> Need | None:
+    """What to read next; None once everything is there that the decision may depend on."""
+    if s.record is None or not s.record.phase.open or not s.on:
+        return None
+    return next((need for need in _needs(s, s.record) if need not in s.read), None)
+
+
+def _needs(s: Situation, r: Record) -> Iterator[Need]:
+    """In order. What comes after a ``yield`` goes by what was read for it."""
+    if s.role is Role.CONCLUDER and s.apart:
+        yield from _of_a_dead_agent(s)
+    missing = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
+    if missing or (s.gate is not None and s.gate.stamp != s.gate.uid):
+        yield GateMadeReady()
+    if r.in_flight and r.phase is Phase.RECOVERING:
+        yield Progressed()
+    elif r.phase is Phase.PROVING:
+        yield from _proof(s, r)
+    elif s.role is Role.CONCLUDER:
+        yield from _on_the_rung(s, r) if s.may_power else ()
+    else:
+        if not s.forbidden:
+            yield ClaimsByEvent()
+        if r.phase is Phase.WAITING:
+            yield from _before_a_start(s, r)
+        elif r.phase is Phase.RECOVERING:
+            yield from _on_the_rung(s, r)
+
+
+def _of_a_dead_agent(s: Situation) -> Iterator[Need]:
+    """Fencing evidence, and what it would be good for."""
+    if s.node is None or s.node.ready or s.machine is None or s.provider is None or not s.provider.sees_power:
+        return
+    yield PowerState()
+    if s.down:
+        yield PodsLeft(evicting=False)
+
+
+def _proof(s: Situation, r: Record) -> Iterator[Need]:
+    if r.replacement_machine:
+        yield NewNode()
+    elif r.validation is not None and s.role is Role.OWNER:
+        yield ValidationJob()
+
+
+def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
+    line = next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
+    if line is None or brakes.first_reason(brakes.UNASKED, s):
+        return  # nothing to ask the cloud about yet
+    yield from _preflight(s, r)
+    joined = min(line.since, s.now)
+    settling = line.since <= s.now and s.now - joined < s.settle
+    if settling or brakes.first_reason(brakes.CHEAP, s):
+        return
+    yield Counted(CENSUS_AGE, known=True)
+    if not brakes.turn(s):  # those at the head of the queue count, for all
+        yield Counted(s.settle, since=joined + s.settle)
+
+
+def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
+    rung = r.step
+    if rung is None or rung.do is Step.NOTIFY:
+        return
+    if rung.do is Step.DRAIN and r.rung_since is not None and s.role is Role.OWNER:
+        yield PodsLeft()
+    yield Counted(CENSUS_AGE)
+    if rung.do.provider_action:
+        yield from _preflight(s, r)
+
+
+def _preflight(s: Situation, r: Record) -> Iterator[Need]:
+    """The ladder's next destructive step, before anything is done to the node."""
+    action = next((x.do for x in r.ladder[r.rung :] if x.do.provider_action), None)
+    if action is None or s.provider is None or s.machine is None:
+        return
+    if s.role is Role.OWNER and action in s.provider.from_outside:
+        return  # another one's to ask
+    yield Preflighted(action)

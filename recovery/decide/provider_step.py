@@ -1,0 +1,215 @@
+"""A step that its provider does: what keeps it from being asked for, now and once more right before. PURE."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from recovery.decide import brakes
+from recovery.decide.assessment import Assessment
+from recovery.decide.diagnosis import name, unreadable
+from recovery.decide.endings import RETRY_AFTER, hand_over, next_rung
+from recovery.decide.marks import undone
+from recovery.decide.situation import (
+    POLLED,
+    Decision,
+    Role,
+    Situation,
+    Submit,
+    act,
+    first_answer,
+    hold,
+    span,
+    until,
+    wait,
+)
+from recovery.model import IntentState, Phase, Preflight, Record, Rung, Step
+
+
+def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
+    """Everything that can be asked beforehand is; ``not_now`` asks the volatile part once more."""
+    found = first_answer(QUESTIONS, s, r, rung)
+    return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}")
+
+
+def _what(r: Record, rung: Rung) -> str:
+    return f"{name(r.faults[0])}: {rung.do.value}"
+
+
+def _late(s: Situation, r: Record, rung: Rung) -> bool:
+    return s.now >= _began(r) + rung.within
+
+
+def _began(r: Record) -> datetime:
+    return r.rung_since or r.progress.step_since or r.phase_since
+
+
+def _never_of_itself(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.from_outside:
+        return None
+    never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent, and the machine lives"
+    return hand_over(s, r, f"{never}: a person has to", outcome="refused")
+
+
+def _refused_before(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    if r.intent is None or r.intent.state is not IntentState.REFUSED:
+        return None
+    return hand_over(s, r, r.sentence, outcome="refused")
+
+
+def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    """A throttled API is not asked in a loop. A moment further ahead than that is a clock that stepped."""
+    again = r.progress.retry_at
+    if again is None or not s.now < again <= s.now + RETRY_AFTER:
+        return None
+    return wait(f"{_what(r, rung)}: {r.sentence}", until(again, s.now), "not-yet")
+
+
+def _tried_enough(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    if r.progress.tries >= s.policy.limits.attempts.max:
+        return next_rung(s, r, f"{rung.do.value} was asked for {r.progress.tries} times and had no effect")
+    if r.intent is not None and _late(s, r, rung):
+        return next_rung(s, r, f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}")
+    return None
+
+
+def _machine_unknown(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    return hand_over(s, r, s.machine_problem) if s.machine_problem else None
+
+
+def _blind(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    why = next((w for f in r.faults if (w := unreadable(s, f))), None)
+    if why is None or s.role is not Role.OWNER:
+        return None
+    if _late(s, r, rung):
+        return _gave_up_waiting(s, r, rung, why)
+    return wait(f"{_what(r, rung)} waits for a fresh signal: {why}", key="unreadable")
+
+
+def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    return hand_over(s, r, s.preflight_refused, outcome="refused") if s.preflight_refused else None
+
+
+def _provider_cannot_say(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    if not s.preflight_retry:
+        return None
+    if _late(s, r, rung):
+        return _gave_up_waiting(s, r, rung, s.preflight_retry)
+    return hold(f"{_what(r, rung)}: {s.preflight_retry}", key="preflight")
+
+
+def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    assert s.preflight is not None  # it was given, refused or put off
+    early = not_yet(s, s.preflight)
+    if not early:
+        return None
+    if _late(s, r, rung) and s.preflight.not_before is None:
+        return _gave_up_waiting(s, r, rung, s.preflight.not_yet)
+    return wait(f"{_what(r, rung)}: {s.preflight.not_yet}", early, "not-yet")
+
+
+def _group_or_clock(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    if rung.do is Step.REPLACE and (found := brakes.first_reason(brakes.BY_GROUP, s)):
+        return hold(f"{_what(r, rung)}: {found[1]}", key=found[0])
+    why = brakes.skewed(s)
+    return hold(f"{_what(r, rung)}: {why}", key="skewed") if why else None
+
+
+def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
+    return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {why}")
+
+
+QUESTIONS = (
+    _never_of_itself,
+    _refused_before,
+    _put_off,
+    _tried_enough,
+    _machine_unknown,
+    _blind,
+    _provider_says_no,
+    _provider_cannot_say,
+    _provider_says_later,
+    _group_or_clock,
+)
+"""What keeps a step from being asked for; the first answer counts."""
+
+
+def not_yet(s: Situation, found: Preflight) -> timedelta | None:
+    """How long the provider would still say "not yet", or None where it would not."""
+    if found.adopt or not found.not_yet:
+        return None
+    if found.not_before is None:
+        return POLLED
+    return until(found.not_before, s.now) if s.now < found.not_before else None
+
+
+# ---------------------------------------------------------------- right before the call
+
+
+def not_now(s: Situation, a: Assessment, action: Step) -> Decision | None:
+    """The one question right before a destructive call, of a world read just now: None, and it is made."""
+    if found := _volatile(s, a):
+        return hold(f"{action.value} is not asked for: {found}", key="volatile")
+    if s.preflight is None:
+        why = s.preflight_refused or s.preflight_retry
+        return wait(f"{action.value} is not asked for: {why}", key="preflight")
+    if s.preflight.adopt or action is not Step.REPLACE:
+        return None
+    short = brakes.first_reason(brakes.BY_GROUP, s)
+    return hold(f"{action.value} is not asked for: {short[1]}", key=short[0]) if short else None
+
+
+def _volatile(s: Situation, a: Assessment) -> str | None:
+    r = s.record
+    if r is None or r.phase is not Phase.RECOVERING:
+        return "the record has changed"
+    return next((why for question in VOLATILE if (why := question(s, a, r))), None)
+
+
+def _lease_lost(s: Situation, a: Assessment, r: Record) -> str | None:
+    return None if s.lease.mine else f"the Lease is not held any more ({s.lease.holder or 'nobody'} has it)"
+
+
+def _slot_lost(s: Situation, a: Assessment, r: Record) -> str | None:
+    return None if a.slot else "the slot is not held any more"
+
+
+def _another_machine(s: Situation, a: Assessment, r: Record) -> str | None:
+    if s.node is None or s.machine is None:
+        return s.machine_problem or "the Node is not there"
+    if s.machine.id != r.machine.id:
+        return f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
+    return None
+
+
+def _another_boot(s: Situation, a: Assessment, r: Record) -> str | None:
+    assert s.node is not None  # a question before this one
+    if r.boot_id and s.node.boot_id != r.boot_id:
+        return "the machine has booted since this was decided"
+    alive = s.role is Role.CONCLUDER and s.node.ready
+    return f"{r.node} is Ready again" if alive else None
+
+
+def _marks_undone(s: Situation, a: Assessment, r: Record) -> str | None:
+    assert s.node is not None  # a question before this one
+    return undone(s.node, r.marks)
+
+
+def _taken_back(s: Situation, a: Assessment, r: Record) -> str | None:
+    return f"{name(r.faults[0])} was taken back by its own source a moment ago" if a.taken_back else None
+
+
+def _braked(s: Situation, a: Assessment, r: Record) -> str | None:
+    found = brakes.first_reason((*brakes.GOING_ON, ("skewed", brakes.skewed)), s)
+    return found[1] if found else None
+
+
+VOLATILE = (
+    _lease_lost,
+    _slot_lost,
+    _another_machine,
+    _another_boot,
+    _marks_undone,
+    _taken_back,
+    _braked,
+)
+"""What may have changed since it was decided; the first reason counts."""
