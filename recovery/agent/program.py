@@ -27,9 +27,9 @@ from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
 from recovery.provider.registry import AUTO, Providers
 from recovery.report import http as web
-from recovery.report.explain import explanation
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
+from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
 from recovery.signals.npd import NpdSource
 from recovery.signals.scrape import PageReader, check_url

@@ -16,9 +16,9 @@ import click
 
 from recovery.agent.observe import own_fault
 from recovery.catalog import foreign_claim
-from recovery.console.desk import AgentPod, Desk, connect
-from recovery.console.fleet import NotInstalled, gate_as_json, read_gate
+from recovery.console.api import AgentPod, Desk, connect
 from recovery.console.output import JSON, ago, as_json, phase
+from recovery.console.recoveries import NotInstalled, gate_as_json, read_gate
 from recovery.console.status import gate_lines, record_as_json
 from recovery.decide.situation import span
 from recovery.errors import ApiError, NodeRecoveryError, NotFound, Undecodable

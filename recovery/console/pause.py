@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from recovery.console.desk import Desk, connect
-from recovery.console.fleet import NotInstalled, pause_as_json, swap
+from recovery.console.api import Desk, connect
 from recovery.console.output import JSON, as_json, ask
+from recovery.console.recoveries import NotInstalled, pause_as_json, swap
 from recovery.console.status import pause_sentence
 from recovery.errors import Conflict, NotFound
 from recovery.model import Gate

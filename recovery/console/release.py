@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import click
 
-from recovery.console.desk import Desk, connect
-from recovery.console.fleet import NotInstalled, read_gate, swap
+from recovery.console.api import Desk, connect
 from recovery.console.output import JSON, as_json, ask
+from recovery.console.recoveries import NotInstalled, read_gate, swap
 from recovery.decide import budget
 from recovery.decide.budget import places
 from recovery.decide.endings import UNSETTLED, close

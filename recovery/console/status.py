@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from recovery.console.desk import connect
-from recovery.console.fleet import Fleet, gate_as_json, read_fleet, waiting
+from recovery.console.api import connect
 from recovery.console.output import JSON, age, ago, as_json, phase, table
+from recovery.console.recoveries import Fleet, gate_as_json, read_fleet, waiting
 from recovery.decide.situation import hour
 from recovery.model import Gate, Record
 from recovery.units import moment

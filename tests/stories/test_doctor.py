@@ -27,7 +27,7 @@ from recovery_testkit.kubernetes import KubernetesStore, node_claim_crd
 
 from recovery import cli
 from recovery.config.policy_file import load_builtin
-from recovery.console.doctor import specimen
+from recovery.console.doctor import samples
 from recovery.console.doctor.cluster import missing
 from recovery.errors import ApiUnavailable, SettingsError
 from recovery.kube import rights
@@ -545,9 +545,9 @@ def test_a_server_that_publishes_no_schemas_cannot_be_asked_for_fields(in_pod: D
 
 
 @pytest.mark.parametrize("crd", CRDS, ids=lambda crd: str(crd["spec"]["names"]["kind"]))
-def test_the_specimen_has_every_field_that_is_shipped(crd: dict[str, Any]) -> None:
-    """So that none can be forgotten in it: the schema is laid over the specimen, the other way round."""
-    written = specimen.written()[crd["spec"]["names"]["kind"]]
+def test_the_samples_have_every_field_that_is_shipped(crd: dict[str, Any]) -> None:
+    """So that none can be forgotten in them: the schema is laid over the samples, the other way round."""
+    written = samples.written()[crd["spec"]["names"]["kind"]]
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert list(missing(schema, written)) == []
     assert list(absent(schema["properties"], written)) == []

@@ -10,9 +10,9 @@ import click
 import pytest
 
 from recovery.clock import SystemClock
-from recovery.console.doctor.report import Printer, exit_code, last_sentence, mark, report_as_json
-from recovery.console.doctor.round import Area, go_round
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import Visit
+from recovery.console.doctor.printer import Printer, exit_code, last_sentence, mark, report_as_json
+from recovery.console.doctor.runner import Area, go_round
 from recovery.errors import Refused
 from recovery.provider.protocol import Finding
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
-from recovery.console.desk import connect
+from recovery.console.api import connect
 from recovery.errors import ApiError
 from recovery.report import http as web
 from recovery.report.metrics import Metrics

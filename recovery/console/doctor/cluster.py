@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from recovery.console.doctor import specimen
-from recovery.console.doctor.visit import Surgery, Visit, why_not
-from recovery.console.fleet import read_fleet
+from recovery.console.doctor import samples
+from recovery.console.doctor.context import Surgery, Visit, why_not
+from recovery.console.recoveries import read_fleet
 from recovery.console.status import pause_sentence
 from recovery.decide.brakes import MOST_SKEW
 from recovery.decide.situation import span
@@ -145,7 +145,7 @@ def _fields(desk: Surgery) -> Finding:
         )
     lost = [
         f"{kind}.{path}"
-        for kind, written in specimen.written().items()
+        for kind, written in samples.written().items()
         for path in missing(schemas.get(kind, {}), written)
     ]
     if lost:

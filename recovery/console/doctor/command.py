@@ -9,9 +9,9 @@ import click
 
 from recovery.clock import SystemClock
 from recovery.console.doctor import cluster, detector, node, policy, rights, settings
-from recovery.console.doctor.report import Printer, exit_code, last_sentence, report_as_json
-from recovery.console.doctor.round import Area, go_round
-from recovery.console.doctor.visit import visit_of
+from recovery.console.doctor.context import visit_of
+from recovery.console.doctor.printer import Printer, exit_code, last_sentence, report_as_json
+from recovery.console.doctor.runner import Area, go_round
 from recovery.console.output import JSON, as_json
 from recovery.kube.cluster import CONNECT_TIMEOUT, READ_TIMEOUT
 from recovery.provider.protocol import Finding

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.console.doctor import rules
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import Visit
 from recovery.console.output import ago
 from recovery.model import NodeView
 from recovery.provider.protocol import Finding

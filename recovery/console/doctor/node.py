@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from recovery.catalog import foreign_claim
 from recovery.config.settings import Settings
-from recovery.console.desk import CONTAINER, AgentPod
-from recovery.console.doctor.visit import Surgery, Visit, why_not
+from recovery.console.api import CONTAINER, AgentPod
+from recovery.console.doctor.context import Surgery, Visit, why_not
 from recovery.decide import brakes
 from recovery.decide.situation import Situation
 from recovery.errors import ApiError, NotFound

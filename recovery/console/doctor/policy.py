@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from recovery import catalog
 from recovery.config.policy_file import BUILT_IN, check_for
 from recovery.config.settings import Settings
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import Visit
 from recovery.errors import SettingsError
 from recovery.model import Policy, Rule, Rung, Step
 from recovery.provider.protocol import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from recovery.console.doctor.visit import ACCOUNT, HOME, Surgery, Visit, why_not
+from recovery.console.doctor.context import ACCOUNT, HOME, Surgery, Visit, why_not
 from recovery.errors import ApiError, NotFound
 from recovery.kube.rights import KARPENTER, OWN, RIGHTS, Right, asked_by
 from recovery.provider.protocol import Finding

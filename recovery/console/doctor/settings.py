@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from recovery.config.environment import Mode
 from recovery.config.settings import Settings, load_settings
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import Visit
 from recovery.errors import SettingsError
 from recovery.provider.protocol import Finding
 

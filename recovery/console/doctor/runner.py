@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import Visit
 from recovery.errors import NodeRecoveryError
 from recovery.provider.protocol import Finding
 

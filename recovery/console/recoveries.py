@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from recovery.console.desk import Desk
+from recovery.console.api import Desk
 from recovery.errors import Conflict, NodeRecoveryError, NotFound, Undecodable
 from recovery.model import Gate, Line, Record
 from recovery.store import gate as gates

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from recovery.clock import Clock
 from recovery.config.settings import Settings
-from recovery.console.desk import AgentPod, Desk
+from recovery.console.api import AgentPod, Desk
 from recovery.errors import ApiError
 from recovery.kube.cluster import node_view
 from recovery.kube.rights import Right
