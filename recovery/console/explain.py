@@ -16,7 +16,7 @@ import click
 
 from recovery.agent.observe import own_fault
 from recovery.catalog import foreign_claim
-from recovery.console.api import AgentPod, Desk, connect
+from recovery.console.api import AgentPod, UserApi, connect
 from recovery.console.output import JSON, ago, as_json, phase
 from recovery.console.recoveries import NotInstalled, gate_as_json, read_gate
 from recovery.console.status import gate_lines, record_as_json
@@ -76,40 +76,40 @@ def explain(node: str, output: str) -> None:
 # ---------------------------------------------------------------- gathering
 
 
-def gather(desk: Desk, name: str) -> Facts:
+def gather(api: UserApi, name: str) -> Facts:
     """Ask for everything; only the API server has to answer. Raises ``Unknown``, ``ApiError``."""
-    node = _node(desk, name)
-    pod, agent, silence = _ask(desk, name)
-    record, problem = _record(desk, name)  # after the agent, so that it is not the older of the two
+    node = _node(api, name)
+    pod, agent, silence = _ask(api, name)
+    record, problem = _record(api, name)  # after the agent, so that it is not the older of the two
     if node is None and record is None and not problem:
         raise Unknown(f"there is no Node {name}, and no record of one")
-    gate, gate_problem = read_gate(desk)
-    return Facts(name, desk.time.now(), node, record, problem, gate, gate_problem, pod, agent, silence)
+    gate, gate_problem = read_gate(api)
+    return Facts(name, api.time.now(), node, record, problem, gate, gate_problem, pod, agent, silence)
 
 
-def _node(desk: Desk, name: str) -> NodeView | None:
+def _node(api: UserApi, name: str) -> NodeView | None:
     try:
-        return desk.get_node(name)
+        return api.get_node(name)
     except NotFound:
         return None
 
 
-def _record(desk: Desk, name: str) -> tuple[Record | None, str]:
+def _record(api: UserApi, name: str) -> tuple[Record | None, str]:
     try:
-        return records.decode(desk.get_record(name)), ""
+        return records.decode(api.get_record(name)), ""
     except Undecodable as error:
         return None, str(error)
     except NotFound:
         try:
-            desk.list_records()
+            api.list_records()
         except NotFound:
             raise NotInstalled from None
         return None, ""
 
 
-def _ask(desk: Desk, name: str) -> tuple[AgentPod | None, dict[str, Any] | None, str]:
+def _ask(api: UserApi, name: str) -> tuple[AgentPod | None, dict[str, Any] | None, str]:
     try:
-        pod = desk.agent_pod(name)
+        pod = api.agent_pod(name)
     except ApiError as error:
         return None, None, f"its pod cannot be looked up: {error}"
     if pod is None:
@@ -117,7 +117,7 @@ def _ask(desk: Desk, name: str) -> tuple[AgentPod | None, dict[str, Any] | None,
     if not pod.running:
         return pod, None, f"pod {pod} does not run"
     try:
-        answer = desk.ask_agent(pod, AGENT)
+        answer = api.ask_agent(pod, AGENT)
     except ApiError as error:
         return pod, None, f"pod {pod} does not answer: {error}"
     if not isinstance(answer, dict) or not isinstance(answer.get("decision"), dict):

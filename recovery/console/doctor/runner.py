@@ -1,4 +1,4 @@
-"""One area after the other, each within its time: an area that hangs costs its own answers and no other's."""
+"""Runs the checks one after the other, each within its time: one that hangs costs no other its answers."""
 
 from __future__ import annotations
 
@@ -8,58 +8,58 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from recovery.console.doctor.context import Visit
+from recovery.console.doctor.context import CheckContext
 from recovery.errors import NodeRecoveryError
 from recovery.provider.protocol import Finding
 
-ALL = 25.0
-"""Seconds for all areas together."""
+TOTAL = 25.0
+"""Seconds for all checks together."""
 
 
 @dataclass(frozen=True)
-class Area:
-    """A part of the world, who looks at it, and how long that may take."""
+class Check:
+    """A function that yields findings, the area that they are about, and how long it may take."""
 
-    name: str
-    look: Callable[[Visit], Iterable[Finding]]
+    area: str
+    find: Callable[[CheckContext], Iterable[Finding]]
     seconds: float = 9.0
 
 
-def go_round(visit: Visit, areas: Sequence[Area], all_of_it: float = ALL) -> Iterator[Finding]:
-    """The findings of every area, as they come. Ends within ``all_of_it`` seconds, whatever hangs."""
-    end = time.monotonic() + all_of_it
-    for area in areas:
-        yield from _within(min(area.seconds, end - time.monotonic()), area, visit)
+def run_checks(context: CheckContext, checks: Sequence[Check], total: float = TOTAL) -> Iterator[Finding]:
+    """The findings of every check, as they come. Ends within ``total`` seconds, whatever hangs."""
+    end = time.monotonic() + total
+    for check in checks:
+        yield from _within(min(check.seconds, end - time.monotonic()), check, context)
 
 
-def _within(seconds: float, area: Area, visit: Visit) -> Iterator[Finding]:
-    """What ``area`` finds in time. It looks in a thread of its own, which is left behind if it hangs."""
+def _within(seconds: float, check: Check, context: CheckContext) -> Iterator[Finding]:
+    """What ``check`` finds in time. It runs in a thread of its own, which is left behind if it hangs."""
     if seconds <= 0:
-        yield Finding(area.name, None, "not asked: what came before it took all the time there is")
+        yield Finding(check.area, None, "not asked: what came before it took all the time there is")
         return
     found: SimpleQueue[Finding | None] = SimpleQueue()
-    threading.Thread(target=_look, args=(area, visit, found), daemon=True).start()
+    threading.Thread(target=_find, args=(check, context, found), daemon=True).start()
     end = time.monotonic() + seconds
     while True:
         try:
             finding = found.get(timeout=max(end - time.monotonic(), 0.001))
         except Empty:
-            yield Finding(area.name, None, f"no answer within {seconds:.2g} s: the rest of it was not asked")
+            yield Finding(check.area, None, f"no answer within {seconds:.2g} s: the rest of it was not asked")
             return
         if finding is None:
             return
         yield finding
 
 
-def _look(area: Area, visit: Visit, found: SimpleQueue[Finding | None]) -> None:
+def _find(check: Check, context: CheckContext, found: SimpleQueue[Finding | None]) -> None:
     try:
-        for finding in area.look(visit):
+        for finding in check.find(context):
             found.put(finding)
     except NodeRecoveryError as error:
-        found.put(Finding(area.name, None, f"the rest of it was not asked: {error}"))
-    except Exception as error:  # a bug in one area must not hide what the others find
+        found.put(Finding(check.area, None, f"the rest of it was not asked: {error}"))
+    except Exception as error:  # a bug in one check must not hide what the others find
         why = f"{type(error).__name__}: {error}"
         found.put(
-            Finding(area.name, False, f"the doctor itself failed here: {why}", "please report this bug")
+            Finding(check.area, False, f"the doctor itself failed here: {why}", "please report this bug")
         )
     found.put(None)

@@ -1,0 +1,85 @@
+"""What only ``doctor`` asks of the API server: the served kinds and schemas, and access reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from recovery.console.api import AgentPod, UserApi
+from recovery.kube.cluster import node_view
+from recovery.kube.rights import Right
+from recovery.model import GROUP, VERSION, NodeView
+
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+
+
+class DoctorApi(UserApi):
+    """Reads that only ``doctor`` makes. Every authenticated user may make them, except where said."""
+
+    def server_version(self) -> str:
+        return str(self._call("GET", "/version").get("gitVersion") or "of no version")
+
+    def served(self) -> list[str]:
+        """The resources of our API group in our version. Raises ``NotFound`` where it is not served."""
+        found = self._call("GET", f"/apis/{GROUP}/{VERSION}")
+        return [str(entry["name"]) for entry in found.get("resources") or []]
+
+    def versions(self) -> list[str]:
+        """The versions of our API group that are served."""
+        found = self._call("GET", f"/apis/{GROUP}")
+        return [str(entry["version"]) for entry in found.get("versions") or []]
+
+    def schemas(self) -> Mapping[str, Any]:
+        """The schemas of our kinds, by kind, as OpenAPI v3 (Kubernetes 1.27 and later) publishes them."""
+        found = self._call("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}")
+        named = (found.get("components") or {}).get("schemas") or {}
+        return {
+            str(kind["kind"]): schema
+            for schema in named.values()
+            for kind in schema.get("x-kubernetes-group-version-kind") or []
+        }
+
+    def node_and_heartbeats(self, name: str) -> tuple[NodeView, dict[str, str]]:
+        """The Node, and when each of its conditions was last renewed."""
+        found = self._call("GET", f"/api/v1/nodes/{quote(name)}")
+        conditions = (found.get("status") or {}).get("conditions") or []
+        return node_view(found), {c["type"]: c.get("lastHeartbeatTime") or "" for c in conditions}
+
+    def service_account(self, pod: AgentPod) -> str:
+        """The service account of ``pod``. Needs ``get`` on pods."""
+        where = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
+        return str((self._call("GET", where).get("spec") or {}).get("serviceAccountName") or "default")
+
+    def check_service_account(self, account: str) -> None:
+        """Raises ``NotFound`` where NAMESPACE/NAME is not there. Needs ``get`` on serviceaccounts."""
+        namespace, _, name = account.partition("/")
+        self._call("GET", f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(name)}")
+
+    def may(self, right: Right, namespace: str, account: str) -> bool:
+        """Whether ``account`` (NAMESPACE/NAME, "" for the caller) has ``right``: an access review.
+
+        Reviewing somebody else's rights needs ``create`` on subjectaccessreviews.
+        """
+        kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
+        wanted = {
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "verb": right.verb,
+            "namespace": namespace,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": kind,
+            "spec": {"resourceAttributes": wanted, **(_subject(account) if account else {})},
+        }
+        status = self._call("POST", f"{_REVIEWS}/{kind.lower()}s", body=review).get("status") or {}
+        return bool(status.get("allowed"))
+
+
+def _subject(account: str) -> dict[str, Any]:
+    """A service account as the authorizer sees it: its user name, and the groups that every one is in."""
+    namespace, _, name = account.partition("/")
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    return {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
