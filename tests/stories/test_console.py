@@ -291,7 +291,7 @@ def test_explain_of_a_fault_that_is_only_told_says_why(sit: Sit) -> None:
     s = cast(policy(match="type: Other"), on=False)
     s.fault("node-0")
     s.run(10)
-    assert f"Fault:   NeuronHealth {DMA}: no rule, only told: no rule of the policy speaks of it" in ok(
+    assert f"Fault:   NeuronHealth {DMA}: no rule, only reported: no rule of the policy speaks of it" in ok(
         sit(s).run("explain", "node-0")
     )
 

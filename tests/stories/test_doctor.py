@@ -978,7 +978,7 @@ def test_what_is_in_no_rule_is_listed(in_pod: Doctor, detector: Callable[[str], 
     )
     detector(f'{page}{more}problem_counter{{reason="OwnEvent"}} 0\n')
     in_pod()
-    rest = in_pod.says("in no rule, and so only told").sentence
+    rest = in_pod.says("in no rule, so only reported").sentence
     assert rest.split(": ")[1].startswith("OwnEvent, Reason0 (Own), ")
     assert rest.endswith(" and 2 more")
 

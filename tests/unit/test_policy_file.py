@@ -519,7 +519,7 @@ WARNINGS = {
         'rules:\n  - {name: wide, match: {reason: "*ab*"}}\n  - {name: late, match: {reason: "[ab]"}}\n',
         [],
     ),
-    "no rules": ("rules: []\n", ["3: field rules: there are none, so every fault is only told"]),
+    "no rules": ("rules: []\n", ["3: field rules: there are none, so every fault is only reported"]),
     "no budget": (
         "limits: {budget: 0%}\n" + ANY,
         ["3: field limits.budget: 0%, so nothing is ever started"],
@@ -545,7 +545,7 @@ WARNINGS = {
         [
             '3: field rules[0].match.reason: "NeuronHasError_*" also matches '
             "NeuronHasError_HANG_ON_COLLECTIVES, which is not this node's fault: "
-            "it is only told unless a rule names it"
+            "it is only reported unless a rule names it"
         ],
     ),
 }

@@ -124,7 +124,7 @@ def _readings(view: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _too_old(context: CheckContext, text: str) -> str:
-    """Why the agent's reading is too old, else "". The agent may poll less often than is set in this shell."""
+    """Why the agent's reading is too old, else "". It may poll less often than is set in this shell."""
     if context.api is None or context.settings is None:
         return ""
     try:
@@ -193,4 +193,4 @@ def _rules(context: CheckContext, listed: rules.Listed) -> Iterator[Finding]:
     if rest := rules.unmatched(policy, listed, node):
         shown = ", ".join(f"{r} ({t})" if t else r for t, r in rest[:_SHOWN])
         more = f" and {len(rest) - _SHOWN} more" if len(rest) > _SHOWN else ""
-        yield Finding(AREA, True, f"in no rule, and so only told: {shown}{more}")
+        yield Finding(AREA, True, f"in no rule, so only reported: {shown}{more}")
