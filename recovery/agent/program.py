@@ -20,8 +20,9 @@ from recovery.config.environment import Mode
 from recovery.config.policy_file import check_for
 from recovery.config.settings import Settings, load_settings
 from recovery.errors import ApiError, SettingsError
-from recovery.kube.cluster import Cluster, KubernetesTransport
+from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
+from recovery.kube.transport import KubernetesTransport
 from recovery.model import NodeView, Record
 from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from recovery.clock import SystemClock
 from recovery.errors import ApiError
-from recovery.kube.cluster import Cluster, KubernetesTransport
+from recovery.kube.cluster import Cluster
+from recovery.kube.transport import KubernetesTransport
 
 CONTAINER = "node-recovery"
 """The name of the agent's container in the manifests. Its pod is found by this name."""

@@ -12,7 +12,7 @@ from recovery_testkit.kubeproxy import proxied
 from recovery_testkit.stage import Actor, Stage, StoreTransport
 
 from recovery import cli
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 from recovery.report.own_view import explanation
 
 PERSON = "ada"

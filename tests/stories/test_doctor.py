@@ -31,7 +31,7 @@ from recovery.console.doctor import samples
 from recovery.console.doctor.cluster import missing
 from recovery.errors import ApiUnavailable, SettingsError
 from recovery.kube import rights
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 from recovery.model import GROUP, VERSION
 from recovery.provider.protocol import Finding
 from recovery.signals.scrape import PageReader

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.console.api import AgentPod, UserApi
-from recovery.kube.cluster import node_view
 from recovery.kube.rights import Right
+from recovery.kube.views import node_view
 from recovery.model import GROUP, VERSION, NodeView
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"

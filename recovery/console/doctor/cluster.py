@@ -15,7 +15,7 @@ from recovery.console.status import pause_sentence
 from recovery.decide.brakes import MOST_SKEW
 from recovery.decide.situation import span
 from recovery.errors import ApiError, NotFound, SettingsError
-from recovery.kube.cluster import KubernetesTransport
+from recovery.kube.transport import KubernetesTransport
 from recovery.model import GROUP, VERSION, Gate
 from recovery.provider.protocol import Finding
 

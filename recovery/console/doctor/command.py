@@ -13,7 +13,7 @@ from recovery.console.doctor.context import new_context
 from recovery.console.doctor.printer import Printer, exit_code, last_sentence, report_as_json
 from recovery.console.doctor.runner import Check, run_checks
 from recovery.console.output import JSON, as_json
-from recovery.kube.cluster import CONNECT_TIMEOUT, READ_TIMEOUT
+from recovery.kube.transport import CONNECT_TIMEOUT, READ_TIMEOUT
 from recovery.provider.protocol import Finding
 
 CHECKS = (
