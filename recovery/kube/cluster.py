@@ -27,7 +27,10 @@ class Cluster:
         self._clock = clock
         self.namespace = namespace
         self.time = ApiTime(clock)
-        self._date = ("", EPOCH)  # the last Date header and its time, so that it is parsed once a second at most
+        self._date = (
+            "",
+            EPOCH,
+        )  # the last Date header and its time: parsed at most once a second
 
     # ------------------------------------------------------------ one request
 
