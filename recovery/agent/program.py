@@ -33,7 +33,8 @@ from recovery.report.metrics import Metrics
 from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
 from recovery.signals.npd import NpdSource
-from recovery.signals.scrape import PageReader, check_url
+from recovery.signals.page_url import check_url
+from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
 from recovery.store.lease import Identity, Leases, Place, this_place
 from recovery.store.record import Records, decode
@@ -107,7 +108,9 @@ class Program:
     def _sources(self) -> list[Source]:
         s = self._settings
         self._reader = PageReader(s.npd_metrics_url)
-        return [NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
+        return [
+            NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval, s.node_name)
+        ]
 
     def _heartbeat(self) -> Heartbeat | None:
         interval = self._settings.heartbeat_interval

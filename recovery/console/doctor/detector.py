@@ -11,10 +11,12 @@ from recovery.console.doctor.context import CheckContext
 from recovery.console.output import ago
 from recovery.model import NodeView
 from recovery.provider.protocol import Finding
+from recovery.signals.bounded_http import Unreadable
+from recovery.signals.memory import SOURCE
 from recovery.signals.npd import stale_after
 from recovery.signals.page import EDGES, WHOLE, Page, Pair, parse
-from recovery.signals.scrape import PageReader, Unreadable, check_url
-from recovery.signals.tracker import SOURCE
+from recovery.signals.page_url import check_url
+from recovery.signals.scrape import PageReader
 from recovery.units import parse_moment
 
 AREA = "detector"
