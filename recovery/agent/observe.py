@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from recovery.catalog import foreign_claim, lookup, tellers, told_claim, types
+from recovery.catalog import claim_by_events, event_claims, foreign_claim, lookup, types
 from recovery.clock import Clock
 from recovery.decide import brakes
 from recovery.decide.budget import ahead_of
@@ -312,7 +312,7 @@ class Observer:
         if memory.told is not None and not fresh and now - memory.told[0] < EVENTS_AGE:
             return memory.told[1]
         found = ""
-        for teller in tellers():
+        for teller in event_claims():
             if s.machine is None or s.machine.provider != teller.provider:
                 continue
             try:
@@ -322,7 +322,7 @@ class Observer:
             except ApiError as error:
                 found = found or f"whether {teller.system} is at work here cannot be read: {error.reason}"
                 continue
-            found = found or told_claim(teller, s.node_name, events, s.now) or ""
+            found = found or claim_by_events(teller, s.node_name, events, s.now) or ""
         memory.told = (now, found)
         return found
 

@@ -20,8 +20,8 @@ class State:
 
     ``pairs`` and ``counters`` are what was on the pages so far; ``uncounted`` the pairs whose reason has no
     counter: their types are custom plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
-    ``gap``: a read failed since the last undamaged page, so the detector may be another one. ``said``: what to
-    log of the last page. ``steady``: the page that changes nothing more when it is read again.
+    ``gap``: a read failed since the last undamaged page, so the detector may be another one. ``said``: what
+    to log of the last page. ``steady``: the page that changes nothing more when it is read again.
     """
 
     boot_id: str = ""

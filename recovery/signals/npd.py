@@ -30,8 +30,8 @@ class NpdSource:
     """This node's detector.
 
     ``read`` returns the page's bytes or raises; whatever it raises makes the source unknown, never healthy.
-    ``clock`` measures a page's age, also while the process is stopped; ``now`` is the API server's time, for the
-    moments in readings. ``node`` is for the log. Not for use by several threads.
+    ``clock`` measures a page's age, also while the process is stopped; ``now`` is the API server's time, for
+    the moments in readings. ``node`` is for the log. Not for use by several threads.
     """
 
     name = SOURCE
