@@ -39,7 +39,7 @@ def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
     if not (policy.limits.budget.count or policy.limits.budget.percent):
         yield "limits.budget", f"{policy.limits.budget}, so nothing is ever started"
     if policy.limits.brake.count == 0:
-        yield "limits.brake", "0, so nothing is ever started: a sick node is more than that by itself"
+        yield "limits.brake", "0, so nothing is ever started: one sick node already exceeds it"
 
 
 def _about_drain(policy: Policy) -> Iterator[tuple[str, str]]:
@@ -72,7 +72,7 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         if not steps & SAME_MACHINE:
             yield ".validate", "never used: no step of the remedy gives the same machine back"
         elif Step.DRAIN not in steps:
-            yield ".validate", "the remedy has no drain: the Job meets pods that hold what it needs"
+            yield ".validate", "the remedy has no drain: pods may still hold the devices that the Job needs"
 
 
 def _edges_only() -> set[str]:

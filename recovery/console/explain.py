@@ -36,7 +36,7 @@ HINTS = {
     "brake": "fewer sick nodes, or a policy that allows more, take the brake off",
     "claimed": "the other remediator has to take its mark off",
     "abandoned": "ENABLE_RECOVERY=true continues it; node-recovery release NODE closes it",
-    "vanished": "restart the agent to begin anew",
+    "vanished": "restart the agent to start a new recovery",
 }
 
 
@@ -122,7 +122,7 @@ def changes(f: Facts) -> str:
     hint = _hint(f, d)
     parts = [hint.replace("NODE", f.name)] if hint else []
     if again is not None and again - f.now > timedelta(seconds=5):
-        parts.append(f"it is weighed again at {again:%H:%M:%SZ} at the latest, in {span(again - f.now)}")
+        parts.append(f"it is decided again at {again:%H:%M:%SZ} at the latest, in {span(again - f.now)}")
     return "; ".join(parts)
 
 

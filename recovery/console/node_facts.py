@@ -82,5 +82,9 @@ def _ask_agent(api: UserApi, name: str) -> tuple[AgentPod | None, dict[str, Any]
     if not isinstance(answer, dict) or not isinstance(answer.get("decision"), dict):
         return pod, None, f"pod {pod} does not answer as an agent does"
     if answer.get("node") != name:
-        return pod, None, f"pod {pod} speaks of node {answer.get('node')}, not of {name}: is NODE_NAME right?"
+        return (
+            pod,
+            None,
+            f"pod {pod} answers for node {answer.get('node')}, not for {name}: is NODE_NAME right?",
+        )
     return pod, answer, ""

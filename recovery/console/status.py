@@ -114,5 +114,5 @@ def pause_sentence(gate: Gate, now: datetime) -> str:
 def _count(gate: Gate, now: datetime) -> str:
     c = gate.census
     if c is None:
-        return "nobody has had to count the sick yet"
+        return "no agent has had to count the sick nodes yet"
     return f"{len(c.sick)} of {c.population} nodes were sick or unknown when last counted, {ago(c.at, now)}"

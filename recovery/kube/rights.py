@@ -45,7 +45,7 @@ RIGHTS = (
     Right("", "nodes", "", "patch", EVERYWHERE, "to cordon and taint, and to undo that"),
     Right("", "pods", "", "list", EVERYWHERE, "to see what a drain has left"),
     Right("", "pods", "eviction", "create", EVERYWHERE, "to drain"),
-    Right("", "events", "", "list", EVENTS, "to stand back while AKS auto-repair is at work"),
+    Right("", "events", "", "list", EVENTS, "to start nothing while AKS auto-repair is at work"),
     Right("", "events", "", "create", EVENTS, "to post Events, for kubectl describe node", vital=False),
     Right("", "events", "", "patch", EVENTS, "to count up an Event that repeats", vital=False),
     Right(GROUP, "noderecoveries", "", "get", EVERYWHERE, "to go on after a restart"),

@@ -526,7 +526,7 @@ WARNINGS = {
     ),
     "a brake that is always on": (
         "limits: {brake: 0}\n" + ANY,
-        ["3: field limits.brake: 0, so nothing is ever started: a sick node is more than that by itself"],
+        ["3: field limits.brake: 0, so nothing is ever started: one sick node already exceeds it"],
     ),
     "a reason for a type": (
         "rules: [{name: a, match: {type: XfsHasShutdown}}]",
@@ -671,4 +671,4 @@ def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
 
 def test_a_validation_that_meets_the_pods_of_others_is_warned_of() -> None:
     (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: reboot}]")).warnings
-    assert warning.endswith("the remedy has no drain: the Job meets pods that hold what it needs")
+    assert warning.endswith("the remedy has no drain: pods may still hold the devices that the Job needs")

@@ -29,8 +29,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
     try:
         transport = KubernetesTransport(context.clock)
     except SettingsError as error:
-        mend = "mend the pod's service account" if context.in_pod else "set KUBECONFIG"
-        yield Finding(AREA, False, str(error), f"{mend}, or run this in the agent's pod")
+        fix = "fix the pod's service account" if context.in_pod else "set KUBECONFIG"
+        yield Finding(AREA, False, str(error), f"{fix}, or run this in the agent's pod")
         return
     settings = context.settings
     namespace = (settings.pod_namespace if settings else "") or transport.namespace
@@ -59,7 +59,7 @@ def _no_answer(error: ApiError) -> Finding:
             AREA,
             False,
             f"the API server does not accept these credentials: {error.reason}",
-            "log in again, or look at the service account's token; `kubectl auth whoami` tells who you are",
+            "log in again, or look at the service account's token; `kubectl auth whoami` shows who you are",
         )
     return Finding(
         AREA,
@@ -86,7 +86,7 @@ def _clock(context: CheckContext, api: DoctorApi) -> Finding:
             AREA,
             False,
             f"{off}: with more than {most} the agent starts nothing",
-            "mend time synchronisation on this node (chronyc tracking, timedatectl)",
+            "fix time synchronisation on this node (chronyc tracking, timedatectl)",
         )
     return Finding(
         AREA,
@@ -129,7 +129,7 @@ def _not_served(api: DoctorApi) -> Finding:
         )
     found = ", ".join(others)
     return Finding(
-        AREA, False, f"the CRDs of {GROUP} are served as {found}; this program speaks {VERSION}", INSTALL
+        AREA, False, f"the CRDs of {GROUP} are served as {found}; this program uses {VERSION}", INSTALL
     )
 
 

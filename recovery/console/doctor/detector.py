@@ -101,7 +101,7 @@ def _from_agent(context: CheckContext) -> PairsFound:
             AREA,
             None,
             "what node-problem-detector lists is not known: its page is on the node's loopback, and the "
-            "agent there did not tell",
+            "agent there did not report it",
             _inside(context),
         )
         return None
@@ -110,7 +110,7 @@ def _from_agent(context: CheckContext) -> PairsFound:
         yield Finding(AREA, False, str(why), _inside(context))
         return None
     if old := _too_old(context, str(reading.get("at") or "")):
-        yield Finding(AREA, False, old, "is the agent stuck? its /healthz tells; look at its log")
+        yield Finding(AREA, False, old, "is the agent stuck? look at its /healthz and its log")
         return None
     pairs = frozenset((str(p[0]), str(p[1])) for p in reading.get("listed") or () if len(p) == 2)
     types = len({t for t, _ in pairs if t != EDGES})
@@ -163,7 +163,7 @@ def _heartbeat(context: CheckContext, node: NodeView, pairs: frozenset[Pair]) ->
         AREA,
         True,
         f"{renewed}, though it does so every {every}: it may not reach the API server",
-        "its page is what counts here; kubectl logs of node-problem-detector tells why",
+        "its page is what counts here; kubectl logs of node-problem-detector says why",
     )
 
 
@@ -186,7 +186,7 @@ def _rules(context: CheckContext, listed: rules.Listed) -> Iterator[Finding]:
         yield Finding(
             AREA,
             False,
-            "no rule that does more than tell is about anything that node-problem-detector lists here, so "
+            "no rule that does more than notify matches anything that node-problem-detector lists here, so "
             "nothing would ever be recovered",
             "write a rule for what it lists, or have it look for what the rules are about",
         )

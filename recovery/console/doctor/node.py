@@ -76,8 +76,8 @@ def _machine(context: CheckContext, settings: Settings, node: NodeView) -> Findi
         return Finding(
             AREA,
             False,
-            f"no machine of ours: {found.problem}",
-            "its own keeper has to repair it; if that is wrong, set PROVIDER, or the kubelet's provider ID",
+            f"no machine that can be recovered: {found.problem}",
+            "whoever runs it has to repair it; if that is wrong, set PROVIDER, or the kubelet's provider ID",
         )
     m = found.machine
     facts = [f"{key.replace('_', ' ')} {m.route[key]}" for key in ("zone", "nodepool") if m.route.get(key)]
@@ -92,15 +92,15 @@ def _exclusions(api: DoctorApi, settings: Settings, node: NodeView) -> Iterator[
         yield Finding(
             AREA,
             True,
-            f"{claim}: node-recovery stands back from it meanwhile",
-            "let only one remediator treat a node: exclude it from the other, or from this one",
+            f"{claim}: node-recovery starts nothing on it meanwhile",
+            "let only one remediator act on a node: exclude it from the other, or from this one",
         )
     if why := brakes.excluded(here):
         yield Finding(
             AREA,
             True,
             f"{why}: nothing is started on it",
-            f"if that is not meant: kubectl label node {node.name} {EXCLUDE}-, or mend the policy's exclude",
+            f"if that is not meant: kubectl label node {node.name} {EXCLUDE}-, or fix the policy's exclude",
         )
 
 
@@ -147,5 +147,5 @@ def _ask(context: CheckContext, api: DoctorApi, pod: AgentPod) -> Finding:
     context.agent_view = answer if isinstance(answer, dict) else {}
     agent = context.agent_view.get("agent") or {}
     said = (context.agent_view.get("decision") or {}).get("reason") or "nothing"
-    off = "" if agent.get("recovery") else " (ENABLE_RECOVERY=false: it only watches)"
+    off = "" if agent.get("recovery") else " (ENABLE_RECOVERY=false: it only observes)"
     return Finding(AREA, True, f"the agent {pod} answers{off}; it says: {said}")

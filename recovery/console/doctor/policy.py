@@ -55,17 +55,19 @@ def _steps(settings: Settings, provider: Provider, able: Abilities) -> Iterator[
     if file.path == BUILT_IN:
         lacking = sorted(_provider_steps(file.policy, able) - able.actions)
         if lacking:
-            instead = ", ".join(r.do for r in able.default_remedy) or "told"
+            instead = ", ".join(r.do for r in able.default_remedy) or "notify"
             yield Finding(
                 AREA,
                 True,
                 f"provider {provider.name} cannot {', '.join(lacking)}: where the built-in policy says so, "
-                f"the fault is answered by {instead}, and then by a person",
+                f"the remedy is {instead}, and then the node is handed over to a person",
             )
             return
         mistakes = []
     for mistake in mistakes:
-        yield Finding(AREA, False, mistake, "node-recovery policy check FILE --provider NAME tells the same")
+        yield Finding(
+            AREA, False, mistake, "node-recovery policy check FILE --provider NAME reports the same"
+        )
     if not mistakes:
         yield Finding(AREA, True, f"provider {provider.name} can do every step of it")
 

@@ -20,7 +20,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         context.settings = load_settings(environ)
     except SettingsError as error:
         for mistake in error.mistakes:
-            yield Finding(AREA, False, mistake, "`run` would end at once with exit code 2: mend it")
+            yield Finding(AREA, False, mistake, "`run` would end at once with exit code 2: fix it")
         context.settings = _what_is_left(environ, error.mistakes)
         return
     yield Finding(AREA, True, _sentence(context, context.settings))
@@ -53,4 +53,4 @@ def _sentence(context: CheckContext, settings: Settings) -> str:
         return "nothing is wrong with those of this shell; the agent's pod has its own"
     if settings.enable_recovery:
         return "all are valid; ENABLE_RECOVERY is true"
-    return "all are valid; ENABLE_RECOVERY is false: it only watches and tells"
+    return "all are valid; ENABLE_RECOVERY is false: it only observes and reports"
