@@ -16,8 +16,9 @@ from recovery.config.policy_file import load_builtin
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Lease, Situation
 from recovery.model import Machine, NodeView, ProviderFacts
+from recovery.signals.memory import State
 from recovery.signals.page import parse
-from recovery.signals.tracker import State, observe
+from recovery.signals.tracker import observe
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "tests/captures/full-page/01-ib-and-neuron.prom").read_text()

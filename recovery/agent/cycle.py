@@ -25,9 +25,9 @@ from recovery.decide.own_node import decide
 from recovery.decide.situation import Decision, Role, Situation, leave, wait
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.model import Reading, Record
-from recovery.report.explain import View
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
+from recovery.report.own_view import View
 from recovery.report.publish import Publisher
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.agent.memory import Memory
-from recovery.catalog import foreign_claim, lookup, tellers, told_claim, types
+from recovery.catalog import claim_by_events, event_claims, foreign_claim, lookup, types
 from recovery.clock import Clock
 from recovery.decide.budget import ahead_of
 from recovery.decide.census import count
@@ -253,7 +253,7 @@ class Observer:
         if memory.claim is not None and not fresh and now - memory.claim[0] < EVENTS_AGE:
             return memory.claim[1]
         found = ""
-        for teller in tellers():
+        for teller in event_claims():
             if s.machine is None or s.machine.provider != teller.provider:
                 continue
             try:
@@ -263,7 +263,7 @@ class Observer:
             except ApiError as error:
                 found = found or f"whether {teller.system} is at work here cannot be read: {error.reason}"
                 continue
-            found = found or told_claim(teller, s.node_name, events, s.now) or ""
+            found = found or claim_by_events(teller, s.node_name, events, s.now) or ""
         memory.claim = (now, found)
         return found
 

@@ -20,19 +20,21 @@ from recovery.config.environment import Mode
 from recovery.config.policy_file import check_for
 from recovery.config.settings import Settings, load_settings
 from recovery.errors import ApiError, SettingsError
-from recovery.kube.cluster import Cluster, KubernetesTransport
+from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
+from recovery.kube.transport import KubernetesTransport
 from recovery.model import NodeView, Record
 from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
 from recovery.provider.registry import AUTO, Providers
 from recovery.report import http as web
-from recovery.report.explain import explanation
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
+from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
 from recovery.signals.npd import NpdSource
-from recovery.signals.scrape import PageReader, check_url
+from recovery.signals.page_url import check_url
+from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
 from recovery.store.lease import Identity, Leases, Place, this_place
 from recovery.store.record import Records, decode
@@ -106,7 +108,9 @@ class Program:
     def _sources(self) -> list[Source]:
         s = self._settings
         self._reader = PageReader(s.npd_metrics_url)
-        return [NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval)]
+        return [
+            NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval, s.node_name)
+        ]
 
     def _heartbeat(self) -> Heartbeat | None:
         interval = self._settings.heartbeat_interval

@@ -1,6 +1,7 @@
-"""What is known beforehand: faults and what helps, and the marks by which others claim a node.
+"""Known faults with their remedies, and the signs that another remediator is at work on a node.
 
-Data, with its sources, in the YAML files beside this module; read when first asked for, and kept.
+Data with its sources, in the YAML files here; read on first use and kept. The layers above import it, also
+``decide``: it does not change while the program runs. It imports model and units.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from recovery.units import parse_duration
 
 @dataclass(frozen=True)
 class Claim:
-    """One mark of one system. ``kind`` is label, annotation or taint; no ``values``: any but the empty one.
+    """One mark of one system: ``kind`` is label, annotation or taint.
 
-    A ``key`` that ends in ``/*`` stands for every key of that prefix. A taint's values are not looked at when
-    none are named, the empty one included.
+    A ``key`` that ends in ``/*`` stands for every key of that prefix. Without ``values`` any value counts but
+    the empty one; for a taint the empty one counts too.
     """
 
     system: str
@@ -36,12 +37,12 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Teller:
-    """A system that marks no node, and tells in Events what it does to one: those whose source is ``source``.
+class EventClaim:
+    """A system that puts no mark on a node, but posts Events (with source ``source``) about what it does.
 
-    It is asked for on machines of ``provider`` alone.
-    It is at work for ``within`` after an Event whose reason matches ``begins`` (a shell pattern), and for
-    ``afterwards`` after any other: it may go on with its next step.
+    Such Events are only read on machines of ``provider``. The system is at work for ``within`` after an Event
+    whose reason matches ``begins`` (a shell pattern), and for ``afterwards`` after any other Event: it may go
+    on with its next step.
     """
 
     system: str
@@ -73,7 +74,7 @@ def faults() -> tuple[CatalogueRow, ...]:
 
 @cache
 def types() -> frozenset[str]:
-    """The condition types that are known: one that is True counts its node as sick."""
+    """The known condition types. A node with one of them True counts as sick."""
     return frozenset(row.type for row in faults() if row.type)
 
 
@@ -100,40 +101,40 @@ def claims() -> tuple[Claim, ...]:
 
 
 @cache
-def tellers() -> tuple[Teller, ...]:
+def event_claims() -> tuple[EventClaim, ...]:
     """Every known remediator whose Events say that it is at work."""
     return tuple(
-        Teller(
+        EventClaim(
             system=system["system"],
-            provider=told["provider"],
-            source=told["source"],
-            begins=told["begins"],
-            within=parse_duration(told["within"]),
-            afterwards=parse_duration(told["afterwards"]),
-            why=told["why"],
-            documented=told["documented"],
+            provider=entry["provider"],
+            source=entry["source"],
+            begins=entry["begins"],
+            within=parse_duration(entry["within"]),
+            afterwards=parse_duration(entry["afterwards"]),
+            why=entry["why"],
+            documented=entry["documented"],
         )
         for system in _data("claims.yaml")
-        for told in system.get("events", ())
+        for entry in system.get("events", ())
     )
 
 
-def told_claim(teller: Teller, node: str, events: Iterable[NodeEvent], now: datetime) -> str | None:
-    """What ``teller`` is doing to ``node``, by its latest Event; None when it is at rest.
+def claim_by_events(claim: EventClaim, node: str, events: Iterable[NodeEvent], now: datetime) -> str | None:
+    """That ``claim.system`` is at work on ``node``, by its latest Event; None when it is not.
 
     ``AKS auto-repair holds aks-gpu-1 (its Event NodeRebootStart at 10:15:03Z)``.
     """
     last = max(events, key=lambda event: event.at, default=None)
     if last is None:
         return None
-    begun = fnmatchcase(last.reason, teller.begins)
-    if now - last.at > (teller.within if begun else teller.afterwards):
+    begun = fnmatchcase(last.reason, claim.begins)
+    if now - last.at > (claim.within if begun else claim.afterwards):
         return None
-    return f"{teller.system} holds {node} (its Event {last.reason} at {last.at:%H:%M:%SZ})"
+    return f"{claim.system} holds {node} (its Event {last.reason} at {last.at:%H:%M:%SZ})"
 
 
 def foreign_claim(node: NodeView) -> str | None:
-    """Who else is at work on this node, by which mark; None when nobody is.
+    """Which other remediator is at work on this node, by which mark; None when none is.
 
     ``NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)``.
     """
@@ -145,14 +146,14 @@ def foreign_claim(node: NodeView) -> str | None:
 
 
 def _mark(claim: Claim, node: NodeView) -> str | None:
-    """The mark as the node wears it, or None. An annotation's value may be long: its key says enough."""
-    for key, value in _worn(claim, node):
+    """The mark as it is on the node, or None. Of an annotation only the key: its value may be long."""
+    for key, value in _candidates(claim, node):
         if _claims(claim, value):
             return key if claim.kind == "annotation" or not value else f"{key}={value}"
     return None
 
 
-def _worn(claim: Claim, node: NodeView) -> list[tuple[str, str]]:
+def _candidates(claim: Claim, node: NodeView) -> list[tuple[str, str]]:
     """The node's marks of the claim's kind and key."""
     if claim.kind == "taint":
         return [(key, value) for key, value, _ in node.taints if _same_key(claim.key, key)]

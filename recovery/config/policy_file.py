@@ -1,14 +1,14 @@
-"""Reads a RecoveryPolicy (YAML or JSON) and says everything that is wrong with it at once.
+"""Reads a RecoveryPolicy (YAML or JSON) and reports every mistake in it at once.
 
 Each mistake is one sentence: ``FILE:LINE: field rules[2].remedy[0].do: found "drian", expected one of notify,
-cordon, ...; did you mean "drain"?``. What is legal but surprising is a warning. Limits that are left out have
-the values of the built-in policy.
+cordon, ...; did you mean "drain"?``. What is valid but probably not meant is a warning. Limits that are left
+out have the values of the built-in policy.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import resources
@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from recovery.config import policy_schema, policy_sentence
-from recovery.config import yaml_lines as marked_yaml
+from recovery.config import policy_schema, policy_sentence, yaml_lines
+from recovery.config.policy_contradictions import contradictions
 from recovery.config.policy_lint import warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted
 from recovery.errors import SettingsError
@@ -39,7 +39,7 @@ from recovery.model import (
 from recovery.units import parse_duration
 
 BUILT_IN = "built-in"
-SIDECAR_SLOTS = 50  # more agents than this fighting for one gate waste their time
+SIDECAR_SLOTS = 50  # more agents that write one gate mostly meet conflicts
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PolicyFile:
     lines: Mapping[str, int] = field(repr=False)
 
     def mistake(self, where: str, text: str) -> str:
-        """One sentence about a field, with its line or that of the nearest thing around it."""
+        """One sentence about a field, with its line or that of the nearest field around it."""
         around = where
         while around and around not in self.lines:
             around = around[: max(around.rfind("."), around.rfind("["), 0)]
@@ -60,30 +60,30 @@ class PolicyFile:
 
 
 def load_policy(path: str | os.PathLike[str]) -> PolicyFile:
-    """Read a file. Raises ``SettingsError`` that holds every mistake, an unreadable file included."""
+    """Read a file. Raises ``SettingsError`` with every mistake, also when the file cannot be read."""
     name = os.fspath(path)
     try:
         with Path(name).open("rb") as file:
-            content = file.read(marked_yaml.LARGEST + 1)
+            content = file.read(yaml_lines.LARGEST + 1)
     except OSError as error:
         raise SettingsError([f"{name}: cannot be read: {error.strerror or error}"]) from None
     return parse_policy(content, name)
 
 
 def load_builtin() -> PolicyFile:
-    """The policy that holds where no POLICY_FILE is given."""
+    """The policy that is used without POLICY_FILE."""
     content = resources.files("recovery.catalog").joinpath("default-policy.yaml").read_bytes()
     return parse_policy(content, BUILT_IN)
 
 
 def parse_policy(content: bytes, path: str) -> PolicyFile:
-    """Parse the bytes of a policy; ``path`` is only for the sentences and the policy's name."""
-    document = marked_yaml.read(content)
+    """Parse the bytes of a policy, named ``path`` in sentences and records. Raises ``SettingsError``."""
+    document = yaml_lines.read(content)
     mistakes = list(document.mistakes)
     model = None
-    if document.lines:  # otherwise there is nothing to look at
+    if document.lines:  # there are none where the file is no YAML
         model, wrong = _validated(document)
-        mistakes += [*wrong, *_contradictions(document)]
+        mistakes += [*wrong, *contradictions(document)]
     if mistakes or model is None:
         ordered = sorted(set(mistakes), key=lambda mistake: (mistake.line, mistake.text))
         raise SettingsError([mistake.at(path) for mistake in ordered])
@@ -100,9 +100,9 @@ def schema() -> dict[str, Any]:
 def check_for(
     file: PolicyFile, actions: frozenset[Step], provider: str, mode: str, note: str = ""
 ) -> list[str]:
-    """What this policy asks for that ``provider`` or ``mode`` cannot do: one sentence each.
+    """One sentence for each thing in this policy that ``provider`` or ``mode`` cannot do.
 
-    ``note`` is what the provider adds, where a setting would let it do more.
+    ``note`` is the provider's own hint, where a setting would let it do more.
     """
     mistakes = []
     able = ", ".join(step for step in Step if step in actions and step.provider_action) or "none"
@@ -125,50 +125,6 @@ def _validated(document: Document) -> tuple[policy_schema.PolicyModel | None, li
         return policy_schema.PolicyModel.model_validate(document.data), []
     except ValidationError as error:
         return None, [policy_sentence.sentence(document, one) for one in error.errors(include_url=False)]
-
-
-def _contradictions(document: Document) -> Iterator[Mistake]:
-    """Mistakes that only show between fields. Works on raw data, so that they are told beside all others."""
-
-    def tell(path: marked_yaml.Path, text: str) -> Mistake:
-        return Mistake(document.line(path), f"field {dotted(path)}: {text}")
-
-    names: dict[str, int] = {}
-    for r, rule in enumerate(_list(_dict(document.data).get("rules"))):
-        where: marked_yaml.Path = ("rules", r)
-        name = _dict(rule).get("name")
-        if isinstance(name, str) and name in names:
-            yield tell((*where, "name"), f'found "{name}" again; rules[{names[name]}] has that name')
-        elif isinstance(name, str):
-            names[name] = r
-        match = _dict(_dict(rule).get("match"))
-        if "times" in match and "type" in match:
-            yield tell(
-                (*where, "match", "type"), "given beside times, which counts edges; an edge has no type"
-            )
-        if "times" in match and "reason" not in match:
-            yield tell((*where, "match", "times"), "given without reason; say which edges to count")
-        for s, rung in enumerate(_list(_dict(rule).get("remedy"))):
-            step = _dict(rung).get("do")
-            if "then" in _dict(rung) and step in [other for other in Step if other is not Step.DRAIN]:
-                yield tell((*where, "remedy", s, "then"), f"given on {step}; only drain has a then")
-
-    drain = _dict(_dict(document.data).get("drain"))
-    for p, each in enumerate(_list(drain.get("pods"))):
-        where, mode = ("drain", "pods", p), _dict(each).get("mode")
-        if mode == PodMode.WAIT and "within" not in _dict(each):
-            yield tell(where, "given without within; say how long these pods may take to end by themselves")
-        for key in ("within", "annotate"):
-            if key in _dict(each) and mode in (PodMode.EVICT, PodMode.NEVER):
-                yield tell((*where, key), f"given with mode {mode}; only wait has it")
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 # ---------------------------------------------------------------- from the checked file to the model

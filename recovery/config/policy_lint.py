@@ -35,11 +35,11 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
 
 def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
     if not policy.rules:
-        yield "rules", "there are none, so every fault is only told"
+        yield "rules", "there are none, so every fault is only reported"
     if not (policy.limits.budget.count or policy.limits.budget.percent):
         yield "limits.budget", f"{policy.limits.budget}, so nothing is ever started"
     if policy.limits.brake.count == 0:
-        yield "limits.brake", "0, so nothing is ever started: a sick node is more than that by itself"
+        yield "limits.brake", "0, so nothing is ever started: one sick node already exceeds it"
 
 
 def _about_drain(policy: Policy) -> Iterator[tuple[str, str]]:
@@ -66,13 +66,13 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         if rule.match.times is None and reason in _edges_only():
             yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
     if _acts(rule):
-        yield from _only_told(rule)
+        yield from _only_reported(rule)
     if rule.validate and rule.remedy:
         steps = {rung.do for rung in rule.remedy}
         if not steps & SAME_MACHINE:
             yield ".validate", "never used: no step of the remedy gives the same machine back"
         elif Step.DRAIN not in steps:
-            yield ".validate", "the remedy has no drain: the Job meets pods that hold what it needs"
+            yield ".validate", "the remedy has no drain: pods may still hold the devices that the Job needs"
 
 
 def _edges_only() -> set[str]:
@@ -80,13 +80,15 @@ def _edges_only() -> set[str]:
     return {row.reason for row in rows if not row.type} - {row.reason for row in rows if row.type}
 
 
-def _only_told(rule: Rule) -> Iterator[tuple[str, str]]:
+def _only_reported(rule: Rule) -> Iterator[tuple[str, str]]:
     """A wildcard does not reach a reason that says nothing against this node."""
     for row in catalog.faults():
         by = [p for p in rule.match.reasons if p != "*" and fnmatchcase(row.reason, p)]
         seen = fnmatchcase(row.type, rule.match.type) and (rule.match.times is None) is bool(row.type)
         if not row.this_node and seen and by and row.reason not in by:
-            text = f'"{by[0]}" also matches {row.reason}, which is not this node\'s fault: it is only told'
+            text = (
+                f'"{by[0]}" also matches {row.reason}, which is not this node\'s fault: it is only reported'
+            )
             yield ".match.reason", f"{text} unless a rule names it"
 
 

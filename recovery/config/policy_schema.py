@@ -234,7 +234,9 @@ class PodRuleModel(Strict):
     within: Annotated[Deadline | None, Given] = _optional(
         "wait only: how long they may take to end by themselves, from the drain's begin"
     )
-    annotate: Annotated[Labels, Given] = _default({}, "wait only: annotations by which they are told")
+    annotate: Annotated[Labels, Given] = _default(
+        {}, "wait only: annotations that announce the eviction to these pods"
+    )
 
 
 class DrainModel(Strict):

@@ -130,7 +130,7 @@ class _Reader:
             raise _TooMuch
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node.tag not in _KNOWN_TAGS:
-            self._tell(node, path, f"the tag {node.tag} is not used here")
+            self._mistake(node, path, f"the tag {node.tag} is not used here")
         if isinstance(node, yaml.MappingNode):
             return dict(self._items(node, path))
         if isinstance(node, yaml.SequenceNode):
@@ -147,7 +147,7 @@ class _Reader:
             yield name, self.value(child, where)
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> Mapping[str, tuple[yaml.Node, yaml.Node]]:
-        """The node's own entries over those it merges in (``<<``); duplicates are told once per node."""
+        """The node's own entries over those it merges in (``<<``); duplicates are reported once per node."""
         if id(node) in self._pairs:
             return self._pairs[id(node)]
         own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
@@ -156,10 +156,10 @@ class _Reader:
             if key.tag == f"{_TAG}merge":
                 merged = {**self._merged(child, path), **merged}
             elif not isinstance(key, yaml.ScalarNode):
-                self._tell(key, path, "a list or mapping as a key; expected a word")
+                self._mistake(key, path, "a list or mapping as a key; expected a word")
             elif key.value in own:
                 first = own[key.value][0].start_mark.line + 1
-                self._tell(key, (*path, key.value), f"given twice, first on line {first}")
+                self._mistake(key, (*path, key.value), f"given twice, first on line {first}")
             else:
                 own[key.value] = (key, child)
         self._pairs[id(node)] = merged | own
@@ -171,7 +171,7 @@ class _Reader:
             if isinstance(source, yaml.MappingNode):
                 found = {**self._entries(source, path), **found}
             else:
-                self._tell(source, (*path, "<<"), "merges something that is not a mapping")
+                self._mistake(source, (*path, "<<"), "merges something that is not a mapping")
         return found
 
     @staticmethod
@@ -185,5 +185,5 @@ class _Reader:
             return float(text) if "." in text else int(text)
         return text
 
-    def _tell(self, node: yaml.Node, path: Path, text: str) -> None:
+    def _mistake(self, node: yaml.Node, path: Path, text: str) -> None:
         self._document.mistakes.append(Mistake(node.start_mark.line + 1, f"{field_named(path)}: {text}"))

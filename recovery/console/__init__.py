@@ -1,5 +1,5 @@
-"""The commands of people: ``status``, ``explain``, ``pause``, ``resume``, ``release``, ``doctor``.
+"""The commands for people, each a module that ``cli`` imports: status, explain, pause, release, doctor.
 
-They act with the caller's own Kubernetes credentials, and say in one sentence on standard error what went
-wrong. Each module has one command; ``desk`` asks the API server, ``output`` prints.
+They use the caller's own credentials. ``api`` and ``recoveries`` read the cluster, ``output`` prints.
+May import every other package but ``cli`` and ``agent.program``; only ``cli`` imports from here.
 """

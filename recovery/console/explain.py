@@ -1,14 +1,13 @@
 """``node-recovery explain NODE``: what is decided and why, in one sentence, and the facts under it.
 
-The agent on the node is asked first, through the API server's proxy of pods: it knows what it sees, also
-where recovery is off and nothing is written anywhere. Where it does not answer, the record speaks; so it does
-where it was written or deleted since the agent looked, which it does once a minute while nothing changes.
+The agent's own answer comes first: it has what it sees also with recovery off, when nothing is written. The
+record comes second: where the agent does not answer, or where the record was written or deleted after the
+agent last read it (while nothing changes, it reads once a minute).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,17 +15,15 @@ import click
 
 from recovery.agent.observe import own_fault
 from recovery.catalog import foreign_claim
-from recovery.console.desk import AgentPod, Desk, connect
-from recovery.console.fleet import NotInstalled, gate_as_json, read_gate
+from recovery.console.api import connect
+from recovery.console.node_facts import Facts, gather
 from recovery.console.output import JSON, ago, as_json, phase
+from recovery.console.recoveries import gate_as_json
 from recovery.console.status import gate_lines, record_as_json
 from recovery.decide.situation import span
-from recovery.errors import ApiError, NodeRecoveryError, NotFound, Undecodable
-from recovery.model import EXCLUDE, Gate, NodeView, Phase, Record
-from recovery.store import record as records
+from recovery.model import EXCLUDE, NodeView, Phase, Record
 from recovery.units import parse_moment
 
-AGENT = "/api/v1/explain"
 HISTORY = 6
 UNREADABLE = "unreadable"
 HINTS = {
@@ -39,92 +36,18 @@ HINTS = {
     "brake": "fewer sick nodes, or a policy that allows more, take the brake off",
     "claimed": "the other remediator has to take its mark off",
     "abandoned": "ENABLE_RECOVERY=true continues it; node-recovery release NODE closes it",
-    "vanished": "restart the agent to begin anew",
+    "vanished": "restart the agent to start a new recovery",
 }
 
 
-class Unknown(NodeRecoveryError):
-    """Nobody knows this node."""
-
-
-@dataclass
-class Facts:
-    """All that could be found out of one node."""
-
-    name: str
-    now: datetime
-    node: NodeView | None
-    record: Record | None
-    record_problem: str
-    gate: Gate | None
-    gate_problem: str
-    pod: AgentPod | None
-    agent: dict[str, Any] | None
-    silence: str  # why there is no answer of the agent's
-
-
 def explain(node: str, output: str) -> None:
-    """Print the sentence, and the facts under it."""
+    """Print the sentence and the facts."""
     facts = gather(connect(), node)
     if output == JSON:
         click.echo(as_json(_as_json(facts)))
         return
     for line in _lines(facts):
         click.echo(line)
-
-
-# ---------------------------------------------------------------- gathering
-
-
-def gather(desk: Desk, name: str) -> Facts:
-    """Ask for everything; only the API server has to answer. Raises ``Unknown``, ``ApiError``."""
-    node = _node(desk, name)
-    pod, agent, silence = _ask(desk, name)
-    record, problem = _record(desk, name)  # after the agent, so that it is not the older of the two
-    if node is None and record is None and not problem:
-        raise Unknown(f"there is no Node {name}, and no record of one")
-    gate, gate_problem = read_gate(desk)
-    return Facts(name, desk.time.now(), node, record, problem, gate, gate_problem, pod, agent, silence)
-
-
-def _node(desk: Desk, name: str) -> NodeView | None:
-    try:
-        return desk.get_node(name)
-    except NotFound:
-        return None
-
-
-def _record(desk: Desk, name: str) -> tuple[Record | None, str]:
-    try:
-        return records.decode(desk.get_record(name)), ""
-    except Undecodable as error:
-        return None, str(error)
-    except NotFound:
-        try:
-            desk.list_records()
-        except NotFound:
-            raise NotInstalled from None
-        return None, ""
-
-
-def _ask(desk: Desk, name: str) -> tuple[AgentPod | None, dict[str, Any] | None, str]:
-    try:
-        pod = desk.agent_pod(name)
-    except ApiError as error:
-        return None, None, f"its pod cannot be looked up: {error}"
-    if pod is None:
-        return None, None, "no pod on the node has a container node-recovery"
-    if not pod.running:
-        return pod, None, f"pod {pod} does not run"
-    try:
-        answer = desk.ask_agent(pod, AGENT)
-    except ApiError as error:
-        return pod, None, f"pod {pod} does not answer: {error}"
-    if not isinstance(answer, dict) or not isinstance(answer.get("decision"), dict):
-        return pod, None, f"pod {pod} does not answer as an agent does"
-    if answer.get("node") != name:
-        return pod, None, f"pod {pod} speaks of node {answer.get('node')}, not of {name}: is NODE_NAME right?"
-    return pod, answer, ""
 
 
 # ---------------------------------------------------------------- the sentence
@@ -136,7 +59,7 @@ def sentence(f: Facts) -> str:
         return _since_it_looked(f, f.agent["decision"])
     if f.agent is not None:
         return str(f.agent["decision"].get("reason", ""))
-    unsaid = f"its agent cannot be asked ({f.silence})"
+    unsaid = f"its agent cannot be asked ({f.no_answer})"
     if f.record_problem:
         return f"the record cannot be read, and is not touched: {f.record_problem}; {unsaid}"
     if f.record is not None and f.record.phase.sick:
@@ -151,20 +74,20 @@ def sentence(f: Facts) -> str:
 
 
 def overtaken(f: Facts) -> bool:
-    """Whether the record was written or deleted since the agent decided."""
+    """Whether the record was written or deleted after the agent decided."""
     decision = f.agent["decision"] if f.agent is not None else {}
-    if "record" not in decision:  # it did not look at the record, or wrote it itself and looks again at once
+    if "record" not in decision:  # it did not read the record, or wrote it itself and reads it again at once
         return False
-    return _weighed(decision["record"]) != _now_there(f)
+    return _as_decided_on(decision["record"]) != _as_it_is(f)
 
 
-def _weighed(told: Any) -> object:
-    if not isinstance(told, dict):
+def _as_decided_on(seen: Any) -> object:
+    if not isinstance(seen, dict):
         return None
-    return UNREADABLE if "problem" in told else (told.get("uid"), told.get("resourceVersion"))
+    return UNREADABLE if "problem" in seen else (seen.get("uid"), seen.get("resourceVersion"))
 
 
-def _now_there(f: Facts) -> object:
+def _as_it_is(f: Facts) -> object:
     if f.record_problem:
         return UNREADABLE
     return (f.record.uid, f.record.resource_version) if f.record else None
@@ -172,7 +95,7 @@ def _now_there(f: Facts) -> object:
 
 def _since_it_looked(f: Facts, decision: dict[str, Any]) -> str:
     again = _moment(decision.get("lookAgainAt"))
-    due = again is None or again <= f.now  # what is on the record now may be its own writing
+    due = again is None or again <= f.now  # the change may be the agent's own write
     unsaid = "its agent is looking again just now" if due else "the agent has not looked since"
     if f.record_problem:
         return f"the record cannot be read, and is not touched: {f.record_problem}; {unsaid}"
@@ -193,14 +116,14 @@ def _condition(node: NodeView) -> str:
 
 
 def changes(f: Facts) -> str:
-    """When, or by what, that can change."""
+    """When that is decided again, or what would change it."""
     d = f.agent["decision"] if f.agent is not None else {}
     again = _moment(d.get("lookAgainAt"))
     hint = _hint(f, d)
-    told = [hint.replace("NODE", f.name)] if hint else []
+    parts = [hint.replace("NODE", f.name)] if hint else []
     if again is not None and again - f.now > timedelta(seconds=5):
-        told.append(f"it is weighed again at {again:%H:%M:%SZ} at the latest, in {span(again - f.now)}")
-    return "; ".join(told)
+        parts.append(f"it is decided again at {again:%H:%M:%SZ} at the latest, in {span(again - f.now)}")
+    return "; ".join(parts)
 
 
 def _hint(f: Facts, decision: dict[str, Any]) -> str:
@@ -231,7 +154,7 @@ def _as_json(f: Facts) -> dict[str, Any]:
         "changes": changes(f) or None,
         "agent": f.agent,
         "agentPod": str(f.pod) if f.pod else None,
-        "agentProblem": f.silence or None,
+        "agentProblem": f.no_answer or None,
         "record": record_as_json(f.record) if f.record else None,
         "recordProblem": f.record_problem or None,
         "gate": gate_as_json(f.gate) if f.gate else None,
@@ -252,7 +175,7 @@ def _lines(f: Facts) -> Iterator[str]:
 
 def _agent_lines(f: Facts) -> Iterator[str]:
     if f.agent is None:
-        yield f"Agent:   {click.style('not asked', fg='yellow')}: {f.silence}"
+        yield f"Agent:   {click.style('not asked', fg='yellow')}: {f.no_answer}"
         return
     a, d = f.agent.get("agent") or {}, f.agent["decision"]
     state = "on" if a.get("recovery") else "off, it only observes"
@@ -297,7 +220,7 @@ def _fault(fault: dict[str, Any], now: datetime) -> str:
     due = _moment(fault.get("due"))
     wait = f", tolerated until {due:%H:%M:%SZ}" if due and due > now else ""
     if fault.get("onlyTold"):
-        return f"{what}: {rule}{wait}, only told: {fault['onlyTold']}"
+        return f"{what}: {rule}{wait}, only reported: {fault['onlyTold']}"
     return f"{what}: {rule}{wait}, remedy {', '.join(fault.get('remedy') or [])}"
 
 
@@ -327,8 +250,8 @@ def _node_lines(f: Facts) -> Iterator[str]:
         yield "Node:    not there"
         return
     marks = [f"{k}={v}:{e}" if v else f"{k}:{e}" for k, v, e in n.taints]
-    told = ["Ready" if n.ready else "not Ready", n.provider_id or "no providerID"]
-    told += ["cordoned"] if n.unschedulable else []
-    told += [f"taints {', '.join(marks)}"] if marks else []
-    told += [claim] if (claim := foreign_claim(n)) else []
-    yield f"Node:    {'; '.join(told)}"
+    parts = ["Ready" if n.ready else "not Ready", n.provider_id or "no providerID"]
+    parts += ["cordoned"] if n.unschedulable else []
+    parts += [f"taints {', '.join(marks)}"] if marks else []
+    parts += [claim] if (claim := foreign_claim(n)) else []
+    yield f"Node:    {'; '.join(parts)}"

@@ -30,7 +30,7 @@ class Declined(NodeRecoveryError):
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--output human|json``, as every command of people's has it."""
+    """``--output human|json``, an option of every command here."""
     return click.option(
         "-o",
         "--output",

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from recovery.console.desk import Desk, connect
-from recovery.console.fleet import NotInstalled, pause_as_json, swap
+from recovery.console.api import UserApi, connect
 from recovery.console.output import JSON, as_json, ask
+from recovery.console.recoveries import NotInstalled, pause_as_json, retry_on_conflict
 from recovery.console.status import pause_sentence
 from recovery.errors import Conflict, NotFound
 from recovery.model import Gate
@@ -20,44 +20,44 @@ from recovery.units import moment
 
 
 def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
-    """Pause everything for ``length``. A pause that ends later anyway is left as it is."""
-    desk = connect()
-    owner = owner or desk.caller()
-    _say(desk, swap(lambda: _pause(desk, length, reason, owner)), output)
+    """Pause all recoveries for ``length``. A pause that ends later is left as it is."""
+    api = connect()
+    owner = owner or api.caller()
+    _print(api, retry_on_conflict(lambda: _pause(api, length, reason, owner)), output)
 
 
 def resume(assume_yes: bool, output: str) -> None:
-    """End the pause, whoever made it; another's is asked about first."""
-    desk = connect()
-    found = _gate(desk)
+    """End the pause. If somebody else made it, ask first."""
+    api = connect()
+    found = _gate(api)
     current = read_pause((found or {}).get("spec"))
-    if found is None or current is None or not current.in_force(desk.time.now()):
+    if found is None or current is None or not current.in_force(api.time.now()):
         if found is not None and current is not None:
-            swap(lambda: _resume(desk))  # an old one is cleared away
-        _say(desk, "Nothing was paused.", output)
+            retry_on_conflict(lambda: _resume(api))  # remove the one that has expired
+        _print(api, "Nothing was paused.", output)
         return
-    if current.owner != desk.caller() and not assume_yes:
+    if current.owner != api.caller() and not assume_yes:
         ask(f"{current.owner} paused all recoveries: {current.reason}. End it for everybody?")
-    swap(lambda: _resume(desk))
-    _say(desk, f"Recoveries go on: the pause of {current.owner} ({current.reason}) has ended.", output)
+    retry_on_conflict(lambda: _resume(api))
+    _print(api, f"Recoveries go on: the pause of {current.owner} ({current.reason}) has ended.", output)
 
 
-def _pause(desk: Desk, length: timedelta, reason: str, owner: str) -> str:
-    obj = _gate(desk)
+def _pause(api: UserApi, length: timedelta, reason: str, owner: str) -> str:
+    obj = _gate(api)
     if obj is None:
-        obj = _make(desk)
-    now = desk.time.now()
+        obj = _create(api)
+    now = api.time.now()
     until = (now + length).replace(microsecond=0)
     before = read_pause(obj.get("spec"))
     if before is not None and not before.in_force(now):
         before = None
     if before is not None and (before.until is None or before.until >= until):
-        told = pause_sentence(Gate("", "", "", pause=before), now)
-        return f"Nothing was changed: {click.unstyle(told)}. That ends no earlier than yours would."
+        current = pause_sentence(Gate("", "", "", pause=before), now)
+        return f"Nothing was changed: {click.unstyle(current)}. That ends no earlier than yours would."
     changed = copy.deepcopy(obj)
     ours = {"owner": owner, "reason": reason, "until": moment(until)}
     changed["spec"] = {**(changed.get("spec") or {}), "pause": ours}
-    desk.replace_gate(changed)
+    api.replace_gate(changed)
     instead = f" It takes the place of {before.owner}'s ({before.reason})." if before else ""
     return (
         f"Paused until {until:%Y-%m-%d %H:%M:%SZ} by {owner}: {reason}. No destructive step is started "
@@ -65,36 +65,36 @@ def _pause(desk: Desk, length: timedelta, reason: str, owner: str) -> str:
     )
 
 
-def _resume(desk: Desk) -> None:
-    obj = _gate(desk)
+def _resume(api: UserApi) -> None:
+    obj = _gate(api)
     if obj is None or "pause" not in (obj.get("spec") or {}):
         return
     changed = copy.deepcopy(obj)
     del changed["spec"]["pause"]
-    desk.replace_gate(changed)
+    api.replace_gate(changed)
 
 
-def _gate(desk: Desk) -> dict[str, Any] | None:
+def _gate(api: UserApi) -> dict[str, Any] | None:
     try:
-        return desk.get_gate()
+        return api.get_gate()
     except NotFound:
         return None
 
 
-def _make(desk: Desk) -> dict[str, Any]:
-    """An empty gate: agents fill it from the records before anything is granted."""
+def _create(api: UserApi) -> dict[str, Any]:
+    """Create an empty gate. Agents fill it from the records before they grant anything."""
     try:
-        return desk.create_gate(gates.encode(Gate(uid="", resource_version="", stamp=""), {}))
+        return api.create_gate(gates.encode(Gate(uid="", resource_version="", stamp=""), {}))
     except Conflict:
-        return desk.get_gate()
+        return api.get_gate()
     except NotFound:
         raise NotInstalled from None
 
 
-def _say(desk: Desk, sentence: str, output: str) -> None:
+def _print(api: UserApi, sentence: str, output: str) -> None:
     if output != JSON:
         click.echo(sentence)
         return
-    obj = _gate(desk) or {}
+    obj = _gate(api) or {}
     found = Gate("", "", "", pause=read_pause(obj.get("spec")))
     click.echo(as_json({"pause": pause_as_json(found), "sentence": sentence}))

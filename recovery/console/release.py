@@ -1,4 +1,4 @@
-"""``node-recovery release NODE``: a person gives a node back to service, or takes it out of our hands."""
+"""``node-recovery release NODE``: end the recovery of a node by hand and give it back to service."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import click
 
-from recovery.console.desk import Desk, connect
-from recovery.console.fleet import NotInstalled, read_gate, swap
+from recovery.console.api import UserApi, connect
 from recovery.console.output import JSON, as_json, ask
+from recovery.console.recoveries import NotInstalled, read_gate, retry_on_conflict
 from recovery.decide import budget
 from recovery.decide.budget import places
 from recovery.decide.endings import close
@@ -24,12 +24,12 @@ from recovery.store import record as records
 
 
 class CannotRelease(NodeRecoveryError):
-    """It would be a lie, or harm. Nothing was changed."""
+    """The release would do harm or record something untrue. Nothing was changed."""
 
 
 @dataclass
 class Found:
-    """What there is of a node: its record, its Node, and under which record UIDs it is on the gate."""
+    """A node's record, its Node, and the record UIDs under which it stands on the gate."""
 
     record: Record
     node: NodeView | None
@@ -41,24 +41,24 @@ class Found:
 
     @property
     def leftovers(self) -> bool:
-        """A closed record whose marks or place were left: a program was stopped in the middle."""
+        """Marks or a place on the gate that a closed record left: a program was stopped in the middle."""
         return bool(self.places) or (self.node is not None and marked(self.node))
 
 
 def release(node: str, reason: str, assume_yes: bool, output: str) -> None:
     """Close the record of ``node`` as released, take our marks off, free its place. Asks first."""
-    desk = connect()
-    found = look(desk, node)
+    api = connect()
+    found = read(api, node)
     check(found)
     if not assume_yes:
-        ask(f"{describe(found, desk)} Release it?")
-    owner = desk.caller()
+        ask(f"{describe(found, api)} Release it?")
+    owner = api.caller()
     why = f"released by {owner}" + (f": {reason}" if reason else "")
     if not found.closed:
-        swap(lambda: _close(desk, node, why))
-    marks = swap(lambda: _unmark(desk, node))
-    swap(lambda: _free(desk, node))
-    _tell(desk, found, why)
+        retry_on_conflict(lambda: _close(api, node, why))
+    marks = retry_on_conflict(lambda: _unmark(api, node))
+    retry_on_conflict(lambda: _free(api, node))
+    _post_event(api, found, why)
     sentence = f"{_outcome(found, marks)}: {why}."
     body = {"node": node, "released": True, "marksTakenOff": marks, "sentence": sentence}
     click.echo(as_json(body) if output == JSON else sentence)
@@ -74,13 +74,13 @@ def _outcome(found: Found, marks: bool) -> str:
     return f"{node.name} is back in service{off}"
 
 
-def look(desk: Desk, node: str) -> Found:
-    """Read all there is. Raises ``CannotRelease`` where there is nothing, or nothing that can be read."""
+def read(api: UserApi, node: str) -> Found:
+    """Read record, Node and gate. Raises ``CannotRelease`` where there is no record, or it cannot be read."""
     try:
-        record = records.decode(desk.get_record(node))
+        record = records.decode(api.get_record(node))
     except NotFound:
         try:
-            desk.list_records()
+            api.list_records()
         except NotFound:
             raise NotInstalled from None
         raise CannotRelease(f"there is nothing to release: {node} has no record") from None
@@ -89,15 +89,15 @@ def look(desk: Desk, node: str) -> Found:
             f"nothing was changed: the record of {node} cannot be read: {error}. Look at it with "
             f"kubectl get noderecovery {node} -o yaml; deleting it gives the node up"
         ) from None
-    gate, problem = read_gate(desk)
+    gate, problem = read_gate(api)
     if problem:
         raise CannotRelease(f"nothing was changed: the gate cannot be read: {problem}")
     standing = frozenset(uid for name, uid in places(gate) if name == node) if gate else frozenset()
-    return Found(record, _node(desk, node), standing)
+    return Found(record, _node(api, node), standing)
 
 
 def check(found: Found) -> None:
-    """Raises ``CannotRelease`` where a release would lie or harm."""
+    """Raises ``CannotRelease`` where nothing is left to release, or a submitted step cannot be undone."""
     r = found.record
     if found.closed and not found.leftovers:
         raise CannotRelease(f"there is nothing to release: {r.node} is {r.phase.value}: {r.sentence}")
@@ -108,68 +108,68 @@ def check(found: Found) -> None:
         )
 
 
-def describe(found: Found, desk: Desk) -> str:
-    """What a person should know before saying yes."""
+def describe(found: Found, api: UserApi) -> str:
+    """What is asked about: the node's state, and what a release would change."""
     r = found.record
     faults = ", ".join(dict.fromkeys(f.reason for f in r.faults)) or "no fault"
-    told = f"{r.node} has been {r.phase.value} for {span(desk.time.now() - r.phase_since)}: {r.sentence}."
+    state = f"{r.node} has been {r.phase.value} for {span(api.time.now() - r.phase_since)}: {r.sentence}."
     if found.closed:
-        return f"{told} What was left of it, marks or a place in the budget, is cleared away."
+        return f"{state} What was left of it, marks or a place in the budget, is cleared away."
     return (
-        f"{told} A release takes our cordon and taint off, frees its place in the budget, and remembers "
+        f"{state} A release takes our cordon and taint off, frees its place in the budget, and remembers "
         f"{faults}: the same starts nothing again until the machine boots or is replaced."
     )
 
 
-def _close(desk: Desk, node: str, why: str) -> None:
-    """The swap that decides: an agent in the middle of something loses its next write to it."""
-    record = records.decode(desk.get_record(node))
+def _close(api: UserApi, node: str, why: str) -> None:
+    """Close the record. This write decides: an agent that is in the middle of a cycle gets a conflict."""
+    record = records.decode(api.get_record(node))
     check(Found(record, None, frozenset({record.uid})))
     if (record.phase, Event.RELEASED) in TABLE:
-        desk.replace_record(records.encode(close(record, desk.time.now(), Event.RELEASED, why)))
+        api.replace_record(records.encode(close(record, api.time.now(), Event.RELEASED, why)))
 
 
-def _unmark(desk: Desk, node: str) -> bool:
-    """Take our marks off the Node, then off the record. True if there were any."""
-    view = _node(desk, node)
+def _unmark(api: UserApi, node: str) -> bool:
+    """Take our cordon and taints off the Node, then off the record. True if there were any on the Node."""
+    view = _node(api, node)
     patch = unmark_patch(view) if view is not None else None
     if patch is not None:
-        desk.patch_node(node, patch)
-    record = records.decode(desk.get_record(node))
+        api.patch_node(node, patch)
+    record = records.decode(api.get_record(node))
     if record.marks and not record.phase.open:
-        desk.replace_record(records.encode(replace(record, marks=Marks())))
+        api.replace_record(records.encode(replace(record, marks=Marks())))
     return patch is not None
 
 
-def _free(desk: Desk, node: str) -> None:
-    """Take every place of the node off the gate, unless its record was opened again meanwhile."""
+def _free(api: UserApi, node: str) -> None:
+    """Take the node off the gate, unless its record was opened again meanwhile."""
     obj = None
     try:
-        obj = desk.get_gate()
+        obj = api.get_gate()
     except NotFound:
         return
     gate = gates.decode(obj)
-    record = records.decode(desk.get_record(node))
+    record = records.decode(api.get_record(node))
     changed = gate
     for name, uid in places(gate):
         if name == node and not (record.phase.open and record.uid == uid):
             changed = budget.free(changed, node, uid)
     if changed is not gate:
-        desk.replace_gate(gates.encode(changed, obj.get("spec") or {}))
+        api.replace_gate(gates.encode(changed, obj.get("spec") or {}))
 
 
-def _node(desk: Desk, node: str) -> NodeView | None:
+def _node(api: UserApi, node: str) -> NodeView | None:
     try:
-        return desk.get_node(node)
+        return api.get_node(node)
     except NotFound:
         return None
 
 
-def _tell(desk: Desk, found: Found, why: str) -> None:
-    """An Event on the Node. A caller who may not write Events has released all the same."""
+def _post_event(api: UserApi, found: Found, why: str) -> None:
+    """Post an Event on the Node. The release stands also where the caller may not write Events."""
     uid = found.node.uid if found.node else found.record.node_uid
-    notice = Notice(found.record.node, uid, "Released", why, False, desk.time.now())
+    notice = Notice(found.record.node, uid, "Released", why, False, api.time.now())
     try:
-        desk.create_event(event_body(f"{found.record.node}.{uuid.uuid4().hex[:16]}", notice))
+        api.create_event(event_body(f"{found.record.node}.{uuid.uuid4().hex[:16]}", notice))
     except ApiError as error:
         click.echo(f"(no Event was written: {error})", err=True)

@@ -1,4 +1,4 @@
-"""``node-recovery status``: every recovery, and what holds all of them."""
+"""``node-recovery status``: every recovery, and what holds recoveries back in the whole cluster."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from recovery.console.desk import connect
-from recovery.console.fleet import Fleet, gate_as_json, read_fleet, waiting
+from recovery.console.api import connect
 from recovery.console.output import JSON, age, ago, as_json, phase, table
+from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
 from recovery.decide.situation import hour
 from recovery.model import Gate, Record
 from recovery.units import moment
@@ -20,28 +20,28 @@ HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE", "WHY")
 
 def status(every: bool, output: str) -> None:
     """Print records, gate, pause and brake. ``every``: closed records too."""
-    desk = connect()
-    fleet = read_fleet(desk)
-    now = desk.time.now()
-    chosen = [r for r in fleet.records if every or r.phase.sick]
+    api = connect()
+    recoveries = read_recoveries(api)
+    now = api.time.now()
+    chosen = [r for r in recoveries.records if every or r.phase.sick]
     if output == JSON:
-        click.echo(as_json(_as_json(fleet, chosen)))
+        click.echo(as_json(_as_json(recoveries, chosen)))
         return
-    for line in _lines(fleet, chosen, now, len(fleet.records) - len(chosen)):
+    for line in _lines(recoveries, chosen, now, len(recoveries.records) - len(chosen)):
         click.echo(line)
 
 
-def _as_json(fleet: Fleet, chosen: list[Record]) -> dict[str, Any]:
+def _as_json(recoveries: Recoveries, chosen: list[Record]) -> dict[str, Any]:
     return {
         "records": [record_as_json(r) for r in chosen],
-        "unreadable": [{"node": node, "problem": why} for node, why in fleet.unreadable.items()],
-        "gate": gate_as_json(fleet.gate) if fleet.gate else None,
-        "gateProblem": fleet.gate_problem or None,
+        "unreadable": [{"node": node, "problem": why} for node, why in recoveries.unreadable.items()],
+        "gate": gate_as_json(recoveries.gate) if recoveries.gate else None,
+        "gateProblem": recoveries.gate_problem or None,
     }
 
 
 def record_as_json(r: Record) -> dict[str, Any]:
-    """A record as people and programs ask for it."""
+    """A record as the commands print it with ``--output json``."""
     return {
         "node": r.node,
         "phase": r.phase.value,
@@ -61,13 +61,13 @@ def record_as_json(r: Record) -> dict[str, Any]:
     }
 
 
-def _lines(fleet: Fleet, chosen: list[Record], now: datetime, closed: int) -> Iterator[str]:
+def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: int) -> Iterator[str]:
     rows = [
         (r.node, phase(r.phase.value), r.rule, _step(r), str(r.attempt), age(r.phase_since, now), r.sentence)
         for r in chosen
     ]
     rows += [
-        (node, click.style("?", fg="red"), "", "", "", "", why) for node, why in fleet.unreadable.items()
+        (node, click.style("?", fg="red"), "", "", "", "", why) for node, why in recoveries.unreadable.items()
     ]
     if rows:
         yield from table(HEAD, rows)
@@ -77,7 +77,7 @@ def _lines(fleet: Fleet, chosen: list[Record], now: datetime, closed: int) -> It
         what = "record is" if closed == 1 else "records are"
         yield f"({closed} closed {what} left out; --all shows them.)"
     yield ""
-    yield from gate_lines(fleet.gate, fleet.gate_problem, now)
+    yield from gate_lines(recoveries.gate, recoveries.gate_problem, now)
 
 
 def _step(r: Record) -> str:
@@ -85,7 +85,7 @@ def _step(r: Record) -> str:
 
 
 def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
-    """What the gate says, a line for each thing that can hold a recovery."""
+    """The gate, a line for each thing that can hold a recovery."""
     if problem:
         yield click.style("Gate:    ", bold=True) + f"cannot be read, and nothing starts anywhere: {problem}"
         return
@@ -94,7 +94,7 @@ def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
         return
     out = ", ".join(f"{s.node} ({age(s.since, now)}; {', '.join(s.scopes)})" for s in gate.slots)
     yield f"Out:     {out or 'no node'}"
-    queue = ", ".join(f"{x.node} ({age(x.since, now)})" for x in waiting(gate))
+    queue = ", ".join(f"{x.node} ({age(x.since, now)})" for x in queued(gate))
     yield f"Waiting: {queue or 'no node'}"
     yield f"Pause:   {pause_sentence(gate, now)}"
     yield f"Brake:   {_count(gate, now)}"
@@ -114,5 +114,5 @@ def pause_sentence(gate: Gate, now: datetime) -> str:
 def _count(gate: Gate, now: datetime) -> str:
     c = gate.census
     if c is None:
-        return "nobody has had to count the sick yet"
+        return "no agent has had to count the sick nodes yet"
     return f"{len(c.sick)} of {c.population} nodes were sick or unknown when last counted, {ago(c.at, now)}"

@@ -1,7 +1,7 @@
-"""Objects of other controllers, as providers that delegate to them may see and annotate them.
+"""Objects of other controllers, for providers that delegate to them: read and annotated.
 
-The Kubernetes API's answers become a provider's three: nothing was submitted, something may have been, a
-person has to.
+The API server's errors become a provider's three: ``Retry`` (nothing was submitted), ``Ambiguous`` (it may
+have been) and ``Refused`` (a person has to act).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class ClusterObjects:
 
 @contextlib.contextmanager
 def answers(refused: str, hint: str = "") -> Iterator[None]:
-    """A write through the API server, with the same three answers as a provider's call.
+    """Around a write: the API server's error becomes ``Retry``, ``Ambiguous`` or ``Refused``.
 
-    ``hint``: the end of the sentence where the server's reason is all that is known.
+    ``hint`` ends the sentence where only the server's reason is known.
     """
     try:
         yield

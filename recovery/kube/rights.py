@@ -1,7 +1,7 @@
-"""What an agent may do at the Kubernetes API: each right it uses, and what for.
+"""Every right that an agent uses at the Kubernetes API, and what for: the one table.
 
-The one table. ``deploy/rbac`` grants it (``deploy/options`` what only some policies ask for), ``doctor`` asks
-whether it was granted, and a test holds both to what ``cluster.py`` really calls.
+``deploy/rbac`` grants it, and ``deploy/options`` what only some policies need. ``doctor`` asks whether it was
+granted. A test compares the table and the manifests with what ``cluster.py`` calls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from recovery.model import GROUP, Policy
 
 EVERYWHERE = ""
-"""In all namespaces, or of a kind that has none."""
+"""In all namespaces, or a kind that has no namespace."""
 EVENTS = "default"
 """Events about nodes, which have no namespace, are written here."""
 OWN = "(the agent's own)"
@@ -45,9 +45,9 @@ RIGHTS = (
     Right("", "nodes", "", "patch", EVERYWHERE, "to cordon and taint, and to undo that"),
     Right("", "pods", "", "list", EVERYWHERE, "to see what a drain has left"),
     Right("", "pods", "eviction", "create", EVERYWHERE, "to drain"),
-    Right("", "events", "", "list", EVENTS, "to stand back while AKS auto-repair is at work"),
-    Right("", "events", "", "create", EVENTS, "to tell in kubectl describe node", vital=False),
-    Right("", "events", "", "patch", EVENTS, "to tell the same again without a new Event", vital=False),
+    Right("", "events", "", "list", EVENTS, "to start nothing while AKS auto-repair is at work"),
+    Right("", "events", "", "create", EVENTS, "to post Events, for kubectl describe node", vital=False),
+    Right("", "events", "", "patch", EVENTS, "to count up an Event that repeats", vital=False),
     Right(GROUP, "noderecoveries", "", "get", EVERYWHERE, "to go on after a restart"),
     Right(GROUP, "noderecoveries", "", "list", EVERYWHERE, "to count the sick and rebuild the gate"),
     Right(GROUP, "noderecoveries", "", "create", EVERYWHERE, "to write down what it is about to do"),
@@ -68,7 +68,7 @@ CHECKPOINT = (
         "",
         "patch",
         EVERYWHERE,
-        "to tell pods that they will be evicted (drain.pods[].annotate)",
+        "to annotate pods before they are evicted (drain.pods[].annotate)",
         vital=False,
         granted_by="deploy/options/checkpoint",
     ),
@@ -84,7 +84,7 @@ VALIDATION = tuple(
 
 
 def asked_by(policy: Policy) -> tuple[Right, ...]:
-    """What ``policy`` asks for beside ``RIGHTS``."""
-    told = any(rule.annotate for rule in policy.drain.pods)
+    """What ``policy`` needs beside ``RIGHTS``."""
+    annotated = any(rule.annotate for rule in policy.drain.pods)
     validated = any(rule.validate for rule in policy.rules)
-    return (*(CHECKPOINT if told else ()), *(VALIDATION if validated else ()))
+    return (*(CHECKPOINT if annotated else ()), *(VALIDATION if validated else ()))

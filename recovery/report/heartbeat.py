@@ -1,7 +1,7 @@
-"""A sign of life for the cloud's monitor, so that silence can alarm there. Off without HEARTBEAT_INTERVAL.
+"""A heartbeat metric for the cloud's monitor, so that its absence can alarm. Off without HEARTBEAT_INTERVAL.
 
-Faults are told while they last and nothing is told otherwise, so that a healthy cluster and one whose agents
-are gone look the same from outside. A beat also proves the whole way: permissions, region, network.
+Faults are published while they last, and nothing otherwise: without a heartbeat, a healthy cluster and one
+whose agents are gone look the same there. It also shows that permissions, region and network are right.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from recovery.report.publish import Publisher
 
 
 class Heartbeat:
-    """Beats once in every ``interval``; late ones don't add up. ``now`` is the time that is told."""
+    """Publishes once in every ``interval``; missed ones are not made up for. ``now`` stamps them."""
 
     def __init__(
         self, publisher: Publisher, clock: Clock, now: Callable[[], datetime], interval: timedelta
@@ -23,7 +23,7 @@ class Heartbeat:
         self._clock = clock
         self._now = now
         self._interval = interval.total_seconds()
-        # The first comes after a whole interval: a process that dies sooner, again and again, never beats.
+        # The first comes after a whole interval: a process that always crashes sooner must not look alive.
         self._next = clock.monotonic() + self._interval
 
     def beat(self, watching: bool) -> None:

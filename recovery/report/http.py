@@ -1,4 +1,4 @@
-"""The agent's own small HTTP server, read-only: metrics, health, and what it would answer if asked why."""
+"""The agent's own small HTTP server, read-only: metrics, health, and its own view of its node."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 Check = Callable[[], str | None]
 """None is fine; otherwise the reason why not."""
-Explain = Callable[[], dict[str, Any] | None]
-"""What ``/api/v1/explain`` answers; None where there is no node of one's own to speak of."""
+OwnView = Callable[[], dict[str, Any] | None]
+"""What ``/api/v1/explain`` answers; None where the agent has no node of its own."""
 
 
 class Server(ThreadingHTTPServer):
@@ -38,7 +38,7 @@ class Server(ThreadingHTTPServer):
 
 
 def serve(
-    address: tuple[str, int], registry: CollectorRegistry, healthy: Check, ready: Check, explain: Explain
+    address: tuple[str, int], registry: CollectorRegistry, healthy: Check, ready: Check, explain: OwnView
 ) -> Server:
     """Serve on ``address`` in a thread of its own; port 0 is any free one. Raises ``OSError``."""
 

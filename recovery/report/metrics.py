@@ -1,4 +1,4 @@
-"""What this program counts about itself, in Prometheus terms. Prefix ``node_recovery_``, base units."""
+"""The program's own Prometheus metrics. Prefix ``node_recovery_``, base units."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ class Metrics:
         )
         self._hand_overs: dict[str, int] = {}
         self.abandoned = Gauge(
-            "node_recovery_abandoned", "1 if a recovery begun here was abandoned by switch-off.", registry=r
+            "node_recovery_abandoned",
+            "1 if recovery was switched off while one was under way here.",
+            registry=r,
         )
         self.actions = Counter(
-            "node_recovery_actions", "What became of actions.", ["action", "outcome"], registry=r
+            "node_recovery_actions", "Actions, by outcome.", ["action", "outcome"], registry=r
         )
         self.would_act = Counter(
             "node_recovery_would_act",
@@ -46,7 +48,7 @@ class Metrics:
         self.errors = Counter("node_recovery_errors", "Errors, by kind.", ["kind"], registry=r)
         self.untold = Counter(
             "node_recovery_untold",
-            "What could not be told to a monitor or as an Event.",
+            "Events and metrics that could not be delivered.",
             ["sink"],
             registry=r,
         )
@@ -55,7 +57,7 @@ class Metrics:
         )
 
     def describe(self) -> list[tuple[str, tuple[str, ...], str]]:
-        """(name as it is scraped, labels, what it says) of every family, for the README."""
+        """(name as it is scraped, labels, help) of every family, for the README."""
         families = [x for x in vars(self).values() if isinstance(x, Gauge | Counter)]
         return [
             (
@@ -66,13 +68,13 @@ class Metrics:
             for f in families
         ]
 
-    def hand_overs(self, teller: str, count: int) -> None:
-        """Set how many open hand-overs ``teller`` knows of; an agent and its sweeper know different ones."""
-        self._hand_overs[teller] = count
+    def hand_overs(self, counted_by: str, count: int) -> None:
+        """Set how many open hand-overs ``counted_by`` knows of: agent and sweeper know different ones."""
+        self._hand_overs[counted_by] = count
         self.open_handovers.set(sum(self._hand_overs.values()))
 
     def one_of(self, gauge: Gauge, label: str) -> None:
-        """Make ``label`` the only series of ``gauge`` that is there."""
+        """Make ``label`` the only series of ``gauge``; none where it is empty."""
         gauge.clear()
         if label:
             gauge.labels(label).set(1)

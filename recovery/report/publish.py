@@ -1,7 +1,7 @@
-"""Telling people what happened, where they look: Kubernetes Events, Prometheus, and the clouds' own monitors.
+"""Publishes what happened: Kubernetes Events, Prometheus metrics, and the clouds' own monitors.
 
-Telling never blocks doing (law 9): everything goes through bounded queues that threads of their own empty.
-What is about to remove this very node is flushed before it is done, for at most five seconds.
+Publishing never blocks a recovery (law 9): everything goes through bounded queues, each with a thread of its
+own. Before a step that removes this very node, the queues are flushed, for at most five seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Events(Protocol):
-    """What of the cluster telling needs."""
+    """The verbs of the cluster that publishing needs."""
 
     def create_event(self, body: dict[str, Any]) -> dict[str, Any]: ...
     def patch_event(self, name: str, patch: dict[str, Any]) -> None: ...
@@ -55,11 +55,11 @@ Monitors = Monitor | Sequence[Monitor] | None
 
 
 class Publisher:
-    """Queues, and what empties them: one for Events, one for metrics, and one for each monitor.
+    """One queue and thread for Events, one for metrics, and one for each monitor.
 
-    Nobody waits for another: a monitor that hangs keeps neither Events nor other monitors from being told.
-    ``monitors`` is asked for when first needed: SDKs are heavy. A monitor may count in ``dropped`` what its
-    service would not have taken, which is no error of its own.
+    None waits for another: a monitor that hangs holds up neither Events nor other monitors. ``monitors`` is
+    called when first needed, because SDKs are heavy. A monitor may count in ``dropped`` the metrics that its
+    service would not have taken; that is not an error.
     """
 
     def __init__(
@@ -77,24 +77,24 @@ class Publisher:
         self._cluster_name = cluster_name
         self._threaded = threaded
         self._posted: dict[tuple[str, str, str], tuple[str, int]] = {}
-        self._said: dict[str, str] = {}
-        self._untried = _Untried()
-        self._events = _Lane[Notice]("events", self._post_all, self._untried, threaded)
-        self._intake = _Lane[Metric]("metrics", self._hand_on, self._untried, threaded)
-        self._lanes: list[tuple[Monitor, _Lane[Metric]]] = []
+        self._last_error: dict[str, str] = {}
+        self._pending = _Pending()
+        self._events = _Queue[Notice]("events", self._post_all, self._pending, threaded)
+        self._intake = _Queue[Metric]("metrics", self._fan_out_all, self._pending, threaded)
+        self._monitor_queues: list[tuple[Monitor, _Queue[Metric]]] = []
 
-    # ------------------------------------------------------------ taking
+    # ------------------------------------------------------------ into the queues
 
     def event(self, notice: Notice) -> None:
         if not self._events.put(notice):
             self._metrics.untold.labels("queue").inc()
 
     def fault(self, reason: str, at: datetime) -> None:
-        """A fault that lasts: a metric named after its reason, value 1, as Neuron users' alarms expect."""
+        """A fault that is there now: a metric of its reason's name, value 1, as alarms for Neuron expect."""
         self._put(Metric(reason, 1.0, at, {}))
 
     def outcome(self, provider: str, action: str, outcome: str, at: datetime) -> None:
-        """What became of an action, to Prometheus and to the cloud's monitor."""
+        """The outcome of an action, for Prometheus and the cloud's monitor."""
         self._metrics.actions.labels(action or "none", outcome).inc()
         dimensions = {
             "ClusterName": self._cluster_name,
@@ -105,14 +105,14 @@ class Publisher:
         self._put(Metric("RecoveryAction", 1.0, at, dimensions))
 
     def held(self, reason: str, at: datetime) -> None:
-        """A recovery that stands still, and why: as a metric, which its caller repeats while it does."""
+        """A recovery that is held, and why: a metric that the caller repeats while it is."""
         self._put(Metric("RecoveryHeld", 1.0, at, {"ClusterName": self._cluster_name, "Reason": reason}))
 
     def heartbeat(self, watching: bool, at: datetime) -> None:
-        """A sign of life: 1 from an agent that watches its node, 0 from one that lives and cannot see.
+        """1 from an agent that reads its node's signals, 0 from one that runs and cannot read them.
 
-        Summed over a cluster it is the number of nodes watched. No dimension tells nodes apart: each would be
-        a metric to pay for. Faults get no zeros: they would drag down the averages that users alarm on.
+        The sum over a cluster is the number of nodes watched. There is no dimension for the node: each would
+        be a metric to pay for. Faults get no zeros: they would lower the averages that users alarm on.
         """
         self._put(Metric("Heartbeat", float(watching), at, {"ClusterName": self._cluster_name}))
 
@@ -120,40 +120,40 @@ class Publisher:
         if not self._intake.put(metric):
             self._metrics.untold.labels("queue").inc()
 
-    # ------------------------------------------------------------ sending
+    # ------------------------------------------------------------ out of the queues
 
     def flush(self, seconds: float = FLUSH) -> bool:
-        """Wait until all has been tried, at most ``seconds``. True if it has."""
+        """Wait until everything was tried once, at most ``seconds``. True if it was."""
         if not self._threaded:
             self.drain()
-        return self._untried.wait(seconds)
+        return self._pending.wait(seconds)
 
     def drain(self) -> None:
         """Send everything now, in the caller's thread."""
         self._events.drain()
         self._intake.drain()
-        for _, lane in self._lanes:
-            lane.drain()
+        for _, queued in self._monitor_queues:
+            queued.drain()
 
-    def _hand_on(self, metrics: list[Metric]) -> None:
+    def _fan_out_all(self, metrics: list[Metric]) -> None:
         self._try("monitor", functools.partial(self._fan_out, metrics))
 
     def _fan_out(self, metrics: list[Metric]) -> None:
         """Put the metrics into each monitor's own queue."""
         for monitor in _each(self._monitors()):
-            lane = self._lane_of(monitor)
-            if lost := sum(not lane.put(metric) for metric in metrics):
+            queued = self._queue_of(monitor)
+            if lost := sum(not queued.put(metric) for metric in metrics):
                 self._metrics.untold.labels(monitor.name).inc(lost)
 
-    def _lane_of(self, monitor: Monitor) -> _Lane[Metric]:
-        for known, lane in self._lanes:
+    def _queue_of(self, monitor: Monitor) -> _Queue[Metric]:
+        for known, queued in self._monitor_queues:
             if known is monitor:
-                return lane
-        send = functools.partial(self._tell, monitor)
-        self._lanes.append((monitor, _Lane(monitor.name, send, self._untried, self._threaded)))
-        return self._lanes[-1][1]
+                return queued
+        send = functools.partial(self._publish, monitor)
+        self._monitor_queues.append((monitor, _Queue(monitor.name, send, self._pending, self._threaded)))
+        return self._monitor_queues[-1][1]
 
-    def _tell(self, monitor: Monitor, metrics: list[Metric]) -> None:
+    def _publish(self, monitor: Monitor, metrics: list[Metric]) -> None:
         dropped = _dropped(monitor)
         self._try(monitor.name, lambda: monitor.publish(metrics))
         if more := _dropped(monitor) - dropped:
@@ -161,20 +161,20 @@ class Publisher:
 
     def _post_all(self, notices: list[Notice]) -> None:
         for notice in notices:
-            self._try("events", functools.partial(self._post, notice))
+            self._try("events", functools.partial(self._post, notice), f"{notice.node}: ")
 
-    def _try(self, sink: str, send: Callable[[], None]) -> None:
-        """A sink that fails is counted, and what it says is said once."""
+    def _try(self, sink: str, send: Callable[[], None], about: str = "") -> None:
+        """Count a failure of ``sink``, and log its error unless it is the same as the last one."""
         try:
             send()
         except NodeRecoveryError as error:
             self._metrics.untold.labels(sink).inc()
-            if str(error) != self._said.get(sink):
-                self._said[sink] = str(error)
-                log.warning("%s: not told: %s", sink, error)
+            if str(error) != self._last_error.get(sink):
+                self._last_error[sink] = str(error)
+                log.warning("%s%s: not delivered: %s", about, sink, error)
         except Exception:
             self._metrics.untold.labels(sink).inc()
-            log.exception("%s: not told, and that is a bug", sink)
+            log.exception("%s%s: not delivered, because of a bug", about, sink)
 
     def _post(self, n: Notice) -> None:
         """Post an Event, or count up the one that already says the same."""
@@ -206,8 +206,8 @@ def _dropped(monitor: Monitor) -> int:
     return int(getattr(monitor, "dropped", 0))
 
 
-class _Untried:
-    """How much is still to be tried, over all queues."""
+class _Pending:
+    """How many items no queue has tried to send yet."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -225,44 +225,44 @@ class _Untried:
             return self._changed.wait_for(lambda: self._count == 0, seconds)
 
 
-class _Lane(Generic[T]):
-    """A bounded queue and what empties it in batches: a thread of its own, or who drains it."""
+class _Queue(Generic[T]):
+    """A bounded queue that is emptied in batches, by a thread of its own or by ``drain``."""
 
-    def __init__(self, name: str, send: Callable[[list[T]], None], untried: _Untried, threaded: bool) -> None:
+    def __init__(self, name: str, send: Callable[[list[T]], None], pending: _Pending, threaded: bool) -> None:
         self._send = send
-        self._untried = untried
+        self._pending = pending
         self._queue: queue.Queue[T] = queue.Queue(QUEUE)
         if threaded:
             threading.Thread(target=self._run, name=f"publish-{name}", daemon=True).start()
 
     def put(self, item: T) -> bool:
         """False if there is no room."""
-        self._untried.add(1)
+        self._pending.add(1)
         try:
             self._queue.put_nowait(item)
         except queue.Full:
-            self._untried.add(-1)
+            self._pending.add(-1)
             return False
         return True
 
     def drain(self) -> None:
-        """Send all there is, in the caller's thread."""
-        if batch := self._waiting(QUEUE):
+        """Send everything in it now, in the caller's thread."""
+        if batch := self._take(QUEUE):
             self._try(batch)
 
     def _run(self) -> None:
         while True:
             first = self._queue.get()
-            self._try([first, *self._waiting(BATCH - 1)])
+            self._try([first, *self._take(BATCH - 1)])
 
-    def _waiting(self, most: int) -> list[T]:
+    def _take(self, most: int) -> list[T]:
         return [self._queue.get_nowait() for _ in range(min(most, self._queue.qsize()))]
 
     def _try(self, batch: list[T]) -> None:
         try:
             self._send(batch)
         finally:
-            self._untried.add(-len(batch))
+            self._pending.add(-len(batch))
 
 
 def event_body(name: str, n: Notice) -> dict[str, Any]:

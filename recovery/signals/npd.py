@@ -1,4 +1,4 @@
-"""node-problem-detector's page as a source of signals: read, parsed when it changed, followed over time."""
+"""node-problem-detector's page as a source of signals: read, parsed when it changed, tracked over time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 
 from recovery.clock import Clock
 from recovery.model import Reading
+from recovery.signals.bounded_http import Unreadable
+from recovery.signals.memory import SOURCE, State
 from recovery.signals.page import Page, parse
-from recovery.signals.scrape import PageReader, Unreadable, check_url
-from recovery.signals.tracker import SOURCE, State, missed, observe
+from recovery.signals.tracker import missed, observe
 
-__all__ = ["NpdSource", "PageReader", "Unreadable", "check_url", "stale_after"]
+__all__ = ["NpdSource", "Unreadable", "stale_after"]
 
 log = logging.getLogger(__name__)
 
@@ -28,19 +29,25 @@ def stale_after(poll_interval: timedelta) -> timedelta:
 class NpdSource:
     """This node's detector.
 
-    ``read`` gives the page's bytes or raises; whatever it raises makes the source unknown, never healthy.
-    ``clock`` measures a page's age, also while the process is stopped; ``now`` is the API server's time, in
-    which moments are told. Not for use by several threads.
+    ``read`` returns the page's bytes or raises; whatever it raises makes the source unknown, never healthy.
+    ``clock`` measures a page's age, also while the process is stopped; ``now`` is the API server's time, for
+    the moments in readings. ``node`` is for the log. Not for use by several threads.
     """
 
     name = SOURCE
 
     def __init__(
-        self, read: Callable[[], bytes], clock: Clock, now: Callable[[], datetime], poll_interval: timedelta
+        self,
+        read: Callable[[], bytes],
+        clock: Clock,
+        now: Callable[[], datetime],
+        poll_interval: timedelta,
+        node: str = "",
     ) -> None:
         self._read = read
         self._clock = clock
         self._now = now
+        self._who = f"{node}: {SOURCE}" if node else SOURCE
         self._fresh_for = stale_after(poll_interval)
         self._state = State()
         self._digest = b""
@@ -49,7 +56,7 @@ class NpdSource:
         self._complaints: frozenset[str] = frozenset()
 
     def poll(self, boot_id: str) -> Reading:
-        """Read the page and say what is known now. ``boot_id`` is the node's, "" where not known.
+        """Read the page and return what is known now. ``boot_id`` is the node's, "" where not known.
 
         Raises nothing that ``read`` raises. Complaints are logged when they change.
         """
@@ -63,7 +70,7 @@ class NpdSource:
         else:
             self._page_at = began
             self._state, reading = observe(self._state, page, at, boot_id, self._fresh_for)
-        self._tell(reading, why)
+        self._log(reading, why)
         return reading
 
     def _fetch(self) -> tuple[Page | None, str]:
@@ -75,7 +82,7 @@ class NpdSource:
         except Exception as error:  # a reader's bug must not stop the other sources
             why = f"{type(error).__name__}: {error}"
             if why not in self._complaints:
-                log.exception("the reader of node-problem-detector's page failed")
+                log.exception("%s: reading the page failed, because of a bug", self._who)
             return None, why
         digest = hashlib.sha256(body).digest()
         if digest != self._digest:
@@ -86,12 +93,12 @@ class NpdSource:
     def _age(self, since: float) -> timedelta:
         return timedelta(seconds=self._clock.boottime() - since)
 
-    def _tell(self, reading: Reading, why: str) -> None:
+    def _log(self, reading: Reading, why: str) -> None:
         for sentence in self._state.said:
-            log.warning("%s", sentence)
+            log.warning("%s: %s", self._who, sentence)
         complaints = frozenset({*reading.unknown.values(), *([why] if why else [])})
         for sentence in sorted(complaints - self._complaints):
-            log.warning("%s", sentence)
+            log.warning("%s: %s", self._who, sentence)
         if self._complaints and not complaints:
-            log.info("node-problem-detector's page is readable again")
+            log.info("%s: the page is readable again", self._who)
         self._complaints = complaints

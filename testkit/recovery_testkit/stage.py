@@ -23,7 +23,8 @@ from recovery.agent.peers import Sweeper
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.situation import Decision
 from recovery.errors import ApiUnavailable
-from recovery.kube.cluster import Cluster, Transport
+from recovery.kube.cluster import Cluster
+from recovery.kube.transport import Transport
 from recovery.model import Gate, Policy, Record
 from recovery.provider.monitor import Metric
 from recovery.provider.registry import Providers

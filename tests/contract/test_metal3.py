@@ -27,12 +27,13 @@ from recovery_testkit.kubernetes import (
 from recovery_testkit.metal3 import baremetal_host, baremetal_host_crd
 from recovery_testkit.provider_kit import ActionKit
 
-import recovery.kube.cluster as cluster
+import recovery.kube.transport as transport
 from providers.baremetal import create
 from providers.baremetal.metal3 import Metal3Provider, make
 from providers.baremetal.metal3_host import DETACHED, HOST, PAUSED, REBOOT
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
+from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step
 from recovery.provider.protocol import Canceller, NoObjects, ProviderContext, Witness
@@ -156,7 +157,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kubernete
 @pytest.fixture(scope="module")
 def objects(served: tuple[KubernetesStore, Counted]) -> ClusterObjects:
     clock = SystemClock()
-    return ClusterObjects(cluster.Cluster(cluster.KubernetesTransport(clock), clock, "default"))
+    return ClusterObjects(Cluster(transport.KubernetesTransport(clock), clock, "default"))
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def world(
     store, api = served
 
     def hurry() -> None:
-        monkeypatch.setattr(cluster, "READ_TIMEOUT", SLOW)
+        monkeypatch.setattr(transport, "READ_TIMEOUT", SLOW)
 
     world = Metal3World(store, api, Metal3Provider(objects), hurry)
     world.host(addresses=["10.0.0.7"])
@@ -244,7 +245,7 @@ def test_the_host_is_never_held_off(world: Metal3World, machine: Machine) -> Non
 
 
 def test_the_longest_call_ends_within_its_bound() -> None:
-    assert Metal3Provider.call_timeout >= 2 * (cluster.CONNECT_TIMEOUT + 10.0)
+    assert Metal3Provider.call_timeout >= 2 * (transport.CONNECT_TIMEOUT + 10.0)
 
 
 def test_where_somebody_has_asked_for_it_already_nothing_is_written(

@@ -23,7 +23,7 @@ import urllib3
 import yaml
 from toolbox import Missing, program
 
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 
 HERE = Path(__file__).parent
 PARTS = HERE / "parts"

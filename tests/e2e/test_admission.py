@@ -15,7 +15,7 @@ from fleet_site import ACCOUNT, GATE, NAMESPACE, RECORDS, Site
 from history import THIEF
 from recovery_testkit.kubernetes import node_claim_crd
 
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 
 MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"

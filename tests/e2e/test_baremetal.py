@@ -16,7 +16,7 @@ from baremetal_site import ALONE, MERGE, NAMESPACE, POWER, RACK, BareMetalSite, 
 from fleet_site import any_right
 from history import THIEF, Request, moment
 
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 
 PODS = "/api/v1/namespaces/default/pods"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"

@@ -15,7 +15,7 @@ from fleet_site import ACCOUNT, NAMESPACE, POLICY, Site, any_right, recovered_on
 from history import Request, moment
 from test_admission import MERGE, Thief, denied
 
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

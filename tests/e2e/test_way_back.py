@@ -16,7 +16,7 @@ from baremetal_site import ACCOUNT, MERGE, NAMESPACE, BareMetalSite, MetalPlane
 from fleet_site import any_right
 from history import THIEF
 
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 CRON_JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"

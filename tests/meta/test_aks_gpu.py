@@ -19,7 +19,7 @@ from recovery.config.environment import Mode, Variables
 from recovery.config.policy_file import load_builtin, load_policy
 from recovery.config.settings import Settings, load_settings
 from recovery.model import NodeView, Step
-from recovery.signals.scrape import check_url
+from recovery.signals.page_url import check_url
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 AKS, EKS = DEPLOY / "aks-gpu", DEPLOY / "eks-neuron"

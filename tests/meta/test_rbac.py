@@ -12,8 +12,9 @@ import pytest
 import yaml
 from recovery_testkit.clock import FakeClock
 
-from recovery.kube.cluster import Cluster, Response
+from recovery.kube.cluster import Cluster
 from recovery.kube.rights import CHECKPOINT, OWN, RIGHTS, VALIDATION
+from recovery.kube.transport import Response
 from recovery.model import ClusterDelete, PodView
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"

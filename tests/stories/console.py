@@ -12,8 +12,8 @@ from recovery_testkit.kubeproxy import proxied
 from recovery_testkit.stage import Actor, Stage, StoreTransport
 
 from recovery import cli
-from recovery.kube.cluster import Response
-from recovery.report.explain import explanation
+from recovery.kube.transport import Response
+from recovery.report.own_view import explanation
 
 PERSON = "ada"
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "npd", "uid": "u"}
@@ -70,8 +70,8 @@ class Terminal:
         self.stage = stage
         self.reach = Reach(stage)
         self.attended = True
-        monkeypatch.setattr("recovery.console.desk.KubernetesTransport", lambda clock: self.reach)
-        monkeypatch.setattr("recovery.console.desk.SystemClock", lambda: stage.clock)
+        monkeypatch.setattr("recovery.console.api.KubernetesTransport", lambda clock: self.reach)
+        monkeypatch.setattr("recovery.console.api.SystemClock", lambda: stage.clock)
         monkeypatch.setattr("recovery.console.output.at_terminal", lambda: self.attended)
         monkeypatch.setattr("getpass.getuser", lambda: PERSON)
         monkeypatch.setattr("socket.gethostname", lambda: "laptop")

@@ -198,7 +198,7 @@ def test_explain_of_a_tolerated_fault_says_when_that_ends(sit: Sit) -> None:
     out = ok(sit(s).run("explain", "node-0"))
     assert f"node-0: {DMA}: tolerated for 60 min by rule neuron-hardware, " in out
     assert "tolerated until " in out
-    assert "  Next: it is weighed again at " in out
+    assert "  Next: it is decided again at " in out
 
 
 def test_explain_names_the_command_that_ends_a_pause_an_exclusion_or_a_hand_over(sit: Sit) -> None:
@@ -208,7 +208,7 @@ def test_explain_names_the_command_that_ends_a_pause_an_exclusion_or_a_hand_over
     s.run(15)
     out = ok(terminal.run("explain", "node-0"))
     assert "ada@laptop paused all recoveries until" in out.splitlines()[0]
-    assert "  Next: node-recovery resume ends the pause; it is weighed again at " in out
+    assert "  Next: node-recovery resume ends the pause; it is decided again at " in out
     handed = sit(handed_over())
     assert "node-recovery release node-0 gives it back to service" in ok(handed.run("explain", "node-0"))
 
@@ -291,7 +291,7 @@ def test_explain_of_a_fault_that_is_only_told_says_why(sit: Sit) -> None:
     s = cast(policy(match="type: Other"), on=False)
     s.fault("node-0")
     s.run(10)
-    assert f"Fault:   NeuronHealth {DMA}: no rule, only told: no rule of the policy speaks of it" in ok(
+    assert f"Fault:   NeuronHealth {DMA}: no rule, only reported: no rule of the policy speaks of it" in ok(
         sit(s).run("explain", "node-0")
     )
 
@@ -309,7 +309,7 @@ def test_explain_right_after_a_release_says_released_though_the_agent_has_not_lo
     head, after, *_ = ok(terminal.run("explain", "node-0")).splitlines()
     assert head.startswith("node-0: released since ")
     assert head.endswith(f": released by ada@laptop{NOT_LOOKED}")
-    assert after.startswith("  Next: it is weighed again at ")
+    assert after.startswith("  Next: it is decided again at ")
     assert "release node-0" not in after
     s.run(61)
     again = ok(terminal.run("explain", "node-0")).splitlines()[0]
@@ -322,7 +322,7 @@ def test_explain_right_after_a_record_was_deleted_says_so(sit: Sit) -> None:
     s.store.request("DELETE", f"{RECORDS}/node-0")
     head, after, *facts = ok(sit(s).run("explain", "node-0")).splitlines()
     assert head == f"node-0: its record was deleted{NOT_LOOKED}"
-    assert after.startswith("  Next: it is weighed again at ")
+    assert after.startswith("  Next: it is decided again at ")
     assert "Record:  none" in facts
 
 
@@ -430,7 +430,7 @@ def vanished() -> Stage:
 HINTS: dict[str, tuple[Callable[[], Stage], str]] = {
     "the brake": (at_the_brake, "fewer sick nodes, or a policy that allows more, take the brake off"),
     "another's claim": (claimed, "the other remediator has to take its mark off"),
-    "a deleted record": (vanished, "restart the agent to begin anew"),
+    "a deleted record": (vanished, "restart the agent to start a new recovery"),
     "an exclusion": (excluded, "kubectl label node node-0 noderecovery.dev/exclude- takes it back in"),
 }
 
@@ -446,7 +446,7 @@ def test_an_agent_of_another_node_is_not_believed(sit: Sit) -> None:
     answer = terminal.reach._answer
     terminal.reach._answer = lambda actor, path: {**answer(actor, path), "node": "node-7"}  # type: ignore[method-assign]
     out = ok(terminal.run("explain", "node-0"))
-    assert "speaks of node node-7, not of node-0: is NODE_NAME right?" in out
+    assert "answers for node node-7, not for node-0: is NODE_NAME right?" in out
 
 
 def test_a_pod_that_serves_something_else_is_not_believed(sit: Sit) -> None:

@@ -27,11 +27,11 @@ from recovery_testkit.kubernetes import KubernetesStore, node_claim_crd
 
 from recovery import cli
 from recovery.config.policy_file import load_builtin
-from recovery.console.doctor import specimen
+from recovery.console.doctor import samples
 from recovery.console.doctor.cluster import missing
 from recovery.errors import ApiUnavailable, SettingsError
 from recovery.kube import rights
-from recovery.kube.cluster import Response
+from recovery.kube.transport import Response
 from recovery.model import GROUP, VERSION
 from recovery.provider.protocol import Finding
 from recovery.signals.scrape import PageReader
@@ -324,7 +324,10 @@ def test_every_wrong_setting_is_told_and_the_rest_is_looked_at_all_the_same(in_p
 
 @pytest.mark.parametrize(
     ("value", "sentence"),
-    [("true", "ENABLE_RECOVERY is true"), ("false", "ENABLE_RECOVERY is false: it only watches and tells")],
+    [
+        ("true", "ENABLE_RECOVERY is true"),
+        ("false", "ENABLE_RECOVERY is false: it only observes and reports"),
+    ],
 )
 def test_whether_it_would_act_is_said(in_pod: Doctor, value: str, sentence: str) -> None:
     in_pod.environ["ENABLE_RECOVERY"] = value
@@ -337,14 +340,14 @@ def test_an_agent_that_only_watches_is_said_to(at_laptop: Doctor) -> None:
     answer["agent"]["recovery"] = False
     at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
     assert at_laptop("--node", NODE) == []
-    assert "ENABLE_RECOVERY=false: it only watches" in at_laptop.says(f"the agent {POD} answers").sentence
+    assert "ENABLE_RECOVERY=false: it only observes" in at_laptop.says(f"the agent {POD} answers").sentence
 
 
 def test_a_sidecar_that_does_not_know_its_node_is_told_so(in_pod: Doctor) -> None:
     del in_pod.environ["NODE_NAME"]
     in_pod()
     missing = in_pod.says("NODE_NAME: missing")
-    assert (missing.ok, missing.remedy) == (False, "`run` would end at once with exit code 2: mend it")
+    assert (missing.ok, missing.remedy) == (False, "`run` would end at once with exit code 2: fix it")
     assert in_pod.code == 2
 
 
@@ -380,7 +383,7 @@ def test_a_step_that_the_provider_cannot_do_is_told(in_pod: Doctor, tmp_path: Pa
     found = in_pod.says('found "reboot", which provider baremetal cannot do')
     assert (found.ok, found.remedy) == (
         False,
-        "node-recovery policy check FILE --provider NAME tells the same",
+        "node-recovery policy check FILE --provider NAME reports the same",
     )
     assert in_pod.code == 1
 
@@ -389,7 +392,7 @@ def test_what_the_built_in_policy_means_on_bare_metal_is_said_and_is_no_failure(
     in_pod()
     found = in_pod.says("provider baremetal cannot replace")
     assert found.ok
-    assert found.sentence.endswith("the fault is answered by cordon, and then by a person")
+    assert found.sentence.endswith("the remedy is cordon, and then the node is handed over to a person")
 
 
 def test_an_agent_with_another_policy_is_not_judged_by_the_one_that_is_here(at_laptop: Doctor) -> None:
@@ -437,7 +440,7 @@ def test_credentials_that_are_not_accepted_are_told_as_that(in_pod: Doctor, stat
     found = in_pod.says("does not accept these credentials")
     assert found.ok is False
     assert found.remedy == (
-        "log in again, or look at the service account's token; `kubectl auth whoami` tells who you are"
+        "log in again, or look at the service account's token; `kubectl auth whoami` shows who you are"
     )
 
 
@@ -461,7 +464,7 @@ def test_no_credentials_in_the_pod_are_the_pods_to_mend(
 
     monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", no_token)
     in_pod()
-    assert in_pod.says("in-cluster credentials: ").remedy.startswith("mend the pod's service account")
+    assert in_pod.says("in-cluster credentials: ").remedy.startswith("fix the pod's service account")
 
 
 def test_a_clock_that_is_off_stops_recovery_where_it_is_the_nodes_own(in_pod: Doctor) -> None:
@@ -469,7 +472,7 @@ def test_a_clock_that_is_off_stops_recovery_where_it_is_the_nodes_own(in_pod: Do
     in_pod()
     found = in_pod.says("with more than 30 s the agent starts nothing")
     assert found.ok is False
-    assert found.remedy == "mend time synchronisation on this node (chronyc tracking, timedatectl)"
+    assert found.remedy == "fix time synchronisation on this node (chronyc tracking, timedatectl)"
 
 
 def test_a_laptops_clock_that_is_off_is_only_worth_a_word(at_laptop: Doctor) -> None:
@@ -505,7 +508,7 @@ def test_crds_of_another_version_are_told_with_both(in_pod: Doctor) -> None:
         f"/apis/{GROUP}": Response(200, {}, {"versions": [{"version": "v2"}]}),
     }
     in_pod()
-    found = in_pod.says("are served as v2; this program speaks v1alpha1")
+    found = in_pod.says("are served as v2; this program uses v1alpha1")
     assert (found.ok, found.remedy) == (False, "kubectl apply -k deploy/crds")
 
 
@@ -545,9 +548,9 @@ def test_a_server_that_publishes_no_schemas_cannot_be_asked_for_fields(in_pod: D
 
 
 @pytest.mark.parametrize("crd", CRDS, ids=lambda crd: str(crd["spec"]["names"]["kind"]))
-def test_the_specimen_has_every_field_that_is_shipped(crd: dict[str, Any]) -> None:
-    """So that none can be forgotten in it: the schema is laid over the specimen, the other way round."""
-    written = specimen.written()[crd["spec"]["names"]["kind"]]
+def test_the_samples_have_every_field_that_is_shipped(crd: dict[str, Any]) -> None:
+    """So that none can be forgotten in them: the schema is laid over the samples, the other way round."""
+    written = samples.full_objects()[crd["spec"]["names"]["kind"]]
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert list(missing(schema, written)) == []
     assert list(absent(schema["properties"], written)) == []
@@ -670,9 +673,9 @@ def test_a_machine_that_is_not_ours_is_told_with_whose_it_is(
     replaced(in_pod, **changes)
     in_pod()
     found = in_pod.says(sentence)
-    assert (found.ok, found.sentence[:18]) == (False, "no machine of ours")
+    assert (found.ok, found.sentence[:32]) == (False, "no machine that can be recovered")
     assert found.remedy == (
-        "its own keeper has to repair it; if that is wrong, set PROVIDER, or the kubelet's provider ID"
+        "whoever runs it has to repair it; if that is wrong, set PROVIDER, or the kubelet's provider ID"
     )
     assert in_pod.code == 1
 
@@ -690,14 +693,14 @@ def test_another_remediators_claim_and_an_exclusion_are_meant_and_only_told(in_p
     replaced(in_pod, labels=labels)
     assert [f.area for f in in_pod()] == ["node", "node"]
     claimed = in_pod.says("NVSentinel holds")
-    assert claimed.sentence.endswith("node-recovery stands back from it meanwhile")
+    assert claimed.sentence.endswith("node-recovery starts nothing on it meanwhile")
     assert claimed.remedy == (
-        "let only one remediator treat a node: exclude it from the other, or from this one"
+        "let only one remediator act on a node: exclude it from the other, or from this one"
     )
     excluded = in_pod.says("excluded by its label")
     assert excluded.sentence.endswith(": nothing is started on it")
     assert excluded.remedy == (
-        f"if that is not meant: kubectl label node {NODE} noderecovery.dev/exclude-, or mend the policy's "
+        f"if that is not meant: kubectl label node {NODE} noderecovery.dev/exclude-, or fix the policy's "
         "exclude"
     )
     assert in_pod.code == 0
@@ -961,7 +964,9 @@ def test_a_detector_that_looks_for_nothing_of_the_policy_is_told(
 ) -> None:
     detector((PAGES / "gpu-count-plugin" / "01-good.prom").read_text())
     in_pod()
-    found = in_pod.says("no rule that does more than tell is about anything that node-problem-detector lists")
+    found = in_pod.says(
+        "no rule that does more than notify matches anything that node-problem-detector lists"
+    )
     assert found.sentence.endswith("so nothing would ever be recovered")
     assert found.remedy == "write a rule for what it lists, or have it look for what the rules are about"
     assert found.ok is False
@@ -978,7 +983,7 @@ def test_what_is_in_no_rule_is_listed(in_pod: Doctor, detector: Callable[[str], 
     )
     detector(f'{page}{more}problem_counter{{reason="OwnEvent"}} 0\n')
     in_pod()
-    rest = in_pod.says("in no rule, and so only told").sentence
+    rest = in_pod.says("in no rule, so only reported").sentence
     assert rest.split(": ")[1].startswith("OwnEvent, Reason0 (Own), ")
     assert rest.endswith(" and 2 more")
 
@@ -989,7 +994,7 @@ def test_a_heartbeat_that_stopped_is_worth_a_word(in_pod: Doctor) -> None:
     assert found.sentence.endswith(
         "40 min ago, though it does so every 5 min: it may not reach the API server"
     )
-    assert found.remedy == ("its page is what counts here; kubectl logs of node-problem-detector tells why")
+    assert found.remedy == ("its page is what counts here; kubectl logs of node-problem-detector says why")
     assert in_pod.code == 0
 
 
@@ -998,7 +1003,7 @@ def test_conditions_that_nobody_keeps_on_the_node_are_no_matter(in_pod: Doctor) 
     assert in_pod() == []
 
 
-STUCK = "is the agent stuck? its /healthz tells; look at its log"
+STUCK = "is the agent stuck? look at its /healthz and its log"
 ASK_IN_POD = f"ask in its pod: kubectl exec -n {HOME} npd-1 -c node-recovery -- node-recovery doctor"
 
 

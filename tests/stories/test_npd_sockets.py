@@ -13,7 +13,9 @@ from contextlib import suppress
 
 import pytest
 
-from recovery.signals.scrape import PageReader, Unreadable, check_url
+from recovery.signals.bounded_http import Unreadable
+from recovery.signals.page_url import check_url
+from recovery.signals.scrape import PageReader
 
 PAGE = b'problem_counter{reason="A"} 0\nproblem_gauge{reason="A",type="T"} 0\n'
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
@@ -500,5 +502,5 @@ def test_a_name_that_comes_to_lead_elsewhere_is_noticed_at_the_connection(
     reader = PageReader(server.url, node_addresses=())
     assert reader.read() == PAGE
     reader.close()
-    monkeypatch.setattr("recovery.signals.scrape._own", lambda *_: False)
+    monkeypatch.setattr("recovery.signals.scrape.is_own", lambda *_: False)
     assert refusal(reader) == "127.0.0.1 leads to 127.0.0.1, which is not this node"

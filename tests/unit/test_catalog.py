@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recovery.catalog import Claim, claims, faults, foreign_claim, lookup, tellers, told_claim, types
+from recovery.catalog import (
+    Claim,
+    claim_by_events,
+    claims,
+    event_claims,
+    faults,
+    foreign_claim,
+    lookup,
+    types,
+)
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, CatalogueRow, NodeEvent, NodeView, Step, Then
 
 NODE = NodeView(name="ip-10-0-1-5", uid="u", resource_version="1")
@@ -210,7 +219,7 @@ def test_a_mark_of_a_system_at_rest_is_no_claim(marks: dict[str, object]) -> Non
 
 # ---------------------------------------------------------------- claims by Events
 
-(AKS,) = (each for each in tellers() if each.system == "AKS auto-repair")
+(AKS,) = (each for each in event_claims() if each.system == "AKS auto-repair")
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 
 
@@ -218,12 +227,12 @@ def ago(reason: str, minutes: float) -> NodeEvent:
     return NodeEvent(reason, NOW - timedelta(minutes=minutes))
 
 
-def test_who_tells_nothing_claims_nothing() -> None:
-    assert told_claim(AKS, "aks-1", (), NOW) is None
+def test_without_events_there_is_no_claim() -> None:
+    assert claim_by_events(AKS, "aks-1", (), NOW) is None
 
 
 def test_a_repair_that_has_begun_is_a_claim_that_names_it() -> None:
-    claim = told_claim(AKS, "aks-1", (ago("NodeReimageEnd", 40), ago("NodeRedeployStart", 12)), NOW)
+    claim = claim_by_events(AKS, "aks-1", (ago("NodeReimageEnd", 40), ago("NodeRedeployStart", 12)), NOW)
     assert claim == "AKS auto-repair holds aks-1 (its Event NodeRedeployStart at 09:48:00Z)"
 
 
@@ -238,9 +247,11 @@ def test_a_repair_that_has_begun_is_a_claim_that_names_it() -> None:
     ],
 )
 def test_its_claim_ends_a_while_after_its_last_event(reason: str, minutes: float, claims: bool) -> None:
-    assert (told_claim(AKS, "aks-1", (ago(reason, minutes),), NOW) is not None) is claims
+    assert (claim_by_events(AKS, "aks-1", (ago(reason, minutes),), NOW) is not None) is claims
 
 
 def test_the_latest_event_counts_in_whatever_order_they_are_listed() -> None:
     ended = (ago("NodeRebootEnd", 20), ago("NodeRebootStart", 30))
-    assert told_claim(AKS, "aks-1", ended, NOW) is told_claim(AKS, "aks-1", ended[::-1], NOW) is None
+    assert (
+        claim_by_events(AKS, "aks-1", ended, NOW) is claim_by_events(AKS, "aks-1", ended[::-1], NOW) is None
+    )

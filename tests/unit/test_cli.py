@@ -95,7 +95,7 @@ def test_warnings_are_told_and_change_nothing(
     assert main(["policy", "check", path]) == 0
     out, err = capsys.readouterr()
     assert "a valid policy: 0 rules" in out
-    assert err == f"warning: {path}:3: field rules: there are none, so every fault is only told\n"
+    assert err == f"warning: {path}:3: field rules: there are none, so every fault is only reported\n"
 
 
 def test_every_mistake_of_a_policy_goes_to_standard_error(

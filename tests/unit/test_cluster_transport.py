@@ -16,7 +16,7 @@ from recovery_testkit.clock import FakeClock
 
 from recovery import cli
 from recovery.errors import ApiUnavailable, SettingsError
-from recovery.kube.cluster import MAX_BODY, READ_TIMEOUT, KubernetesTransport
+from recovery.kube.transport import MAX_BODY, READ_TIMEOUT, KubernetesTransport
 
 KUBECONFIG = """\
 apiVersion: v1

@@ -10,9 +10,9 @@ import click
 import pytest
 
 from recovery.clock import SystemClock
-from recovery.console.doctor.report import Printer, exit_code, last_sentence, mark, report_as_json
-from recovery.console.doctor.round import Area, go_round
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import CheckContext
+from recovery.console.doctor.printer import Printer, exit_code, last_sentence, mark, report_as_json
+from recovery.console.doctor.runner import Check, run_checks
 from recovery.errors import Refused
 from recovery.provider.protocol import Finding
 
@@ -60,7 +60,7 @@ def test_a_terminal_without_such_marks_gets_plain_ones(encoding: str) -> None:
 def test_a_terminal_that_cannot_write_a_word_of_others_gets_a_question_mark_for_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    Printer("ascii").tell(Finding("cluster", True, "paused: größere Wartung…"))
+    Printer("ascii").print(Finding("cluster", True, "paused: größere Wartung…"))
     assert "gr??ere Wartung?" in capsys.readouterr().out
 
 
@@ -106,36 +106,36 @@ def test_programs_get_null_for_what_could_not_be_asked() -> None:
     assert (found[1]["ok"], found[1]["remedy"], mark(MISSING)) == (False, "bind the rules", "✗")
 
 
-# ---------------------------------------------------------------- the round
+# ---------------------------------------------------------------- running the checks
 
 
-VISIT = Visit({}, SystemClock())
+CONTEXT = CheckContext({}, SystemClock())
 
 
-def test_findings_are_told_as_they_come() -> None:
+def test_findings_are_passed_on_as_they_come() -> None:
     go_on = threading.Event()
 
-    def look(_: Visit) -> Iterator[Finding]:
+    def look(_: CheckContext) -> Iterator[Finding]:
         yield GOOD
         assert go_on.wait(10)
         yield MISSING
 
-    found = go_round(VISIT, [Area("cluster", look)])
+    found = run_checks(CONTEXT, [Check("cluster", look)])
     assert next(found) == GOOD
     go_on.set()
     assert list(found) == [MISSING]
 
 
-def test_an_area_that_hangs_costs_its_own_answers_and_no_others() -> None:
+def test_a_check_that_hangs_costs_its_own_answers_and_no_others() -> None:
     release = threading.Event()
 
-    def hang(_: Visit) -> Iterator[Finding]:
+    def hang(_: CheckContext) -> Iterator[Finding]:
         yield GOOD
         release.wait(30)
 
     began = time.monotonic()
-    areas = [Area("cluster", hang, seconds=0.05), Area("rights", lambda _: [MISSING])]
-    found = list(go_round(VISIT, areas))
+    checks = [Check("cluster", hang, seconds=0.05), Check("rights", lambda _: [MISSING])]
+    found = list(run_checks(CONTEXT, checks))
     release.set()
     assert time.monotonic() - began < 5
     assert [f.ok for f in found] == [True, None, False]
@@ -145,26 +145,26 @@ def test_an_area_that_hangs_costs_its_own_answers_and_no_others() -> None:
 def test_when_all_the_time_is_used_up_the_rest_is_not_asked() -> None:
     release = threading.Event()
 
-    def hang(_: Visit) -> Iterator[Finding]:
+    def hang(_: CheckContext) -> Iterator[Finding]:
         release.wait(30)
         yield GOOD
 
-    found = list(go_round(VISIT, [Area("a", hang), Area("b", lambda _: [GOOD])], all_of_it=0.05))
+    found = list(run_checks(CONTEXT, [Check("a", hang), Check("b", lambda _: [GOOD])], total=0.05))
     release.set()
     assert [(f.area, f.ok) for f in found] == [("a", None), ("b", None)]
     assert found[1].sentence == "not asked: what came before it took all the time there is"
 
 
-def test_an_error_ends_one_area_and_a_bug_is_told_as_one() -> None:
-    def refused(_: Visit) -> Iterator[Finding]:
+def test_an_error_ends_one_check_and_a_bug_is_named_as_one() -> None:
+    def refused(_: CheckContext) -> Iterator[Finding]:
         yield GOOD
         raise Refused("the API server said no")
 
-    def broken(_: Visit) -> Iterator[Finding]:
+    def broken(_: CheckContext) -> Iterator[Finding]:
         raise KeyError("kind")
         yield GOOD
 
-    found = list(go_round(VISIT, [Area("a", refused), Area("b", broken), Area("c", lambda _: [GOOD])]))
+    found = list(run_checks(CONTEXT, [Check("a", refused), Check("b", broken), Check("c", lambda _: [GOOD])]))
     assert found[1] == Finding("a", None, "the rest of it was not asked: the API server said no")
     assert (found[2].ok, found[2].remedy) == (False, "please report this bug")
     assert found[2].sentence == "the doctor itself failed here: KeyError: 'kind'"

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from recovery.model import Kind, Reading
-from recovery.signals.npd import NpdSource, PageReader
+from recovery.signals.npd import NpdSource
 from recovery.signals.page import Pair
+from recovery.signals.scrape import PageReader
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 STORIES = sorted(path.name for path in CAPTURES.iterdir() if path.is_dir())

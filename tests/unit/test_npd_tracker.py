@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from recovery.model import Kind, Problem, Reading
+from recovery.signals.compare import EDGE_LIMIT
+from recovery.signals.memory import SETTLE, State
 from recovery.signals.npd import NpdSource, Unreadable, stale_after
 from recovery.signals.page import EDGES, WHOLE, Page, Pair, parse
-from recovery.signals.tracker import EDGE_LIMIT, SETTLE, State, missed, observe
+from recovery.signals.tracker import missed, observe
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 FRESH = timedelta(seconds=10)
@@ -627,7 +629,7 @@ def test_a_complaint_is_logged_when_it_changes_and_not_every_cycle(caplog: pytes
     told = [record.getMessage() for record in caplog.records]
     assert len([t for t in told if "read: one" in t]) == 1
     assert len([t for t in told if "read: two" in t]) == 1
-    assert told[-1] == "node-problem-detector's page is readable again"
+    assert told[-1] == "npd: the page is readable again"
     assert len(told) == len(set(told))
 
 

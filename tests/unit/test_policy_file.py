@@ -519,14 +519,14 @@ WARNINGS = {
         'rules:\n  - {name: wide, match: {reason: "*ab*"}}\n  - {name: late, match: {reason: "[ab]"}}\n',
         [],
     ),
-    "no rules": ("rules: []\n", ["3: field rules: there are none, so every fault is only told"]),
+    "no rules": ("rules: []\n", ["3: field rules: there are none, so every fault is only reported"]),
     "no budget": (
         "limits: {budget: 0%}\n" + ANY,
         ["3: field limits.budget: 0%, so nothing is ever started"],
     ),
     "a brake that is always on": (
         "limits: {brake: 0}\n" + ANY,
-        ["3: field limits.brake: 0, so nothing is ever started: a sick node is more than that by itself"],
+        ["3: field limits.brake: 0, so nothing is ever started: one sick node already exceeds it"],
     ),
     "a reason for a type": (
         "rules: [{name: a, match: {type: XfsHasShutdown}}]",
@@ -545,7 +545,7 @@ WARNINGS = {
         [
             '3: field rules[0].match.reason: "NeuronHasError_*" also matches '
             "NeuronHasError_HANG_ON_COLLECTIVES, which is not this node's fault: "
-            "it is only told unless a rule names it"
+            "it is only reported unless a rule names it"
         ],
     ),
 }
@@ -671,4 +671,4 @@ def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
 
 def test_a_validation_that_meets_the_pods_of_others_is_warned_of() -> None:
     (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: reboot}]")).warnings
-    assert warning.endswith("the remedy has no drain: the Job meets pods that hold what it needs")
+    assert warning.endswith("the remedy has no drain: pods may still hold the devices that the Job needs")

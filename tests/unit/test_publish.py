@@ -201,7 +201,7 @@ def test_the_same_failure_is_said_once(stand: Stand, caplog: pytest.LogCaptureFi
         for _ in range(5):
             stand.publisher.fault("x", NOW)
             stand.publisher.drain()
-    assert [record.getMessage() for record in caplog.records] == ["monitor: not told: throttled"]
+    assert [record.getMessage() for record in caplog.records] == ["monitor: not delivered: throttled"]
     assert stand.untold("monitor") == 5
 
 
@@ -212,7 +212,7 @@ def test_a_sink_that_fails_on_a_bug_says_where_to_look(
     stand.publisher.fault("x", NOW)
     stand.publisher.drain()
     (said,) = caplog.records
-    assert said.getMessage() == "monitor: not told, and that is a bug"
+    assert said.getMessage() == "monitor: not delivered, because of a bug"
     assert said.exc_info is not None  # with the traceback, which a bug needs
 
 
@@ -242,7 +242,7 @@ def test_a_monitor_that_cannot_be_made_is_counted_and_said_once(
         publisher.fault("x", NOW)
         assert publisher.flush()
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["monitor: not told: CLOUDWATCH_NAMESPACE=AWS/x: no"]
+    assert said == ["monitor: not delivered: CLOUDWATCH_NAMESPACE=AWS/x: no"]
     assert stand.untold("monitor") == 2
 
 
@@ -272,9 +272,9 @@ def test_each_monitor_has_an_error_of_its_own_that_is_said_once(caplog: pytest.L
         stand.publisher.fault("x", NOW)
         assert stand.publisher.flush()
     assert sorted(record.getMessage() for record in caplog.records) == [
-        "azuremonitor: not told: no permission",
-        "cloudwatch: not told: throttled",
-        "events: not told: no answer",
+        "azuremonitor: not delivered: no permission",
+        "cloudwatch: not delivered: throttled",
+        "node-0: events: not delivered: no answer",
     ]
     assert [stand.untold(sink) for sink in ("cloudwatch", "azuremonitor", "events", "monitor")] == [
         3,

@@ -194,7 +194,7 @@ def test_a_policy_file_replaces_the_built_in_policy_whole(tmp_path: Path) -> Non
     found = settings(POLICY_FILE=str(path))
     assert found.policy.rules == ()
     assert found.policy.exclude == ()
-    assert found.warnings == (f"{path}:3: field rules: there are none, so every fault is only told",)
+    assert found.warnings == (f"{path}:3: field rules: there are none, so every fault is only reported",)
 
 
 @pytest.mark.parametrize(

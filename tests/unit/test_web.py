@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
-from recovery.console.desk import connect
+from recovery.console.api import connect
 from recovery.errors import ApiError
 from recovery.report import http as web
 from recovery.report.metrics import Metrics
@@ -108,7 +108,7 @@ def test_an_agent_without_a_node_of_its_own_has_nothing_to_explain(site: Site) -
 def test_the_api_servers_proxy_of_pods_reaches_it(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over real sockets: the command's desk, the API server's front, the pod's own port."""
+    """Over real sockets: the command's connection, the API server's front, the pod's own port."""
     site.explained = {"node": "n1", "decision": {"reason": "healthy"}}
     store = KubernetesStore()
     pod = {
@@ -124,12 +124,12 @@ def test_the_api_servers_proxy_of_pods_reaches_it(
     store.load(pod)
     with KubernetesServer(store) as server:
         monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
-        desk = connect()
-        found = desk.agent_pod("n1")
+        api = connect()
+        found = api.agent_pod("n1")
         assert found is not None
-        assert (found.port, desk.ask_agent(found, "/api/v1/explain")) == (site.port, site.explained)
+        assert (found.port, api.ask_agent(found, "/api/v1/explain")) == (site.port, site.explained)
         with pytest.raises(ApiError, match="503 error trying to reach service"):
-            desk.ask_agent(replace(found, port=1), "/api/v1/explain")
+            api.ask_agent(replace(found, port=1), "/api/v1/explain")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

@@ -1,6 +1,5 @@
-"""``node-recovery doctor``: what is missing for recovery to work here?
+"""``node-recovery doctor``: read-only checks of what recovery needs, each a module that yields findings.
 
-An *area* is a function that looks at one part of the world and yields findings, one sentence each. ``visit``
-is what they know and find out for each other, ``round`` asks them one after the other and never waits for
-long, ``report`` prints. Nothing here changes anything.
+``command`` lists the checks, ``runner`` runs them within their time, ``context`` hands facts from one to the
+next, ``printer`` prints. ``cli`` imports ``command`` and nothing else from here.
 """

@@ -1,4 +1,4 @@
-"""Does the API server answer, with our kinds, at our time of day, and does it let recoveries begin?"""
+"""Does the API server answer? Do the clocks agree? Are the CRDs complete? Is anything paused?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from recovery.console.doctor import specimen
-from recovery.console.doctor.visit import Surgery, Visit, why_not
-from recovery.console.fleet import read_fleet
+from recovery.console.doctor import samples
+from recovery.console.doctor.api import DoctorApi
+from recovery.console.doctor.context import CheckContext, why_not
+from recovery.console.recoveries import read_recoveries
 from recovery.console.status import pause_sentence
 from recovery.decide.brakes import MOST_SKEW
 from recovery.decide.situation import span
 from recovery.errors import ApiError, NotFound, SettingsError
-from recovery.kube.cluster import KubernetesTransport
+from recovery.kube.transport import KubernetesTransport
 from recovery.model import GROUP, VERSION, Gate
 from recovery.provider.protocol import Finding
 
@@ -23,42 +24,42 @@ KINDS = {"noderecoveries": "NodeRecovery", "recoverygates": "RecoveryGate"}
 INSTALL = "kubectl apply -k deploy/crds"
 
 
-def look(visit: Visit) -> Iterator[Finding]:
-    """Without an answer of the API server nothing else that needs it is asked."""
+def check(context: CheckContext) -> Iterator[Finding]:
+    """The API server of the kubeconfig or the pod. Without an answer, later checks do not ask it either."""
     try:
-        transport = KubernetesTransport(visit.clock)
+        transport = KubernetesTransport(context.clock)
     except SettingsError as error:
-        mend = "mend the pod's service account" if visit.inside else "set KUBECONFIG"
-        yield Finding(AREA, False, str(error), f"{mend}, or run this in the agent's pod")
+        fix = "fix the pod's service account" if context.in_pod else "set KUBECONFIG"
+        yield Finding(AREA, False, str(error), f"{fix}, or run this in the agent's pod")
         return
-    settings = visit.settings
+    settings = context.settings
     namespace = (settings.pod_namespace if settings else "") or transport.namespace
-    yield from examine(visit, Surgery(transport, visit.clock, namespace))
+    yield from check_api(context, DoctorApi(transport, context.clock, namespace))
 
 
-def examine(visit: Visit, desk: Surgery) -> Iterator[Finding]:
-    """The cluster behind ``desk``."""
+def check_api(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
+    """Version, clock, CRDs and what all agents share, as ``api`` answers."""
     try:
-        version = desk.server_version()
+        version = api.server_version()
     except ApiError as error:
-        yield _silent(error)
+        yield _no_answer(error)
         return
-    visit.desk = desk
+    context.api = api
     yield Finding(AREA, True, f"the API server answers (Kubernetes {version})")
-    yield _clock(visit, desk)
-    installed = list(_kinds(desk))
+    yield _clock(context, api)
+    installed = list(_kinds(api))
     yield from installed
     if all(finding.ok is not False for finding in installed):
-        yield from _fleet(visit, desk)
+        yield from _recoveries(context, api)
 
 
-def _silent(error: ApiError) -> Finding:
+def _no_answer(error: ApiError) -> Finding:
     if error.status in (401, 403):
         return Finding(
             AREA,
             False,
             f"the API server does not accept these credentials: {error.reason}",
-            "log in again, or look at the service account's token; `kubectl auth whoami` tells who you are",
+            "log in again, or look at the service account's token; `kubectl auth whoami` shows who you are",
         )
     return Finding(
         AREA,
@@ -69,28 +70,28 @@ def _silent(error: ApiError) -> Finding:
 
 
 def _trouble(error: ApiError) -> str:
-    """What an answer is that is no version; without an answer the reason speaks for itself."""
+    """What an error answer means. Without any answer the reason already says it."""
     if error.status == 0:
         return ""
     return "the API server is in trouble: " if error.status >= 500 else "what answers is no API server: "
 
 
-def _clock(visit: Visit, desk: Surgery) -> Finding:
-    skew, most = desk.time.skew(), span(MOST_SKEW)
+def _clock(context: CheckContext, api: DoctorApi) -> Finding:
+    skew, most = api.time.skew(), span(MOST_SKEW)
     if skew <= MOST_SKEW:
         return Finding(AREA, True, f"this clock and the API server's are at most {most} apart")
-    told = f"this clock is {span(skew)} off the API server's"
-    if visit.inside:
+    off = f"this clock is {span(skew)} off the API server's"
+    if context.in_pod:
         return Finding(
             AREA,
             False,
-            f"{told}: with more than {most} the agent starts nothing",
-            "mend time synchronisation on this node (chronyc tracking, timedatectl)",
+            f"{off}: with more than {most} the agent starts nothing",
+            "fix time synchronisation on this node (chronyc tracking, timedatectl)",
         )
     return Finding(
         AREA,
         True,
-        f"{told}; this is not the node, where more than {most} would start nothing",
+        f"{off}; this is not the node, where more than {most} would start nothing",
         "run doctor in the agent's pod to know the node's clock",
     )
 
@@ -98,11 +99,11 @@ def _clock(visit: Visit, desk: Surgery) -> Finding:
 # ---------------------------------------------------------------- our kinds
 
 
-def _kinds(desk: Surgery) -> Iterator[Finding]:
+def _kinds(api: DoctorApi) -> Iterator[Finding]:
     try:
-        served = desk.served()
+        served = api.served()
     except NotFound:
-        yield _not_served(desk)
+        yield _not_served(api)
         return
     if absent := [kind for plural, kind in KINDS.items() if plural not in served]:
         yield Finding(AREA, False, f"{' and '.join(absent)} of {GROUP}/{VERSION}: not installed", INSTALL)
@@ -116,26 +117,26 @@ def _kinds(desk: Surgery) -> Iterator[Finding]:
         )
         return
     yield Finding(AREA, True, f"{' and '.join(KINDS.values())} are served as {GROUP}/{VERSION}")
-    yield _fields(desk)
+    yield _fields(api)
 
 
-def _not_served(desk: Surgery) -> Finding:
+def _not_served(api: DoctorApi) -> Finding:
     try:
-        others = desk.versions()
+        others = api.versions()
     except NotFound:
         return Finding(
             AREA, False, f"the CRDs of {GROUP} are not installed: nothing can be remembered", INSTALL
         )
     found = ", ".join(others)
     return Finding(
-        AREA, False, f"the CRDs of {GROUP} are served as {found}; this program speaks {VERSION}", INSTALL
+        AREA, False, f"the CRDs of {GROUP} are served as {found}; this program uses {VERSION}", INSTALL
     )
 
 
-def _fields(desk: Surgery) -> Finding:
-    """A server drops what a schema does not name, without an error: a memory lost."""
+def _fields(api: DoctorApi) -> Finding:
+    """The API server drops fields that a schema lacks, without an error: state would be lost."""
     try:
-        schemas = desk.schemas()
+        schemas = api.schemas()
     except ApiError as error:
         return Finding(
             AREA,
@@ -145,7 +146,7 @@ def _fields(desk: Surgery) -> Finding:
         )
     lost = [
         f"{kind}.{path}"
-        for kind, written in specimen.written().items()
+        for kind, written in samples.full_objects().items()
         for path in missing(schemas.get(kind, {}), written)
     ]
     if lost:
@@ -160,7 +161,7 @@ def _fields(desk: Surgery) -> Finding:
 
 
 def missing(schema: Mapping[str, Any], written: Any, path: str = "") -> Iterator[str]:
-    """The paths of what is ``written`` and would be pruned by ``schema``."""
+    """The paths of the fields of ``written`` that ``schema`` would prune."""
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return
     if isinstance(written, list):
@@ -178,9 +179,9 @@ def missing(schema: Mapping[str, Any], written: Any, path: str = "") -> Iterator
 # ---------------------------------------------------------------- what all agents share
 
 
-def _fleet(visit: Visit, desk: Surgery) -> Iterator[Finding]:
+def _recoveries(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
     try:
-        fleet = read_fleet(desk)
+        recoveries = read_recoveries(api)
     except ApiError as error:
         yield Finding(
             AREA,
@@ -189,17 +190,17 @@ def _fleet(visit: Visit, desk: Surgery) -> Iterator[Finding]:
             "ask with rights to get and list noderecoveries",
         )
         return
-    for node, why in fleet.unreadable.items():
+    for node, why in recoveries.unreadable.items():
         yield Finding(
             AREA,
-            node != visit.node_name,
+            node != context.node_name,
             f"the record of {node} cannot be read, so it is held and never touched: {why}",
             f"look at it: kubectl get noderecovery {node} -o yaml; deleting it gives the node up",
         )
-    yield _gate(desk, fleet.gate, fleet.gate_problem, len(fleet.records))
+    yield _gate(api, recoveries.gate, recoveries.gate_problem, len(recoveries.records))
 
 
-def _gate(desk: Surgery, gate: Gate | None, problem: str, known: int) -> Finding:
+def _gate(api: DoctorApi, gate: Gate | None, problem: str, known: int) -> Finding:
     if problem:
         return Finding(
             AREA,
@@ -208,10 +209,10 @@ def _gate(desk: Surgery, gate: Gate | None, problem: str, known: int) -> Finding
             "look at it: kubectl get recoverygate fleet -o yaml; when it is deleted, agents rebuild it from "
             "the records",
         )
-    now = desk.time.now()
+    now = api.time.now()
     if gate is not None and gate.pause is not None and gate.pause.in_force(now):
-        told = click.unstyle(pause_sentence(gate, now))
-        return Finding(AREA, True, f"{told}. Nothing is started meanwhile", "to go on: node-recovery resume")
+        pause = click.unstyle(pause_sentence(gate, now))
+        return Finding(AREA, True, f"{pause}. Nothing is started meanwhile", "to go on: node-recovery resume")
     return Finding(
         AREA, True, f"nothing is paused; there {'is 1 record' if known == 1 else f'are {known} records'}"
     )

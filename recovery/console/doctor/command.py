@@ -1,4 +1,4 @@
-"""The command itself: all areas, in the order in which one leads to the next."""
+"""The command itself: all checks, in an order in which the earlier ones feed the later."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ import click
 
 from recovery.clock import SystemClock
 from recovery.console.doctor import cluster, detector, node, policy, rights, settings
-from recovery.console.doctor.report import Printer, exit_code, last_sentence, report_as_json
-from recovery.console.doctor.round import Area, go_round
-from recovery.console.doctor.visit import visit_of
+from recovery.console.doctor.context import new_context
+from recovery.console.doctor.printer import Printer, exit_code, last_sentence, report_as_json
+from recovery.console.doctor.runner import Check, run_checks
 from recovery.console.output import JSON, as_json
-from recovery.kube.cluster import CONNECT_TIMEOUT, READ_TIMEOUT
+from recovery.kube.transport import CONNECT_TIMEOUT, READ_TIMEOUT
 from recovery.provider.protocol import Finding
 
-AREAS = (
-    Area(settings.AREA, settings.look),
-    Area(cluster.AREA, cluster.look, seconds=CONNECT_TIMEOUT + READ_TIMEOUT + 1),  # so that silence is told
-    Area(node.AREA, node.look),
-    Area(rights.AREA, rights.look),
-    Area(policy.AREA, policy.look),
-    Area(detector.AREA, detector.look),
-    Area(policy.CLOUD, policy.look_at_provider),
+CHECKS = (
+    Check(settings.AREA, settings.check),
+    Check(
+        cluster.AREA, cluster.check, seconds=CONNECT_TIMEOUT + READ_TIMEOUT + 1
+    ),  # so that a timeout is reported
+    Check(node.AREA, node.check),
+    Check(rights.AREA, rights.check),
+    Check(policy.AREA, policy.check),
+    Check(detector.AREA, detector.check),
+    Check(policy.CLOUD, policy.check_provider),
 )
 
 
 def doctor(node_name: str, account: str, output: str) -> int:
-    """Look at everything, print it, and return the exit code."""
+    """Run all checks, print the findings, and return the exit code."""
     logging.getLogger().addHandler(logging.NullHandler())  # what libraries log is no finding
-    visit = visit_of(node_name, account, SystemClock())
+    context = new_context(node_name, account, SystemClock())
     printer = Printer(getattr(sys.stdout, "encoding", "") or "ascii")
     findings: list[Finding] = []
-    for finding in go_round(visit, AREAS):
+    for finding in run_checks(context, CHECKS):
         findings.append(finding)
         if output != JSON:
-            printer.tell(finding)
+            printer.print(finding)
     if output == JSON:
         click.echo(as_json(report_as_json(findings)))
     else:

@@ -1,4 +1,4 @@
-"""Is the Node there and ready, is the machine behind it understood, and is it ours to treat?"""
+"""Is the Node there and Ready, is its machine identified, and may node-recovery act on it?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from recovery.catalog import foreign_claim
 from recovery.config.settings import Settings
-from recovery.console.desk import CONTAINER, AgentPod
-from recovery.console.doctor.visit import Surgery, Visit, why_not
+from recovery.console.api import CONTAINER, AgentPod
+from recovery.console.doctor.api import DoctorApi
+from recovery.console.doctor.context import CheckContext, why_not
 from recovery.decide import brakes
 from recovery.decide.situation import Situation
 from recovery.errors import ApiError, NotFound
@@ -18,9 +19,9 @@ from recovery.provider.registry import Providers
 AREA = "node"
 
 
-def look(visit: Visit) -> Iterator[Finding]:
-    """The Node, its machine, who else claims it; outside of the pod also the pod that looks after it."""
-    if not visit.node_name:
+def check(context: CheckContext) -> Iterator[Finding]:
+    """The Node, its machine and who else claims it; outside of the agent's pod also that pod."""
+    if not context.node_name:
         yield Finding(
             AREA,
             None,
@@ -28,28 +29,28 @@ def look(visit: Visit) -> Iterator[Finding]:
             "name one that should be recovered: node-recovery doctor --node NAME",
         )
         return
-    if visit.desk is None:
-        yield Finding(AREA, None, f"{visit.node_name} was not looked at: the API server did not answer")
+    if context.api is None:
+        yield Finding(AREA, None, f"{context.node_name} was not looked at: the API server did not answer")
         return
     try:
-        visit.node, visit.heartbeats = visit.desk.node_and_heartbeats(visit.node_name)
+        context.node, context.heartbeats = context.api.node_and_heartbeats(context.node_name)
     except NotFound:
         yield Finding(
             AREA,
             False,
-            f"there is no Node {visit.node_name}",
+            f"there is no Node {context.node_name}",
             "compare with kubectl get nodes; in the pod NODE_NAME comes from spec.nodeName",
         )
         return
     except ApiError as error:
-        yield Finding(AREA, None, f"{visit.node_name} could not be read: {why_not(error)}")
+        yield Finding(AREA, None, f"{context.node_name} could not be read: {why_not(error)}")
         return
-    yield _ready(visit.node)
-    if visit.settings is not None:
-        yield _machine(visit, visit.settings, visit.node)
-        yield from _standing_back(visit.desk, visit.settings, visit.node)
-    if not visit.inside:
-        yield from _agent(visit, visit.desk)
+    yield _ready(context.node)
+    if context.settings is not None:
+        yield _machine(context, context.settings, context.node)
+        yield from _exclusions(context.api, context.settings, context.node)
+    if not context.in_pod:
+        yield from _agent(context, context.api)
 
 
 def _ready(node: NodeView) -> Finding:
@@ -65,77 +66,76 @@ def _ready(node: NodeView) -> Finding:
     )
 
 
-def _machine(visit: Visit, settings: Settings, node: NodeView) -> Finding:
-    context = ProviderContext(visit.clock, visit.environ)
-    visit.identified = found = Providers(settings.provider, lambda n: load_provider(n, context)).identify(
-        node
-    )
+def _machine(context: CheckContext, settings: Settings, node: NodeView) -> Finding:
+    given = ProviderContext(context.clock, context.environ)
+    providers = Providers(settings.provider, lambda name: load_provider(name, given))
+    context.identified = found = providers.identify(node)
     if found.wait:
         return Finding(AREA, False, found.wait, "wait for the cloud controller manager, and ask again")
     if found.machine is None or found.provider is None:
         return Finding(
             AREA,
             False,
-            f"no machine of ours: {found.problem}",
-            "its own keeper has to repair it; if that is wrong, set PROVIDER, or the kubelet's provider ID",
+            f"no machine that can be recovered: {found.problem}",
+            "whoever runs it has to repair it; if that is wrong, set PROVIDER, or the kubelet's provider ID",
         )
     m = found.machine
     facts = [f"{key.replace('_', ' ')} {m.route[key]}" for key in ("zone", "nodepool") if m.route.get(key)]
-    told = ", ".join([f"machine {m.id} of provider {found.provider.name}", *facts])
-    return Finding(AREA, True, f"{node.provider_id or 'no providerID'}: {told}")
+    machine = ", ".join([f"machine {m.id} of provider {found.provider.name}", *facts])
+    return Finding(AREA, True, f"{node.provider_id or 'no providerID'}: {machine}")
 
 
-def _standing_back(desk: Surgery, settings: Settings, node: NodeView) -> Iterator[Finding]:
-    """Marks by which people or other programs keep recovery away: meant, so no failure."""
-    here = Situation(desk.time.now(), node.name, settings.policy, node=node)
+def _exclusions(api: DoctorApi, settings: Settings, node: NodeView) -> Iterator[Finding]:
+    """Marks by which people or other remediators keep recovery away: intended, so not a failure."""
+    here = Situation(api.time.now(), node.name, settings.policy, node=node)
     if claim := foreign_claim(node):
         yield Finding(
             AREA,
             True,
-            f"{claim}: node-recovery stands back from it meanwhile",
-            "let only one remediator treat a node: exclude it from the other, or from this one",
+            f"{claim}: node-recovery starts nothing on it meanwhile",
+            "let only one remediator act on a node: exclude it from the other, or from this one",
         )
     if why := brakes.excluded(here):
         yield Finding(
             AREA,
             True,
             f"{why}: nothing is started on it",
-            f"if that is not meant: kubectl label node {node.name} {EXCLUDE}-, or mend the policy's exclude",
+            f"if that is not meant: kubectl label node {node.name} {EXCLUDE}-, or fix the policy's exclude",
         )
 
 
 # ---------------------------------------------------------------- from outside of the pod
 
 
-def _agent(visit: Visit, desk: Surgery) -> Iterator[Finding]:
+def _agent(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
     """The agent's pod, and what it says of itself."""
-    where = f"kubectl get pods -A -o wide --field-selector spec.nodeName={visit.node_name}"
+    where = f"kubectl get pods -A -o wide --field-selector spec.nodeName={context.node_name}"
     try:
-        visit.pod = desk.agent_pod(visit.node_name)
+        context.pod = api.agent_pod(context.node_name)
     except ApiError as error:
         yield Finding(AREA, None, f"whether an agent runs there: {why_not(error)}", where)
         return
-    if visit.pod is None:
+    if context.pod is None:
         yield Finding(
             AREA,
             False,
             f"no pod there has a container named {CONTAINER}: nobody looks after this node",
             f"{where}; look at the DaemonSet's node affinity and tolerations",
         )
-    elif not visit.pod.running:
+    elif not context.pod.running:
         yield Finding(
             AREA,
             False,
-            f"the agent's pod {visit.pod} is not running",
-            f"kubectl -n {visit.pod.namespace} describe pod {visit.pod.name}",
+            f"the agent's pod {context.pod} is not running",
+            f"kubectl -n {context.pod.namespace} describe pod {context.pod.name}",
         )
     else:
-        yield _asked(visit, desk, visit.pod)
+        yield _ask(context, api, context.pod)
 
 
-def _asked(visit: Visit, desk: Surgery, pod: AgentPod) -> Finding:
+def _ask(context: CheckContext, api: DoctorApi, pod: AgentPod) -> Finding:
     try:
-        answer = desk.ask_agent(pod, "/api/v1/explain")
+        answer = api.ask_agent(pod, "/api/v1/explain")
     except ApiError as error:
         return Finding(
             AREA,
@@ -144,8 +144,8 @@ def _asked(visit: Visit, desk: Surgery, pod: AgentPod) -> Finding:
             "your user needs get on pods/proxy; or read its log: "
             f"kubectl -n {pod.namespace} logs {pod.name} -c {CONTAINER}",
         )
-    visit.told = answer if isinstance(answer, dict) else {}
-    agent = visit.told.get("agent") or {}
-    said = (visit.told.get("decision") or {}).get("reason") or "nothing"
-    off = "" if agent.get("recovery") else " (ENABLE_RECOVERY=false: it only watches)"
+    context.agent_view = answer if isinstance(answer, dict) else {}
+    agent = context.agent_view.get("agent") or {}
+    said = (context.agent_view.get("decision") or {}).get("reason") or "nothing"
+    off = "" if agent.get("recovery") else " (ENABLE_RECOVERY=false: it only observes)"
     return Finding(AREA, True, f"the agent {pod} answers{off}; it says: {said}")

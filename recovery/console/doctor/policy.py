@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from recovery import catalog
 from recovery.config.policy_file import BUILT_IN, check_for
 from recovery.config.settings import Settings
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import CheckContext
 from recovery.errors import SettingsError
 from recovery.model import Policy, Rule, Rung, Step
 from recovery.provider.protocol import (
@@ -25,16 +25,16 @@ from recovery.provider.registry import AUTO
 AREA, CLOUD = "policy", "provider"
 
 
-def look(visit: Visit) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """The policy, for the provider of the node's machine."""
-    if visit.settings is None:
+    if context.settings is None:
         yield Finding(AREA, None, "not looked at further: it has the mistakes above")
         return
-    file = visit.settings.policy_file
+    file = context.settings.policy_file
     rules, limits = len(file.policy.rules), file.policy.limits
     count = "1 rule" if rules == 1 else f"{rules} rules"
     yield Finding(AREA, True, f"{file.path}: {count}, budget {limits.budget}, brake {limits.brake}")
-    agents = str((visit.told.get("agent") or {}).get("policy") or file.path)
+    agents = str((context.agent_view.get("agent") or {}).get("policy") or file.path)
     if agents != file.path:
         yield Finding(
             AREA,
@@ -43,38 +43,40 @@ def look(visit: Visit) -> Iterator[Finding]:
             f"below of rules is about {file.path}",
             "set POLICY_FILE to a copy of it, or run doctor in the agent's pod",
         )
-    provider = _provider(visit, visit.settings)
+    provider = _provider(context, context.settings)
     if provider is not None:
-        able = abilities_of(provider, visit.identified.machine)
-        yield from _steps(visit.settings, provider, able)
+        able = abilities_of(provider, context.identified.machine)
+        yield from _steps(context.settings, provider, able)
 
 
 def _steps(settings: Settings, provider: Provider, able: Abilities) -> Iterator[Finding]:
     file = settings.policy_file
     mistakes = check_for(file, able.actions, provider.name, settings.mode.value, able.note)
     if file.path == BUILT_IN:
-        lacking = sorted(_asked(file.policy, able) - able.actions)
+        lacking = sorted(_provider_steps(file.policy, able) - able.actions)
         if lacking:
-            instead = ", ".join(r.do for r in able.default_remedy) or "told"
+            instead = ", ".join(r.do for r in able.default_remedy) or "notify"
             yield Finding(
                 AREA,
                 True,
                 f"provider {provider.name} cannot {', '.join(lacking)}: where the built-in policy says so, "
-                f"the fault is answered by {instead}, and then by a person",
+                f"the remedy is {instead}, and then the node is handed over to a person",
             )
             return
         mistakes = []
     for mistake in mistakes:
-        yield Finding(AREA, False, mistake, "node-recovery policy check FILE --provider NAME tells the same")
+        yield Finding(
+            AREA, False, mistake, "node-recovery policy check FILE --provider NAME reports the same"
+        )
     if not mistakes:
         yield Finding(AREA, True, f"provider {provider.name} can do every step of it")
 
 
-def look_at_provider(visit: Visit) -> Iterator[Finding]:
-    """What the provider itself finds missing."""
-    if visit.settings is None:
+def check_provider(context: CheckContext) -> Iterator[Finding]:
+    """What the provider itself finds missing, such as permissions."""
+    if context.settings is None:
         return
-    provider = _provider(visit, visit.settings)
+    provider = _provider(context, context.settings)
     if provider is None:
         yield Finding(
             CLOUD, None, "no provider was asked: whose machine to look at is not known", "name a node"
@@ -91,33 +93,33 @@ def look_at_provider(visit: Visit) -> Iterator[Finding]:
             f"compare what it may do with {', '.join(sorted(set().union(*provider.permissions.values())))}",
         )
         return
-    able = abilities_of(provider, visit.identified.machine)
-    steps = _asked(visit.settings.policy, able) & able.actions
-    yield from provider.examine(visit.identified.machine, steps, own=visit.inside)
+    able = abilities_of(provider, context.identified.machine)
+    steps = _provider_steps(context.settings.policy, able) & able.actions
+    yield from provider.examine(context.identified.machine, steps, own=context.in_pod)
 
 
-def _provider(visit: Visit, settings: Settings) -> Provider | None:
-    """That of the node's machine; without a node the one that was configured."""
-    if visit.identified.provider is not None or visit.node is not None or settings.provider == AUTO:
-        return visit.identified.provider
+def _provider(context: CheckContext, settings: Settings) -> Provider | None:
+    """The provider of the node's machine; without a node the one that PROVIDER names."""
+    if context.identified.provider is not None or context.node is not None or settings.provider == AUTO:
+        return context.identified.provider
     try:
-        return load_provider(settings.provider, ProviderContext(visit.clock, visit.environ))
+        return load_provider(settings.provider, ProviderContext(context.clock, context.environ))
     except SettingsError:
         return None
 
 
-def _asked(policy: Policy, able: Abilities) -> frozenset[Step]:
-    """Every step of a provider's that a rule may lead to."""
+def _provider_steps(policy: Policy, able: Abilities) -> frozenset[Step]:
+    """Every step that a rule may lead to and that the provider carries out."""
     defaults = (able.default_remedy, able.software_remedy)
     ladders = [
         ladder
         for rule in policy.rules
-        for ladder in ((rule.remedy,) if rule.remedy is not None else (*defaults, *_known(rule)))
+        for ladder in ((rule.remedy,) if rule.remedy is not None else (*defaults, *_catalogue_remedies(rule)))
     ]
     return frozenset(rung.do for ladder in ladders for rung in ladder if rung.do.provider_action)
 
 
-def _known(rule: Rule) -> Iterator[tuple[Rung, ...]]:
+def _catalogue_remedies(rule: Rule) -> Iterator[tuple[Rung, ...]]:
     """The catalogue's remedies for what ``rule`` is about."""
     for row in catalog.faults():
         named = any(fnmatchcase(row.reason, pattern) for pattern in rule.match.reasons)

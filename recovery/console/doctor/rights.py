@@ -1,37 +1,40 @@
-"""Was every right granted that an agent uses? Asked of the API server's own authorizer, for the agent."""
+"""Was every right granted that an agent uses? Access reviews for the agent's service account answer it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
 
-from recovery.console.doctor.visit import ACCOUNT, HOME, Surgery, Visit, why_not
+from recovery.console.doctor.api import DoctorApi
+from recovery.console.doctor.context import CheckContext, why_not
 from recovery.errors import ApiError, NotFound
 from recovery.kube.rights import KARPENTER, OWN, RIGHTS, Right, asked_by
 from recovery.provider.protocol import Finding
 
 AREA = "rights"
 USER = "system:serviceaccount:"
+NAMESPACE, ACCOUNT = "neuron-healthcheck-system", "node-problem-detector"
+"""The namespace and service account of ``deploy/eks-neuron``."""
 
 
-def look(visit: Visit) -> Iterator[Finding]:
-    """One finding for each kind of object; each verb is asked by itself."""
-    if visit.desk is None:
+def check(context: CheckContext) -> Iterator[Finding]:
+    """One finding for each kind of object; each verb has an access review of its own."""
+    if context.api is None:
         yield Finding(AREA, None, "not asked: the API server did not answer")
         return
-    desk = visit.desk
-    if visit.inside and not visit.account:
-        asker = _Asker(desk, "", desk.caller(), desk.namespace)
-        yield Finding(AREA, True, f"this pod is {asker.user}")
+    api = context.api
+    if context.in_pod and not context.account:
+        reviewer = _Reviewer(api, "", api.caller(), api.namespace)
+        yield Finding(AREA, True, f"this pod is {reviewer.user}")
     else:
-        account = _account(visit, desk)
+        account = _account(context, api)
         namespace, _, name = account.partition("/")
-        asker = _Asker(desk, account, f"{USER}{namespace}:{name}", namespace)
-        if visit.account or visit.pod is None:  # a pod's account is there
+        reviewer = _Reviewer(api, account, f"{USER}{namespace}:{name}", namespace)
+        if context.account or context.pod is None:  # a pod's account is there
             try:
-                desk.check_service_account(account)
+                api.check_service_account(account)
             except NotFound:
-                yield _no_account(account, guessed=not visit.account)
+                yield _no_account(account, guessed=not context.account)
                 return
             except ApiError as error:
                 yield Finding(AREA, None, f"whether there is a service account {account}: {why_not(error)}")
@@ -39,23 +42,23 @@ def look(visit: Visit) -> Iterator[Finding]:
                 yield Finding(AREA, True, f"the service account {account} is there")
         else:
             yield Finding(AREA, True, f"the agent's service account is {account}")
-    yield from asker.findings(_wanted(visit), certain=visit.identified.machine is not None)
+    yield from reviewer.findings(_wanted(context), certain=context.identified.machine is not None)
 
 
-def _account(visit: Visit, desk: Surgery) -> str:
-    """NAMESPACE/NAME: as told, else that of the agent's pod, else the one that is shipped."""
-    if visit.account:
-        return visit.account
-    if visit.pod is None:
-        return f"{HOME}/{ACCOUNT}"
+def _account(context: CheckContext, api: DoctorApi) -> str:
+    """NAMESPACE/NAME: as given, else that of the agent's pod, else the one in the manifests."""
+    if context.account:
+        return context.account
+    if context.pod is None:
+        return f"{NAMESPACE}/{ACCOUNT}"
     try:
-        return f"{visit.pod.namespace}/{desk.service_account(visit.pod)}"
+        return f"{context.pod.namespace}/{api.service_account(context.pod)}"
     except ApiError:
-        return f"{visit.pod.namespace}/{ACCOUNT}"
+        return f"{context.pod.namespace}/{ACCOUNT}"
 
 
 def _no_account(account: str, guessed: bool) -> Finding:
-    """It has no rights: said once, and not for each of them."""
+    """Without a service account there are no rights: one finding, not one for each right."""
     return Finding(
         AREA,
         None if guessed else False,
@@ -64,25 +67,25 @@ def _no_account(account: str, guessed: bool) -> Finding:
     )
 
 
-def _wanted(visit: Visit) -> list[Right]:
-    """All, but Karpenter's where it is known not to be one of its own; and what the policy asks for."""
-    machine = visit.identified.machine
+def _wanted(context: CheckContext) -> list[Right]:
+    """All rights and those the policy needs; without Karpenter's where the machine is not Karpenter's."""
+    machine = context.identified.machine
     karpenter = machine is None or "nodepool" in machine.route
-    more = asked_by(visit.settings.policy) if visit.settings is not None else ()
+    more = asked_by(context.settings.policy) if context.settings is not None else ()
     return [*(r for r in RIGHTS if karpenter or r.group != KARPENTER), *more]
 
 
-class _Asker:
-    """Asks for one user. ``account`` is empty for whoever runs this; ``namespace`` is the agent's own."""
+class _Reviewer:
+    """Access reviews for one user. ``account`` is "" for the caller; ``namespace`` is the agent's own."""
 
-    def __init__(self, desk: Surgery, account: str, user: str, namespace: str) -> None:
-        self.desk = desk
+    def __init__(self, api: DoctorApi, account: str, user: str, namespace: str) -> None:
+        self.api = api
         self.account = account
         self.user = user
         self.namespace = namespace
 
     def findings(self, rights: list[Right], certain: bool) -> Iterator[Finding]:
-        """``certain``: it is known whose machine this is, and so whether Karpenter's rights are needed."""
+        """``certain``: the machine is identified, so it is known whether Karpenter's rights are needed."""
         for _, some in groupby(rights, key=lambda r: (r.kind, r.namespace)):
             try:
                 yield self._kind(list(some), certain)
@@ -98,7 +101,7 @@ class _Asker:
     def _kind(self, rights: list[Right], certain: bool) -> Finding:
         where = self.namespace if rights[0].namespace == OWN else rights[0].namespace
         kind = rights[0].kind + (f" in namespace {where}" if where else "")
-        denied = [r for r in rights if not self.desk.may(r, where, self.account)]
+        denied = [r for r in rights if not self.api.may(r, where, self.account)]
         if not denied:
             return Finding(AREA, True, f"it may {_verbs(rights)} {kind}")
         needed = "; ".join(f"{r.verb} {r.why}" for r in denied)
@@ -112,7 +115,7 @@ class _Asker:
 
 
 def _gravity(denied: list[Right], certain: bool) -> bool | None:
-    """Without its Events an agent works; whether Karpenter's claims are needed only the machine tells."""
+    """An agent works without Events. Whether it needs Karpenter's rights depends on the machine."""
     if not any(r.vital for r in denied):
         return True
     return False if certain or denied[0].group != KARPENTER else None

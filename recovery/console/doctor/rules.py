@@ -1,6 +1,6 @@
 """Which rules of a policy can never match what this detector lists, and why. PURE.
 
-A detector lists all that it can ever say when it starts, so a (type, reason) that is not there will not come.
+A detector lists all that it can ever report when it starts: a (type, reason) that is not there never comes.
 The usual mistakes are a reason written where its type belongs, and the other way round.
 """
 
@@ -22,7 +22,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Miss:
-    """A pattern that nothing matches. ``slip``: surely a mistake, not a fault that just isn't looked for."""
+    """A pattern that nothing matches. ``slip``: a mistake in the rule, not a fault that is not looked for."""
 
     rule: str
     sentence: str
@@ -31,7 +31,7 @@ class Miss:
 
 
 class Listed:
-    """What one detector can say."""
+    """Every (type, reason) that one detector can report."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self.pairs = frozenset(pairs)
@@ -47,7 +47,7 @@ class Listed:
         return sorted(r for t, r in self.levels if fnmatchcase(t, pattern))
 
 
-def speaks_of(rule: Rule, node: NodeView | None) -> bool:
+def applies_to(rule: Rule, node: NodeView | None) -> bool:
     """Whether the detector could ever trigger ``rule`` on this node."""
     labels = node.labels if node else None
     if labels is not None and not all(
@@ -58,12 +58,12 @@ def speaks_of(rule: Rule, node: NodeView | None) -> bool:
 
 
 def acts(rule: Rule) -> bool:
-    """Whether it does more than tell."""
+    """Whether it does more than notify."""
     return rule.remedy is None or any(rung.do is not Step.NOTIFY for rung in rule.remedy)
 
 
 def matched(match: Match, listed: Listed) -> frozenset[Pair]:
-    """All that is listed and that ``match`` is about."""
+    """Every listed pair that ``match`` matches."""
     pairs = listed.levels if match.times is None else {(EDGES, r) for r in listed.edges}
     return frozenset(
         (t, r)
@@ -75,19 +75,19 @@ def matched(match: Match, listed: Listed) -> frozenset[Pair]:
 def misses(policy: Policy, listed: Listed, node: NodeView | None) -> Iterator[Miss]:
     """Every pattern of every rule for this node that matches nothing."""
     for rule in policy.rules:
-        if not speaks_of(rule, node):
+        if not applies_to(rule, node):
             continue
         for pattern in rule.match.reasons:
             alone = Match(rule.match.type, (pattern,), times=rule.match.times)
             if not matched(alone, listed):
                 miss = _edge(rule, pattern, listed) if alone.times else _level(rule, pattern, listed)
-                if miss.slip or acts(rule):  # what would only be told may well not be looked for
+                if miss.slip or acts(rule):  # a rule that only notifies may name what is not looked for
                     yield miss
 
 
 def unmatched(policy: Policy, listed: Listed, node: NodeView | None) -> list[Pair]:
     """What is listed, in no rule for this node and not in the catalogue."""
-    rules = [rule for rule in policy.rules if speaks_of(rule, node)]
+    rules = [rule for rule in policy.rules if applies_to(rule, node)]
     taken = frozenset[Pair]().union(*(matched(rule.match, listed) for rule in rules))
     return sorted(pair for pair in listed.pairs - taken if catalog.lookup(*pair) is None)
 
@@ -107,8 +107,8 @@ def _level(rule: Rule, reason: str, listed: Listed) -> Miss:
             rule, f"{reason} is a reason of type {homes[0]}, not of {type_}", _write(homes[0], reason)
         )
     if reason in listed.edges:
-        told = f"{reason} is an event that is only counted, so a rule without times never sees it"
-        return _slip(rule, told, f"write match: {{reason: {reason}, times: {{count: 3, within: 10m}}}}")
+        why = f"{reason} is an event that is only counted, so a rule without times never sees it"
+        return _slip(rule, why, f"write match: {{reason: {reason}, times: {{count: 3, within: 10m}}}}")
     here = listed.reasons_of(type_)
     if not here and (near := _near(type_, listed.types)):
         return _slip(rule, f"it lists no type {type_}", f"did you mean type: {near}?")
@@ -119,8 +119,8 @@ def _level(rule: Rule, reason: str, listed: Listed) -> Miss:
 
 def _edge(rule: Rule, reason: str, listed: Listed) -> Miss:
     if homes := listed.types_of(reason):
-        told = f"{reason} is a condition of type {homes[0]}, so a rule with times never sees it"
-        return _slip(rule, told, _write(homes[0], reason))
+        why = f"{reason} is a condition of type {homes[0]}, so a rule with times never sees it"
+        return _slip(rule, why, _write(homes[0], reason))
     if near := _near(reason, listed.edges):
         return _slip(rule, f"it counts no {reason}", f"did you mean reason: {near}?")
     return _not_looked_for(rule, reason, sorted(listed.edges))
@@ -151,7 +151,7 @@ def _pair(type_: str, reason: str) -> str:
 
 
 def _near(word: str, choices: Iterable[str]) -> str:
-    """What was meant by a word that is not there. A word that the catalogue knows is meant as it is."""
+    """A listed word that is spelt much like ``word``, else "". A word of the catalogue is no misspelling."""
     known = {row.reason for row in catalog.faults()} | catalog.types()
     if _WILD & set(word) or word in known:
         return ""

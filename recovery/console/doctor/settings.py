@@ -1,4 +1,4 @@
-"""Are the settings right, and those that ``run`` would be told?"""
+"""Are the settings valid, as ``run`` would read them?"""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Iterator, Mapping
 
 from recovery.config.environment import Mode
 from recovery.config.settings import Settings, load_settings
-from recovery.console.doctor.visit import Visit
+from recovery.console.doctor.context import CheckContext
 from recovery.errors import SettingsError
 from recovery.provider.protocol import Finding
 
 AREA = "settings"
 
 
-def look(visit: Visit) -> Iterator[Finding]:
-    """Every mistake at once. With mistakes the others are looked at with what is left of the settings."""
-    environ = _as_run_would(visit)
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Every mistake at once. Later checks then use the settings without what is wrong."""
+    environ = _as_run_would(context)
     try:
-        visit.settings = load_settings(environ)
+        context.settings = load_settings(environ)
     except SettingsError as error:
         for mistake in error.mistakes:
-            yield Finding(AREA, False, mistake, "`run` would end at once with exit code 2: mend it")
-        visit.settings = _what_is_left(environ, error.mistakes)
+            yield Finding(AREA, False, mistake, "`run` would end at once with exit code 2: fix it")
+        context.settings = _what_is_left(environ, error.mistakes)
         return
-    yield Finding(AREA, True, _sentence(visit, visit.settings))
-    for warning in visit.settings.warnings:
+    yield Finding(AREA, True, _sentence(context, context.settings))
+    for warning in context.settings.warnings:
         yield Finding(AREA, True, warning, "nothing stops for it, but it is probably not what was meant")
 
 
-def _as_run_would(visit: Visit) -> Mapping[str, str]:
-    """The environment; outside of the pod the Node is told by hand, and there may be none."""
-    if visit.inside:
-        return visit.environ
-    if visit.node_name:
-        return {**visit.environ, "NODE_NAME": visit.node_name}
-    return {**visit.environ, "RECOVERY_MODE": Mode.CONCLUDER.value}
+def _as_run_would(context: CheckContext) -> Mapping[str, str]:
+    """The environment; outside of the agent's pod with the node of ``--node``, if one was given."""
+    if context.in_pod:
+        return context.environ
+    if context.node_name:
+        return {**context.environ, "NODE_NAME": context.node_name}
+    return {**context.environ, "RECOVERY_MODE": Mode.CONCLUDER.value}
 
 
 def _what_is_left(environ: Mapping[str, str], mistakes: tuple[str, ...]) -> Settings | None:
-    """Without what is wrong, so that one mistake hides no other. None where the policy was wrong too."""
+    """The settings without what is wrong, so that one mistake hides no other. None where that fails too."""
     sound = {k: v for k, v in environ.items() if not any(m.startswith(f"{k}:") for m in mistakes)}
     if "NODE_NAME" not in sound:
         sound["RECOVERY_MODE"] = Mode.CONCLUDER.value
@@ -48,9 +48,9 @@ def _what_is_left(environ: Mapping[str, str], mistakes: tuple[str, ...]) -> Sett
         return None
 
 
-def _sentence(visit: Visit, settings: Settings) -> str:
-    if not visit.inside:
+def _sentence(context: CheckContext, settings: Settings) -> str:
+    if not context.in_pod:
         return "nothing is wrong with those of this shell; the agent's pod has its own"
     if settings.enable_recovery:
         return "all are valid; ENABLE_RECOVERY is true"
-    return "all are valid; ENABLE_RECOVERY is false: it only watches and tells"
+    return "all are valid; ENABLE_RECOVERY is false: it only observes and reports"

@@ -1,7 +1,7 @@
-"""What an agent says of its own node when somebody asks: what it last saw and decided, as JSON. PURE.
+"""The agent's own view of its node, as JSON: what it last saw and decided. PURE.
 
-Served at ``/api/v1/explain`` (read-only). ``node-recovery explain NODE`` fetches it through the API server's
-proxy of pods, so it works with recovery switched off too, when nothing is written anywhere.
+Served at ``/api/v1/explain``, read-only. ``node-recovery explain NODE`` reads it through the API server's
+proxy of pods, so it works also with recovery off, when nothing is written.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class View:
     at: datetime
     readings: tuple[Reading, ...]
     decision: Decision
-    situation: Situation | None = None  # None until the world could be read once
-    rests: bool = False  # on the record in the situation: it was read, and nothing was written after it
+    situation: Situation | None = None  # None until everything could be read once
+    rests: bool = False  # the record in the situation was read, and not written since
 
 
 def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(s: Situation) -> dict[str, str] | None:
-    """Which record was weighed, so that who asks can see whether it was written or deleted since."""
+    """The record that was decided on, so that a reader sees whether it was written or deleted since."""
     if s.record_problem:
         return {"problem": s.record_problem}
     if s.record is None:

@@ -1,4 +1,4 @@
-"""Records and gate as the commands read them: what cannot be read is listed, never left out."""
+"""All records and the gate, as the commands read them. An unreadable record is listed, not left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from recovery.console.desk import Desk
+from recovery.console.api import UserApi
 from recovery.errors import Conflict, NodeRecoveryError, NotFound, Undecodable
 from recovery.model import Gate, Line, Record
 from recovery.store import gate as gates
@@ -15,11 +15,11 @@ from recovery.units import moment
 
 Found = TypeVar("Found")
 TRIES = 8
-"""How often a write is tried again that somebody else was quicker than."""
+"""How often a write is tried that conflicts with somebody else's."""
 
 
 class NotInstalled(NodeRecoveryError):
-    """The API server does not know our kinds."""
+    """The CRDs are not installed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -28,8 +28,8 @@ class NotInstalled(NodeRecoveryError):
 
 
 @dataclass(frozen=True)
-class Fleet:
-    """All there is on the API server. ``unreadable``: node -> why its record cannot be understood."""
+class Recoveries:
+    """Every record, and the gate. ``unreadable``: node -> why its record cannot be decoded."""
 
     records: tuple[Record, ...]
     unreadable: dict[str, str]
@@ -37,10 +37,10 @@ class Fleet:
     gate_problem: str = ""
 
 
-def read_fleet(desk: Desk) -> Fleet:
+def read_recoveries(api: UserApi) -> Recoveries:
     """Every record, and the gate. Raises ``NotInstalled``, ``ApiError``."""
     try:
-        objects = desk.list_records()
+        objects = api.list_records()
     except NotFound:
         raise NotInstalled from None
     found, unreadable = [], {}
@@ -49,22 +49,22 @@ def read_fleet(desk: Desk) -> Fleet:
             found.append(records.decode(obj))
         except Undecodable as error:
             unreadable[str(obj["metadata"]["name"])] = str(error)
-    gate, problem = read_gate(desk)
-    return Fleet(tuple(sorted(found, key=lambda r: r.node)), unreadable, gate, problem)
+    gate, problem = read_gate(api)
+    return Recoveries(tuple(sorted(found, key=lambda r: r.node)), unreadable, gate, problem)
 
 
-def read_gate(desk: Desk) -> tuple[Gate | None, str]:
-    """The gate, None where nobody has needed one yet; and why it cannot be understood."""
+def read_gate(api: UserApi) -> tuple[Gate | None, str]:
+    """The gate, None where no agent has made it yet; and why it cannot be decoded, else ""."""
     try:
-        return gates.decode(desk.get_gate()), ""
+        return gates.decode(api.get_gate()), ""
     except NotFound:
         return None, ""
     except Undecodable as error:
         return None, str(error)
 
 
-def swap(change: Callable[[], Found]) -> Found:
-    """Do ``change`` (read, then write under what was read) again while others write first."""
+def retry_on_conflict(change: Callable[[], Found]) -> Found:
+    """Do ``change`` (read, then write with the version that was read) again while it conflicts."""
     for _ in range(TRIES - 1):
         try:
             return change()
@@ -74,13 +74,13 @@ def swap(change: Callable[[], Found]) -> Found:
 
 
 def gate_as_json(gate: Gate) -> dict[str, Any]:
-    """What people and programs want to know of the gate."""
+    """The gate as the commands print it with ``--output json``."""
     return {
         "slots": [
             {"node": s.node, "since": moment(s.since), "scopes": list(s.scopes), "attempt": s.attempt}
             for s in gate.slots
         ],
-        "queue": [{"node": x.node, "since": moment(x.since)} for x in waiting(gate)],
+        "queue": [{"node": x.node, "since": moment(x.since)} for x in queued(gate)],
         "lastStart": moment(gate.last_start) if gate.last_start else None,
         "pause": pause_as_json(gate),
         "count": {
@@ -93,8 +93,8 @@ def gate_as_json(gate: Gate) -> dict[str, Any]:
     }
 
 
-def waiting(gate: Gate) -> list[Line]:
-    """The lines of those that have no slot, in the order of the queue."""
+def queued(gate: Gate) -> list[Line]:
+    """The nodes that have no slot yet, in the order of the queue."""
     holders = {s.record_uid for s in gate.slots}
     return [x for x in gate.open if x.record_uid not in holders]
 

@@ -1,6 +1,6 @@
-"""The fullest record and gate that this version can write, to lay beside the schemas of a cluster.
+"""A record and a gate with every field set, to compare with the schemas that a cluster serves.
 
-A test holds them to the CRDs in ``deploy/crds``: they write every field that is named there.
+A test compares them with the CRDs in ``deploy/crds``: every field of those is set here.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)
 
 
-def written() -> dict[str, dict[str, Any]]:
-    """By kind, the part of an object that a schema could drop: all but its metadata."""
+def full_objects() -> dict[str, dict[str, Any]]:
+    """By kind, a record and a gate with every field set, without their metadata."""
     objects = (records.encode(_record()), gates.encode(_gate(), _PAUSED))
     return {obj["kind"]: {k: v for k, v in obj.items() if k in ("spec", "status")} for obj in objects}
 

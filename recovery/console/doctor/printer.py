@@ -20,7 +20,7 @@ WORKS, FAILS, WRONG = 0, 1, 2
 
 
 def mark(finding: Finding) -> str:
-    """✓ fine, ! fine and something to think of, ✗ missing, ? could not be asked."""
+    """✓ fine, ! fine with advice, ✗ missing, ? could not be asked."""
     if finding.ok is None:
         return UNASKED
     if not finding.ok:
@@ -37,14 +37,14 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 class Printer:
-    """Prints findings as they come; the name of an area before the first of it."""
+    """Prints findings as they come, the name of an area before its first finding."""
 
     def __init__(self, encoding: str) -> None:
         self._plain = not _writes(encoding, GOOD + MISSING)
         self._encoding = encoding if _writes(encoding, "") else "ascii"
         self._area = ""
 
-    def tell(self, finding: Finding) -> None:
+    def print(self, finding: Finding) -> None:
         for line in self.lines(finding):
             click.echo(line.encode(self._encoding, "replace").decode(self._encoding) if self._plain else line)
 
@@ -87,18 +87,18 @@ def _writes(encoding: str, text: str) -> bool:
 
 
 def last_sentence(findings: Sequence[Finding]) -> str:
-    """Whether recovery could work here, of how many checks, and how many could not be asked."""
+    """Whether recovery could work here, and how many checks failed or could not be asked."""
     missing = sum(f.ok is False for f in findings)
     unasked = sum(f.ok is None for f in findings)
     advice = sum(mark(f) == ADVICE for f in findings)
     checks = f"{len(findings)} checks"
     if missing:
-        told = [f"recovery could not work here: {missing} of {checks} failed"]
+        parts = [f"recovery could not work here: {missing} of {checks} failed"]
     else:
-        told = [f"recovery could work here: {checks}"]
-    told += [f"{advice} with advice"] if advice else []
-    told += [f"{unasked} could not be asked"] if unasked else []
-    return ", ".join(told)
+        parts = [f"recovery could work here: {checks}"]
+    parts += [f"{advice} with advice"] if advice else []
+    parts += [f"{unasked} could not be asked"] if unasked else []
+    return ", ".join(parts)
 
 
 def report_as_json(findings: Sequence[Finding]) -> dict[str, Any]:

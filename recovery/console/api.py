@@ -1,4 +1,4 @@
-"""What a person's commands ask of the API server, beside what an agent does."""
+"""What the commands ask of the API server beside what an agent does."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from urllib.parse import quote
 
 from recovery.clock import SystemClock
 from recovery.errors import ApiError
-from recovery.kube.cluster import Cluster, KubernetesTransport
+from recovery.kube.cluster import Cluster
+from recovery.kube.transport import KubernetesTransport
 
 CONTAINER = "node-recovery"
-"""What the agent's container is called in the manifests; by it its pod is found."""
+"""The name of the agent's container in the manifests. Its pod is found by this name."""
 PORT = 9108
 
 
 @dataclass(frozen=True)
 class AgentPod:
-    """The pod that an agent runs in, and the port it serves."""
+    """The pod that an agent runs in, and the port that it serves on."""
 
     namespace: str
     name: str
@@ -31,11 +32,11 @@ class AgentPod:
         return f"{self.namespace}/{self.name}"
 
 
-class Desk(Cluster):
-    """The API server, asked with the rights of who calls. Agents need none of these rights."""
+class UserApi(Cluster):
+    """The API server with the credentials of who runs the command. Agents need none of these rights."""
 
     def agent_pod(self, node: str) -> AgentPod | None:
-        """The pod on ``node`` with the agent's container, a running one if there are several."""
+        """The pod on ``node`` that has the agent's container; a running one if there are several."""
         items = self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
         found = [pod for item in items if (pod := _agent_pod(item)) is not None]
         return next((pod for pod in found if pod.running), found[0] if found else None)
@@ -46,7 +47,7 @@ class Desk(Cluster):
         return self._call("GET", where)
 
     def caller(self) -> str:
-        """Who asks: the API server's name for the caller, else (before 1.28) this machine's."""
+        """The caller's user name at the API server; USER@HOST of this machine before Kubernetes 1.28."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
             found = self._call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
@@ -58,11 +59,11 @@ class Desk(Cluster):
         return str(name)
 
 
-def connect(namespace: str = "") -> Desk:
-    """The cluster of the caller's kubeconfig, or of the pod this runs in. Raises ``SettingsError``."""
+def connect(namespace: str = "") -> UserApi:
+    """The cluster of the caller's kubeconfig, or of the pod that this runs in. Raises ``SettingsError``."""
     clock = SystemClock()
     transport = KubernetesTransport(clock)
-    return Desk(transport, clock, namespace or transport.namespace)
+    return UserApi(transport, clock, namespace or transport.namespace)
 
 
 def _agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:
@@ -76,7 +77,7 @@ def _agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:
 
 
 def _port(container: Mapping[str, Any]) -> int:
-    """Where the agent listens: its own setting first, then what the manifest declares."""
+    """The port that the agent serves on: METRICS_ADDRESS first, then the declared container port."""
     address = next((e.get("value") for e in container.get("env") or [] if e["name"] == "METRICS_ADDRESS"), "")
     port = str(address or "").rpartition(":")[2]
     if port.isdecimal() and int(port):

@@ -1,0 +1,76 @@
+"""Mistakes in a policy that only show between its fields.
+
+They are looked for in the raw data, so that they are reported together with the mistakes of single fields,
+which may be of any type here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from recovery.config.yaml_lines import Document, Mistake, Path, dotted
+from recovery.model import PodMode, Step
+
+Found = Iterator[tuple[Path, str]]
+"""Where, and what is wrong there."""
+_ONLY_WITH_WAIT = ("within", "annotate")
+_WITHOUT_THEN = [step for step in Step if step is not Step.DRAIN]
+
+
+def contradictions(document: Document) -> Iterator[Mistake]:
+    """Every contradiction, with its line."""
+    policy = _dict(document.data)
+    rules = [_dict(rule) for rule in _list(policy.get("rules"))]
+    pods = [_dict(rule) for rule in _list(_dict(policy.get("drain")).get("pods"))]
+    for path, text in (*_names(rules), *_matches(rules), *_steps(rules), *_pods(pods)):
+        yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
+
+
+def _names(rules: list[dict[str, Any]]) -> Found:
+    """Events and records name a rule, so no two may have one name."""
+    first: dict[str, int] = {}
+    for r, rule in enumerate(rules):
+        name = rule.get("name")
+        if isinstance(name, str) and first.setdefault(name, r) != r:
+            yield ("rules", r, "name"), f'found "{name}" again; rules[{first[name]}] has that name'
+
+
+def _matches(rules: list[dict[str, Any]]) -> Found:
+    for r, rule in enumerate(rules):
+        match = _dict(rule.get("match"))
+        if "times" not in match:
+            continue
+        if "type" in match:
+            text = "given beside times, which counts edges; an edge has no type"
+            yield ("rules", r, "match", "type"), text
+        if "reason" not in match:
+            yield ("rules", r, "match", "times"), "given without reason; say which edges to count"
+
+
+def _steps(rules: list[dict[str, Any]]) -> Found:
+    for r, rule in enumerate(rules):
+        for s, rung in enumerate(_list(rule.get("remedy"))):
+            step = _dict(rung).get("do")
+            if "then" in _dict(rung) and step in _WITHOUT_THEN:
+                yield ("rules", r, "remedy", s, "then"), f"given on {step}; only drain has a then"
+
+
+def _pods(pods: list[dict[str, Any]]) -> Found:
+    for p, rule in enumerate(pods):
+        mode = rule.get("mode")
+        if mode == PodMode.WAIT and "within" not in rule:
+            text = "given without within; say how long these pods may take to end by themselves"
+            yield ("drain", "pods", p), text
+        if mode in (PodMode.EVICT, PodMode.NEVER):
+            for key in _ONLY_WITH_WAIT:
+                if key in rule:
+                    yield ("drain", "pods", p, key), f"given with mode {mode}; only wait has it"
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

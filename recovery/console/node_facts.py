@@ -1,0 +1,90 @@
+"""What ``explain`` finds out about one node: the agent's own answer, the record, the Node and the gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from recovery.console.api import AgentPod, UserApi
+from recovery.console.recoveries import NotInstalled, read_gate
+from recovery.errors import ApiError, NodeRecoveryError, NotFound, Undecodable
+from recovery.model import Gate, NodeView, Record
+from recovery.store import record as records
+
+AGENT = "/api/v1/explain"
+
+
+class Unknown(NodeRecoveryError):
+    """There is neither a Node nor a record of this name."""
+
+
+@dataclass
+class Facts:
+    """All that could be found out about one node."""
+
+    name: str
+    now: datetime
+    node: NodeView | None
+    record: Record | None
+    record_problem: str
+    gate: Gate | None
+    gate_problem: str
+    pod: AgentPod | None
+    agent: dict[str, Any] | None
+    no_answer: str  # why the agent gave none
+
+
+def gather(api: UserApi, name: str) -> Facts:
+    """Read everything; only the API server has to answer. Raises ``Unknown``, ``ApiError``."""
+    node = _node(api, name)
+    pod, agent, no_answer = _ask_agent(api, name)
+    record, problem = _record(api, name)  # after the agent, so that it is not the older of the two
+    if node is None and record is None and not problem:
+        raise Unknown(f"there is no Node {name}, and no record of one")
+    gate, gate_problem = read_gate(api)
+    return Facts(name, api.time.now(), node, record, problem, gate, gate_problem, pod, agent, no_answer)
+
+
+def _node(api: UserApi, name: str) -> NodeView | None:
+    try:
+        return api.get_node(name)
+    except NotFound:
+        return None
+
+
+def _record(api: UserApi, name: str) -> tuple[Record | None, str]:
+    try:
+        return records.decode(api.get_record(name)), ""
+    except Undecodable as error:
+        return None, str(error)
+    except NotFound:
+        try:
+            api.list_records()
+        except NotFound:
+            raise NotInstalled from None
+        return None, ""
+
+
+def _ask_agent(api: UserApi, name: str) -> tuple[AgentPod | None, dict[str, Any] | None, str]:
+    try:
+        pod = api.agent_pod(name)
+    except ApiError as error:
+        return None, None, f"its pod cannot be looked up: {error}"
+    if pod is None:
+        return None, None, "no pod on the node has a container node-recovery"
+    if not pod.running:
+        return pod, None, f"pod {pod} does not run"
+    try:
+        answer = api.ask_agent(pod, AGENT)
+    except ApiError as error:
+        return pod, None, f"pod {pod} does not answer: {error}"
+    if not isinstance(answer, dict) or not isinstance(answer.get("decision"), dict):
+        return pod, None, f"pod {pod} does not answer as an agent does"
+    if answer.get("node") != name:
+        return (
+            pod,
+            None,
+            f"pod {pod} answers for node {answer.get('node')}, not for {name}: is NODE_NAME right?",
+        )
+    return pod, answer, ""

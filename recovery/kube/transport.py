@@ -1,0 +1,213 @@
+"""One request to the Kubernetes API server and its answer. Nothing else imports the Kubernetes client.
+
+It uses the client's connection, credentials and proxies, and plain JSON: the generated model classes cost
+17 MiB and drop fields that they do not know. Every answer is bounded in size and time. Nothing is retried or
+rate-limited here: the API server's priority and fairness does the latter (429 and Retry-After).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from recovery.clock import Clock
+from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound, SettingsError, TooManyRequests
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT = 3.0
+READ_TIMEOUT = 10.0
+MAX_BODY = 32 * 1024 * 1024
+UNAUTHORIZED = 401
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer: HTTP status, headers (any case), parsed JSON body."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+
+
+class Transport(Protocol):
+    """One request, one answer. Raises ``ApiUnavailable`` when there is none."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str | None = None,
+    ) -> Any: ...
+
+
+class KubernetesTransport:
+    """The official client's connection, credentials and proxies, without its models."""
+
+    def __init__(self, clock: Clock) -> None:
+        from kubernetes.client import ApiClient, Configuration
+
+        configuration = Configuration()
+        self.namespace = _load_credentials(configuration)
+        configuration.retries = False
+        if not configuration.verify_ssl:
+            _warn_once_of_insecurity()
+        self._client = ApiClient(configuration)
+        self._client.user_agent = "node-recovery"
+        self._clock = clock
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str | None = None,
+    ) -> Response:
+        from urllib3.exceptions import HTTPError
+
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type or "application/json"
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params=headers,
+            auth_settings=["BearerToken"],
+        )
+        payload = None if body is None else json.dumps(body).encode()
+        try:
+            answer = self._client.rest_client.pool_manager.request(
+                method,
+                request[1],
+                body=payload,
+                headers=request[2],
+                timeout=_timeout(),
+                preload_content=False,
+                redirect=False,
+            )
+            try:
+                raw = _read_bounded(answer, self._clock)
+            finally:
+                answer.release_conn()
+        except (HTTPError, OSError) as error:
+            raise ApiUnavailable(f"the API server did not answer: {_short(error)}") from None
+        if answer.status == UNAUTHORIZED:
+            self._read_credentials_again()
+        return Response(answer.status, answer.headers, _parse(raw))
+
+    def _read_credentials_again(self) -> None:
+        """For the next request: the client itself reads a renewed token once a minute, or never."""
+        with contextlib.suppress(SettingsError):
+            _load_credentials(self._client.configuration)
+
+
+def _warn_once_of_insecurity() -> None:
+    """A kubeconfig may skip TLS verification. That is logged once, not with every request."""
+    from urllib3 import disable_warnings
+    from urllib3.exceptions import InsecureRequestWarning
+
+    disable_warnings(InsecureRequestWarning)
+    log.warning("the kubeconfig says not to verify the API server's certificate: anybody may answer for it")
+
+
+def _timeout() -> Any:
+    from urllib3 import Timeout
+
+    return Timeout(connect=CONNECT_TIMEOUT, read=READ_TIMEOUT)
+
+
+def _load_credentials(configuration: Any) -> str:
+    """Fill in address and credentials; returns the namespace they belong to."""
+    from kubernetes import config
+    from kubernetes.config.config_exception import ConfigException
+
+    if os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" not in os.environ:
+        # The path is passed on: the client itself uses what KUBECONFIG was when it was imported.
+        path = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        try:
+            config.load_kube_config(path, client_configuration=configuration)  # type: ignore[no-untyped-call]
+            _, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+        except Exception as error:  # TypeError, YAMLError, UnicodeDecodeError ...: as the file is broken
+            mistake = (
+                f"KUBECONFIG: {path} cannot be used: {_short(error)}; expected a file that kubectl takes"
+            )
+            raise SettingsError([mistake]) from None
+        return str((active or {}).get("context", {}).get("namespace") or "default")
+    try:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as file:
+            return file.read().strip() or "default"
+    except (ConfigException, OSError) as error:
+        mistake = f"in-cluster credentials: {_short(error)}; expected a service account's token in this pod"
+        raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None
+
+
+def _read_bounded(answer: Any, clock: Clock) -> bytes:
+    """The body, at most ``MAX_BODY`` bytes within ``READ_TIMEOUT`` seconds in all."""
+    end = clock.monotonic() + READ_TIMEOUT
+    chunks, size = [], 0
+    for chunk in answer.stream(65536):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise ApiUnavailable(f"the API server's answer is longer than {MAX_BODY} bytes")
+        if clock.monotonic() > end:
+            raise ApiUnavailable(f"the API server's answer took longer than {READ_TIMEOUT:g} s")
+    return b"".join(chunks)
+
+
+def _parse(raw: bytes) -> Any:
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return {"message": raw[:200].decode("utf-8", "replace")}
+
+
+def _short(error: object) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def api_error(status: int, body: Any, headers: Mapping[str, str], what: str) -> ApiError:
+    """The error for a refused request. A 422 on a uid precondition is a conflict."""
+    message = str((body or {}).get("message") or "") if isinstance(body, dict) else ""
+    reason = f"{what}: {status} {_short(message)}".strip()
+    if status == 404:
+        return NotFound(reason, status)
+    if status == 409 or (status == 422 and "uid" in message.lower() and "precondition" in message.lower()):
+        return Conflict(reason, status)
+    if status == 422 and "metadata.uid" in message:
+        return Conflict(reason, status)
+    if status == 429:
+        return TooManyRequests(_refusal(body) or reason, status, _retry_after(headers))
+    if status >= 500:
+        return ApiUnavailable(reason, status)
+    return ApiError(reason, status)
+
+
+def _refusal(body: Any) -> str:
+    """The disruption budget's own words, where a 429 is its refusal."""
+    causes = ((body or {}).get("details") or {}).get("causes") or []
+    return next((str(c.get("message")) for c in causes if c.get("reason") == "DisruptionBudget"), "")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        return float(headers.get("Retry-After") or headers.get("retry-after") or "")
+    except ValueError:
+        return None

@@ -1,0 +1,130 @@
+"""Kubernetes objects as JSON, made into the views of them that the rest of the program reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from recovery.model import JobView, NodeEvent, NodeView, PodView
+from recovery.units import parse_moment
+
+Json = Mapping[str, Any]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+GANGS = (
+    "kueue.x-k8s.io/workload",  # annotation of a Job's pods while its Workload is admitted
+    "kueue.x-k8s.io/pod-group-name",  # label of a group of plain pods
+    "jobset.sigs.k8s.io/jobset-uid",  # label and annotation; the name alone may be used again
+    "jobset.sigs.k8s.io/jobset-name",
+)
+"""Where Kueue (controller/constants) and JobSet (jobset/v1alpha2) write which workload a pod is of."""
+
+
+def node_view(obj: Json) -> NodeView:
+    """A Node."""
+    meta, spec, status = _parts(obj)
+    info = status.get("nodeInfo") or {}
+    return NodeView(
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        resource_version=meta.get("resourceVersion", ""),
+        provider_id=spec.get("providerID") or "",
+        boot_id=info.get("bootID") or "",
+        system_uuid=info.get("systemUUID") or "",
+        unschedulable=bool(spec.get("unschedulable")),
+        labels=meta.get("labels") or {},
+        annotations=meta.get("annotations") or {},
+        taints=_taints(spec),
+        tainted_at=_tainted_at(spec),
+        conditions=_conditions(status),
+        addresses=tuple(a.get("address", "") for a in status.get("addresses") or []),
+        owners=_owners(meta),
+        created=_moment(meta.get("creationTimestamp")),
+        deleting=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def _parts(obj: Json) -> tuple[Json, Json, Json]:
+    """Metadata, spec and status, each of which may be missing."""
+    return obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
+
+
+def _taints(spec: Json) -> tuple[tuple[str, str, str], ...]:
+    """(key, value, effect) of each taint."""
+    return tuple(
+        (t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in spec.get("taints") or []
+    )
+
+
+def _tainted_at(spec: Json) -> dict[tuple[str, str], str]:
+    """(key, effect) of each taint that says when it was added."""
+    return {
+        (t.get("key", ""), t.get("effect", "")): t["timeAdded"]
+        for t in spec.get("taints") or []
+        if t.get("timeAdded")
+    }
+
+
+def _conditions(status: Json) -> dict[str, tuple[str, str]]:
+    """Type -> (status, reason)."""
+    return {
+        c["type"]: (c.get("status", "Unknown"), c.get("reason") or "") for c in status.get("conditions") or []
+    }
+
+
+def _owners(meta: Json) -> tuple[tuple[str, str, str], ...]:
+    """(kind, name, uid) of each owner."""
+    return tuple(
+        (o.get("kind", ""), o.get("name", ""), o.get("uid", "")) for o in meta.get("ownerReferences") or []
+    )
+
+
+def pod_view(obj: Json) -> PodView:
+    """A Pod, as a drain needs it."""
+    meta, spec, status = _parts(obj)
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    return PodView(
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        phase=status.get("phase") or "",
+        owner_kind=_controller_kind(meta),
+        mirror="kubernetes.io/config.mirror" in annotations,
+        deletion_timestamp=_moment(meta.get("deletionTimestamp")),
+        labels=labels,
+        annotations=annotations,
+        local_storage=any("emptyDir" in volume for volume in spec.get("volumes") or []),
+        gang=next((f"{k}={v}" for k in GANGS if (v := annotations.get(k) or labels.get(k))), ""),
+    )
+
+
+def _controller_kind(meta: Json) -> str:
+    owners = meta.get("ownerReferences") or []
+    return next((o.get("kind") or "" for o in owners if o.get("controller")), "")
+
+
+def job_view(obj: Json) -> JobView:
+    """A Job. It has ended when its condition Complete or Failed is True, and not before."""
+    template = ((obj.get("spec") or {}).get("template") or {}).get("spec") or {}
+    ended = {
+        c.get("type"): " ".join(filter(None, (c.get("reason"), c.get("message"))))
+        for c in (obj.get("status") or {}).get("conditions") or []
+        if c.get("status") == "True"
+    }
+    succeeded = True if "Complete" in ended else False if "Failed" in ended else None
+    return JobView(template.get("nodeName") or "", succeeded, ended.get("Failed", ""))
+
+
+def event_view(obj: Json) -> NodeEvent:
+    """An Event of either API. A repeated one has its latest moment in one of four fields."""
+    moments = (
+        (obj.get("series") or {}).get("lastObservedTime"),
+        obj.get("lastTimestamp"),
+        obj.get("eventTime"),
+        (obj.get("metadata") or {}).get("creationTimestamp"),
+    )
+    return NodeEvent(obj.get("reason") or "", max(filter(None, map(_moment, moments)), default=EPOCH))
+
+
+def _moment(text: Any) -> datetime | None:
+    return parse_moment(text) if text else None

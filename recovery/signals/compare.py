@@ -1,0 +1,244 @@
+"""One page of node-problem-detector compared with what is remembered: the next state. Pure.
+
+The rules by which a fault is held or cleared are in ``_zeros``, ``_held`` and ``_problem``. What the detector
+does, and so why they are as they are, is in ``tracker``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from recovery.model import Kind, Problem, Reading
+from recovery.signals.memory import SOURCE, State, listed, problems, settled
+from recovery.signals.page import EDGES, WHOLE, Page, Pair
+
+ZEROS = 3
+"""So many successive fresh zeros clear a plugin's fault."""
+EDGE_MEMORY = timedelta(hours=24)
+EDGE_LIMIT = 100
+
+
+class Comparison:
+    """One page and the state before it. Each method answers one question about the state after it."""
+
+    def __init__(self, state: State, page: Page, at: datetime, fresh_until: datetime) -> None:
+        self.state = state
+        self.page = page
+        self.at = at
+        self.fresh_until = fresh_until
+        self.whole = WHOLE not in page.unknown
+        self.restarted = self.whole and any(page.counters.get(r, v) < v for r, v in state.counters.items())
+        self.rebased = self.restarted or (state.gap and not page.unknown)
+        self.pairs = page.pairs if self.rebased else state.pairs | page.pairs
+        self.active = frozenset(pair for pair, value in page.gauges.items() if value != 0)
+        self.busy = frozenset(type_ for type_, _ in self.active)
+        self.unknown = {**self._vanished(), **page.unknown}
+        self.uncounted = self._uncounted()
+        self.plugins = frozenset(type_ for type_, _ in self.uncounted)
+        self.rising = self._rising()
+        self.unknown = {**self._unexplained(), **self.unknown}
+
+    def following(self) -> State:
+        """The state after this page, but for its reading."""
+        zeros = self._zeros()
+        return replace(
+            self.state,
+            pairs=self.pairs,
+            counters=self._counters(),
+            uncounted=self.uncounted,
+            held=self._held(zeros),
+            zeros=zeros,
+            edges=self._edges(),
+            unknown_since={key: self._unknown_since(key) for key in self.unknown},
+            missing_since=None,
+            restarted_at=self.at if self.restarted else self.state.restarted_at,
+            gap=self.state.gap and bool(self.page.unknown),
+            said=self._said(),
+        )
+
+    def reading(self, state: State) -> Reading:
+        return Reading(
+            source=SOURCE,
+            at=self.at,
+            problems=problems(state),
+            unknown=self.unknown,
+            unknown_since=state.unknown_since,
+            cleared=frozenset(pair for pair, count in state.zeros.items() if count >= ZEROS),
+            listed=listed(state),
+        )
+
+    def _known(self, type_: str) -> bool:
+        return self.whole and type_ not in self.unknown
+
+    # ------------------------------------------------------------ what is unknown
+
+    def _vanished(self) -> dict[str, str]:
+        """Series that are gone although the detector lives: it never takes one off its page.
+
+        After a restart, or a time without a page, its configuration may be another: then only what a fault
+        is held for is missed.
+        """
+        if not self.whole:
+            return {}
+        gone = {pair for pair in {*self.pairs, *self.state.held} if pair not in self.page.pairs}
+        unknown = {type_: f"{reason} ({type_}) is no longer on the page" for type_, reason in sorted(gone)}
+        lost = set() if self.rebased else self.state.counters.keys() - self.page.counters.keys()
+        for reason in sorted(lost):
+            for type_ in {t for t, r in self.pairs if r == reason} or {EDGES}:
+                unknown.setdefault(type_, f"the counter of {reason} is no longer on the page")
+        return unknown
+
+    def _rising(self) -> frozenset[str]:
+        """Reasons that were counted since the last page."""
+        if not self.whole or self.restarted:
+            return frozenset()
+        before = self.state.counters
+        return frozenset(r for r, value in self.page.counters.items() if value > before.get(r, value))
+
+    def _unexplained(self) -> dict[str, str]:
+        """Types with a reason that was counted although no gauge shows it and none hides it."""
+        shown = {reason for _, reason in self.active}
+        return {
+            type_: f"{reason} was counted again but {type_} shows nothing: its check may not have run through"
+            for type_, reason in sorted(self.page.gauges)
+            if reason in self.rising and reason not in shown and type_ not in self.busy
+        }
+
+    def _unknown_since(self, key: str) -> datetime:
+        since = self.state.unknown_since.get(key)
+        if since is None and key == WHOLE:
+            since = self.state.missing_since
+        return since or self.at
+
+    # ------------------------------------------------------------ log rule or plugin
+
+    def _uncounted(self) -> frozenset[Pair]:
+        """Pairs whose reason has no counter, by this page and those before it.
+
+        A damaged page may lack a counter that is really there, so it teaches nothing; neither does one
+        without any counter. Remembered, because a restarted detector lists no healthy reason at first.
+        """
+        before = frozenset(p for p in self.state.uncounted if p[1] not in self.page.counters)
+        if not self.whole or not self.page.counters:
+            return before
+        return before | frozenset(
+            pair for pair in self.page.pairs if pair[1] not in self.page.counters and self._known(pair[0])
+        )
+
+    def _zeros(self) -> dict[Pair, int]:
+        """How many successive fresh zeros each plugin's reason has shown.
+
+        A zero beside another active reason of the type is hidden, not clear. A zero counts only on a page
+        that lists the type's healthy reason: proof that the plugin's configuration has had a result.
+        """
+        if not self.whole or self.restarted or not settled(self.state, self.at):
+            return {}
+        reported = {type_ for type_, _ in self.uncounted & self.page.pairs}
+        return {
+            pair: min(self.state.zeros.get(pair, 0) + 1, ZEROS)
+            for pair in self.page.gauges
+            if pair[0] in reported and pair[0] not in self.busy and self._known(pair[0])
+        }
+
+    # ------------------------------------------------------------ faults
+
+    def _held(self, zeros: Mapping[Pair, int]) -> dict[Pair, Problem]:
+        pairs = {*self.state.held, *self.active, *self._hidden()}
+        return {pair: self._problem(pair) for pair in sorted(pairs) if zeros.get(pair, 0) < ZEROS}
+
+    def _hidden(self) -> frozenset[Pair]:
+        """Log rules' faults that another reason hides: counted, and never taken back.
+
+        A reason that several types share has one counter for all, which cannot say whose it is.
+        """
+        types = [t for t in self.busy if self._known(t) and t not in self.plugins]
+        sharing = Counter(reason for _, reason in self.pairs)
+        return frozenset(
+            (type_, reason)
+            for type_, reason in self.page.gauges
+            if type_ in types
+            and (type_, reason) not in self.active
+            and self.page.counters.get(reason, 0) > 0
+            and sharing[reason] == 1
+        )
+
+    def _problem(self, pair: Pair) -> Problem:
+        """The fault as it stands after this page. What a page cannot say leaves it as it was."""
+        type_, reason = pair
+        old = self.state.held.get(pair)
+        shown, hidden = pair in self.active, type_ in self.busy
+        latched = type_ not in self.plugins
+        if old is not None and not shown and not self._known(type_):
+            return old
+        fresh = shown or (self._known(type_) and latched)
+        return Problem(
+            source=SOURCE,
+            type=type_,
+            reason=reason,
+            message=f"node-problem-detector reports {reason} ({type_})",
+            since=old.since if old else self.at,
+            fresh_until=self.fresh_until if fresh or old is None else old.fresh_until,
+            latched=latched,
+            masked=hidden and not shown,
+            counter=self._counter(reason, old, shown or hidden),
+        )
+
+    def _counter(self, reason: str, old: Problem | None, there: bool) -> float | None:
+        """The count of a fault that the page shows or hides; a restart's 0 is no count of it."""
+        before = old.counter if old else None
+        return self.page.counters.get(reason, before) if there else before
+
+    # ------------------------------------------------------------ counters and edges
+
+    def _counters(self) -> dict[str, float]:
+        """The next page's baseline.
+
+        While temporary rules are unknown theirs stays, so that what happens meanwhile is not lost.
+        """
+        if not self.whole:
+            return dict(self.state.counters)
+        if self.rebased:
+            return dict(self.page.counters)
+        gauged = {reason for _, reason in self.pairs}
+        waiting = self.state.counters.keys() - gauged if EDGES in self.unknown else frozenset()
+        return {**self.state.counters, **{r: v for r, v in self.page.counters.items() if r not in waiting}}
+
+    def _edges(self) -> dict[str, Problem]:
+        gauged = {reason for _, reason in self.pairs}
+        readable = self.whole and EDGES not in self.unknown
+        counted = sorted(self.rising - gauged) if readable else []
+        edges = {r: self._edge(r, 0, readable) for r in self.state.edges if r not in counted}
+        for reason in counted:
+            rise = self.page.counters[reason] - self.state.counters[reason]
+            edges[reason] = self._edge(reason, int(min(rise, EDGE_LIMIT)), readable)
+        return {reason: edge for reason, edge in edges.items() if edge.times}
+
+    def _edge(self, reason: str, new: int, readable: bool) -> Problem:
+        old = self.state.edges.get(reason)
+        times = _recent((*(old.times if old else ()), *([self.at] * new)), self.at)
+        count = self.page.counters.get(reason) if readable else None
+        return Problem(
+            source=SOURCE,
+            type=EDGES,
+            reason=reason,
+            message=f"node-problem-detector counts {reason}",
+            since=old.since if old else self.at,
+            fresh_until=self.fresh_until if readable or old is None else old.fresh_until,
+            kind=Kind.EDGE,
+            counter=count if count is not None or old is None else old.counter,
+            times=times,
+        )
+
+    def _said(self) -> tuple[str, ...]:
+        if not self.restarted:
+            return ()
+        held = [f"{reason} ({type_})" for type_, reason in sorted(self.state.held.keys() - self.active)]
+        tail = f"; still held: {', '.join(held)}" if held else ""
+        return (f"node-problem-detector was restarted: its counters begin again{tail}",)
+
+
+def _recent(times: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:
+    return tuple(moment for moment in times if now - moment <= EDGE_MEMORY)[-EDGE_LIMIT:]

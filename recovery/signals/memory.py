@@ -1,0 +1,56 @@
+"""What the tracker of node-problem-detector's pages remembers between two pages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from recovery.model import Problem, Reading
+from recovery.signals.page import EDGES, Page, Pair
+
+SOURCE = "npd"
+SETTLE = timedelta(seconds=30)
+"""For so long after a detector's restart its zeros say nothing: its plugins may not have run."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What must be remembered between two pages of one boot.
+
+    ``pairs`` and ``counters`` are what was on the pages so far; ``uncounted`` the pairs whose reason has no
+    counter: their types are custom plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
+    ``gap``: a read failed since the last undamaged page, so the detector may be another one. ``said``: what
+    to log of the last page. ``steady``: the page that changes nothing more when it is read again.
+    """
+
+    boot_id: str = ""
+    reading: Reading | None = None
+    pairs: frozenset[Pair] = frozenset()
+    counters: Mapping[str, float] = field(default_factory=dict)
+    uncounted: frozenset[Pair] = frozenset()
+    held: Mapping[Pair, Problem] = field(default_factory=dict)
+    zeros: Mapping[Pair, int] = field(default_factory=dict)
+    edges: Mapping[str, Problem] = field(default_factory=dict)
+    unknown_since: Mapping[str, datetime] = field(default_factory=dict)
+    missing_since: datetime | None = None
+    restarted_at: datetime | None = None
+    gap: bool = False
+    said: tuple[str, ...] = ()
+    steady: Page | None = None
+
+
+def problems(state: State) -> tuple[Problem, ...]:
+    """Faults and events, in an order that stays the same."""
+    return (*(p for _, p in sorted(state.held.items())), *(p for _, p in sorted(state.edges.items())))
+
+
+def listed(state: State) -> frozenset[Pair]:
+    """Every pair that the detector can report; a temporary rule's reason has the type ``EDGES``."""
+    gauged = {reason for _, reason in state.pairs}
+    return state.pairs | {(EDGES, reason) for reason in state.counters if reason not in gauged}
+
+
+def settled(state: State, at: datetime) -> bool:
+    """Whether a restart, if there was one, is so long ago that zeros count."""
+    return state.restarted_at is None or at - state.restarted_at >= SETTLE
