@@ -7,7 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from making import (
+
+from recovery.config.policy_file import load_builtin
+from recovery.decide.diagnosis import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
+from recovery.decide.situation import Situation
+from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Step
+from tests.builders.situations import (
     DMA,
     FAKE,
     HANG,
@@ -27,11 +32,6 @@ from making import (
     silent,
     situation,
 )
-
-from recovery.config.policy_file import load_builtin
-from recovery.decide.diagnosis import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
-from recovery.decide.situation import Situation
-from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Step
 
 
 def seen(rules: str, *problems: Problem, **changes: Any) -> tuple[Diagnosis, ...]:

@@ -7,7 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from making import (
+
+from recovery.decide import brakes
+from recovery.decide.own_node import decide
+from recovery.decide.situation import Situation, TakeSlot, Verb
+from recovery.model import Claim, GroupStart, Line, Pause, Preflight, Reference, Share, Slot
+from recovery.store.gate import read_pause
+from tests.builders.situations import (
     DMA,
     HBM,
     HOUR,
@@ -26,12 +32,6 @@ from making import (
     situation,
     slot,
 )
-
-from recovery.decide import brakes
-from recovery.decide.own_node import decide
-from recovery.decide.situation import Situation, TakeSlot, Verb
-from recovery.model import Claim, GroupStart, Line, Pause, Preflight, Reference, Share, Slot
-from recovery.store.gate import read_pause
 
 
 def start(ago: timedelta, **changes: Any) -> GroupStart:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import HANG, LADDER, NOW, TYPE, ZONE, fault, intent, node, record
 
 from recovery.agent.observe import own_fault
 from recovery.decide.census import count
 from recovery.model import Census, Marks, NodeView, Phase, Record
+from tests.builders.situations import HANG, LADDER, NOW, TYPE, ZONE, fault, intent, node, record
 
 READY = {"Ready": ("True", "KubeletReady")}
 

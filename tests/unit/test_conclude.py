@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import DMA, MACHINE, MINUTE, NOW, SECOND, intent, record, situation
 
 from recovery.decide.history import note
 from recovery.decide.orphan import PATIENCE, conclude
 from recovery.decide.situation import Lease, Role, Situation, WriteRecord
 from recovery.model import IntentState, Phase, Running
+from tests.builders.situations import DMA, MACHINE, MINUTE, NOW, SECOND, intent, record, situation
 
 ALIVE = Lease("owner/node-0/pod/1234", mine=False, stale=False)
 

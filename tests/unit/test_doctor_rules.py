@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from making import policy
 
 from recovery.console.doctor.rules import Listed, Miss, misses, unmatched
 from recovery.model import NodeView, Policy
+from tests.builders.situations import policy
 
 DMA, SRAM = "NeuronHasError_DMA_ERROR", "NeuronHasError_SRAM_UNCORRECTABLE_ERROR"
 LISTED = Listed(

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import NOW, SECOND
 
 from recovery.decide.drain import EVICT_AFTER, TELLING, Plan, plan, remaining, rule_of, stays, within_rate
 from recovery.decide.situation import hour
 from recovery.model import DrainPolicy, PodMode, PodRule, PodView
 from recovery.units import moment
+from tests.builders.situations import NOW, SECOND
 
 TRAIN = PodView("default", "train", "uid-1", "Running", "ReplicaSet")
 LEAVING = replace(TRAIN, name="leaving", deletion_timestamp=NOW + SECOND)

@@ -10,13 +10,25 @@ from typing import Any
 
 import pytest
 import yaml
-from making import DMA, HOUR, MACHINE, NOW, RUBBISH, SECOND, intent, paths, record, slot, with_rubbish
 from recovery_testkit.kubestore import KubernetesStore
 
 from recovery.decide import budget
 from recovery.errors import Conflict, NotFound, Undecodable
 from recovery.model import Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
 from recovery.store.gate import CLAIMS, CODEC, STARTS, Gates, decode, encode
+from tests.builders.situations import (
+    DMA,
+    HOUR,
+    MACHINE,
+    NOW,
+    RUBBISH,
+    SECOND,
+    intent,
+    paths,
+    record,
+    slot,
+    with_rubbish,
+)
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/recoverygates.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/recoverygates"

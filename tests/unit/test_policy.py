@@ -6,30 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import (
-    DMA,
-    HANG,
-    HBM,
-    HOUR,
-    LADDER,
-    MACHINE,
-    MINUTE,
-    NOW,
-    SECOND,
-    ZONE,
-    census,
-    fault,
-    gate,
-    intent,
-    node,
-    policy,
-    problem,
-    reading,
-    record,
-    silent,
-    situation,
-    slot,
-)
 
 from recovery.decide.history import note
 from recovery.decide.ladder import may_submit
@@ -56,6 +32,30 @@ from recovery.model import (
     Running,
     Step,
     Then,
+)
+from tests.builders.situations import (
+    DMA,
+    HANG,
+    HBM,
+    HOUR,
+    LADDER,
+    MACHINE,
+    MINUTE,
+    NOW,
+    SECOND,
+    ZONE,
+    census,
+    fault,
+    gate,
+    intent,
+    node,
+    policy,
+    problem,
+    reading,
+    record,
+    silent,
+    situation,
+    slot,
 )
 
 OTHERS_LEASE = Lease("owner/node-0/other", mine=False, stale=False)

@@ -13,20 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from making import (
-    HOUR,
-    LADDER,
-    MACHINE,
-    MINUTE,
-    NOW,
-    RUBBISH,
-    SECOND,
-    fault,
-    intent,
-    paths,
-    record,
-    with_rubbish,
-)
 from recovery_testkit.kubestore import KubernetesStore
 
 from recovery.decide.history import HISTORY, note
@@ -47,6 +33,20 @@ from recovery.model import (
 )
 from recovery.store.record import ACKNOWLEDGED, CODEC, STARTS, Records, decode, encode
 from recovery.units import duration, moment, parse_moment
+from tests.builders.situations import (
+    HOUR,
+    LADDER,
+    MACHINE,
+    MINUTE,
+    NOW,
+    RUBBISH,
+    SECOND,
+    fault,
+    intent,
+    paths,
+    record,
+    with_rubbish,
+)
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/noderecoveries.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
