@@ -13,25 +13,13 @@ from recovery.decide.own_node import decide
 from recovery.decide.situation import Situation, TakeSlot, Verb
 from recovery.model import Claim, GroupStart, Line, Pause, Preflight, Reference, Share, Slot
 from recovery.store.gate import read_pause
-from tests.builders.situations import (
-    DMA,
-    HBM,
-    HOUR,
-    MACHINE,
-    MINUTE,
-    NOW,
-    SECOND,
-    TYPE,
-    ZONE,
-    census,
-    fault,
-    gate,
-    node,
-    policy,
-    record,
-    situation,
-    slot,
-)
+from tests.builders.faults import DMA, HBM, fault
+from tests.builders.gates import census, gate, slot
+from tests.builders.nodes import MACHINE, TYPE, ZONE, node
+from tests.builders.policies import policy
+from tests.builders.records import record
+from tests.builders.situations import situation
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 
 def start(ago: timedelta, **changes: Any) -> GroupStart:

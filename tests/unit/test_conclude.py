@@ -11,7 +11,11 @@ from recovery.decide.history import note
 from recovery.decide.orphan import PATIENCE, conclude
 from recovery.decide.situation import Lease, Role, Situation, WriteRecord
 from recovery.model import IntentState, Phase, Running
-from tests.builders.situations import DMA, MACHINE, MINUTE, NOW, SECOND, intent, record, situation
+from tests.builders.faults import DMA
+from tests.builders.nodes import MACHINE
+from tests.builders.records import intent, record
+from tests.builders.situations import situation
+from tests.builders.times import MINUTE, NOW, SECOND
 
 ALIVE = Lease("owner/node-0/pod/1234", mine=False, stale=False)
 

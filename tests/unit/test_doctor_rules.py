@@ -6,7 +6,7 @@ import pytest
 
 from recovery.console.doctor.rules import Listed, Miss, misses, unmatched
 from recovery.model import NodeView, Policy
-from tests.builders.situations import policy
+from tests.builders.policies import policy
 
 DMA, SRAM = "NeuronHasError_DMA_ERROR", "NeuronHasError_SRAM_UNCORRECTABLE_ERROR"
 LISTED = Listed(

@@ -12,7 +12,7 @@ from recovery.decide.drain import EVICT_AFTER, TELLING, Plan, plan, remaining, r
 from recovery.decide.situation import hour
 from recovery.model import DrainPolicy, PodMode, PodRule, PodView
 from recovery.units import moment
-from tests.builders.situations import NOW, SECOND
+from tests.builders.times import NOW, SECOND
 
 TRAIN = PodView("default", "train", "uid-1", "Running", "ReplicaSet")
 LEAVING = replace(TRAIN, name="leaving", deletion_timestamp=NOW + SECOND)

@@ -16,19 +16,12 @@ from recovery.decide import budget
 from recovery.errors import Conflict, NotFound, Undecodable
 from recovery.model import Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
 from recovery.store.gate import CLAIMS, CODEC, STARTS, Gates, decode, encode
-from tests.builders.situations import (
-    DMA,
-    HOUR,
-    MACHINE,
-    NOW,
-    RUBBISH,
-    SECOND,
-    intent,
-    paths,
-    record,
-    slot,
-    with_rubbish,
-)
+from tests.builders.faults import DMA
+from tests.builders.gates import slot
+from tests.builders.nodes import MACHINE
+from tests.builders.records import intent, record
+from tests.builders.rubbish import RUBBISH, paths, with_rubbish
+from tests.builders.times import HOUR, NOW, SECOND
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/recoverygates.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/recoverygates"

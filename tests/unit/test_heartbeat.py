@@ -11,7 +11,7 @@ from recovery.provider.monitor import Metric
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Publisher
-from tests.builders.situations import NOW
+from tests.builders.times import NOW
 
 
 class Stand:

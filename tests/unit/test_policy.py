@@ -33,30 +33,13 @@ from recovery.model import (
     Step,
     Then,
 )
-from tests.builders.situations import (
-    DMA,
-    HANG,
-    HBM,
-    HOUR,
-    LADDER,
-    MACHINE,
-    MINUTE,
-    NOW,
-    SECOND,
-    ZONE,
-    census,
-    fault,
-    gate,
-    intent,
-    node,
-    policy,
-    problem,
-    reading,
-    record,
-    silent,
-    situation,
-    slot,
-)
+from tests.builders.faults import DMA, HANG, HBM, fault, problem, reading, silent
+from tests.builders.gates import census, gate, slot
+from tests.builders.nodes import MACHINE, ZONE, node
+from tests.builders.policies import LADDER, policy
+from tests.builders.records import intent, record
+from tests.builders.situations import situation
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 OTHERS_LEASE = Lease("owner/node-0/other", mine=False, stale=False)
 HELD = gate(slots=(slot(),))

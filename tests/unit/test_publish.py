@@ -14,7 +14,7 @@ import pytest
 from recovery.errors import ApiUnavailable, NotFound, Refused, Retry, SettingsError
 from recovery.report.metrics import Metrics
 from recovery.report.publish import QUEUE, Notice, Publisher
-from tests.builders.situations import NOW
+from tests.builders.times import NOW
 
 
 def until(true: Callable[[], bool]) -> None:

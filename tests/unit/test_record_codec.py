@@ -33,20 +33,12 @@ from recovery.model import (
 )
 from recovery.store.record import ACKNOWLEDGED, CODEC, STARTS, Records, decode, encode
 from recovery.units import duration, moment, parse_moment
-from tests.builders.situations import (
-    HOUR,
-    LADDER,
-    MACHINE,
-    MINUTE,
-    NOW,
-    RUBBISH,
-    SECOND,
-    fault,
-    intent,
-    paths,
-    record,
-    with_rubbish,
-)
+from tests.builders.faults import fault
+from tests.builders.nodes import MACHINE
+from tests.builders.policies import LADDER
+from tests.builders.records import intent, record
+from tests.builders.rubbish import RUBBISH, paths, with_rubbish
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/noderecoveries.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
