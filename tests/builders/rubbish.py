@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-RUBBISH = (None, 7, -7, 1.5, "", "rubbish", True, [], [7], {}, {"x": 7}, ...)
+RUBBISH: tuple[Any, ...] = (None, 7, -7, 1.5, "", "rubbish", True, [], [7], {}, {"x": 7}, ...)
 
 
 def paths(value: Any, at: str = "") -> list[str]:
