@@ -18,8 +18,9 @@ from recovery.catalog import foreign_claim, lookup
 from recovery.config.environment import Mode, Variables
 from recovery.config.policy_file import load_builtin, load_policy
 from recovery.config.settings import Settings, load_settings
-from recovery.model import NodeView, Step
+from recovery.model import Step
 from recovery.signals.scrape import check_url
+from tests.builders.nodes import node
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 AKS, EKS = DEPLOY / "aks-gpu", DEPLOY / "eks-neuron"
@@ -336,7 +337,7 @@ def test_what_another_machine_would_help_is_of_hardware(other: str) -> None:
 def test_it_stands_back_from_what_others_are_at_work_on(kind: str, mark: str, who: str) -> None:
     key, _, value = mark.partition("=")
     worn: Any = ((key, value, "NoSchedule"),) if kind == "taint" else {key: value}
-    claim = foreign_claim(NodeView(name=NODE, uid="u", resource_version="1", **{f"{kind}s": worn}))
+    claim = foreign_claim(node(NODE, **{f"{kind}s": worn}))
     assert claim is not None
     assert claim.startswith(f"{who} holds {NODE} ({kind} {key}")
 
@@ -351,4 +352,4 @@ def test_it_stands_back_from_what_others_are_at_work_on(kind: str, mark: str, wh
     ids=repr,
 )
 def test_a_node_of_aks_at_rest_is_nobodys(marks: dict[str, Any]) -> None:
-    assert foreign_claim(NodeView(name=NODE, uid="u", resource_version="1", **marks)) is None
+    assert foreign_claim(node(NODE, **marks)) is None

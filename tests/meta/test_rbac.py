@@ -14,7 +14,8 @@ from recovery_testkit.clock import FakeClock
 
 from recovery.kube.cluster import Cluster, Response
 from recovery.kube.rights import CHECKPOINT, OWN, RIGHTS, VALIDATION
-from recovery.model import ClusterDelete, PodView
+from recovery.model import ClusterDelete
+from tests.builders.nodes import pod
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -24,7 +25,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "list_nodes": (),
     "patch_node": ("n", {}),
     "list_pods": ("n",),
-    "evict": (PodView("ns", "p", "u", "Running"),),
+    "evict": (pod(),),
     "get_record": ("n",),
     "list_records": (),
     "create_record": ({"metadata": {"name": "n"}},),
@@ -41,7 +42,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "deleting": (CLAIM,),
     "delete": (CLAIM,),
 }
-POD = PodView("ns", "p", "u", "Running")
+POD = pod()
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "checkpoint": {"annotate_pod": (POD, {})},
     "validation": {"get_cron_job": ("c",), "get_job": ("j",), "create_job": ({},)},

@@ -31,6 +31,7 @@ from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
 from recovery.model import NodeView, Step
 from recovery.provider.protocol import ProviderContext, load_provider
+from tests.builders.nodes import node
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/gpu/providers"
@@ -322,7 +323,7 @@ def test_the_agent_knows_the_words_that_the_provider_knows() -> None:
 
 # ---------------------------------------------------------------- the guide
 
-UNIFORM = NodeView("n", "u", "1", f"azure://{SCALE_SET}/virtualMachines/0", system_uuid=SUBSCRIPTION)
+UNIFORM = node(provider_id=f"azure://{SCALE_SET}/virtualMachines/0", system_uuid=SUBSCRIPTION)
 VM = replace(UNIFORM, provider_id=f"azure://{GROUP}/Microsoft.Compute/virtualMachines/gpu-0")
 AKS = replace(UNIFORM, labels={"kubernetes.azure.com/cluster": "MC_gpu"})
 GUIDE = (Path(__file__).parents[2] / "docs" / "azure.md").read_text()

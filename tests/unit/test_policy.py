@@ -24,7 +24,6 @@ from recovery.model import (
     Marks,
     NotApplied,
     Phase,
-    PodView,
     Preflight,
     Record,
     Reference,
@@ -35,7 +34,7 @@ from recovery.model import (
 )
 from tests.builders.faults import DMA, HANG, HBM, fault, problem, reading, silent
 from tests.builders.gates import census, gate, slot
-from tests.builders.nodes import MACHINE, ZONE, node
+from tests.builders.nodes import MACHINE, ZONE, node, pod
 from tests.builders.policies import LADDER, policy
 from tests.builders.records import intent, record
 from tests.builders.situations import situation
@@ -51,7 +50,7 @@ OURS = node(
 BOTH = Marks(cordoned=True, tainted=True)
 SHIFT = replace(MACHINE, id="m-9")
 CLEAR = reading(cleared=frozenset({("NeuronHealth", DMA)}))
-POD = PodView("default", "train", "pod-1", "Running", "ReplicaSet")
+POD = pod()
 BAD_PAGE = silent(NOW)
 EXCLUDED = {"noderecovery.dev/exclude": "true"}
 SILENCE = fault("SignalUnknown", type="SignalUnknown", message="nothing is known from npd", latched=False)
