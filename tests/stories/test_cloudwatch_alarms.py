@@ -12,15 +12,15 @@ import hcl2
 import pytest
 import yaml
 from cfnlint.api import ManualArgs, lint
-from cloudwatch import selection, states
 from recovery_testkit.aws import shared_aws
 from recovery_testkit.stage import Stage, npd_page
-from scenes import at, boot, cast, counted_page, new_process, policy
 
 from providers.aws.cloudwatch import namespace_of
 from recovery.catalog import faults
 from recovery.config.settings import load_settings
 from recovery.errors import Ambiguous, Refused
+from tests.stories.cloudwatch import selection, states
+from tests.stories.scenes import at, boot, cast, counted_page, new_process, policy
 
 ALARMS = Path(__file__).parents[2] / "deploy" / "alarms"
 TEMPLATE = ALARMS / "cloudformation" / "alarms.yaml"

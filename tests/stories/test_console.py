@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from console import Said, Terminal, pod_of
 from recovery_testkit.kubernetes import lost_request, refused
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
+
+from recovery.model import Phase
+from recovery.signals.npd import Unreadable
+from tests.stories.console import Said, Terminal, pod_of
+from tests.stories.scenes import (
     ALL_MARKS,
     DMA,
     GATES,
@@ -29,9 +32,6 @@ from scenes import (
     ready,
     told,
 )
-
-from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 
 Sit = Callable[[Stage], Terminal]
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Actor, Stage
-from scenery import GATE, Cloud, change_gate, pass_time, records
-from scenes import pause, policy, stubborn_pod
 
 from recovery.agent import observe
 from recovery.agent.peers import WATCHED
 from recovery.store.lease import lease_name
+from tests.stories.scenery import GATE, Cloud, change_gate, pass_time, records
+from tests.stories.scenes import pause, policy, stubborn_pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 NODES = "/api/v1/nodes"

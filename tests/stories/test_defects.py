@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from recovery_testkit.kubefaults import refused
 from recovery_testkit.stage import Stage, npd_page
-from scenery import change_node
 
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase
+from tests.stories.scenery import change_node
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

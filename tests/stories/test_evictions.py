@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request, refused
 from recovery_testkit.stage import Stage
-from scenes import DMA, cast, phase, remove_pod, stubborn_pod
 
 from recovery.model import Phase
+from tests.stories.scenes import DMA, cast, phase, remove_pod, stubborn_pod
 
 EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
 

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
+
+from recovery.model import Phase
+from recovery.signals.npd import Unreadable
+from tests.stories.scenes import (
     DMA,
     HANG,
     HBM,
@@ -34,9 +37,6 @@ from scenes import (
     told,
     value,
 )
-
-from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 
 GONE = Unreadable("connection refused")
 ANY_AND_TOLD = policy(match="type: NeuronHealth, reason: NeuronHasError_HBM_*")

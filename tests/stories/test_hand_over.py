@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.stage import Stage
-from scenes import (
+
+from recovery.errors import Refused
+from recovery.model import Phase
+from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
     at,
@@ -22,9 +25,6 @@ from scenes import (
     told,
     value,
 )
-
-from recovery.errors import Refused
-from recovery.model import Phase
 
 
 def gone_and_not_replaced() -> Stage:

@@ -9,9 +9,9 @@ from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request
 from recovery_testkit.kubernetes import node_claim_crd
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import Stage
-from scenes import DMA, calls, no_place, phase, policy, ready, the_record
 
 from recovery.model import ClusterDelete, Machine, NodeView, Phase, Poll, Preflight, Reference, Step
+from tests.stories.scenes import DMA, calls, no_place, phase, policy, ready, the_record
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 AT_ONCE = policy("{do: replace, within: 30m}")

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage
-from scenes import at, cast, new_process, policy, remove_pod, resume, value
-from scenes import pause as pause_gate
 
 from recovery.errors import Retry
 from recovery.signals.npd import Unreadable
+from tests.stories.scenes import at, cast, new_process, policy, remove_pod, resume, value
+from tests.stories.scenes import pause as pause_gate
 
 SICK = ("node-0", "node-1", "node-2")
 

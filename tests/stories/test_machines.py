@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
+
+from recovery.model import Phase
+from recovery.signals.npd import Unreadable
+from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
     DMA,
@@ -27,9 +30,6 @@ from scenes import (
     the_record,
     told,
 )
-
-from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 
 
 def another_machine(s: Stage, *, healthy: bool = True) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 from recovery_testkit.stage import Killed, Stage, npd_page
-from scenes import (
+
+from recovery.catalog import claims
+from recovery.model import Phase
+from tests.stories.scenes import (
     ALL_MARKS,
     DMA,
     NO_MARKS,
@@ -28,9 +31,6 @@ from scenes import (
     the_record,
     told,
 )
-
-from recovery.catalog import claims
-from recovery.model import Phase
 
 FOREIGN: list[dict[str, Any]] = [
     {"key": "gpu", "value": "yes", "effect": "NoSchedule"},

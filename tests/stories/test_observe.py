@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from recovery_testkit.stage import Actor, Stage
-from scenes import (
+
+from tests.stories.scenes import (
     DMA,
     HANG,
     NO_MARKS,

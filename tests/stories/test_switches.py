@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
+
+from recovery.model import Phase
+from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
     NO_MARKS,
@@ -28,8 +30,6 @@ from scenes import (
     told,
     value,
 )
-
-from recovery.model import Phase
 
 OFF = "recovery is off (ENABLE_RECOVERY=false)"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage
-from scenes import DMA, REBOOTS, calls, cast, phase, policy, sayings, told
 
 from recovery.errors import Retry
 from recovery.model import Phase
 from recovery.report.publish import FLUSH, Publisher
+from tests.stories.scenes import DMA, REBOOTS, calls, cast, phase, policy, sayings, told
 
 
 def merged(s: Stage) -> list[str]:
