@@ -1,4 +1,4 @@
-"""Policies, as they are parsed."""
+"""Policies: as people write them, and as they are parsed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from recovery.config.policy_file import parse_policy
 from recovery.model import Policy, Rung, Step, Then
 from tests.builders.times import MINUTE
 
-RULES = """
+HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+MATCH = 'type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]'
+REMEDY = "{do: drain, within: 10m, then: force}, {do: replace, within: 30m}"
+RULES = f"""
   - name: neuron-hardware
-    match: {type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]}
-    remedy:
-      - {do: drain, within: 10m, then: force}
-      - {do: replace, within: 30m}
+    match: {{{MATCH}}}
+    remedy: [{REMEDY}]
     probation: 2m
 """
 LADDER = (
@@ -24,6 +25,22 @@ LADDER = (
 
 @functools.cache
 def policy(rules: str = RULES, limits: str = "{}", exclude: str = "[]") -> Policy:
-    head = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
-    text = f"{head}limits: {limits}\nexclude: {exclude}\nrules:{rules if rules.strip() else ' []'}\n"
+    """Parsed; without ``rules`` it has none."""
+    text = f"{HEAD}limits: {limits}\nexclude: {exclude}\nrules:{rules if rules.strip() else ' []'}\n"
     return parse_policy(text.encode(), "table").policy
+
+
+def policy_file(
+    remedy: str = "",
+    limits: str = "cooldown: 0s",
+    *,
+    match: str = MATCH,
+    after: str = "0s",
+    validate: str = "",
+) -> bytes:
+    """A file with one rule, for the Neuron device's own faults unless ``match`` says otherwise."""
+    rule = f"  - name: neuron-hardware\n    match: {{{match}}}\n    after: {after}\n"
+    ending = f"    remedy: [{remedy or REMEDY}]\n    probation: 2m\n" + (
+        f"    validate: {validate}\n" if validate else ""
+    )
+    return f"{HEAD}limits: {{{limits}}}\nrules:\n{rule}{ending}".encode()

@@ -19,8 +19,9 @@ from providers.aws.cloudwatch import namespace_of
 from recovery.catalog import faults
 from recovery.config.settings import load_settings
 from recovery.errors import Ambiguous, Refused
+from tests.builders.policies import policy_file
 from tests.stories.cloudwatch import selection, states
-from tests.stories.scenes import at, boot, cast, counted_page, new_process, policy
+from tests.stories.scenes import at, boot, cast, counted_page, new_process
 
 ALARMS = Path(__file__).parents[2] / "deploy" / "alarms"
 TEMPLATE = ALARMS / "cloudformation" / "alarms.yaml"
@@ -137,7 +138,7 @@ def refused() -> Stage:
 
 
 def handed_over() -> Stage:
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     s.fault("node-0")
     s.run(10)
     return s

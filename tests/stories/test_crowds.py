@@ -14,8 +14,9 @@ from recovery_testkit.stage import Actor, Stage
 from recovery.agent import observe
 from recovery.agent.peers import WATCHED
 from recovery.store.lease import lease_name
+from tests.builders.policies import policy_file
 from tests.stories.scenery import GATE, Cloud, change_gate, pass_time, records
-from tests.stories.scenes import pause, policy, stubborn_pod
+from tests.stories.scenes import pause, stubborn_pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 NODES = "/api/v1/nodes"
@@ -25,7 +26,7 @@ ROOM = "cooldown: 0s, budgetPer: {}, brake: 100%, brakePer: {}, perGroup: {max: 
 
 def crowd(count: int, limits: str, remedy: str = "") -> Stage:
     """Nodes with their agents."""
-    stage = Stage(policy(remedy, limits))
+    stage = Stage(policy_file(remedy, limits))
     for name in stage.nodes(count):
         stage.agent(name)
     stage.run(3)

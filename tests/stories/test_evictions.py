@@ -7,7 +7,8 @@ from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
-from tests.stories.scenes import DMA, cast, phase, remove_pod, stubborn_pod
+from tests.builders.faults import DMA
+from tests.stories.scenes import cast, phase, remove_pod, stubborn_pod
 
 EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
 

@@ -11,10 +11,12 @@ from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import Stage
 
 from recovery.model import ClusterDelete, Machine, NodeView, Phase, Poll, Preflight, Reference, Step
-from tests.stories.scenes import DMA, calls, no_place, phase, policy, ready, the_record
+from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
+from tests.stories.scenes import calls, no_place, phase, ready, the_record
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
-AT_ONCE = policy("{do: replace, within: 30m}")
+AT_ONCE = policy_file("{do: replace, within: 30m}")
 
 
 class Karpenter(FakeProvider):

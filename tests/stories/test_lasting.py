@@ -10,7 +10,8 @@ from recovery_testkit.stage import Stage
 
 from recovery.errors import Retry
 from recovery.signals.npd import Unreadable
-from tests.stories.scenes import at, cast, new_process, policy, remove_pod, resume, value
+from tests.builders.policies import policy_file
+from tests.stories.scenes import at, cast, new_process, remove_pod, resume, value
 from tests.stories.scenes import pause as pause_gate
 
 SICK = ("node-0", "node-1", "node-2")
@@ -55,7 +56,7 @@ def test_the_brake_is_a_gauge_with_its_reason() -> None:
 
 
 def test_what_holds_no_longer_is_told_no_longer() -> None:
-    s = cast(policy(limits="cooldown: 0s"))
+    s = cast(policy_file(limits="cooldown: 0s"))
     pause_gate(s)
     s.fault("node-0")
     s.run(65, step=1)
@@ -76,7 +77,7 @@ def test_reasons_that_take_turns_are_each_told_once_a_minute() -> None:
 
 
 def test_a_hand_over_is_told_each_minute_until_it_is_taken() -> None:
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     s.fault("node-0")
     s.run(185, step=1)
     assert held(s)[:1] == ["handedOver"]
@@ -85,7 +86,7 @@ def test_a_hand_over_is_told_each_minute_until_it_is_taken() -> None:
 
 
 def test_a_hand_over_whose_agent_is_gone_is_told_by_another() -> None:
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     s.fault("node-0")
     s.run(10)
     s.kill(s.actors["agent of node-0"])

@@ -15,6 +15,7 @@ from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry
 from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
+from tests.builders.policies import policy_file
 from tests.stories.scenery import judge
 from tests.stories.scenes import (
     ALL_MARKS,
@@ -28,7 +29,6 @@ from tests.stories.scenes import (
     patch_node,
     pause,
     phase,
-    policy,
     ready,
     remove_pod,
     resume,
@@ -85,7 +85,7 @@ class Ordering(FakeProvider):
 
 def cast(remedy: str, provider: FakeProvider) -> Stage:
     """Four nodes of ``provider``, the first two with their agents."""
-    s = Stage(policy(remedy))
+    s = Stage(policy_file(remedy))
     s.provider = provider
     for name in s.nodes(4)[:2]:
         s.agent(name)

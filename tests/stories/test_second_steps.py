@@ -8,8 +8,8 @@ from recovery_testkit.stage import Stage
 
 from recovery.errors import Refused, Retry
 from recovery.model import Machine, Preflight, Step
+from tests.builders.policies import policy_file
 from tests.stories.scenery import Cloud, change_gate, judge, pass_time, records, to_the_end
-from tests.stories.scenes import policy
 
 
 class ScaleSet(Cloud):
@@ -28,7 +28,7 @@ class ScaleSet(Cloud):
 
 def scale_set(limits: str = "cooldown: 0s", faulty: int = 1) -> tuple[Stage, ScaleSet]:
     """Three nodes with agents, of which the first ones are about to be found faulty."""
-    stage = Stage(policy(limits=limits))
+    stage = Stage(policy_file(limits=limits))
     for name in stage.nodes(3):
         stage.agent(name)
     stage.provider.groups["workers"].shrinks = True

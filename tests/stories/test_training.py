@@ -10,18 +10,9 @@ from recovery_testkit.kubefaults import Asked, refused
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
-from tests.stories.scenes import (
-    DMA,
-    MERGE,
-    PERSON,
-    calls,
-    cast,
-    marked,
-    phase,
-    policy,
-    remove_pod,
-    the_record,
-)
+from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
+from tests.stories.scenes import MERGE, PERSON, calls, cast, marked, phase, remove_pod, the_record
 
 PODS = "/api/v1/namespaces/default/pods"
 WORKERS = """drain:
@@ -35,7 +26,7 @@ WORKERS = """drain:
 
 def train(drain: str, *pods: dict[str, str], remedy: str = "") -> Stage:
     """node-0 with these pods, each given by its labels and ``name``; its device has just failed."""
-    s = cast(policy(remedy) + drain.encode())
+    s = cast(policy_file(remedy) + drain.encode())
     for labels in pods:
         s.add_pod(labels["name"], "node-0", **{k: v for k, v in labels.items() if k != "name"})
     s.fault("node-0")
@@ -117,7 +108,7 @@ def test_a_job_that_does_not_end_is_evicted_when_its_time_is_over() -> None:
 
 
 def test_a_pod_that_cannot_be_told_has_its_time_all_the_same_and_that_is_said() -> None:
-    s = cast(policy() + WORKERS.encode())
+    s = cast(policy_file() + WORKERS.encode())
     s.add_pod("w", "node-0", role="worker")
     forbidden = refused(403, "Forbidden", "pods is forbidden")
     s.api.fail_next(lambda asked: asked.method == "PATCH" and "/pods/" in asked.path, forbidden, times=99)
@@ -162,7 +153,7 @@ def test_a_pod_without_a_controller_stays_where_the_policy_says_so_and_then_deci
     then: str, after: Phase
 ) -> None:
     remedy = f"{{do: drain, within: 2m, then: {then}}}, {{do: replace, within: 30m}}"
-    s = cast(policy(remedy) + b"drain: {force: false}\n")
+    s = cast(policy_file(remedy) + b"drain: {force: false}\n")
     s.add_pod("bare", "node-0", owner="")
     s.fault("node-0")
     s.run(60)
@@ -205,7 +196,7 @@ def test_while_one_of_a_workloads_pods_may_not_go_none_of_them_is_evicted() -> N
 
 
 def test_a_workload_has_the_time_of_the_one_of_its_pods_that_has_most() -> None:
-    s = cast(policy() + WORKERS.encode())
+    s = cast(policy_file() + WORKERS.encode())
     s.add_pod("w-0", "node-0", **{"jobset.sigs.k8s.io/jobset-name": "llm", "role": "worker"})
     s.add_pod("w-1", "node-0", **{"jobset.sigs.k8s.io/jobset-name": "llm", "role": "leader"})
     s.fault("node-0")
@@ -219,7 +210,7 @@ def test_a_workload_has_the_time_of_the_one_of_its_pods_that_has_most() -> None:
 
 
 def test_evictions_are_no_faster_than_the_policy_says() -> None:
-    s = cast(policy() + b"drain: {evictionsPerSecond: 2}\n")
+    s = cast(policy_file() + b"drain: {evictionsPerSecond: 2}\n")
     for i in range(10):
         s.add_pod(f"p{i}", "node-0", app=f"p{i}")
     times = when_asked(s)
@@ -246,7 +237,7 @@ def test_a_pod_that_its_budget_keeps_is_asked_for_less_and_less_often() -> None:
 @pytest.mark.parametrize("what", ["eviction", "annotation"])
 def test_what_changes_nothing_is_not_asked_for_in_a_loop(what: str) -> None:
     """A webhook that refuses with 409, or that takes annotations off again."""
-    s = cast(policy() + (WORKERS.encode() if what == "annotation" else b""))
+    s = cast(policy_file() + (WORKERS.encode() if what == "annotation" else b""))
     s.add_pod("w", "node-0", role="worker")
     asked: list[str] = []
     kept = s.store.request
@@ -266,7 +257,7 @@ def test_what_changes_nothing_is_not_asked_for_in_a_loop(what: str) -> None:
 
 
 def test_a_pod_that_may_never_go_and_goes_by_itself_is_waited_for() -> None:
-    s = cast(policy() + b"drain: {pods: [{match: {labels: {role: master}}, mode: never}]}\n")
+    s = cast(policy_file() + b"drain: {pods: [{match: {labels: {role: master}}, mode: never}]}\n")
     s.add_pod("master", "node-0", role="master")
     s.store.request("DELETE", f"{PODS}/master")
     s.fault("node-0")

@@ -12,10 +12,10 @@ from recovery_testkit.stage import Stage, npd_page
 from recovery.model import Phase, Record
 from recovery.signals.npd import Unreadable
 from recovery.store.record import encode
+from tests.builders.faults import DMA
+from tests.builders.policies import MATCH
 from tests.stories.scenes import (
     ALL_MARKS,
-    DMA,
-    MATCH,
     MERGE,
     NO_MARKS,
     boot,
