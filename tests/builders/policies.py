@@ -40,7 +40,6 @@ def policy_file(
 ) -> bytes:
     """A file with one rule, for the Neuron device's own faults unless ``match`` says otherwise."""
     rule = f"  - name: neuron-hardware\n    match: {{{match}}}\n    after: {after}\n"
-    ending = f"    remedy: [{remedy or REMEDY}]\n    probation: 2m\n" + (
-        f"    validate: {validate}\n" if validate else ""
-    )
-    return f"{HEAD}limits: {{{limits}}}\nrules:\n{rule}{ending}".encode()
+    treated = f"    remedy: [{remedy or REMEDY}]\n    probation: 2m\n"
+    proved = f"    validate: {validate}\n" if validate else ""
+    return f"{HEAD}limits: {{{limits}}}\nrules:\n{rule}{treated}{proved}".encode()

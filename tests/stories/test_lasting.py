@@ -11,8 +11,7 @@ from recovery_testkit.stage import Stage
 from recovery.errors import Retry
 from recovery.signals.npd import Unreadable
 from tests.builders.policies import policy_file
-from tests.stories.scenes import at, cast, new_process, remove_pod, resume, value
-from tests.stories.scenes import pause as pause_gate
+from tests.stories.scenes import at, cast, new_process, pause, remove_pod, resume, value
 
 SICK = ("node-0", "node-1", "node-2")
 
@@ -57,7 +56,7 @@ def test_the_brake_is_a_gauge_with_its_reason() -> None:
 
 def test_what_holds_no_longer_is_told_no_longer() -> None:
     s = cast(policy_file(limits="cooldown: 0s"))
-    pause_gate(s)
+    pause(s)
     s.fault("node-0")
     s.run(65, step=1)
     assert held(s) == ["paused", "paused"]
@@ -69,7 +68,7 @@ def test_what_holds_no_longer_is_told_no_longer() -> None:
 def test_reasons_that_take_turns_are_each_told_once_a_minute() -> None:
     s = braked()
     for _ in range(2):
-        pause_gate(s)
+        pause(s)
         s.run(12)
         resume(s)
         s.run(12)
@@ -123,7 +122,7 @@ def test_the_gauge_of_what_holds_names_no_fault(reason: str, label: str) -> None
 
 def test_a_monitor_that_fails_delays_no_recovery_that_was_held() -> None:
     s = at("draining")
-    pause_gate(s)
+    pause(s)
     s.told.error = Retry("throttled")
     s.run(65, step=1)
     remove_pod(s)
