@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from recovery_testkit.provider import FakeProvider
@@ -206,7 +207,25 @@ def value(actor: Actor, name: str, **labels: str) -> float:
     return actor.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-# ---------------------------------------------------------------- node-0 brought to a point
+# ---------------------------------------------------------------- a stage brought to a point
+
+
+def braked() -> Stage:
+    """Three of four nodes fail at once."""
+    s = cast(agents=3)
+    for node in ("node-0", "node-1", "node-2"):
+        s.fault(node)
+    s.run(4)
+    return s
+
+
+def beating(every: timedelta, *, on: bool = True) -> Stage:
+    """Two agents that tell the monitor so often that they live."""
+    s = Stage()
+    s.heartbeat = every
+    for node in s.nodes(2):
+        s.agent(node, on=on)
+    return s
 
 
 def _suspect(s: Stage) -> None:

@@ -15,6 +15,7 @@ from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
 from recovery.model import Machine, Reference, Step
+from tests.builders.objects import node_object
 from tests.builders.policies import policy_file
 from tests.stories.scenery import Reaper, change_node, judge, pass_time, records, to_the_end
 
@@ -88,19 +89,8 @@ class AzureStage(Stage):
     def _joined(self, vm: Any) -> None:
         name = self.name_of(vm)
         self.pages[name] = Page()
-        self.store.load(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": name, "labels": {}},
-                "spec": {"providerID": f"azure://{vm.id}"},
-                "status": {
-                    "nodeInfo": {"bootID": vm.boot_id, "systemUUID": vm.vm_id},
-                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-                    "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-                },
-            }
-        )
+        info = {"bootID": vm.boot_id, "systemUUID": vm.vm_id}
+        self.store.load(node_object(name, spec={"providerID": f"azure://{vm.id}"}, info=info, labels={}))
         self._new_agent(name)
 
     def _booted(self, before: Any, vm: Any) -> None:
