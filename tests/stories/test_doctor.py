@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import http.server
 import json
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.kubernetes import KubernetesStore, node_claim_crd
@@ -35,12 +33,10 @@ from recovery.kube.cluster import Response
 from recovery.model import GROUP, VERSION
 from recovery.provider.protocol import Finding
 from recovery.signals.scrape import PageReader
+from tests.builders.manifests import CRDS, crd
 from tests.builders.objects import Json, condition, gate_object, node_object, pod_object, record_object
+from tests.builders.stores import store_with_crds
 
-CRDS = [
-    yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / f"{plural}.yaml").read_text())
-    for plural in ("noderecoveries", "recoverygates")
-]
 PAGES = Path(__file__).parents[1] / "captures"
 NODE, HOME = "worker-1", "neuron-healthcheck-system"
 DMA = "NeuronHasError_DMA_ERROR"
@@ -180,9 +176,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> KubernetesStore:
-    store = KubernetesStore(now=clock.now)
-    for crd in CRDS:
-        store.install_crd(copy.deepcopy(crd))
+    store = store_with_crds(clock.now)
     store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     return store
 
@@ -480,7 +474,7 @@ def test_crds_that_are_not_installed_are_told_with_the_command(in_pod: Doctor, c
 def test_one_crd_of_two_is_not_enough(in_pod: Doctor, clock: FakeClock) -> None:
     half = KubernetesStore(now=clock.now)
     half.load(worker())
-    half.install_crd(copy.deepcopy(CRDS[0]))
+    half.install_crd(crd("noderecoveries"))
     in_pod.door.store = half
     in_pod()
     found = in_pod.says("RecoveryGate of noderecovery.dev/v1alpha1: not installed")
@@ -498,8 +492,8 @@ def test_crds_of_another_version_are_told_with_both(in_pod: Doctor) -> None:
 
 
 def changed_crds(in_pod: Doctor, change: Callable[[Json], None]) -> None:
-    for crd in CRDS:
-        changed = copy.deepcopy(crd)
+    for plural in CRDS:
+        changed = crd(plural)
         change(changed["spec"]["versions"][0])
         in_pod.door.store.install_crd(changed)
 
@@ -532,11 +526,12 @@ def test_a_server_that_publishes_no_schemas_cannot_be_asked_for_fields(in_pod: D
     assert (found.ok, found.remedy) == (None, "in doubt apply them again: kubectl apply -k deploy/crds")
 
 
-@pytest.mark.parametrize("crd", CRDS, ids=lambda crd: str(crd["spec"]["names"]["kind"]))
-def test_the_specimen_has_every_field_that_is_shipped(crd: Json) -> None:
+@pytest.mark.parametrize("plural", CRDS)
+def test_the_specimen_has_every_field_that_is_shipped(plural: str) -> None:
     """So that none can be forgotten in it: the schema is laid over the specimen, the other way round."""
-    written = specimen.written()[crd["spec"]["names"]["kind"]]
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    shipped = crd(plural)
+    written = specimen.written()[shipped["spec"]["names"]["kind"]]
+    schema = shipped["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert list(missing(schema, written)) == []
     assert list(absent(schema["properties"], written)) == []
 

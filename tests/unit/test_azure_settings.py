@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
 from recovery.model import NodeView, Step
 from recovery.provider.protocol import ProviderContext, load_provider
+from tests.builders.mistakes import mistakes
 from tests.builders.nodes import node
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
@@ -44,12 +44,6 @@ WORKLOAD = {
 }
 EXPECTED = "expected https:// and a host, with a port at most (http:// on loopback only)"
 NAME = "AZURE_RESOURCE_MANAGER_ENDPOINT"
-
-
-def mistakes(check: Callable[[Mapping[str, str]], Any], **environ: str) -> list[str]:
-    with pytest.raises(SettingsError) as caught:
-        check(environ)
-    return list(caught.value.mistakes)
 
 
 def made(**environ: str) -> Any:
