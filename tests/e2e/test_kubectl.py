@@ -12,6 +12,8 @@ import pytest
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 from toolbox import program
 
+from tests.builders.objects import node_object
+
 Json = dict[str, Any]
 
 
@@ -61,19 +63,13 @@ def server(store: KubernetesStore) -> Iterator[KubernetesServer]:
         yield running
 
 
-def node(name: str = "n1") -> Json:
-    conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fine"}]
-    status = {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0", "bootID": "b1"}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-
-
 @pytest.fixture
 def kubectl(server: KubernetesServer, store: KubernetesStore, tmp_path: Path) -> Callable[..., str]:
     kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
     store.install_crd(THING)
     record = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "NodeRecovery", "metadata": {"name": "n1"}}
-    store.load(node(), {**record, "status": {"phase": "suspect"}})
+    store.load(node_object(), {**record, "status": {"phase": "suspect"}})
 
     def run(*arguments: str) -> str:
         command = [str(program("kubectl")), *arguments]

@@ -6,7 +6,6 @@ How kustomize puts it together is for ``make e2e``; here its files are read as t
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +17,20 @@ from recovery.catalog import foreign_claim, lookup
 from recovery.config.environment import Mode, Variables
 from recovery.config.policy_file import load_builtin, load_policy
 from recovery.config.settings import Settings, load_settings
-from recovery.model import NodeView, Step
+from recovery.model import Step
 from recovery.signals.page_url import check_url
+from tests.builders.manifests import (
+    DEPLOY,
+    Manifest,
+    container,
+    environment_of,
+    manifest,
+    pod_spec,
+    settings_of,
+    where_it_runs,
+)
+from tests.builders.nodes import node
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 AKS, EKS = DEPLOY / "aks-gpu", DEPLOY / "eks-neuron"
 CLUSTER = (
     "/subscriptions/11111111-2222-3333-4444-555555555555/resourcegroups/gpu"
@@ -31,24 +40,9 @@ NODE, HOST_IP, NAMESPACE = "aks-gpu-12345678-vmss000000", "10.224.0.4", "gpu-hea
 OF_AZURE = {"AZURE_CLUSTER_ID", "AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"}
 
 
-def manifest(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
-    return found
-
-
 DAEMONSET = manifest(AKS / "daemonset.yaml")
 CONCLUDER = manifest(DEPLOY / "base" / "concluder.yaml")
 KUSTOMIZATION = manifest(AKS / "kustomization.yaml")
-
-
-def pod(workload: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
-    return spec
-
-
-def container(workload: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [c for c in pod(workload)["containers"] if c["name"] == "node-recovery"]
-    return dict(found)
 
 
 AGENT, CONCLUDERS = container(DAEMONSET), container(CONCLUDER)
@@ -56,21 +50,15 @@ OURS = pytest.mark.parametrize("ours", [AGENT, CONCLUDERS], ids=["agent", "concl
 
 
 def settings() -> dict[str, str]:
-    lines = (AKS / "settings.env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    return settings_of(AKS / "settings.env")
 
 
-def environment(ours: dict[str, Any]) -> dict[str, str]:
-    """The variables of a running container. As a kubelet does, $(NAME) is what came before it in ``env``."""
+def environment(ours: Manifest) -> dict[str, str]:
     fields = {"spec.nodeName": NODE, "metadata.namespace": NAMESPACE, "status.hostIP": HOST_IP}
-    found: dict[str, str] = {}
-    for entry in ours["env"]:
-        value = entry.get("value") or fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
-        found[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda m: found.get(m[1], m[0]), value)
-    return settings() | found
+    return environment_of(ours, settings(), fields)
 
 
-def started(ours: dict[str, Any]) -> Settings:
+def started(ours: Manifest) -> Settings:
     return load_settings(environment(ours))
 
 
@@ -85,20 +73,20 @@ def patch(kind: str) -> list[dict[str, Any]]:
 
 
 @OURS
-def test_it_ships_with_recovery_off_and_says_its_provider(ours: dict[str, Any]) -> None:
+def test_it_ships_with_recovery_off_and_says_its_provider(ours: Manifest) -> None:
     assert started(ours).enable_recovery is False
     assert started(ours).provider == "azure"
     assert started(ours).warnings == ()
 
 
 @OURS
-def test_every_variable_is_one_that_is_read(ours: dict[str, Any]) -> None:
+def test_every_variable_is_one_that_is_read(ours: Manifest) -> None:
     assert environment(ours).keys() - {"HOST_IP"} <= Variables.model_fields.keys() | OF_AZURE
     assert settings().keys() >= OF_AZURE
 
 
 @OURS
-def test_one_file_holds_the_switch_for_every_pod(ours: dict[str, Any]) -> None:
+def test_one_file_holds_the_switch_for_every_pod(ours: Manifest) -> None:
     assert ours["envFrom"] == [{"configMapRef": {"name": "node-recovery"}}]
     assert not {"ENABLE_RECOVERY", "PROVIDER", *OF_AZURE} & {entry["name"] for entry in ours["env"]}
     (made,) = KUSTOMIZATION["configMapGenerator"]
@@ -135,8 +123,8 @@ def test_it_reads_the_page_on_its_own_nodes_address_and_no_others() -> None:
 
 
 def test_it_brings_no_detector_and_nothing_of_the_node() -> None:
-    assert [c["name"] for c in pod(DAEMONSET)["containers"]] == ["node-recovery"]
-    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes"} & pod(DAEMONSET).keys()
+    assert [c["name"] for c in pod_spec(DAEMONSET)["containers"]] == ["node-recovery"]
+    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes"} & pod_spec(DAEMONSET).keys()
 
 
 # ---------------------------------------------------------------- who it is on Azure
@@ -150,7 +138,7 @@ def test_every_pod_asks_for_the_token_of_one_account_which_is_told_who_it_is() -
     (annotated,) = patch("ServiceAccount")
     assert annotated["path"] == "/metadata/annotations"
     assert annotated["value"].keys() == {"azure.workload.identity/client-id"}
-    assert {pod(w)["serviceAccountName"] for w in (DAEMONSET, CONCLUDER)} == {"node-recovery"}
+    assert {pod_spec(w)["serviceAccountName"] for w in (DAEMONSET, CONCLUDER)} == {"node-recovery"}
 
 
 def test_what_the_webhook_adds_is_all_that_an_agent_needs_to_say_who_it_is() -> None:
@@ -192,13 +180,13 @@ def test_the_agent_is_the_sidecar_of_eks_but_for_where_it_reads() -> None:
 
 
 def test_the_pods_live_as_those_of_eks_do() -> None:
-    here, there = pod(DAEMONSET), pod(manifest(EKS / "daemonset.yaml"))
+    here, there = pod_spec(DAEMONSET), pod_spec(manifest(EKS / "daemonset.yaml"))
     for same in ("priorityClassName", "dnsPolicy", "tolerations"):
         assert here[same] == there[same]
 
 
 def test_a_call_that_was_begun_can_end_before_a_pod_is_killed() -> None:
-    grace = pod(DAEMONSET)["terminationGracePeriodSeconds"]
+    grace = pod_spec(DAEMONSET)["terminationGracePeriodSeconds"]
     assert grace > Limits().longest
     given = {"op": "replace", "path": "/spec/template/spec/terminationGracePeriodSeconds", "value": grace}
     assert given in patch("Deployment")
@@ -211,13 +199,11 @@ def test_the_namespace_lets_no_privileged_pod_in() -> None:
 
 
 def test_it_runs_on_linux_nodes_with_nvidia_gpus_whatever_their_taints() -> None:
-    affinity = pod(DAEMONSET)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (term,) = affinity["nodeSelectorTerms"]
-    assert {each["key"]: each["values"] for each in term["matchExpressions"]} == {
+    assert {each["key"]: each["values"] for each in where_it_runs(DAEMONSET)} == {
         "kubernetes.io/os": ["linux"],
         "kubernetes.azure.com/accelerator": ["nvidia"],
     }
-    assert pod(DAEMONSET)["tolerations"] == [{"operator": "Exists"}]
+    assert pod_spec(DAEMONSET)["tolerations"] == [{"operator": "Exists"}]
 
 
 def test_the_concluder_may_run_where_a_system_pool_takes_add_ons_only() -> None:
@@ -336,7 +322,7 @@ def test_what_another_machine_would_help_is_of_hardware(other: str) -> None:
 def test_it_stands_back_from_what_others_are_at_work_on(kind: str, mark: str, who: str) -> None:
     key, _, value = mark.partition("=")
     worn: Any = ((key, value, "NoSchedule"),) if kind == "taint" else {key: value}
-    claim = foreign_claim(NodeView(name=NODE, uid="u", resource_version="1", **{f"{kind}s": worn}))
+    claim = foreign_claim(node(NODE, **{f"{kind}s": worn}))
     assert claim is not None
     assert claim.startswith(f"{who} holds {NODE} ({kind} {key}")
 
@@ -351,4 +337,4 @@ def test_it_stands_back_from_what_others_are_at_work_on(kind: str, mark: str, wh
     ids=repr,
 )
 def test_a_node_of_aks_at_rest_is_nobodys(marks: dict[str, Any]) -> None:
-    assert foreign_claim(NodeView(name=NODE, uid="u", resource_version="1", **marks)) is None
+    assert foreign_claim(node(NODE, **marks)) is None

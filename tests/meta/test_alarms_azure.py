@@ -75,7 +75,7 @@ class Kept:
         self.metrics += metrics
 
 
-def told(outcomes: Iterable[str] = ("started",), reasons: Iterable[str] = ("brake",)) -> list[Metric]:
+def published(outcomes: Iterable[str] = ("started",), reasons: Iterable[str] = ("brake",)) -> list[Metric]:
     """What the agents publish, of each kind."""
     kept = Kept()
     publisher = Publisher(
@@ -190,13 +190,13 @@ def test_metric_and_dimensions_are_as_the_agents_publish_them(name: str) -> None
         assert one["metricName"] == name.removeprefix("fault-")
         assert one["dimensions"] == []
         return
-    (sample,) = (m for m in told() if m.name == one["metricName"])
+    (sample,) = (m for m in published() if m.name == one["metricName"])
     assert {d["name"] for d in one["dimensions"]} <= set(sample.dimensions)
     assert all(d["operator"] == "Include" for d in one["dimensions"])
 
 
 def test_a_fault_is_a_metric_of_its_own_without_dimensions() -> None:
-    (sample,) = (m for m in told() if m.name == "GPUMissing")
+    (sample,) = (m for m in published() if m.name == "GPUMissing")
     assert sample.dimensions == {}
 
 
@@ -250,11 +250,11 @@ def at(minute: float, metric: Metric, late: float = 1.0) -> tuple[float, Metric]
 
 
 def action(outcome: str) -> Metric:
-    return next(m for m in told(outcomes=[outcome]) if m.name == "RecoveryAction")
+    return next(m for m in published(outcomes=[outcome]) if m.name == "RecoveryAction")
 
 
 def held(reason: str) -> Metric:
-    return next(m for m in told(reasons=[reason]) if m.name == "RecoveryHeld")
+    return next(m for m in published(reasons=[reason]) if m.name == "RecoveryHeld")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_what_is_held_raises_its_rule_while_it_lasts(name: str) -> None:
 
 
 def test_a_fault_raises_its_rule_and_no_other() -> None:
-    points = [at(minute, next(m for m in told() if m.name == "GPUMissing")) for minute in range(10, 20)]
+    points = [at(minute, next(m for m in published() if m.name == "GPUMissing")) for minute in range(10, 20)]
     assert [name for name in RULES if raised(RULES[name], points, 60)] == ["fault-GPUMissing"]
 
 
@@ -304,7 +304,7 @@ UNTIL = 240
 
 def beats(minutes: int, agents: Iterable[int], every: int, gone: int = 1000) -> list[tuple[float, Metric]]:
     """The beats of agents that began at different moments and are told up to three minutes later."""
-    beat = next(m for m in told() if m.name == "Heartbeat")
+    beat = next(m for m in published() if m.name == "Heartbeat")
     return [
         at(minute, beat, late=3.0 * (agent % 2))
         for agent in agents

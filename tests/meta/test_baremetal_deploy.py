@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,25 +23,24 @@ from recovery.config.policy_file import check_for, load_builtin, load_policy
 from recovery.config.settings import Settings, load_settings
 from recovery.model import Step
 from recovery.provider.protocol import ProviderContext
+from tests.builders.manifests import (
+    DEPLOY,
+    Manifest,
+    container,
+    documents,
+    environment_of,
+    manifest,
+    pod_spec,
+    settings_of,
+    where_it_runs,
+)
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 METAL, EKS = DEPLOY / "baremetal", DEPLOY / "eks-neuron"
 COMPONENTS = METAL / "components"
 POWER, OF_POWER = COMPONENTS / "power", "node-recovery-power"
 REBOOTS = {"kured", "metal3", "redfish"}
 NODE, NAMESPACE = "metal-1", "node-recovery"
 OF_METAL = {"BAREMETAL_POWER", "KURED_SENTINEL", "BMC_INVENTORY", "BMC_CREDENTIALS"}
-Manifest = dict[str, Any]
-
-
-def manifest(path: Path) -> Manifest:
-    found: Manifest = yaml.safe_load(path.read_text())
-    return found
-
-
-def documents(path: Path) -> dict[str, Manifest]:
-    """By kind."""
-    return {d["kind"]: d for d in yaml.safe_load_all(path.read_text())}
 
 
 KUSTOMIZATION = manifest(METAL / "kustomization.yaml")
@@ -52,38 +50,23 @@ EKS_DAEMONSET = manifest(EKS / "daemonset.yaml")
 PARTS = {name: manifest(COMPONENTS / name / "kustomization.yaml") for name in (*REBOOTS, "policy")}
 
 
-def pod(workload: Manifest) -> Manifest:
-    spec: Manifest = workload["spec"]["template"]["spec"]
-    return spec
-
-
-def container(workload: Manifest, name: str = "node-recovery") -> Manifest:
-    (found,) = [c for c in pod(workload)["containers"] if c["name"] == name]
-    return dict(found)
-
-
 AGENT, CONCLUDERS = container(DAEMONSET), container(CONCLUDER)
 OURS = pytest.mark.parametrize("ours", [AGENT, CONCLUDERS], ids=["agent", "concluder"])
 
 
 def settings(*components: str) -> dict[str, str]:
     """The shared ConfigMap, with what these components put into it."""
-    lines = (METAL / "settings.env").read_text().splitlines()
-    said = [line for line in lines if line and not line.startswith("#")]
+    said = settings_of(METAL / "settings.env")
     for name in components:
         generators = {g["name"]: g for g in PARTS[name].get("configMapGenerator", [])}
         assert generators["node-recovery"]["behavior"] == "merge"
-        said += generators["node-recovery"]["literals"]
-    return dict(line.split("=", 1) for line in said)
+        said |= dict(line.split("=", 1) for line in generators["node-recovery"]["literals"])
+    return said
 
 
 def environment(ours: Manifest, *components: str) -> dict[str, str]:
     fields = {"spec.nodeName": NODE, "metadata.namespace": NAMESPACE}
-    told = {
-        entry["name"]: entry.get("value") or fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
-        for entry in ours.get("env", [])
-    }
-    return settings(*components) | told
+    return environment_of(ours, settings(*components), fields)
 
 
 def started(ours: Manifest, *components: str) -> Settings:
@@ -143,7 +126,7 @@ def test_an_agent_knows_its_node_and_a_concluder_has_none() -> None:
 
 def test_the_account_that_the_api_servers_policies_name_is_the_agents() -> None:
     named = f'request.userInfo.username == "system:serviceaccount:{NAMESPACE}:node-recovery"'
-    assert {pod(w)["serviceAccountName"] for w in (DAEMONSET, CONCLUDER)} == {"node-recovery"}
+    assert {pod_spec(w)["serviceAccountName"] for w in (DAEMONSET, CONCLUDER)} == {"node-recovery"}
     for file in (DEPLOY / "rbac" / "admission.yaml", COMPONENTS / "metal3" / "admission.yaml"):
         said = re.findall(r"request\.userInfo\.username == .*", file.read_text())
         assert set(said) == {named}
@@ -169,7 +152,7 @@ def test_who_sees_or_switches_power_has_an_account_that_the_agents_policies_do_n
 
 
 def test_the_account_of_power_has_the_agents_rights_and_no_more() -> None:
-    found = list(yaml.safe_load_all((POWER / "account.yaml").read_text()))
+    found = documents(POWER / "account.yaml")
     bound = {(d["kind"], d["roleRef"]["name"]) for d in found if "roleRef" in d}
     assert bound == {("ClusterRoleBinding", "node-recovery"), ("RoleBinding", "node-recovery")}
     for binding in (d for d in found if "roleRef" in d):
@@ -178,7 +161,7 @@ def test_the_account_of_power_has_the_agents_rights_and_no_more() -> None:
 
 
 def test_of_metal3s_hosts_the_concluder_sees_the_power_alone() -> None:
-    found = list(yaml.safe_load_all((COMPONENTS / "metal3" / "rbac.yaml").read_text()))
+    found = documents(COMPONENTS / "metal3" / "rbac.yaml")
     of_power = {d["roleRef"]["name"] for d in found if d.get("subjects", [{}])[0].get("name") == OF_POWER}
     (name,) = of_power
     (rule,) = next(d["rules"] for d in found if d["kind"] == "ClusterRole" and d["metadata"]["name"] == name)
@@ -202,25 +185,23 @@ def test_the_detector_is_that_of_eks_but_for_its_rules() -> None:
 
 
 def test_nothing_of_the_node_is_there_but_the_detectors_kernel_log() -> None:
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod(DAEMONSET).keys()
-    assert [v["name"] for v in pod(DAEMONSET)["volumes"]] == ["kmsg"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod_spec(DAEMONSET).keys()
+    assert [v["name"] for v in pod_spec(DAEMONSET)["volumes"]] == ["kmsg"]
     assert "volumeMounts" not in AGENT
 
 
 def test_the_control_planes_machines_are_a_persons() -> None:
-    affinity = pod(DAEMONSET)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (term,) = affinity["nodeSelectorTerms"]
-    assert {(each["key"], each["operator"]) for each in term["matchExpressions"]} == {
+    assert {(each["key"], each["operator"]) for each in where_it_runs(DAEMONSET)} == {
         ("kubernetes.io/os", "In"),
         ("node-role.kubernetes.io/control-plane", "DoesNotExist"),
     }
 
 
 def test_a_call_that_was_begun_can_end_before_a_pod_is_killed() -> None:
-    assert pod(DAEMONSET)["terminationGracePeriodSeconds"] > Metal3Provider.call_timeout
-    assert pod(DAEMONSET)["terminationGracePeriodSeconds"] > KuredProvider.call_timeout
+    assert pod_spec(DAEMONSET)["terminationGracePeriodSeconds"] > Metal3Provider.call_timeout
+    assert pod_spec(DAEMONSET)["terminationGracePeriodSeconds"] > KuredProvider.call_timeout
     concluder = manifest(COMPONENTS / "redfish" / "concluder.yaml")
-    assert pod(concluder)["terminationGracePeriodSeconds"] > Limits().longest
+    assert pod_spec(concluder)["terminationGracePeriodSeconds"] > Limits().longest
 
 
 @pytest.mark.parametrize("component", sorted(PARTS))
@@ -240,7 +221,7 @@ def test_the_three_that_reboot_say_which_one_it_is() -> None:
 def test_kureds_directory_is_the_only_thing_of_the_node_and_the_agents_alone() -> None:
     assert targets("kured") == [("mount.yaml", "DaemonSet", "node-recovery")]
     mount = manifest(COMPONENTS / "kured" / "mount.yaml")
-    (volume,), (mounted,) = pod(mount)["volumes"], container(mount)["volumeMounts"]
+    (volume,), (mounted,) = pod_spec(mount)["volumes"], container(mount)["volumeMounts"]
     path = volume["hostPath"]["path"]
     assert volume["hostPath"]["type"] == "DirectoryOrCreate", "a node without it has its agent all the same"
     assert mounted == {"name": volume["name"], "mountPath": path}, "people are told the node's own path"
@@ -266,7 +247,7 @@ def test_what_kured_is_told_to_look_for_is_what_the_agent_leaves() -> None:
 
 
 def test_metal3s_role_grants_what_the_provider_asks_for_and_no_more() -> None:
-    all_of_them = list(yaml.safe_load_all((COMPONENTS / "metal3" / "rbac.yaml").read_text()))
+    all_of_them = documents(COMPONENTS / "metal3" / "rbac.yaml")
     found = {d["kind"]: d for d in reversed(all_of_them)}  # the agents' stand first
     (rule,) = found["ClusterRole"]["rules"]
     granted = {f"{g}/{r}:{v}" for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
@@ -274,12 +255,12 @@ def test_metal3s_role_grants_what_the_provider_asks_for_and_no_more() -> None:
     binding = found["ClusterRoleBinding"]
     assert binding["roleRef"]["name"] == found["ClusterRole"]["metadata"]["name"]
     assert binding["subjects"] == [
-        {"kind": "ServiceAccount", "name": pod(DAEMONSET)["serviceAccountName"], "namespace": NAMESPACE}
+        {"kind": "ServiceAccount", "name": pod_spec(DAEMONSET)["serviceAccountName"], "namespace": NAMESPACE}
     ]
 
 
 def test_of_a_host_an_agent_may_change_the_one_annotation() -> None:
-    found = documents(COMPONENTS / "metal3" / "admission.yaml")
+    found = {d["kind"]: d for d in documents(COMPONENTS / "metal3" / "admission.yaml")}
     policy, binding = found["ValidatingAdmissionPolicy"], found["ValidatingAdmissionPolicyBinding"]
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     assert binding["spec"]["validationActions"] == ["Deny"]
@@ -306,8 +287,8 @@ def test_only_the_concluder_has_the_credentials_of_bmcs() -> None:
 
 def test_a_secret_is_a_file_that_the_agents_user_may_read_and_others_may_not() -> None:
     patch = manifest(COMPONENTS / "redfish" / "concluder.yaml")
-    assert pod(patch)["securityContext"] == {"fsGroup": CONCLUDERS["securityContext"]["runAsGroup"]}
-    secrets = [volume["secret"] for volume in pod(patch)["volumes"] if "secret" in volume]
+    assert pod_spec(patch)["securityContext"] == {"fsGroup": CONCLUDERS["securityContext"]["runAsGroup"]}
+    secrets = [volume["secret"] for volume in pod_spec(patch)["volumes"] if "secret" in volume]
     assert secrets
     for secret in secrets:
         assert secret["defaultMode"] == 0o440

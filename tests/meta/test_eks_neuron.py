@@ -14,7 +14,6 @@ from typing import Any
 
 import botocore
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from providers.aws.session import Limits
@@ -24,6 +23,15 @@ from recovery.config.settings import Settings, load_settings
 from recovery.decide.diagnosis import matches
 from recovery.model import Fault, Step
 from recovery.units import parse_duration
+from tests.builders.manifests import (
+    Manifest,
+    container,
+    environment_of,
+    manifest,
+    pod_spec,
+    settings_of,
+    where_it_runs,
+)
 
 ROOT = Path(__file__).parents[2]
 EKS = ROOT / "deploy" / "eks-neuron"
@@ -32,44 +40,24 @@ CAPTURED = ROOT / "tests" / "captures" / "neuron-dma-error" / "00-healthy.prom"
 DRIVER = "neuron:ncdev: NEURON_HW_ERR={} instance-id=i-0abc hostname=h nd-id=0 action=TERMINATE_INSTANCE"
 
 
-def manifest(name: str, folder: Path = EKS) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((folder / name).read_text())
-    return found
-
-
-DAEMONSET = manifest("daemonset.yaml")
-CONCLUDER = manifest("concluder.yaml", BASE)
-KUSTOMIZATION = manifest("kustomization.yaml")
+DAEMONSET = manifest(EKS / "daemonset.yaml")
+CONCLUDER = manifest(BASE / "concluder.yaml")
+KUSTOMIZATION = manifest(EKS / "kustomization.yaml")
 MONITOR = json.loads((EKS / "neuron-monitor.json").read_text())
 
 
-def pod(workload: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
-    return spec
-
-
-def container(workload: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = [c for c in pod(workload)["containers"] if c["name"] == name]
-    return dict(found)
-
-
 NPD = container(DAEMONSET, "node-problem-detector")
-SIDECAR = container(DAEMONSET, "node-recovery")
-CONCLUDERS = container(CONCLUDER, "node-recovery")
+SIDECAR = container(DAEMONSET)
+CONCLUDERS = container(CONCLUDER)
 OURS = pytest.mark.parametrize("ours", [SIDECAR, CONCLUDERS], ids=["sidecar", "concluder"])
 
 
-def environment(ours: dict[str, Any]) -> dict[str, str]:
-    """The variables of a running container."""
-    lines = (EKS / "settings.env").read_text().splitlines()
-    settings = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+def environment(ours: Manifest) -> dict[str, str]:
     fields = {"spec.nodeName": "ip-10-0-1-5.ec2.internal", "metadata.namespace": "neuron-healthcheck-system"}
-    for entry in ours["env"]:
-        settings[entry["name"]] = entry.get("value") or fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
-    return settings
+    return environment_of(ours, settings_of(EKS / "settings.env"), fields)
 
 
-def started(ours: dict[str, Any]) -> Settings:
+def started(ours: Manifest) -> Settings:
     return load_settings(environment(ours))
 
 
@@ -77,18 +65,18 @@ def started(ours: dict[str, Any]) -> Settings:
 
 
 @OURS
-def test_it_ships_with_recovery_off(ours: dict[str, Any]) -> None:
+def test_it_ships_with_recovery_off(ours: Manifest) -> None:
     assert started(ours).enable_recovery is False
     assert started(ours).warnings == ()
 
 
 @OURS
-def test_every_variable_is_one_that_the_program_reads(ours: dict[str, Any]) -> None:
+def test_every_variable_is_one_that_the_program_reads(ours: Manifest) -> None:
     assert environment(ours).keys() <= Variables.model_fields.keys()
 
 
 @OURS
-def test_one_file_holds_the_switch_for_every_pod(ours: dict[str, Any]) -> None:
+def test_one_file_holds_the_switch_for_every_pod(ours: Manifest) -> None:
     assert ours["envFrom"] == [{"configMapRef": {"name": "node-recovery"}}]
     assert "ENABLE_RECOVERY" not in {entry["name"] for entry in ours["env"]}
     maps = {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
@@ -119,7 +107,7 @@ def test_names_are_those_of_the_detector_whose_place_it_takes() -> None:
 
 
 @OURS
-def test_an_agent_has_no_privilege(ours: dict[str, Any]) -> None:
+def test_an_agent_has_no_privilege(ours: Manifest) -> None:
     assert ours["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -133,10 +121,10 @@ def test_an_agent_has_no_privilege(ours: dict[str, Any]) -> None:
 
 
 def test_nothing_of_the_node_is_in_a_pod_but_the_kernel_log_and_only_the_detector_sees_it() -> None:
-    host = [v for v in pod(DAEMONSET)["volumes"] if "hostPath" in v]
+    host = [v for v in pod_spec(DAEMONSET)["volumes"] if "hostPath" in v]
     assert [v["hostPath"]["path"] for v in host] == ["/dev/kmsg"]
     assert all(mount["readOnly"] for mount in NPD["volumeMounts"])
-    for spec in (pod(DAEMONSET), pod(CONCLUDER)):
+    for spec in (pod_spec(DAEMONSET), pod_spec(CONCLUDER)):
         assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
 
 
@@ -147,12 +135,12 @@ def test_no_container_has_a_cpu_limit_and_each_has_one_of_memory(each: dict[str,
 
 
 @OURS
-def test_an_agent_may_use_what_was_measured_and_half_as_much_again(ours: dict[str, Any]) -> None:
+def test_an_agent_may_use_what_was_measured_and_half_as_much_again(ours: Manifest) -> None:
     assert ours["resources"] == {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
 
 
 @OURS
-def test_a_kubelet_asks_where_the_agent_answers(ours: dict[str, Any]) -> None:
+def test_a_kubelet_asks_where_the_agent_answers(ours: Manifest) -> None:
     assert ours["ports"] == [{"name": "metrics", "containerPort": started(ours).metrics_address[1]}]  # type: ignore[index]
     paths = {kind: ours[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     assert {probe["port"] for probe in paths.values()} == {"metrics"}
@@ -165,20 +153,18 @@ def test_a_kubelet_asks_where_the_agent_answers(ours: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("workload", [DAEMONSET, CONCLUDER], ids=["sidecar", "concluder"])
 def test_a_call_that_was_begun_can_end_before_the_pod_is_killed(workload: dict[str, Any]) -> None:
-    assert pod(workload)["terminationGracePeriodSeconds"] > Limits().longest
+    assert pod_spec(workload)["terminationGracePeriodSeconds"] > Limits().longest
 
 
 def test_no_taint_drives_the_agent_off_its_node_and_nothing_preempts_it() -> None:
-    assert pod(DAEMONSET)["tolerations"] == [{"operator": "Exists"}]
-    assert pod(DAEMONSET)["priorityClassName"] == "system-node-critical"
+    assert pod_spec(DAEMONSET)["tolerations"] == [{"operator": "Exists"}]
+    assert pod_spec(DAEMONSET)["priorityClassName"] == "system-node-critical"
 
 
 def test_it_runs_on_every_type_of_instance_that_has_neuron_devices() -> None:
     model = max(Path(botocore.__file__).parent.glob("data/ec2/*/service-2.json.gz"))
     known = re.findall(r'"((?:inf|trn)\d\w*\.\w+)"', gzip.decompress(model.read_bytes()).decode())
-    affinity = pod(DAEMONSET)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (term,) = affinity["nodeSelectorTerms"]
-    wanted = {each["key"]: each["values"] for each in term["matchExpressions"]}
+    wanted = {each["key"]: each["values"] for each in where_it_runs(DAEMONSET)}
     types = wanted["node.kubernetes.io/instance-type"]
     assert len(known) > 10
     assert sorted(types) == sorted(set(known)), "AWS has other types by now"
@@ -201,7 +187,7 @@ def test_the_detectors_page_is_where_the_sidecar_reads_and_nobody_else_can() -> 
 
 def test_the_detector_is_given_the_file_that_it_is_told_to_read() -> None:
     (file,) = [w.split("=")[1] for w in NPD["command"] if w.startswith("--config.system-log-monitor=")]
-    (volume,) = [v for v in pod(DAEMONSET)["volumes"] if v["name"] == "config"]
+    (volume,) = [v for v in pod_spec(DAEMONSET)["volumes"] if v["name"] == "config"]
     maps = {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
     assert file == f"/config/{maps[volume['configMap']['name']]['files'][0]}"
     assert {"name": "config", "mountPath": "/config", "readOnly": True} in NPD["volumeMounts"]
@@ -278,9 +264,9 @@ def test_a_policy_of_ones_own_begins_as_a_copy_of_the_built_in_one() -> None:
 
 
 def test_a_policy_is_mounted_where_its_variable_says() -> None:
-    component = manifest("policy/kustomization.yaml")
+    component = manifest(EKS / "policy/kustomization.yaml")
     (literal,) = component["configMapGenerator"][0]["literals"]
-    (mount,) = container(manifest("policy/mount.yaml"), "node-recovery")["volumeMounts"]
+    (mount,) = container(manifest(EKS / "policy/mount.yaml"))["volumeMounts"]
     (file,) = component["configMapGenerator"][1]["files"]
     assert literal == f"POLICY_FILE={mount['mountPath']}/{file}"
     assert {p["target"]["name"] for p in component["patches"]} == {

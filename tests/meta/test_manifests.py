@@ -13,7 +13,6 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 from recovery_testkit.kubeschema import settle, violations
 
 from recovery.model import (
@@ -47,14 +46,10 @@ from recovery.model import (
 )
 from recovery.store import gate as gates
 from recovery.store import record as records
+from tests.builders.manifests import CRDS, DEPLOY, crd, documents
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
 AT = datetime(2026, 11, 21, 10, 15, 0, 250_000, tzinfo=UTC)
-
-
-def documents(path: Path) -> list[dict[str, Any]]:
-    return [d for d in yaml.safe_load_all(path.read_text()) if d]
 
 
 def resources(kustomization: Path) -> list[str]:
@@ -70,17 +65,9 @@ def relative(path: Path) -> str:
     return str(path.relative_to(DEPLOY))
 
 
-def crd(plural: str) -> dict[str, Any]:
-    (found,) = documents(DEPLOY / "crds" / f"{plural}.yaml")
-    return found
-
-
 def schema_of(plural: str) -> dict[str, Any]:
     schema: dict[str, Any] = crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return schema
-
-
-CRDS = ("noderecoveries", "recoverygates")
 
 
 # ---------------------------------------------------------------- every manifest

@@ -15,7 +15,8 @@ from recovery_testkit.clock import FakeClock
 from recovery.kube.cluster import Cluster
 from recovery.kube.rights import CHECKPOINT, OWN, RIGHTS, VALIDATION
 from recovery.kube.transport import Response
-from recovery.model import ClusterDelete, PodView
+from recovery.model import ClusterDelete
+from tests.builders.nodes import pod
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -25,7 +26,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "list_nodes": (),
     "patch_node": ("n", {}),
     "list_pods": ("n",),
-    "evict": (PodView("ns", "p", "u", "Running"),),
+    "evict": (pod(),),
     "get_record": ("n",),
     "list_records": (),
     "create_record": ({"metadata": {"name": "n"}},),
@@ -42,7 +43,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "deleting": (CLAIM,),
     "delete": (CLAIM,),
 }
-POD = PodView("ns", "p", "u", "Running")
+POD = pod()
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "checkpoint": {"annotate_pod": (POD, {})},
     "validation": {"get_cron_job": ("c",), "get_job": ("j",), "create_job": ({},)},

@@ -14,6 +14,7 @@ from recovery_testkit.stage import Actor, Stage, StoreTransport
 from recovery import cli
 from recovery.kube.transport import Response
 from recovery.report.own_view import explanation
+from tests.builders.objects import pod_object
 
 PERSON = "ada"
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "npd", "uid": "u"}
@@ -86,30 +87,14 @@ class Terminal:
 
 def pod_of(stage: Stage, node: str, *, phase: str = "Running", port: int = 9108) -> None:
     """The DaemonSet's pod on ``node``, the agent's container in it."""
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u", "controller": True}
+    ours = {"name": "node-recovery", "ports": [{"containerPort": port}]}
     stage.store.load(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"npd-{node}",
-                "namespace": "default",
-                "ownerReferences": [
-                    {
-                        "apiVersion": "apps/v1",
-                        "kind": "DaemonSet",
-                        "name": "x",
-                        "uid": "u",
-                        "controller": True,
-                    }
-                ],
-            },
-            "spec": {
-                "nodeName": node,
-                "containers": [
-                    {"name": "node-problem-detector"},
-                    {"name": "node-recovery", "ports": [{"containerPort": port}]},
-                ],
-            },
-            "status": {"phase": phase},
-        }
+        pod_object(
+            f"npd-{node}",
+            on=node,
+            phase=phase,
+            containers=[{"name": "node-problem-detector"}, ours],
+            ownerReferences=[owner],
+        )
     )

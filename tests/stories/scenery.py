@@ -205,3 +205,13 @@ def writes(kind: str = "", verb: str = "") -> Callable[[Asked], bool]:
 
 def alive(stage: Stage, node: str) -> Actor:
     return next(a for a in stage.actors.values() if a.node == node and a.alive)
+
+
+def sentences(stage: Stage, node: str = "node-0") -> list[str]:
+    """What the node's agent has decided, sentence by sentence."""
+    return alive(stage, node).sentences
+
+
+def slots(stage: Stage) -> list[str]:
+    """The nodes that hold a slot of the budget."""
+    return [slot.node for slot in stage.gate().slots]

@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
+from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import QUICK, REASONS, Actor, Stage, npd_page
 
 from recovery.model import Outcome, Phase, Record
 from recovery.signals.npd import Unreadable
 from recovery.store.record import encode
+from tests.builders.objects import budget_object, gate_object
+from tests.builders.policies import policy_file
 
 NODES = "/api/v1/nodes"
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 MERGE = "application/merge-patch+json"
-DMA, HBM = "NeuronHasError_DMA_ERROR", "NeuronHasError_HBM_UNCORRECTABLE_ERROR"
-HANG = "NeuronHasError_HANG_ON_COLLECTIVES"
 PERSON = "a person"
 TAINT = {"key": "noderecovery.dev/unhealthy", "effect": "NoSchedule"}
-MATCH = 'type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]'
-
-
-def policy(remedy: str = "", limits: str = "cooldown: 0s", after: str = "0s", match: str = MATCH) -> bytes:
-    """One rule for the Neuron device's own faults."""
-    steps = remedy or "{do: drain, within: 10m, then: force}, {do: replace, within: 30m}"
-    return f"""
-apiVersion: noderecovery.dev/v1alpha1
-kind: RecoveryPolicy
-limits: {{{limits}}}
-rules:
-  - name: neuron-hardware
-    match: {{{match}}}
-    after: {after}
-    remedy: [{steps}]
-    probation: 2m
-""".encode()
-
-
-REBOOTS = policy(
+REBOOTS = policy_file(
     "{do: drain, within: 10m, then: force}, {do: reboot, within: 10m}, {do: replace, within: 30m}"
 )
-PLUGIN = policy(match="type: GpuCount")
+PLUGIN = policy_file(match="type: GpuCount")
 
 
 def plugin_page(bad: bool, count: int) -> bytes:
@@ -65,10 +48,17 @@ def counted_page(shown: str = "", **counters: int) -> bytes:
 
 
 def cast(
-    policy: bytes | None = QUICK, count: int = 4, *, agents: int = 2, plugin: bool = False, **options: Any
+    policy: bytes | None = QUICK,
+    count: int = 4,
+    *,
+    agents: int = 2,
+    plugin: bool = False,
+    provider: FakeProvider | None = None,
+    **options: Any,
 ) -> Stage:
     """Nodes, the first ones with their agents, all healthy and looked at."""
     s = Stage(policy)
+    s.provider = provider or s.provider
     for i, name in enumerate(s.nodes(count)):
         if plugin:
             s.pages[name].body = plugin_page(False, 0)
@@ -109,12 +99,7 @@ def pause(s: Stage, until: str = "") -> None:
     spec = {"pause": {"owner": "ada", "reason": "a network change", "until": until}}
     answer = s.store.request("GET", f"{GATES}/fleet")
     if answer.status == 404:
-        body = {
-            "apiVersion": "noderecovery.dev/v1alpha1",
-            "kind": "RecoveryGate",
-            "metadata": {"name": "fleet"},
-        }
-        s.store.load({**body, "spec": spec})
+        s.store.load(gate_object(spec=spec))
         return
     s.store.request("PATCH", f"{GATES}/fleet", body={"spec": spec}, content_type=MERGE, user_agent=PERSON)
 
@@ -132,14 +117,7 @@ def swap_record(s: Stage, made: Record) -> None:
 def stubborn_pod(s: Stage, node: str = "node-0", name: str = "train") -> None:
     """A pod that its disruption budget keeps."""
     s.add_pod(name, node)
-    s.store.load(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "keep", "namespace": "default"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}},
-        }
-    )
+    s.store.load(budget_object("keep", app="train", minAvailable=1))
 
 
 def remove_pod(s: Stage, name: str = "train") -> None:
@@ -190,13 +168,19 @@ def marked(s: Stage, node: str = "node-0") -> tuple[bool, bool, bool]:
 ALL_MARKS, NO_MARKS = (True, True, True), (False, False, False)
 
 
-def told(s: Stage, reason: str, node: str = "node-0") -> list[str]:
+def messages(s: Stage, reason: str, node: str = "node-0") -> list[str]:
+    """What the Events of one reason say about a node."""
     return [message for event, message in s.events(node) if event == reason]
 
 
 def sayings(s: Stage, reason: str, since: int = 0) -> int:
     """How often an Event of this reason was posted or counted up."""
     return sum(1 for w in s.store.history[since:] if "/events" in w.path and w.object.get("reason") == reason)
+
+
+def record_sentences(s: Stage, node: str = "node-0") -> list[str]:
+    """What the node's record says became of it, line by line."""
+    return [line.sentence for line in the_record(s, node).history]
 
 
 def events_of(r: Record) -> list[str]:
@@ -209,7 +193,7 @@ def line_of(r: Record, event: str) -> Outcome:
 
 def says(s: Stage, reason: str, start: str, node: str = "node-0") -> bool:
     """Whether an Event of this reason begins so."""
-    return any(message.startswith(start) for message in told(s, reason, node))
+    return any(message.startswith(start) for message in messages(s, reason, node))
 
 
 def no_place(s: Stage, node: str = "node-0") -> bool:
@@ -223,7 +207,25 @@ def value(actor: Actor, name: str, **labels: str) -> float:
     return actor.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-# ---------------------------------------------------------------- node-0 brought to a point
+# ---------------------------------------------------------------- a stage brought to a point
+
+
+def braked() -> Stage:
+    """Three of four nodes fail at once."""
+    s = cast(agents=3)
+    for node in ("node-0", "node-1", "node-2"):
+        s.fault(node)
+    s.run(4)
+    return s
+
+
+def beating(every: timedelta, *, on: bool = True) -> Stage:
+    """Two agents that tell the monitor so often that they live."""
+    s = Stage()
+    s.heartbeat = every
+    for node in s.nodes(2):
+        s.agent(node, on=on)
+    return s
 
 
 def _suspect(s: Stage) -> None:
@@ -273,8 +275,8 @@ def _proving(s: Stage) -> None:
 
 
 POINTS: dict[str, tuple[bytes, Callable[[Stage], None]]] = {
-    "suspect": (policy(after="1h"), _suspect),
-    "waiting": (policy(limits="budget: 0"), _waiting),
+    "suspect": (policy_file(after="1h"), _suspect),
+    "waiting": (policy_file(limits="budget: 0"), _waiting),
     "draining": (QUICK, _draining),
     "before the call": (QUICK, _before_the_call),
     "after the call": (QUICK, _after_the_call),

@@ -15,8 +15,9 @@ from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
 from recovery.model import Machine, Reference, Step
+from tests.builders.objects import node_object
+from tests.builders.policies import policy_file
 from tests.stories.scenery import Reaper, change_node, judge, pass_time, records, to_the_end
-from tests.stories.scenes import policy
 
 LADDER = "{do: drain, within: 10m, then: force}, {do: reimage, within: 30m}, {do: redeploy, within: 30m}"
 REPLACES = "{do: drain, within: 10m, then: force}, {do: replace, within: 30m}"
@@ -48,7 +49,7 @@ class AzureStage(Stage):
     """
 
     def __init__(self, remedy: str, cured_by: str = "host") -> None:
-        super().__init__(policy(remedy, limits="cooldown: 0s, budgetPer: {}"))
+        super().__init__(policy_file(remedy, limits="cooldown: 0s, budgetPer: {}"))
         self.cured_by = cured_by
         self.arm = FakeArm(now=lambda: self.clock.now().timestamp(), operation_seconds=20)
         self.arm.start()
@@ -88,19 +89,8 @@ class AzureStage(Stage):
     def _joined(self, vm: Any) -> None:
         name = self.name_of(vm)
         self.pages[name] = Page()
-        self.store.load(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": name, "labels": {}},
-                "spec": {"providerID": f"azure://{vm.id}"},
-                "status": {
-                    "nodeInfo": {"bootID": vm.boot_id, "systemUUID": vm.vm_id},
-                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-                    "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-                },
-            }
-        )
+        info = {"bootID": vm.boot_id, "systemUUID": vm.vm_id}
+        self.store.load(node_object(name, spec={"providerID": f"azure://{vm.id}"}, info=info, labels={}))
         self._new_agent(name)
 
     def _booted(self, before: Any, vm: Any) -> None:

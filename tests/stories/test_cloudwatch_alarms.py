@@ -12,15 +12,16 @@ import hcl2
 import pytest
 import yaml
 from cfnlint.api import ManualArgs, lint
-from cloudwatch import selection, states
 from recovery_testkit.aws import shared_aws
 from recovery_testkit.stage import Stage, npd_page
-from scenes import at, boot, cast, counted_page, new_process, policy
 
 from providers.aws.cloudwatch import namespace_of
 from recovery.catalog import faults
 from recovery.config.settings import load_settings
 from recovery.errors import Ambiguous, Refused
+from tests.builders.policies import policy_file
+from tests.stories.cloudwatch import selection, states
+from tests.stories.scenes import at, beating, boot, braked, cast, counted_page, new_process
 
 ALARMS = Path(__file__).parents[2] / "deploy" / "alarms"
 TEMPLATE = ALARMS / "cloudformation" / "alarms.yaml"
@@ -137,7 +138,7 @@ def refused() -> Stage:
 
 
 def handed_over() -> Stage:
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     s.fault("node-0")
     s.run(10)
     return s
@@ -149,14 +150,6 @@ def nobody_takes_it() -> Stage:
     return s
 
 
-def braked() -> Stage:
-    s = cast(agents=3)
-    for node in ("node-0", "node-1", "node-2"):
-        s.fault(node)
-    s.run(4)
-    return s
-
-
 def abandoned() -> Stage:
     s = at("draining")
     new_process(s, "node-0", on=False)
@@ -164,16 +157,8 @@ def abandoned() -> Stage:
     return s
 
 
-def beating() -> Stage:
-    s = Stage()
-    s.heartbeat = HEARTBEAT
-    for node in s.nodes(2):
-        s.agent(node)
-    return s
-
-
 def silent() -> Stage:
-    s = beating()
+    s = beating(HEARTBEAT)
     s.run(910, step=7)
     s.kill(s.actors["agent of node-1"])
     s.run(1200, step=7)
@@ -210,7 +195,7 @@ def test_there_is_a_story_for_each_alarm(alarms: dict[str, dict[str, Any]]) -> N
 
 
 def test_a_healthy_cluster_raises_no_alarm(alarms: dict[str, dict[str, Any]]) -> None:
-    s = beating()
+    s = beating(HEARTBEAT)
     s.run(3600, step=19)
     begin, end = s.told.metrics[0].at.timestamp(), s.told.metrics[-1].at.timestamp()
     for name, alarm in alarms.items():
@@ -258,7 +243,7 @@ def test_one_silent_agent_of_two_is_missed_within_three_periods(alarms: dict[str
 
 
 def test_heartbeats_that_stop_altogether_are_an_alarm_too(alarms: dict[str, dict[str, Any]]) -> None:
-    s = beating()
+    s = beating(HEARTBEAT)
     s.run(610, step=7)
     assert raised(alarms["agent-silent"], s, more=1800)[-1] is True
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from console import Said, Terminal, pod_of
 from recovery_testkit.kubernetes import lost_request, refused
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
+
+from recovery.model import Phase
+from recovery.signals.npd import Unreadable
+from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
+from tests.stories.console import Said, Terminal, pod_of
+from tests.stories.scenes import (
     ALL_MARKS,
-    DMA,
     GATES,
     NO_MARKS,
     RECORDS,
@@ -21,17 +25,13 @@ from scenes import (
     exclude,
     label,
     marked,
+    messages,
     new_process,
     no_place,
     patch_node,
     phase,
-    policy,
     ready,
-    told,
 )
-
-from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 
 Sit = Callable[[Stage], Terminal]
 
@@ -50,7 +50,7 @@ def sit(monkeypatch: pytest.MonkeyPatch) -> Sit:
 
 def handed_over() -> Stage:
     """node-0 is in a person's hands, cordoned: its remedy is a cordon."""
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     s.fault("node-0")
     s.run(10)
     assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
@@ -288,7 +288,7 @@ def test_explain_of_a_page_that_cannot_be_read_says_since_when_and_why(sit: Sit)
 
 
 def test_explain_of_a_fault_that_is_only_told_says_why(sit: Sit) -> None:
-    s = cast(policy(match="type: Other"), on=False)
+    s = cast(policy_file(match="type: Other"), on=False)
     s.fault("node-0")
     s.run(10)
     assert f"Fault:   NeuronHealth {DMA}: no rule, only reported: no rule of the policy speaks of it" in ok(
@@ -593,7 +593,7 @@ def test_a_node_handed_over_is_given_back_to_service(sit: Sit) -> None:
         "node-0 is back in service, our marks are off: released by ada@laptop: card reseated.\n"
     )
     assert (phase(s), marked(s), no_place(s)) == (Phase.RELEASED, NO_MARKS, True)
-    assert told(s, "Released") == ["released by ada@laptop: card reseated"]
+    assert messages(s, "Released") == ["released by ada@laptop: card reseated"]
 
 
 def test_the_fault_of_a_released_node_starts_nothing_again_until_a_new_boot(sit: Sit) -> None:
@@ -662,7 +662,7 @@ def test_a_release_that_was_cut_off_is_finished_by_the_next_one(sit: Sit) -> Non
 
 
 def test_somebody_elses_cordon_stays_and_is_named(sit: Sit) -> None:
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     patch_node(s, "node-0", {"spec": {"unschedulable": True}})
     s.fault("node-0")
     s.run(10)

@@ -10,26 +10,23 @@ from typing import Any
 import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Actor, Stage
-from scenery import GATE, Cloud, change_gate, pass_time, records
-from scenes import pause, policy, stubborn_pod
 
 from recovery.agent import observe
 from recovery.agent.peers import WATCHED
 from recovery.store.lease import lease_name
+from tests.builders.objects import budget_object, gate_object
+from tests.builders.policies import policy_file
+from tests.stories.scenery import GATE, Cloud, change_gate, pass_time, records, sentences, slots
+from tests.stories.scenes import cast, pause, stubborn_pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 NODES = "/api/v1/nodes"
-EMPTY = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
 ROOM = "cooldown: 0s, budgetPer: {}, brake: 100%, brakePer: {}, perGroup: {max: 50, within: 6h}"
 
 
 def crowd(count: int, limits: str, remedy: str = "") -> Stage:
     """Nodes with their agents."""
-    stage = Stage(policy(remedy, limits))
-    for name in stage.nodes(count):
-        stage.agent(name)
-    stage.run(3)
-    return stage
+    return cast(policy_file(remedy, limits), count, agents=count)
 
 
 def faults(stage: Stage, count: int, apart: float = 0.2) -> None:
@@ -60,14 +57,6 @@ def looks_at_leases(asked: Asked) -> bool:
     return asked.method == "GET" and asked.path.startswith(LEASES)
 
 
-def said(stage: Stage, node: str) -> str:
-    return stage.actors[f"agent of {node}"].sentences[-1]
-
-
-def slots(stage: Stage) -> list[str]:
-    return [slot.node for slot in stage.gate().slots]
-
-
 # ---------------------------------------------------------------- counting
 
 
@@ -77,7 +66,7 @@ def test_under_the_brake_all_say_so_and_only_the_first_in_the_queue_counts_the_f
     stage.run(20)
     counts = asked_from_now(stage, lists_of_nodes)
     stage.run(30)
-    assert all("the brake is on: 12 of 20" in said(stage, f"node-{n}") for n in range(12))
+    assert all("the brake is on: 12 of 20" in sentences(stage, f"node-{n}")[-1] for n in range(12))
     assert {asked.user_agent for asked in counts} == {f"agent of {stage.gate().open[0].node}"}
     assert slots(stage) == []
 
@@ -86,14 +75,7 @@ def test_of_many_drains_at_once_one_agent_counts_for_all() -> None:
     stage = crowd(12, f"{ROOM}, budget: 12", remedy="{do: drain, within: 30m, then: handOver}")
     for number in range(12):
         stage.add_pod(f"busy-{number}", f"node-{number}", app="busy")
-    stage.store.load(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "busy", "namespace": "default"},
-            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "busy"}}},
-        }
-    )
+    stage.store.load(budget_object("busy", app="busy", maxUnavailable=0))
     faults(stage, 12)
     stage.run(15)
     assert len(slots(stage)) == 12
@@ -183,7 +165,7 @@ def watched(stage: Stage, actor: Actor, times: int) -> list[Counter[str]]:
 
 
 def a_gate(stage: Stage) -> None:
-    stage.store.load({**EMPTY, "status": {"version": 1, "open": [], "slots": []}})
+    stage.store.load(gate_object(version=1, open=[], slots=[]))
     uid = stage.store.request("GET", GATE).body["metadata"]["uid"]
     change_gate(stage, lambda gate: gate["status"].update(stamp=uid))
 
@@ -320,7 +302,7 @@ def test_of_two_that_take_the_last_slot_at_once_the_second_does_not() -> None:
     stage.run(10)
     assert stage.api.pending == 0
     assert slots(stage) == ["node-9"]
-    assert "the budget of the fleet is used up: 1 of 1 may be out (node-9)" in said(stage, "node-0")
+    assert "the budget of the fleet is used up: 1 of 1 may be out (node-9)" in sentences(stage, "node-0")[-1]
     assert records(stage) == {"node-0": "waiting"}
 
 
@@ -351,7 +333,7 @@ def test_a_gate_deleted_while_a_slot_is_taken_is_rebuilt_before_it_is_taken(agai
     def first(asked: Asked, go: Callable[[], Any]) -> Any:
         assert stage.store.request("DELETE", GATE).ok
         if again:
-            stage.store.load(EMPTY)
+            stage.store.load(gate_object())
         return go()
 
     stage.api.fail_next(takes_one, first)
@@ -394,7 +376,7 @@ def test_a_pause_stops_a_drain_whose_evictions_take_long() -> None:
     stage, asked = slow_drain(3, meanwhile=pause)
     stage.run(60)
     assert len(asked) == 4, "those of the ten seconds that had begun"
-    assert "ada paused all recoveries" in said(stage, "node-0")
+    assert "ada paused all recoveries" in sentences(stage, "node-0")[-1]
 
 
 def test_a_drain_whose_evictions_take_long_renews_its_lease_meanwhile() -> None:

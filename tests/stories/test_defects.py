@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from recovery_testkit.kubefaults import refused
 from recovery_testkit.stage import Stage, npd_page
-from scenery import change_node
 
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase
+from tests.builders.objects import gate_object
+from tests.stories.scenery import change_node
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
@@ -152,7 +153,7 @@ def test_a_bug_with_one_node_keeps_no_other_from_being_concluded(caplog: pytest.
     stage.provider.poll = bug  # type: ignore[assignment]
     stage.concluder()
     stage.run(300, step=5)
-    assert "node-0: a bug; trying again later" in said(caplog)
+    assert "node-0: a bug; trying again later" in logged(caplog)
     record = stage.record("node-1")
     assert record is not None
     assert record.phase is Phase.SUPERSEDED
@@ -169,11 +170,11 @@ def test_a_bug_in_a_sweep_is_logged_with_its_traceback_and_ends_nothing(
 
     monkeypatch.setattr(concluder.sweeper._w.gates, "read", bug)
     stage.run(1)
-    assert said(caplog) == ["sweep: a bug; trying again later"]
+    assert logged(caplog) == ["sweep: a bug; trying again later"]
     assert caplog.records[0].exc_info is not None
     monkeypatch.undo()
     stage.run(120, step=5)
-    assert said(caplog) == ["sweep: a bug; trying again later"]
+    assert logged(caplog) == ["sweep: a bug; trying again later"]
 
 
 def test_a_bug_in_a_cycle_is_told_and_tried_again_ever_more_slowly(
@@ -196,7 +197,7 @@ def test_a_bug_in_a_cycle_is_told_and_tried_again_ever_more_slowly(
     assert gaps == [4, 8, 16]
     assert actor.sentences[-1] == "a bug in this program, see the log"
     assert ("Failed", "a bug in this program, see the log") in stage.events("node-0")
-    assert said(caplog)[0] == "node-0: a bug; trying again, ever more slowly"
+    assert logged(caplog)[0] == "node-0: a bug; trying again, ever more slowly"
     assert caplog.records[0].exc_info is not None
 
 
@@ -223,8 +224,7 @@ def test_a_gate_that_cannot_be_read_starts_nothing_and_says_why() -> None:
     stage = Stage()
     stage.nodes(2)
     actor = stage.agent("node-0")
-    gate = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
-    stage.store.load({**gate, "spec": {}, "status": {"version": 99}})
+    stage.store.load(gate_object(spec={}, version=99))
     stage.fault("node-0")
     stage.run(10)
     why = "RecoveryGate fleet was written in version 99; this program understands version 1"
@@ -248,7 +248,7 @@ def test_a_record_that_cannot_be_concluded_yet_is_logged_with_the_reason(
     with caplog.at_level(logging.INFO):
         stage.run(120, step=2)
     why = "GET /api/v1/nodes/node-0: 403 nodes is forbidden"
-    assert f"node-0: not concluded yet: {why}" in said(caplog)
+    assert f"node-0: not concluded yet: {why}" in logged(caplog)
 
 
 def test_deleting_a_closed_record_does_not_stop_the_agent() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import http.server
 import json
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.kubernetes import KubernetesStore, node_claim_crd
@@ -35,11 +33,10 @@ from recovery.kube.transport import Response
 from recovery.model import GROUP, VERSION
 from recovery.provider.protocol import Finding
 from recovery.signals.scrape import PageReader
+from tests.builders.manifests import CRDS, crd
+from tests.builders.objects import Json, condition, gate_object, node_object, pod_object, record_object
+from tests.builders.stores import store_with_crds
 
-CRDS = [
-    yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / f"{plural}.yaml").read_text())
-    for plural in ("noderecoveries", "recoverygates")
-]
 PAGES = Path(__file__).parents[1] / "captures"
 NODE, HOME = "worker-1", "neuron-healthcheck-system"
 DMA = "NeuronHasError_DMA_ERROR"
@@ -73,7 +70,7 @@ class Door:
         date = format_datetime((self.clock.now() + self.ahead).replace(microsecond=0), usegmt=True)
         return Response(found.status, {**found.headers, "Date": date}, found.body)
 
-    def _review(self, review: dict[str, Any]) -> Response:
+    def _review(self, review: Json) -> Response:
         self.asked.append(review["spec"])
         wanted = review["spec"]["resourceAttributes"]
         kind = f"{wanted['resource']}/{wanted['subresource']}".rstrip("/")
@@ -121,22 +118,17 @@ def _code(arguments: list[str]) -> int:
     return int(end.value.code or 0)
 
 
-def node(**changes: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": NODE, "labels": changes.pop("labels", {})},
-        "spec": {"providerID": changes.pop("provider_id", ""), **changes.pop("spec", {})},
-        "status": {
-            "nodeInfo": {"systemUUID": "4c4c4544-0042-3010-8054-b7c04f4e4d32", "bootID": "b-1"},
-            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-            "conditions": changes.pop("conditions", [ready(), beat()]),
-        },
-    }
-
-
-def ready(status: str = "True", reason: str = "KubeletReady") -> dict[str, str]:
-    return {"type": "Ready", "status": status, "reason": reason}
+def worker(
+    *, provider_id: str = "", conditions: list[Json] | None = None, spec: Json | None = None, **more: Any
+) -> Json:
+    """A node of bare metal, its detector's condition fresh."""
+    return node_object(
+        NODE,
+        spec={"providerID": provider_id, **(spec or {})},
+        conditions=[condition(), beat()] if conditions is None else conditions,
+        info={"systemUUID": "4c4c4544-0042-3010-8054-b7c04f4e4d32"},
+        **more,
+    )
 
 
 def beat(minutes_ago: float = 1) -> dict[str, str]:
@@ -149,21 +141,13 @@ def beat(minutes_ago: float = 1) -> dict[str, str]:
     }
 
 
-def agent_pod(phase: str = "Running") -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "npd-1", "namespace": HOME},
-        "spec": {
-            "nodeName": NODE,
-            "serviceAccountName": "agent",
-            "containers": [{"name": "node-recovery", "image": "i", "ports": [{"containerPort": 9108}]}],
-        },
-        "status": {"phase": phase},
-    }
+def agent_pod(phase: str = "Running") -> Json:
+    ours = {"name": "node-recovery", "image": "i", "ports": [{"containerPort": 9108}]}
+    spec = {"serviceAccountName": "agent"}
+    return pod_object("npd-1", on=NODE, phase=phase, containers=[ours], spec=spec, namespace=HOME)
 
 
-def told(**changes: Any) -> dict[str, Any]:
+def explained(**changes: Any) -> Json:
     """What the agent on the node answers when it is asked to explain."""
     reading = {
         "source": "npd",
@@ -192,9 +176,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> KubernetesStore:
-    store = KubernetesStore(now=clock.now)
-    for crd in CRDS:
-        store.install_crd(copy.deepcopy(crd))
+    store = store_with_crds(clock.now)
     store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     return store
 
@@ -202,8 +184,8 @@ def store(clock: FakeClock) -> KubernetesStore:
 @pytest.fixture
 def at_laptop(store: KubernetesStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """A healthy bare-metal node, its agent answering, and a person with a kubeconfig."""
-    store.load(node(), agent_pod())
-    door = Door(store, clock, answers={EXPLAIN: Response(200, {}, told())})
+    store.load(worker(), agent_pod())
+    door = Door(store, clock, answers={EXPLAIN: Response(200, {}, explained())})
     monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", lambda _: door)
     monkeypatch.setattr("recovery.console.doctor.command.SystemClock", lambda: clock)
     monkeypatch.setattr("recovery.provider.protocol.entry_points", INSTALLED)
@@ -336,7 +318,7 @@ def test_whether_it_would_act_is_said(in_pod: Doctor, value: str, sentence: str)
 
 
 def test_an_agent_that_only_watches_is_said_to(at_laptop: Doctor) -> None:
-    answer = told()
+    answer = explained()
     answer["agent"]["recovery"] = False
     at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
     assert at_laptop("--node", NODE) == []
@@ -396,7 +378,7 @@ def test_what_the_built_in_policy_means_on_bare_metal_is_said_and_is_no_failure(
 
 
 def test_an_agent_with_another_policy_is_not_judged_by_the_one_that_is_here(at_laptop: Doctor) -> None:
-    answer = told()
+    answer = explained()
     answer["agent"]["policy"] = "/etc/node-recovery/policy.yaml"
     at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
     at_laptop("--node", NODE)
@@ -484,7 +466,7 @@ def test_a_laptops_clock_that_is_off_is_only_worth_a_word(at_laptop: Doctor) -> 
 
 def test_crds_that_are_not_installed_are_told_with_the_command(in_pod: Doctor, clock: FakeClock) -> None:
     bare = KubernetesStore(now=clock.now)
-    bare.load(node())
+    bare.load(worker())
     in_pod.door.store = bare
     in_pod()
     found = in_pod.says("not installed: nothing can be remembered")
@@ -494,8 +476,8 @@ def test_crds_that_are_not_installed_are_told_with_the_command(in_pod: Doctor, c
 
 def test_one_crd_of_two_is_not_enough(in_pod: Doctor, clock: FakeClock) -> None:
     half = KubernetesStore(now=clock.now)
-    half.load(node())
-    half.install_crd(copy.deepcopy(CRDS[0]))
+    half.load(worker())
+    half.install_crd(crd("noderecoveries"))
     in_pod.door.store = half
     in_pod()
     found = in_pod.says("RecoveryGate of noderecovery.dev/v1alpha1: not installed")
@@ -512,15 +494,15 @@ def test_crds_of_another_version_are_told_with_both(in_pod: Doctor) -> None:
     assert (found.ok, found.remedy) == (False, "kubectl apply -k deploy/crds")
 
 
-def changed_crds(in_pod: Doctor, change: Callable[[dict[str, Any]], None]) -> None:
-    for crd in CRDS:
-        changed = copy.deepcopy(crd)
+def changed_crds(in_pod: Doctor, change: Callable[[Json], None]) -> None:
+    for plural in CRDS:
+        changed = crd(plural)
         change(changed["spec"]["versions"][0])
         in_pod.door.store.install_crd(changed)
 
 
 def test_a_crd_that_would_drop_a_field_is_told_with_the_field(in_pod: Doctor) -> None:
-    def older(version: dict[str, Any]) -> None:
+    def older(version: Json) -> None:
         status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
         status.pop("scopes", None)
         status.pop("census", None)
@@ -547,11 +529,12 @@ def test_a_server_that_publishes_no_schemas_cannot_be_asked_for_fields(in_pod: D
     assert (found.ok, found.remedy) == (None, "in doubt apply them again: kubectl apply -k deploy/crds")
 
 
-@pytest.mark.parametrize("crd", CRDS, ids=lambda crd: str(crd["spec"]["names"]["kind"]))
-def test_the_samples_have_every_field_that_is_shipped(crd: dict[str, Any]) -> None:
+@pytest.mark.parametrize("plural", CRDS)
+def test_the_samples_have_every_field_that_is_shipped(plural: str) -> None:
     """So that none can be forgotten in them: the schema is laid over the samples, the other way round."""
-    written = samples.full_objects()[crd["spec"]["names"]["kind"]]
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    shipped = crd(plural)
+    written = samples.full_objects()[shipped["spec"]["names"]["kind"]]
+    schema = shipped["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert list(missing(schema, written)) == []
     assert list(absent(schema["properties"], written)) == []
 
@@ -571,7 +554,8 @@ def absent(properties: Mapping[str, Any], written: Mapping[str, Any], path: str 
 
 def test_a_pause_is_told_with_who_and_until_when_and_is_no_failure(in_pod: Doctor, clock: FakeClock) -> None:
     until = (clock.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    in_pod.door.store.load(gate({"pause": {"owner": "ada", "reason": "incident 7", "until": until}}))
+    pause = {"owner": "ada", "reason": "incident 7", "until": until}
+    in_pod.door.store.load(gate_object(spec={"pause": pause}))
     in_pod()
     found = in_pod.says("ada paused all recoveries")
     assert found.ok
@@ -580,13 +564,8 @@ def test_a_pause_is_told_with_who_and_until_when_and_is_no_failure(in_pod: Docto
     assert in_pod.code == 0
 
 
-def gate(spec: dict[str, Any], **status: Any) -> dict[str, Any]:
-    meta = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
-    return {**meta, "spec": spec, "status": status}
-
-
 def test_a_gate_that_cannot_be_read_stops_everything(in_pod: Doctor) -> None:
-    in_pod.door.store.load(gate({}, version=7))
+    in_pod.door.store.load(gate_object(spec={}, version=7))
     in_pod()
     found = in_pod.says("the gate cannot be read, and nothing starts anywhere")
     assert found.ok is False
@@ -598,14 +577,8 @@ def test_a_gate_that_cannot_be_read_stops_everything(in_pod: Doctor) -> None:
 
 def test_a_record_that_cannot_be_read_fails_where_it_is_this_nodes(in_pod: Doctor) -> None:
     for name in (NODE, "worker-2"):
-        in_pod.door.store.load(
-            {
-                "apiVersion": f"{GROUP}/{VERSION}",
-                "kind": "NodeRecovery",
-                "metadata": {"name": name},
-                "status": {"version": 7, "phase": "recovering", "phaseSince": "2026-11-21T00:00:00Z"},
-            }
-        )
+        since = "2026-11-21T00:00:00Z"
+        in_pod.door.store.load(record_object(name, "recovering", version=7, phaseSince=since))
     in_pod()
     found = in_pod.says(f"the record of {NODE} cannot be read, so it is held and never touched: ")
     assert found.ok is False
@@ -628,7 +601,7 @@ def test_a_caller_who_may_not_see_records_is_told_so(in_pod: Doctor) -> None:
 def replaced(doctor: Doctor, **changes: Any) -> None:
     """Another Node under the same name."""
     doctor.door.store.request("DELETE", f"/api/v1/nodes/{NODE}")
-    doctor.door.store.load(node(**changes))
+    doctor.door.store.load(worker(**changes))
 
 
 def test_a_node_that_is_not_there_is_told(in_pod: Doctor) -> None:
@@ -646,7 +619,7 @@ def test_a_node_that_may_not_be_read_cannot_be_judged(in_pod: Doctor) -> None:
 
 
 def test_a_node_that_is_not_ready_has_no_agent_to_rely_on(in_pod: Doctor) -> None:
-    replaced(in_pod, conditions=[ready("False", "KubeletNotReady")])
+    replaced(in_pod, conditions=[condition(status="False", reason="KubeletNotReady")])
     in_pod()
     found = in_pod.says("not Ready (condition Ready is False, KubeletNotReady): its agent cannot be relied")
     assert found.ok is False
@@ -668,7 +641,7 @@ def test_a_node_that_is_not_ready_has_no_agent_to_rely_on(in_pod: Doctor) -> Non
     ],
 )
 def test_a_machine_that_is_not_ours_is_told_with_whose_it_is(
-    in_pod: Doctor, changes: dict[str, Any], sentence: str
+    in_pod: Doctor, changes: Json, sentence: str
 ) -> None:
     replaced(in_pod, **changes)
     in_pod()
@@ -726,7 +699,7 @@ def test_an_agent_that_does_not_run_is_told(at_laptop: Doctor) -> None:
     assert at_laptop.says("is not known: its page is on the node's loopback").ok is None
 
 
-def _with_phase(doctor: Doctor, phase: str) -> dict[str, Any]:
+def _with_phase(doctor: Doctor, phase: str) -> Json:
     found = doctor.door.store.request("GET", f"/api/v1/namespaces/{HOME}/pods/npd-1").body
     return {**found, "status": {**found["status"], "phase": phase}}
 
@@ -989,7 +962,7 @@ def test_what_is_in_no_rule_is_listed(in_pod: Doctor, detector: Callable[[str], 
 
 
 def test_a_heartbeat_that_stopped_is_worth_a_word(in_pod: Doctor) -> None:
-    replaced(in_pod, conditions=[ready(), beat(minutes_ago=40)])
+    replaced(in_pod, conditions=[condition(), beat(minutes_ago=40)])
     (found,) = in_pod()
     assert found.sentence.endswith(
         "40 min ago, though it does so every 5 min: it may not reach the API server"
@@ -999,7 +972,7 @@ def test_a_heartbeat_that_stopped_is_worth_a_word(in_pod: Doctor) -> None:
 
 
 def test_conditions_that_nobody_keeps_on_the_node_are_no_matter(in_pod: Doctor) -> None:
-    replaced(in_pod, conditions=[ready()])
+    replaced(in_pod, conditions=[condition()])
     assert in_pod() == []
 
 
@@ -1018,9 +991,9 @@ ASK_IN_POD = f"ask in its pod: kubectl exec -n {HOME} npd-1 -c node-recovery -- 
     ],
 )
 def test_what_the_agent_says_of_its_detector_is_passed_on(
-    at_laptop: Doctor, changes: dict[str, Any], ok: bool | None, sentence: str
+    at_laptop: Doctor, changes: Json, ok: bool | None, sentence: str
 ) -> None:
-    at_laptop.door.answers[EXPLAIN] = Response(200, {}, told(**changes))
+    at_laptop.door.answers[EXPLAIN] = Response(200, {}, explained(**changes))
     at_laptop("--node", NODE)
     found = at_laptop.says(sentence)
     assert found.ok is ok

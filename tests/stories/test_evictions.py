@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request, refused
 from recovery_testkit.stage import Stage
-from scenes import DMA, cast, phase, remove_pod, stubborn_pod
 
 from recovery.model import Phase
+from tests.builders.faults import DMA
+from tests.stories.scenery import sentences
+from tests.stories.scenes import cast, phase, remove_pod, stubborn_pod
 
 EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
 
@@ -27,18 +29,14 @@ def drained(answer: Effect | None = None, times: int = 10**6) -> Stage:
     return s
 
 
-def said(s: Stage) -> list[str]:
-    return s.actors["agent of node-0"].sentences
-
-
 def test_a_pod_that_its_budget_keeps_is_named_with_the_budgets_words() -> None:
     s = cast()
     stubborn_pod(s)
     s.fault("node-0")
     s.run(8)
     waits = f"{DMA}: draining, 1 pod left; default/train may not go yet: The disruption budget keep needs"
-    assert any(sentence.startswith(waits) for sentence in said(s))
-    assert "asked for the eviction of 1 pod, 1 may not go yet" in said(s)
+    assert any(sentence.startswith(waits) for sentence in sentences(s))
+    assert "asked for the eviction of 1 pod, 1 may not go yet" in sentences(s)
 
 
 def test_what_is_refused_again_and_again_is_told_once() -> None:
@@ -62,14 +60,14 @@ def test_what_is_refused_again_and_again_is_told_once() -> None:
 )
 def test_a_pod_that_the_api_server_keeps_is_named_with_the_servers_words(answer: Effect, why: str) -> None:
     s = drained(answer)
-    assert f"{DMA}: draining, 1 pod left; default/train may not go yet: {EVICT}: {why}" in said(s)
+    assert f"{DMA}: draining, 1 pod left; default/train may not go yet: {EVICT}: {why}" in sentences(s)
     assert phase(s) is Phase.RECOVERING
 
 
 @pytest.mark.parametrize("answer", [lost_request, lost_answer])
 def test_an_eviction_that_was_not_answered_is_said_and_the_next_one_asked_for_later(answer: Effect) -> None:
     s = drained(answer, times=1)
-    unanswered = [x for x in said(s) if x.startswith("the eviction of default/train was not answered: ")]
+    unanswered = [x for x in sentences(s) if x.startswith("the eviction of default/train was not answered: ")]
     assert len(unanswered) == 1
     remove_pod(s)
     s.run(5)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
-    DMA,
-    HANG,
-    HBM,
+
+from recovery.model import Phase
+from recovery.signals.npd import Unreadable
+from tests.builders.faults import DMA, HANG, HBM
+from tests.builders.policies import policy_file
+from tests.stories.scenes import (
     NO_MARKS,
     PLUGIN,
     REBOOTS,
@@ -20,26 +22,22 @@ from scenes import (
     counted_page,
     events_of,
     marked,
+    messages,
     new_process,
     no_place,
     phase,
     plugin_page,
-    policy,
     remove_pod,
     sayings,
     says,
     stubborn_pod,
     swap_record,
     the_record,
-    told,
     value,
 )
 
-from recovery.model import Phase
-from recovery.signals.npd import Unreadable
-
 GONE = Unreadable("connection refused")
-ANY_AND_TOLD = policy(match="type: NeuronHealth, reason: NeuronHasError_HBM_*")
+ANY_AND_TOLD = policy_file(match="type: NeuronHealth, reason: NeuronHasError_HBM_*")
 
 
 def reasons(s: Stage) -> list[str]:
@@ -60,7 +58,7 @@ def test_a_fault_that_another_one_hides_on_the_page_is_treated() -> None:
 
 
 def test_a_fault_that_is_hidden_later_keeps_its_record() -> None:
-    s = cast(policy(after="30s"))
+    s = cast(policy_file(after="30s"))
     s.pages["node-0"].body = counted_page("HBM_UNCORRECTABLE_ERROR", HBM_UNCORRECTABLE_ERROR=1)
     s.run(20)
     s.pages["node-0"].body = counted_page(
@@ -118,7 +116,7 @@ def test_a_page_that_cannot_be_read_starts_nothing() -> None:
 # ---------------------------------------------------------------- withdrawn
 
 
-@pytest.mark.parametrize("rules", [PLUGIN, policy(match="type: GpuCount", after="10m")])
+@pytest.mark.parametrize("rules", [PLUGIN, policy_file(match="type: GpuCount", after="10m")])
 def test_a_plugins_fault_that_clears_before_the_call_is_withdrawn(rules: bytes) -> None:
     s = cast(rules, plugin=True)
     stubborn_pod(s)
@@ -168,7 +166,7 @@ def test_a_fault_in_the_middle_is_appended_and_does_not_restart_the_ladder() -> 
     remove_pod(s)
     s.run(5)
     assert calls(s) == [("replace", "m-0")]
-    assert any(HBM in sentence for sentence in told(s, "FaultSeen"))
+    assert any(HBM in sentence for sentence in messages(s, "FaultSeen"))
 
 
 def test_a_fault_that_no_rule_matches_is_told_and_told_again() -> None:
@@ -192,7 +190,7 @@ def test_a_hang_on_collectives_is_told_and_its_node_is_left_in_service() -> None
 
 
 def test_a_broad_rule_does_not_touch_the_node_that_waits_for_another() -> None:
-    s = cast(policy(match="type: NeuronHealth, reason: 'NeuronHasError_*'"))
+    s = cast(policy_file(match="type: NeuronHealth, reason: 'NeuronHasError_*'"))
     s.fault("node-0", "HANG_ON_COLLECTIVES")
     s.run(30)
     assert (calls(s), marked(s)) == ([], NO_MARKS)
@@ -314,7 +312,7 @@ def test_a_recovered_node_is_treated_for_a_new_fault() -> None:
 
 
 def test_a_bare_counter_on_the_first_page_is_the_baseline() -> None:
-    s = Stage(policy())
+    s = Stage(policy_file())
     s.nodes(4)
     s.pages["node-0"].body = counted_page(DMA_ERROR=3)
     s.agent("node-0")
@@ -323,7 +321,7 @@ def test_a_bare_counter_on_the_first_page_is_the_baseline() -> None:
 
 
 def test_a_live_gauge_on_the_first_page_is_a_fault() -> None:
-    s = Stage(policy())
+    s = Stage(policy_file())
     s.nodes(4)
     s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=3)
     s.agent("node-0")

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.stage import Stage
-from scenes import (
+
+from recovery.errors import Refused
+from recovery.model import Phase
+from tests.builders.policies import policy_file
+from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
     at,
     calls,
     cast,
     marked,
+    messages,
     no_place,
     phase,
-    policy,
     remove_pod,
     sayings,
     says,
     stubborn_pod,
     the_record,
-    told,
     value,
 )
-
-from recovery.errors import Refused
-from recovery.model import Phase
 
 
 def gone_and_not_replaced() -> Stage:
@@ -43,7 +43,7 @@ def test_a_group_that_launches_nothing_is_handed_over_with_the_reason() -> None:
     s = gone_and_not_replaced()
     assert phase(s) is Phase.HANDED_OVER
     why = "replace did not succeed within 30 min: m-0 is gone, and group workers has not launched another"
-    assert told(s, "HandedOver") == [f"handed over to a person: {why}"]
+    assert messages(s, "HandedOver") == [f"handed over to a person: {why}"]
 
 
 def test_a_hand_over_of_a_node_whose_agent_is_gone_is_said_again_each_minute() -> None:
@@ -68,7 +68,7 @@ def test_a_hand_over_frees_the_slot_and_the_node_goes_on_counting_as_sick() -> N
     census = s.gate().census
     assert census is not None
     assert (sorted(census.sick), census.population) == (["node-0", "node-1"], 3)
-    assert "the brake is on: 2 of 3 nodes in the fleet" in told(s, "Held", "node-1")[0]
+    assert "the brake is on: 2 of 3 nodes in the fleet" in messages(s, "Held", "node-1")[0]
     assert calls(s) == [("replace", "m-0")]
 
 
@@ -107,7 +107,7 @@ def test_an_own_hand_over_is_said_each_minute_and_is_a_gauge() -> None:
 
 
 def late(then: str) -> Stage:
-    s = cast(policy(f"{{do: drain, within: 5m, then: {then}}}, {{do: replace, within: 30m}}"))
+    s = cast(policy_file(f"{{do: drain, within: 5m, then: {then}}}, {{do: replace, within: 30m}}"))
     stubborn_pod(s)
     s.fault("node-0")
     s.run(5 * 60 + 20, step=5)
@@ -140,7 +140,7 @@ def test_a_late_drain_that_forces_goes_on_without_the_pods_and_deletes_none() ->
 
 
 def test_what_follows_a_late_drain_is_a_hand_over_if_nothing_else_is_said() -> None:
-    s = cast(policy("{do: drain, within: 5m}, {do: replace, within: 30m}"))
+    s = cast(policy_file("{do: drain, within: 5m}, {do: replace, within: 30m}"))
     stubborn_pod(s)
     s.fault("node-0")
     s.run(5 * 60 + 20, step=5)
@@ -149,7 +149,7 @@ def test_what_follows_a_late_drain_is_a_hand_over_if_nothing_else_is_said() -> N
 
 @pytest.mark.parametrize("steps", ["{do: cordon}", "{do: taint}"])
 def test_a_ladder_that_ends_with_a_mark_is_handed_over_with_the_mark_kept(steps: str) -> None:
-    s = cast(policy(steps))
+    s = cast(policy_file(steps))
     s.fault("node-0")
     s.run(200, step=1)
     assert (phase(s), calls(s), no_place(s)) == (Phase.HANDED_OVER, [], True)
@@ -176,7 +176,7 @@ def test_a_hand_over_ends_when_a_person_puts_another_machine_there() -> None:
 
 def test_after_as_many_attempts_as_allowed_a_person_is_asked() -> None:
     s = cast(
-        policy(
+        policy_file(
             "{do: reboot, within: 2m}",
             limits="cooldown: 0s, sameIncident: 0s, attempts: {max: 2, within: 24h}",
         )
@@ -195,4 +195,4 @@ def test_after_as_many_attempts_as_allowed_a_person_is_asked() -> None:
         s.run(140)
     assert len(calls(s)) == 2
     assert the_record(s).phase in (Phase.HANDED_OVER, Phase.WITHDRAWN)
-    assert any("2 recoveries of it within 24 h have not helped" in x for x in told(s, "HandedOver"))
+    assert any("2 recoveries of it within 24 h have not helped" in x for x in messages(s, "HandedOver"))

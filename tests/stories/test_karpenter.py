@@ -9,12 +9,15 @@ from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request
 from recovery_testkit.kubernetes import node_claim_crd
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import Stage
-from scenes import DMA, calls, no_place, phase, policy, ready, the_record
 
 from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Phase, Poll, Preflight, Reference, Step
+from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
+from tests.stories.scenery import sentences
+from tests.stories.scenes import calls, no_place, phase, ready, record_sentences, the_record
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
-AT_ONCE = policy("{do: replace, within: 30m}")
+AT_ONCE = policy_file("{do: replace, within: 30m}")
 
 
 class Karpenter(FakeProvider):
@@ -62,15 +65,6 @@ def deleting(asked: Asked) -> bool:
     return asked.method == "DELETE" and asked.path == f"{CLAIMS}/claim-0"
 
 
-def sentences(s: Stage) -> list[str]:
-    return [line.sentence for line in the_record(s).history]
-
-
-def running(s: Stage) -> str:
-    """What is waited for."""
-    return s.actors["agent of node-0"].sentences[-1]
-
-
 def karpenter_ends_it(s: Stage) -> None:
     """Karpenter drains, ends the machine and lets go of the claim; the kubelet's Node goes too."""
     patch = {"metadata": {"finalizers": None}}
@@ -87,14 +81,14 @@ def test_a_machine_is_replaced_by_deleting_its_claim_and_proved_by_node_and_clai
     s.fault("node-0")
     s.run(5)
     assert calls(s) == [("replace", "m-0")]
-    assert running(s) == "NodeClaim claim-0 is being deleted by Karpenter"
+    assert sentences(s)[-1] == "NodeClaim claim-0 is being deleted by Karpenter"
     karpenter_ends_it(s)
     s.run(5)
-    assert running(s) == "NodeClaim claim-0 is gone, and Node node-0 is not yet"
+    assert sentences(s)[-1] == "NodeClaim claim-0 is gone, and Node node-0 is not yet"
     the_machine_is_gone(s)
     s.run(200, step=2)
     assert (phase(s), no_place(s), len(calls(s))) == (Phase.RECOVERED, True, 1)
-    assert "Node node-0 and NodeClaim claim-0 are gone" in sentences(s)
+    assert "Node node-0 and NodeClaim claim-0 are gone" in record_sentences(s)
     assert the_record(s).sentence == "proved: Node node-0 and NodeClaim claim-0 are gone"
 
 
@@ -168,7 +162,7 @@ def test_a_deletion_that_was_lost_on_the_way_is_seen_not_to_have_been_made() -> 
     )
     s.run(5)
     assert len(calls(s)) == 2  # asked again as a new attempt
-    assert running(s) == "NodeClaim claim-0 is being deleted by Karpenter"
+    assert sentences(s)[-1] == "NodeClaim claim-0 is being deleted by Karpenter"
 
 
 def test_a_claim_that_was_gone_already_needs_no_deletion() -> None:
@@ -176,7 +170,7 @@ def test_a_claim_that_was_gone_already_needs_no_deletion() -> None:
     s.api.fail_next(deleting, refused(404, "NotFound", "not found"))
     s.fault("node-0")
     s.run(3)
-    assert "replace of m-0 was accepted by fake" in sentences(s)
+    assert "replace of m-0 was accepted by fake" in record_sentences(s)
 
 
 def test_the_brake_keeps_a_claim_as_it_keeps_an_instance() -> None:
@@ -185,4 +179,4 @@ def test_the_brake_keeps_a_claim_as_it_keeps_an_instance() -> None:
     s.fault("node-0")
     s.run(5)
     assert calls(s) == []
-    assert running(s).startswith(f"{DMA}: waiting: the brake is on: 2 of 2 nodes in the fleet are sick")
+    assert sentences(s)[-1].startswith(f"{DMA}: waiting: the brake is on: 2 of 2 nodes in the fleet are sick")

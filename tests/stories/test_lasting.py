@@ -7,12 +7,13 @@ from datetime import timedelta
 import pytest
 from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage
-from scenes import at, cast, new_process, policy, remove_pod, resume, value
-from scenes import pause as pause_gate
 
 from recovery.errors import Retry
 from recovery.signals.npd import Unreadable
+from tests.builders.policies import policy_file
+from tests.stories.scenes import at, beating, braked, cast, new_process, pause, remove_pod, resume, value
 
+FIVE_MINUTES = timedelta(minutes=5)
 SICK = ("node-0", "node-1", "node-2")
 
 
@@ -22,15 +23,6 @@ def held(s: Stage) -> list[str]:
     assert {(m.value, m.dimensions["ClusterName"]) for m in found} <= {(1.0, "default")}
     assert all(set(m.dimensions) == {"ClusterName", "Reason"} for m in found)
     return [m.dimensions["Reason"] for m in found]
-
-
-def braked() -> Stage:
-    """Three of four nodes fail at once."""
-    s = cast(agents=3)
-    for node in SICK:
-        s.fault(node)
-    s.run(4)
-    return s
 
 
 def beats(s: Stage) -> list[float]:
@@ -55,8 +47,8 @@ def test_the_brake_is_a_gauge_with_its_reason() -> None:
 
 
 def test_what_holds_no_longer_is_told_no_longer() -> None:
-    s = cast(policy(limits="cooldown: 0s"))
-    pause_gate(s)
+    s = cast(policy_file(limits="cooldown: 0s"))
+    pause(s)
     s.fault("node-0")
     s.run(65, step=1)
     assert held(s) == ["paused", "paused"]
@@ -68,7 +60,7 @@ def test_what_holds_no_longer_is_told_no_longer() -> None:
 def test_reasons_that_take_turns_are_each_told_once_a_minute() -> None:
     s = braked()
     for _ in range(2):
-        pause_gate(s)
+        pause(s)
         s.run(12)
         resume(s)
         s.run(12)
@@ -76,7 +68,7 @@ def test_reasons_that_take_turns_are_each_told_once_a_minute() -> None:
 
 
 def test_a_hand_over_is_told_each_minute_until_it_is_taken() -> None:
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     s.fault("node-0")
     s.run(185, step=1)
     assert held(s)[:1] == ["handedOver"]
@@ -85,7 +77,7 @@ def test_a_hand_over_is_told_each_minute_until_it_is_taken() -> None:
 
 
 def test_a_hand_over_whose_agent_is_gone_is_told_by_another() -> None:
-    s = cast(policy("{do: cordon}"))
+    s = cast(policy_file("{do: cordon}"))
     s.fault("node-0")
     s.run(10)
     s.kill(s.actors["agent of node-0"])
@@ -122,7 +114,7 @@ def test_the_gauge_of_what_holds_names_no_fault(reason: str, label: str) -> None
 
 def test_a_monitor_that_fails_delays_no_recovery_that_was_held() -> None:
     s = at("draining")
-    pause_gate(s)
+    pause(s)
     s.told.error = Retry("throttled")
     s.run(65, step=1)
     remove_pod(s)
@@ -134,17 +126,9 @@ def test_a_monitor_that_fails_delays_no_recovery_that_was_held() -> None:
 # ---------------------------------------------------------------- heartbeats
 
 
-def beating(*, on: bool = True) -> Stage:
-    s = Stage()
-    s.heartbeat = timedelta(minutes=5)
-    for node in s.nodes(2):
-        s.agent(node, on=on)
-    return s
-
-
 @pytest.mark.parametrize("on", [True, False])
 def test_each_agent_beats_once_in_every_interval(on: bool) -> None:
-    s = beating(on=on)
+    s = beating(FIVE_MINUTES, on=on)
     s.run(1210, step=7)
     assert beats(s) == [1.0] * 2 * 4
 
@@ -156,14 +140,14 @@ def test_by_default_nothing_beats() -> None:
 
 
 def test_an_agent_that_cannot_read_its_page_beats_zero() -> None:
-    s = beating()
+    s = beating(FIVE_MINUTES)
     s.pages["node-0"].error = Unreadable("connection refused")
     s.run(305, step=5)
     assert sorted(beats(s)) == [0.0, 1.0]
 
 
 def test_an_agent_whose_cycles_fail_beats_zero() -> None:
-    s = beating()
+    s = beating(FIVE_MINUTES)
     s.run(200, step=5)
     s.fault("node-0")
     s.api.fail_next(lambda asked: "/nodes/node-0" in asked.path, lost_request, times=1000)
@@ -172,7 +156,7 @@ def test_an_agent_whose_cycles_fail_beats_zero() -> None:
 
 
 def test_a_dead_agent_beats_no_more() -> None:
-    s = beating()
+    s = beating(FIVE_MINUTES)
     s.run(301, step=1)
     s.kill(s.actors["agent of node-0"])
     s.run(300, step=5)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
+
+from recovery.model import Phase
+from recovery.signals.npd import Unreadable
+from tests.builders.faults import DMA
+from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
-    DMA,
     NO_MARKS,
     REBOOTS,
     at,
@@ -16,6 +19,7 @@ from scenes import (
     cast,
     events_of,
     marked,
+    messages,
     new_process,
     no_place,
     phase,
@@ -25,11 +29,7 @@ from scenes import (
     says,
     stubborn_pod,
     the_record,
-    told,
 )
-
-from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 
 
 def another_machine(s: Stage, *, healthy: bool = True) -> None:
@@ -117,7 +117,7 @@ def test_a_node_registered_anew_is_marked_again_and_treated() -> None:
     remove_pod(s)
     s.run(5)
     assert calls(s) == [("replace", "m-0")]
-    assert told(s, "Held") == []
+    assert messages(s, "Held") == []
 
 
 # ---------------------------------------------------------------- boots that nobody asked for
@@ -132,7 +132,7 @@ def test_an_unexpected_boot_is_assessed_anew_and_closes_nothing(point: str) -> N
     remove_pod(s)
     s.run(70)
     assert (phase(s), calls(s)) == (Phase.PROVING, [])
-    assert told(s, "Rebooted") == ["the machine booted, which nobody here asked for: it is assessed anew"]
+    assert messages(s, "Rebooted") == ["the machine booted, which nobody here asked for: it is assessed anew"]
 
 
 @pytest.mark.parametrize("point", BEFORE)
@@ -243,7 +243,7 @@ def test_a_fault_that_returns_in_probation_climbs_to_the_next_rung() -> None:
     s.fault("node-0")
     s.run(10)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
-    assert told(s, "FaultReturned") == [f"{DMA} came back in probation"]
+    assert messages(s, "FaultReturned") == [f"{DMA} came back in probation"]
     assert the_record(s).attempt == 2
 
 

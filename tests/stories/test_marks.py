@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 from recovery_testkit.stage import Killed, Stage, npd_page
-from scenes import (
+
+from recovery.catalog import claims
+from recovery.model import Phase
+from tests.builders.faults import DMA
+from tests.stories.scenes import (
     ALL_MARKS,
-    DMA,
     NO_MARKS,
     PERSON,
     PLUGIN,
@@ -18,6 +21,7 @@ from scenes import (
     calls,
     cast,
     marked,
+    messages,
     new_process,
     patch_node,
     phase,
@@ -26,11 +30,7 @@ from scenes import (
     stubborn_pod,
     taints,
     the_record,
-    told,
 )
-
-from recovery.catalog import claims
-from recovery.model import Phase
 
 FOREIGN: list[dict[str, Any]] = [
     {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
@@ -155,7 +155,7 @@ def test_a_node_that_somebody_uncordoned_is_held_until_it_is_cordoned_again() ->
     s.run(30)
     assert calls(s) == []
     assert marked(s) == (False, True, True)
-    (sentence,) = told(s, "Held")
+    (sentence,) = messages(s, "Held")
     assert sentence.startswith(f"{DMA}: drain: somebody uncordoned node-0; exclude or release it")
     patch_node(s, "node-0", {"spec": {"unschedulable": True}})
     s.run(5)
@@ -169,7 +169,7 @@ def test_a_node_whose_taint_somebody_took_off_is_held_until_it_is_back() -> None
     s.run(30)
     assert calls(s) == []
     assert [t["key"] for t in taints(s)] == ["gpu", "maintenance"]
-    assert "somebody took the taint noderecovery.dev/unhealthy off node-0" in told(s, "Held")[0]
+    assert "somebody took the taint noderecovery.dev/unhealthy off node-0" in messages(s, "Held")[0]
     patch_node(s, "node-0", {"spec": {"taints": [*FOREIGN, TAINT]}})
     s.run(5)
     assert calls(s) == [("replace", "m-0")]
@@ -210,7 +210,7 @@ def test_a_node_that_another_remediator_has_claimed_is_left_alone_and_it_is_name
     s.run(4)
     assert phase(s) is Phase.WAITING
     assert s.node("node-0") == before
-    assert told(s, "Held")[0].startswith(f"{DMA}: waiting: {system} holds node-0 ({kind} ")
+    assert messages(s, "Held")[0].startswith(f"{DMA}: waiting: {system} holds node-0 ({kind} ")
     assert s.gate().slots == ()
 
 
@@ -224,7 +224,7 @@ def test_a_claim_in_the_middle_stops_the_next_step_until_it_is_gone(system: str)
     s.run(15)
     assert calls(s) == []
     assert marked(s) == ALL_MARKS
-    assert f"{system} holds node-0" in told(s, "Held")[0]
+    assert f"{system} holds node-0" in messages(s, "Held")[0]
     take_off(s, kind, key[:-1] + "x" if key.endswith("/*") else key)
     s.run(5)
     assert calls(s) == [("replace", "m-0")]

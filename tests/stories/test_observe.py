@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import pairwise
 
 from recovery_testkit.stage import Actor, Stage
-from scenes import (
-    DMA,
-    HANG,
+
+from tests.builders.faults import DMA, HANG
+from tests.builders.policies import policy_file
+from tests.stories.scenes import (
     NO_MARKS,
     calls,
     cast,
     counted_page,
     exclude,
     marked,
-    policy,
+    messages,
     sayings,
-    told,
     value,
 )
 
@@ -24,7 +24,7 @@ WEEK = 7 * 24 * 3600
 
 
 def observed(rules: bytes | None = None, count: int = 2) -> tuple[Stage, Actor]:
-    s = cast(rules or policy(), count, on=False)
+    s = cast(rules or policy_file(), count, on=False)
     return s, s.actors["agent of node-0"]
 
 
@@ -32,7 +32,7 @@ def test_off_for_a_week_leaves_one_event_and_one_count_of_what_would_have_been_d
     s, agent = observed()
     s.fault("node-0")
     s.run(WEEK, step=1800)
-    (sentence,) = told(s, "WouldRecover")
+    (sentence,) = messages(s, "WouldRecover")
     assert sentence.startswith(f"would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace)")
     assert "if budget and brake allow" in sentence
     assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="replace") == 1
@@ -47,7 +47,7 @@ def test_two_faults_would_have_been_two_recoveries() -> None:
         s.pages["node-0"].body = counted_page()
         s.run(60, step=1)
     assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="replace") >= 1
-    assert told(s, "WouldRecover")[0].startswith(f"would have replaced node-0: {DMA}")
+    assert messages(s, "WouldRecover")[0].startswith(f"would have replaced node-0: {DMA}")
 
 
 def test_a_fault_that_lasts_is_a_data_point_each_minute() -> None:
@@ -84,7 +84,7 @@ def test_what_would_be_left_alone_is_not_counted_as_what_would_be_done() -> None
     exclude(s)
     s.fault("node-0")
     s.run(10)
-    assert told(s, "WouldRecover") == [
+    assert messages(s, "WouldRecover") == [
         f"recovery is off (ENABLE_RECOVERY=false): would leave {DMA} alone: "
         "the node is excluded by its label noderecovery.dev/exclude=true"
     ]
@@ -101,12 +101,12 @@ def test_what_is_only_told_is_told_in_observe_mode_too() -> None:
 
 
 def test_a_tolerated_fault_would_be_nothing_before_its_time() -> None:
-    s, _ = observed(policy(after="5m"))
+    s, _ = observed(policy_file(after="5m"))
     s.fault("node-0")
     s.run(290, step=1)
-    assert told(s, "WouldRecover") == []
+    assert messages(s, "WouldRecover") == []
     s.run(40, step=1)
-    assert len(told(s, "WouldRecover")) == 1
+    assert len(messages(s, "WouldRecover")) == 1
 
 
 def test_a_hand_over_from_before_is_said_on_in_observe_mode() -> None:

@@ -15,12 +15,14 @@ from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry
 from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
+from tests.builders.policies import policy_file
 from tests.stories.scenery import judge
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
     boot,
     calls,
+    cast,
     events_of,
     exclude,
     marked,
@@ -28,7 +30,6 @@ from tests.stories.scenes import (
     patch_node,
     pause,
     phase,
-    policy,
     ready,
     remove_pod,
     resume,
@@ -83,18 +84,8 @@ class Ordering(FakeProvider):
         self.cancelled.append(machine.id)
 
 
-def cast(remedy: str, provider: FakeProvider) -> Stage:
-    """Four nodes of ``provider``, the first two with their agents."""
-    s = Stage(policy(remedy))
-    s.provider = provider
-    for name in s.nodes(4)[:2]:
-        s.agent(name)
-    s.run(3)
-    return s
-
-
 def powered(remedy: str = REBOOT, *, concluder: bool = True) -> Stage:
-    s = cast(remedy, Powered())
+    s = cast(policy_file(remedy), provider=Powered())
     if concluder:
         s.concluder()
     return s
@@ -447,7 +438,7 @@ def test_pods_that_are_not_given_up_hold_nothing_up_and_the_taint_goes_when_the_
 
 def ordering(remedy: str = "{do: reboot, within: 5m}, {do: replace, within: 30m}") -> tuple[Stage, Ordering]:
     provider = Ordering()
-    s = cast(remedy, provider)
+    s = cast(policy_file(remedy), provider=provider)
     s.fault("node-0")
     s.run(5)
     assert calls(s) == [("reboot", "m-0")]

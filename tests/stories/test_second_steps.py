@@ -8,8 +8,9 @@ from recovery_testkit.stage import Stage
 
 from recovery.errors import Refused, Retry
 from recovery.model import Machine, Preflight, Step
-from tests.stories.scenery import Cloud, change_gate, judge, pass_time, records, to_the_end
-from tests.stories.scenes import policy
+from tests.builders.policies import policy_file
+from tests.stories.scenery import Cloud, judge, pass_time, records, to_the_end
+from tests.stories.scenes import pause
 
 
 class ScaleSet(Cloud):
@@ -28,7 +29,7 @@ class ScaleSet(Cloud):
 
 def scale_set(limits: str = "cooldown: 0s", faulty: int = 1) -> tuple[Stage, ScaleSet]:
     """Three nodes with agents, of which the first ones are about to be found faulty."""
-    stage = Stage(policy(limits=limits))
+    stage = Stage(policy_file(limits=limits))
     for name in stage.nodes(3):
         stage.agent(name)
     stage.provider.groups["workers"].shrinks = True
@@ -89,7 +90,7 @@ def test_a_second_step_that_meets_an_error_is_done_later() -> None:
 def test_a_pause_does_not_keep_the_group_short() -> None:
     stage, cloud = scale_set()
     pass_time(stage, 60, cloud, until=lambda: stage.provider.calls)
-    change_gate(stage, lambda g: g.update(spec={"pause": {"owner": "ops", "reason": "maintenance"}}))
+    pause(stage)
     to_the_end(stage, cloud)
     assert (records(stage), wanted(stage)) == ({"node-0": "recovered"}, 3)
 

@@ -24,6 +24,7 @@ from tests.stories.scenery import (
     records,
     to_the_end,
 )
+from tests.stories.scenes import pause, record_sentences
 
 
 def faulty(count: int = 3) -> tuple[Stage, Cloud]:
@@ -44,13 +45,6 @@ def intents(stage: Stage) -> list[tuple[int, str]]:
         if intent and (intent["attempt"], intent["state"]) not in seen[-1:]:
             seen.append((intent["attempt"], intent["state"]))
     return seen
-
-
-def sentences(stage: Stage) -> list[str]:
-    """What the record of node-0 says became of it, line by line."""
-    record = stage.record("node-0")
-    assert record is not None
-    return [line.sentence for line in record.history]
 
 
 class Meddler:
@@ -101,7 +95,7 @@ def test_an_answer_lost_after_the_call_was_accepted_is_observed_and_never_asked_
     assert records(stage) == {"node-0": "recovered"}
     assert len(stage.provider.calls) == 1
     assert intents(stage)[:3] == [(1, "written"), (1, "ambiguous"), (1, "submitted")]
-    assert "replace of m-0: the answer was lost, observing: read timed out" in sentences(stage)
+    assert "replace of m-0: the answer was lost, observing: read timed out" in record_sentences(stage)
 
 
 def test_a_lost_call_that_had_no_effect_is_closed_after_a_minute_and_asked_again_as_a_new_attempt() -> None:
@@ -124,7 +118,7 @@ def test_a_call_that_is_put_off_is_not_asked_again_in_a_loop() -> None:
     stage.provider.start_error = Retry("throttled")
     pass_time(stage, 59, cloud, step=0.5)
     assert 2 <= len(stage.provider.calls) <= 5
-    assert "replace of m-0: not yet: throttled" in sentences(stage)
+    assert "replace of m-0: not yet: throttled" in record_sentences(stage)
     stage.provider.start_error = None
     stage.provider.groups["workers"].unhealthy.clear()
     to_the_end(stage, cloud)
@@ -149,7 +143,7 @@ def test_a_machine_that_somebody_condemned_since_the_decision_is_followed_and_no
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
-    assert "m-0 is unhealthy already; nothing more is asked for" in sentences(stage)
+    assert "m-0 is unhealthy already; nothing more is asked for" in record_sentences(stage)
     assert not stage.provider.calls
 
 
@@ -195,7 +189,7 @@ def test_a_process_stopped_between_intent_and_call_abandons_the_intent() -> None
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert called == [0]
-    assert "replace was not asked for: too late after its intent" in sentences(stage)
+    assert "replace was not asked for: too late after its intent" in record_sentences(stage)
     assert intents(stage)[:3] == [(1, "written"), (1, "abandoned"), (2, "written")]
     assert len(stage.provider.calls) == 1
     assert records(stage) == {"node-0": "recovered"}
@@ -296,14 +290,8 @@ def excluded(stage: Stage) -> None:
     change_node(stage, "node-0", lambda n: n["metadata"]["labels"].update(label))
 
 
-def paused(stage: Stage) -> None:
-    pause = {"owner": "ann", "reason": "maintenance"}
-    change_gate(stage, lambda g: g.update(spec={"pause": pause}))
-
-
 def paused_unreadably(stage: Stage) -> None:
-    pause = {"owner": "ann", "reason": "maintenance", "until": "tomorrow"}
-    change_gate(stage, lambda g: g.update(spec={"pause": pause}))
+    pause(stage, until="tomorrow")
 
 
 def others_sick(stage: Stage) -> None:
@@ -356,7 +344,7 @@ CHANGES = [
     swapped_under_our_marks,
     booted,
     excluded,
-    paused,
+    pause,
     paused_unreadably,
     others_sick,
     lease_lost,

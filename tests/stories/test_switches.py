@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.stage import Stage, npd_page
-from scenes import (
+
+from recovery.model import Phase
+from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
     NO_MARKS,
@@ -16,6 +18,7 @@ from scenes import (
     cast,
     exclude,
     marked,
+    messages,
     new_process,
     no_place,
     pause,
@@ -25,11 +28,8 @@ from scenes import (
     sayings,
     stubborn_pod,
     the_record,
-    told,
     value,
 )
-
-from recovery.model import Phase
 
 OFF = "recovery is off (ENABLE_RECOVERY=false)"
 
@@ -76,7 +76,7 @@ def test_what_off_abandons_is_said_each_minute(point: str) -> None:
     since = len(s.store.history)
     s.run(185, step=1)
     assert sayings(s, "AbandonedBySwitchOff", since) in (3, 4)
-    (sentence,) = told(s, "AbandonedBySwitchOff")
+    (sentence,) = messages(s, "AbandonedBySwitchOff")
     assert sentence.startswith(f"{OFF}: what was begun here is left as it is, abandoned by switch-off (")
     assert value(s.actors[off], "node_recovery_abandoned") == 1
 
@@ -146,7 +146,7 @@ def test_a_pause_before_the_fault_starts_nothing_and_is_the_sentence() -> None:
     s.fault("node-0")
     s.run(60)
     assert (phase(s), calls(s), marked(s), s.gate().slots) == (Phase.WAITING, [], NO_MARKS, ())
-    assert told(s, "Held")[0].endswith("ada paused all recoveries without an end: a network change")
+    assert messages(s, "Held")[0].endswith("ada paused all recoveries without an end: a network change")
     resume(s)
     s.run(10)
     assert calls(s) == [("replace", "m-0")]
@@ -251,7 +251,9 @@ def test_an_excluded_node_is_told_of_and_not_marked() -> None:
     s.fault("node-0")
     s.run(30)
     assert (s.record("node-0"), calls(s), marked(s)) == (None, [], NO_MARKS)
-    assert told(s, "Held")[0].startswith("NeuronHasError_DMA_ERROR: nothing is done: the node is excluded")
+    assert messages(s, "Held")[0].startswith(
+        "NeuronHasError_DMA_ERROR: nothing is done: the node is excluded"
+    )
 
 
 def test_exclusion_after_the_call_stops_no_proof() -> None:
@@ -298,7 +300,7 @@ def test_a_brake_that_comes_on_in_the_middle_stops_the_call(point: str) -> None:
     remove_pod(s)
     s.run(30)
     assert calls(s) == []
-    assert any("the brake is on: 3 of 4 nodes in the fleet" in sentence for sentence in told(s, "Held"))
+    assert any("the brake is on: 3 of 4 nodes in the fleet" in sentence for sentence in messages(s, "Held"))
 
 
 def test_a_brake_stops_no_proof() -> None:

@@ -15,6 +15,8 @@ from recovery_testkit.stage import Actor, Page, Stage
 
 from recovery.errors import Refused
 from recovery.store.lease import lease_name
+from tests.builders.objects import budget_object, gate_object
+from tests.builders.policies import policy_file
 from tests.stories.scenery import (
     GATE,
     GATES,
@@ -28,30 +30,17 @@ from tests.stories.scenery import (
     pass_time,
     reboot,
     records,
+    sentences,
     settled,
+    slots,
     to_the_end,
 )
-
-
-def policy(limits: str = "cooldown: 0s", after: str = "0s", drain: str = "10m") -> bytes:
-    return f"""
-apiVersion: noderecovery.dev/v1alpha1
-kind: RecoveryPolicy
-limits: {{{limits}}}
-rules:
-  - name: neuron-hardware
-    match: {{type: NeuronHealth, reason: ["NeuronHasError_*_UNCORRECTABLE_ERROR", NeuronHasError_DMA_ERROR]}}
-    after: {after}
-    remedy:
-      - {{do: drain, within: {drain}, then: force}}
-      - {{do: replace, within: 30m}}
-    probation: 2m
-""".encode()
+from tests.stories.scenes import pause, resume
 
 
 def fleet(count: int, limits: str = "cooldown: 0s", **more: str) -> tuple[Stage, Cloud]:
     """Nodes of one group with their agents."""
-    stage = Stage(policy(limits, **more))
+    stage = Stage(policy_file(limits=limits, **more))
     for name in stage.nodes(count):
         stage.agent(name)
     stage.run(0)
@@ -61,14 +50,7 @@ def fleet(count: int, limits: str = "cooldown: 0s", **more: str) -> tuple[Stage,
 def busy_pod(stage: Stage, node: str) -> None:
     """A pod that its disruption budget keeps on the node."""
     stage.add_pod(f"busy-{node}", node, app="busy")
-    stage.store.load(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": f"busy-{node}", "namespace": "default"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "busy"}}},
-        }
-    )
+    stage.store.load(budget_object(f"busy-{node}", app="busy", minAvailable=1))
 
 
 def free_pod(stage: Stage, node: str) -> None:
@@ -76,28 +58,8 @@ def free_pod(stage: Stage, node: str) -> None:
     assert stage.store.request("DELETE", path).ok
 
 
-def pause(stage: Stage, on: bool = True) -> None:
-    spec = {"pause": {"owner": "ann", "reason": "maintenance"}} if on else {}
-    change_gate(stage, lambda g: g.update(spec=spec))
-
-
-def paused_gate(stage: Stage) -> None:
-    """A person makes the gate, with a pause in it."""
-    kind = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
-    spec = {"pause": {"owner": "ann", "reason": "maintenance"}}
-    assert stage.store.request("POST", GATES, body={**kind, "spec": spec}).ok
-
-
-def slots(stage: Stage) -> list[str]:
-    return [s.node for s in stage.gate().slots]
-
-
 def writers(stage: Stage, kind: str, since: int = 0) -> set[str]:
     return {w.actor for w in stage.store.history[since:] if kind in w.path}
-
-
-def told(stage: Stage, node: str) -> str:
-    return alive(stage, node).sentences[-1]
 
 
 # ---------------------------------------------------------------- two agents on one node
@@ -105,7 +67,7 @@ def told(stage: Stage, node: str) -> str:
 
 def two_agents(lie: str = "") -> tuple[Stage, Actor, Actor]:
     """Two agents of node-0, of which the first works: a drain that does not end."""
-    stage = Stage(policy(drain="60m"))
+    stage = Stage(policy_file("{do: drain, within: 60m, then: force}, {do: replace, within: 30m}"))
     stage.nodes(3)
     if lie:
         stage.wrap = lambda transport: _Liar(transport, lie)
@@ -155,7 +117,7 @@ def test_of_two_agents_on_a_node_the_second_works_only_once_the_first_was_silent
 
 def test_an_agent_that_is_restarted_and_only_waits_keeps_its_lease() -> None:
     stage, _ = fleet(3)
-    paused_gate(stage)
+    pause(stage)
     stage.fault("node-0")
     pass_time(stage, 5)
     stage.kill(stage.actors["agent of node-0"])
@@ -176,7 +138,7 @@ def test_an_agent_whose_own_lease_answer_was_lost_goes_on_at_once() -> None:
 
 def test_a_rolling_upgrade_while_paused_hands_nothing_over() -> None:
     stage, cloud = fleet(3)
-    paused_gate(stage)
+    pause(stage)
     stage.fault("node-0")
     pass_time(stage, 3600)
     old = alive(stage, "node-0")
@@ -187,7 +149,7 @@ def test_a_rolling_upgrade_while_paused_hands_nothing_over() -> None:
     stage.agent("node-0", name="agent of node-0, upgraded", place="a new pod")
     pass_time(stage, 60)
     assert records(stage) == {"node-0": "waiting"}
-    pause(stage, on=False)
+    resume(stage)
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
@@ -225,7 +187,7 @@ def test_twenty_faults_in_half_a_second_start_nothing_above_the_brake() -> None:
     judge(stage, budget={"fleet": 2}, brake=6, finished=False)
     assert not granted(stage)
     assert not stage.provider.calls
-    assert "the brake is on: 20 of 20" in told(stage, "node-7")
+    assert "the brake is on: 20 of 20" in sentences(stage, "node-7")[-1]
 
 
 def test_eleven_of_twenty_are_more_than_half_and_start_nothing() -> None:
@@ -275,7 +237,7 @@ def test_a_budget_of_zero_starts_nothing() -> None:
     stage.fault("node-0")
     pass_time(stage, 120, cloud)
     assert not granted(stage)
-    assert "0 of 0 may be out" in told(stage, "node-0")
+    assert "0 of 0 may be out" in sentences(stage, "node-0")[-1]
 
 
 def test_a_zone_lets_out_one_of_its_nodes_though_the_fleet_would_let_out_two() -> None:
@@ -302,7 +264,7 @@ def test_a_group_has_no_more_starts_than_its_limit() -> None:
     pass_time(stage, 1200, cloud)
     assert len(granted(stage)) == 2
     last = next(n for n, phase in records(stage).items() if phase == "waiting")
-    assert "2 recoveries were started in group workers within 6 h" in told(stage, last)
+    assert "2 recoveries were started in group workers within 6 h" in sentences(stage, last)[-1]
 
 
 def test_the_same_fault_on_each_replacement_reaches_a_person_after_three_attempts() -> None:
@@ -338,8 +300,7 @@ def delete_gate(stage: Stage) -> None:
 
 def empty_gate(stage: Stage) -> None:
     delete_gate(stage)
-    kind = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate"}
-    assert stage.store.request("POST", GATES, body={**kind, "metadata": {"name": "fleet"}, "spec": {}}).ok
+    assert stage.store.request("POST", GATES, body=gate_object(spec={})).ok
 
 
 def restored_gate(stage: Stage) -> None:
@@ -519,13 +480,13 @@ def test_a_recovery_goes_on_after_the_api_server_was_gone(moment: str, minutes: 
     busy_pod(stage, "node-0")
     stage.fault("node-0")
     if moment == "waiting":
-        paused_gate(stage)
+        pause(stage)
     if moment in ("submitted", "proving"):
         free_pod(stage, "node-0")
     pass_time(stage, 900, cloud, until=lambda: MOMENTS[moment](stage))
     dark(stage, minutes * 60, cloud)
     if moment == "waiting":
-        pause(stage, on=False)
+        resume(stage)
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
@@ -591,7 +552,7 @@ def test_a_clock_that_is_off_by_more_than_half_a_minute_starts_nothing_and_says_
     stage.fault("node-0")
     pass_time(stage, 60, cloud)
     assert not granted(stage)
-    assert "clock is" in told(stage, "node-0")
+    assert "clock is" in sentences(stage, "node-0")[-1]
     stage.clock.step(timedelta(seconds=-seconds))
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
@@ -739,7 +700,7 @@ def test_a_replacement_that_is_sick_before_it_is_claimed_waits_for_its_predecess
     pass_time(stage, 60, cloud, until=lambda: "node-100" in records(stage))
     cloud.fault_of_new = ""
     pass_time(stage, 5, cloud)
-    assert "it may be what m-0 of node-0 is being replaced with" in told(stage, "node-100")
+    assert "it may be what m-0 of node-0 is being replaced with" in sentences(stage, "node-100")[-1]
     to_the_end(stage, cloud)
     judge(stage, budget={"fleet": 2}, faulty=["node-0", "node-100"])
     assert records(stage) == {"node-0": "superseded", "node-100": "recovered"}

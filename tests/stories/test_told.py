@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage
-from scenes import DMA, REBOOTS, calls, cast, phase, policy, sayings, told
 
 from recovery.errors import Retry
 from recovery.model import Phase
 from recovery.report.publish import FLUSH, Publisher
+from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
+from tests.stories.scenes import REBOOTS, calls, cast, messages, phase, sayings
 
 
 def merged(s: Stage) -> list[str]:
@@ -42,7 +44,7 @@ def merged(s: Stage) -> list[str]:
     return log
 
 
-@pytest.mark.parametrize(("rules", "event"), [(policy(), "Replacing"), (REBOOTS, "Rebooting")])
+@pytest.mark.parametrize(("rules", "event"), [(policy_file(), "Replacing"), (REBOOTS, "Rebooting")])
 def test_event_and_metrics_are_out_before_the_call(rules: bytes, event: str) -> None:
     s = cast(rules)
     log = merged(s)
@@ -50,7 +52,7 @@ def test_event_and_metrics_are_out_before_the_call(rules: bytes, event: str) -> 
     s.run(5)
     before = log[: log.index("call")]
     assert {f"event {event}", f"metric {DMA}", "metric started"} <= set(before)
-    sentence = told(s, event)[0]
+    sentence = messages(s, event)[0]
     assert sentence.endswith(f" of m-0 is asked of fake now: {DMA}")
 
 

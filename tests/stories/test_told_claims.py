@@ -6,6 +6,7 @@ from recovery_testkit.kubefaults import refused, server_error
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
+from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     NO_MARKS,
     at,
@@ -13,11 +14,10 @@ from tests.stories.scenes import (
     cast,
     events_of,
     marked,
+    messages,
     phase,
-    policy,
     remove_pod,
     the_record,
-    told,
 )
 
 
@@ -45,17 +45,17 @@ def repairer_tells(s: Stage, reason: str, node: str = "node-0", name: str = "") 
 
 
 def test_nothing_starts_on_a_node_that_auto_repair_works_on_and_it_is_said_whose_turn_it_is() -> None:
-    s = on_azure(cast(policy()))
+    s = on_azure(cast(policy_file()))
     repairer_tells(s, "NodeRebootStart")
     s.fault("node-0")
     s.run(60)
     assert (phase(s), calls(s), marked(s)) == (Phase.WAITING, [], NO_MARKS)
-    (said,) = {sentence for sentence in told(s, "Held") if "AKS auto-repair" in sentence}
+    (said,) = {sentence for sentence in messages(s, "Held") if "AKS auto-repair" in sentence}
     assert "AKS auto-repair holds node-0 (its Event NodeRebootStart at " in said
 
 
 def test_another_nodes_repair_is_nothing_to_this_one() -> None:
-    s = on_azure(cast(policy()))
+    s = on_azure(cast(policy_file()))
     repairer_tells(s, "NodeRebootStart", "node-1")
     s.fault("node-0")
     s.run(10)
@@ -63,7 +63,7 @@ def test_another_nodes_repair_is_nothing_to_this_one() -> None:
 
 
 def test_a_while_after_its_last_event_the_node_is_ours_again() -> None:
-    s = on_azure(cast(policy()))
+    s = on_azure(cast(policy_file()))
     repairer_tells(s, "NodeRebootEnd")
     s.fault("node-0")
     s.run(14 * 60)
@@ -85,18 +85,18 @@ def test_a_repair_that_begins_while_we_drain_stops_the_call() -> None:
 
 
 def test_where_its_events_may_not_be_read_nothing_is_assumed() -> None:
-    s = on_azure(cast(policy()))
+    s = on_azure(cast(policy_file()))
     s.api.fail_next(
         lambda asked: "/events" in asked.path and asked.method == "GET", refused(403, "Forbidden"), times=99
     )
     s.fault("node-0")
     s.run(10)
     assert (phase(s), calls(s)) == (Phase.WAITING, [])
-    assert any("whether AKS auto-repair is at work here cannot be read" in x for x in told(s, "Held"))
+    assert any("whether AKS auto-repair is at work here cannot be read" in x for x in messages(s, "Held"))
 
 
 def test_elsewhere_than_on_azure_nobody_asks() -> None:
-    s = cast(policy())
+    s = cast(policy_file())
     s.api.fail_next(lambda asked: "/events" in asked.path and asked.method == "GET", server_error())
     s.fault("node-0")
     s.run(10)
@@ -104,7 +104,7 @@ def test_elsewhere_than_on_azure_nobody_asks() -> None:
 
 
 def test_a_healthy_fleet_asks_for_no_events() -> None:
-    s = on_azure(cast(policy()))
+    s = on_azure(cast(policy_file()))
     s.api.fail_next(lambda asked: "/events" in asked.path, server_error())
     s.run(120)
     assert s.api.pending == 1, "nobody asked for Events"

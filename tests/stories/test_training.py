@@ -10,18 +10,11 @@ from recovery_testkit.kubefaults import Asked, refused
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
-from tests.stories.scenes import (
-    DMA,
-    MERGE,
-    PERSON,
-    calls,
-    cast,
-    marked,
-    phase,
-    policy,
-    remove_pod,
-    the_record,
-)
+from tests.builders.faults import DMA
+from tests.builders.objects import budget_object
+from tests.builders.policies import policy_file
+from tests.stories.scenery import sentences
+from tests.stories.scenes import MERGE, PERSON, calls, cast, marked, phase, remove_pod, the_record
 
 PODS = "/api/v1/namespaces/default/pods"
 WORKERS = """drain:
@@ -35,14 +28,14 @@ WORKERS = """drain:
 
 def train(drain: str, *pods: dict[str, str], remedy: str = "") -> Stage:
     """node-0 with these pods, each given by its labels and ``name``; its device has just failed."""
-    s = cast(policy(remedy) + drain.encode())
+    s = cast(policy_file(remedy) + drain.encode())
     for labels in pods:
         s.add_pod(labels["name"], "node-0", **{k: v for k, v in labels.items() if k != "name"})
     s.fault("node-0")
     return s
 
 
-def pod(s: Stage, name: str) -> dict[str, Any] | None:
+def read_pod(s: Stage, name: str) -> dict[str, Any] | None:
     answer = s.store.request("GET", f"{PODS}/{name}")
     return answer.body if answer.status == 200 else None
 
@@ -72,10 +65,6 @@ def when_asked(s: Stage) -> list[float]:
     return times
 
 
-def said(s: Stage) -> list[str]:
-    return s.actors["agent of node-0"].sentences
-
-
 # ---------------------------------------------------------------- time to end by themselves
 
 
@@ -83,7 +72,7 @@ def test_a_job_that_ends_in_its_time_is_never_evicted_and_its_node_is_replaced_a
     s = train(WORKERS, {"name": "w", "role": "worker"})
     s.run(60)
     assert evictions(s) == []
-    assert any(x.startswith(f"{DMA}: draining, 1 pod left; default/w has until ") for x in said(s))
+    assert any(x.startswith(f"{DMA}: draining, 1 pod left; default/w has until ") for x in sentences(s))
     ends(s, "w")
     s.run(4)
     assert (evictions(s), calls(s)) == ([], [("replace", "m-0")])
@@ -92,7 +81,7 @@ def test_a_job_that_ends_in_its_time_is_never_evicted_and_its_node_is_replaced_a
 def test_it_is_told_by_the_policys_annotation_and_until_when() -> None:
     s = train(WORKERS, {"name": "w", "role": "worker"}, {"name": "other"})
     s.run(10)
-    found = pod(s, "w")
+    found = read_pod(s, "w")
     assert found is not None
     began = the_record(s).rung_since
     assert began is not None
@@ -108,22 +97,24 @@ def test_it_is_told_by_the_policys_annotation_and_until_when() -> None:
 def test_a_job_that_does_not_end_is_evicted_when_its_time_is_over() -> None:
     s = train(WORKERS, {"name": "w", "role": "worker"}, {"name": "other", "app": "web"})
     s.run(8)
-    assert pod(s, "other") is None, "the others do not wait for it"
+    assert read_pod(s, "other") is None, "the others do not wait for it"
     s.run(280)
     assert calls(s) == []
     s.run(25)
-    assert pod(s, "w") is None
+    assert read_pod(s, "w") is None
     assert calls(s) == [("replace", "m-0")]
 
 
 def test_a_pod_that_cannot_be_told_has_its_time_all_the_same_and_that_is_said() -> None:
-    s = cast(policy() + WORKERS.encode())
+    s = cast(policy_file() + WORKERS.encode())
     s.add_pod("w", "node-0", role="worker")
     forbidden = refused(403, "Forbidden", "pods is forbidden")
     s.api.fail_next(lambda asked: asked.method == "PATCH" and "/pods/" in asked.path, forbidden, times=99)
     s.fault("node-0")
     s.run(60)
-    untold = [x for x in said(s) if x.startswith("default/w could not be told that it will be evicted: ")]
+    untold = [
+        x for x in sentences(s) if x.startswith("default/w could not be told that it will be evicted: ")
+    ]
     assert 1 <= len(untold) <= 3, "said, and not tried in a loop"
     assert evictions(s) == []
     ends(s, "w")
@@ -162,14 +153,14 @@ def test_a_pod_without_a_controller_stays_where_the_policy_says_so_and_then_deci
     then: str, after: Phase
 ) -> None:
     remedy = f"{{do: drain, within: 2m, then: {then}}}, {{do: replace, within: 30m}}"
-    s = cast(policy(remedy) + b"drain: {force: false}\n")
+    s = cast(policy_file(remedy) + b"drain: {force: false}\n")
     s.add_pod("bare", "node-0", owner="")
     s.fault("node-0")
     s.run(60)
     words = "default/bare may not go: cannot delete Pods that declare no controller (drain.force is false)"
-    assert f"{DMA}: draining, 1 pod left; {words}" in said(s)
+    assert f"{DMA}: draining, 1 pod left; {words}" in sentences(s)
     s.run(70)
-    assert (phase(s), pod(s, "bare") is not None) == (after, True)
+    assert (phase(s), read_pod(s, "bare") is not None) == (after, True)
     assert calls(s) == ([("replace", "m-0")] if then == "force" else [])
 
 
@@ -182,10 +173,7 @@ def gang(s: Stage, *names: str) -> None:
 
 
 def keeps(s: Stage, app: str) -> None:
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
-    budget = {"name": f"keep-{app}", "namespace": "default"}
-    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": budget, "spec": spec}
-    s.store.load(body)
+    s.store.load(budget_object(f"keep-{app}", app=app, minAvailable=1))
 
 
 def test_while_one_of_a_workloads_pods_may_not_go_none_of_them_is_evicted() -> None:
@@ -195,7 +183,9 @@ def test_while_one_of_a_workloads_pods_may_not_go_none_of_them_is_evicted() -> N
     s.fault("node-0")
     s.run(60)
     assert evictions(s) == []
-    assert any("default/w-0 goes together with default/w-2, which may not go yet: " in x for x in said(s))
+    assert any(
+        "default/w-0 goes together with default/w-2, which may not go yet: " in x for x in sentences(s)
+    )
     s.store.request("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep-w-2")
     times = when_asked(s)
     s.run(35)
@@ -205,7 +195,7 @@ def test_while_one_of_a_workloads_pods_may_not_go_none_of_them_is_evicted() -> N
 
 
 def test_a_workload_has_the_time_of_the_one_of_its_pods_that_has_most() -> None:
-    s = cast(policy() + WORKERS.encode())
+    s = cast(policy_file() + WORKERS.encode())
     s.add_pod("w-0", "node-0", **{"jobset.sigs.k8s.io/jobset-name": "llm", "role": "worker"})
     s.add_pod("w-1", "node-0", **{"jobset.sigs.k8s.io/jobset-name": "llm", "role": "leader"})
     s.fault("node-0")
@@ -219,7 +209,7 @@ def test_a_workload_has_the_time_of_the_one_of_its_pods_that_has_most() -> None:
 
 
 def test_evictions_are_no_faster_than_the_policy_says() -> None:
-    s = cast(policy() + b"drain: {evictionsPerSecond: 2}\n")
+    s = cast(policy_file() + b"drain: {evictionsPerSecond: 2}\n")
     for i in range(10):
         s.add_pod(f"p{i}", "node-0", app=f"p{i}")
     times = when_asked(s)
@@ -246,7 +236,7 @@ def test_a_pod_that_its_budget_keeps_is_asked_for_less_and_less_often() -> None:
 @pytest.mark.parametrize("what", ["eviction", "annotation"])
 def test_what_changes_nothing_is_not_asked_for_in_a_loop(what: str) -> None:
     """A webhook that refuses with 409, or that takes annotations off again."""
-    s = cast(policy() + (WORKERS.encode() if what == "annotation" else b""))
+    s = cast(policy_file() + (WORKERS.encode() if what == "annotation" else b""))
     s.add_pod("w", "node-0", role="worker")
     asked: list[str] = []
     kept = s.store.request
@@ -266,7 +256,7 @@ def test_what_changes_nothing_is_not_asked_for_in_a_loop(what: str) -> None:
 
 
 def test_a_pod_that_may_never_go_and_goes_by_itself_is_waited_for() -> None:
-    s = cast(policy() + b"drain: {pods: [{match: {labels: {role: master}}, mode: never}]}\n")
+    s = cast(policy_file() + b"drain: {pods: [{match: {labels: {role: master}}, mode: never}]}\n")
     s.add_pod("master", "node-0", role="master")
     s.store.request("DELETE", f"{PODS}/master")
     s.fault("node-0")
@@ -286,4 +276,4 @@ def test_someone_who_uncordons_in_the_middle_is_respected() -> None:
     )
     s.run(400)
     assert (evictions(s), calls(s)) == ([], [])
-    assert any("somebody uncordoned node-0" in x for x in said(s))
+    assert any("somebody uncordoned node-0" in x for x in sentences(s))

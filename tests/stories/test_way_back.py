@@ -12,10 +12,10 @@ from recovery_testkit.stage import Stage, npd_page
 from recovery.model import Phase, Record
 from recovery.signals.npd import Unreadable
 from recovery.store.record import encode
+from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     ALL_MARKS,
-    DMA,
-    MATCH,
     MERGE,
     NO_MARKS,
     boot,
@@ -33,21 +33,11 @@ from tests.stories.scenes import (
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 LADDER = "{do: drain, within: 10m}, {do: reboot, within: 10m}, {do: replace, within: 30m}"
-VALIDATE = "validate: {cronJob: gpu-burn, within: 20m}"
+VALIDATE = "{cronJob: gpu-burn, within: 20m}"
 
 
 def rules(validate: str = "", remedy: str = LADDER, limits: str = "cooldown: 0s") -> bytes:
-    return f"""
-apiVersion: noderecovery.dev/v1alpha1
-kind: RecoveryPolicy
-limits: {{{limits}}}
-rules:
-  - name: neuron-hardware
-    match: {{{MATCH}}}
-    remedy: [{remedy}]
-    probation: 2m
-    {validate}
-""".encode()
+    return policy_file(remedy, limits, validate=validate)
 
 
 def cron_job(s: Stage, name: str = "gpu-burn", **spec: Any) -> None:
@@ -363,13 +353,8 @@ def test_where_the_remedy_was_that_one_step_the_node_is_kept_free_for_a_person()
 
 
 def test_a_fault_that_flaps_after_its_recovery_is_the_same_incident_each_time() -> None:
-    plugin = rules(remedy="{do: reboot, within: 10m}, {do: replace, within: 30m}")
-    s = cast(
-        plugin.replace(MATCH.encode(), b"type: GpuCount").replace(
-            b"    remedy", b"    after: 10s\n    remedy"
-        ),
-        plugin=True,
-    )
+    remedy = "{do: reboot, within: 10m}, {do: replace, within: 30m}"
+    s = cast(policy_file(remedy, match="type: GpuCount", after="10s"), plugin=True)
     s.pages["node-0"].body = plugin_page(True, 1)
     s.run(15)
     assert calls(s) == [("reboot", "m-0")]

@@ -7,31 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from making import (
-    DMA,
-    FAKE,
-    HANG,
-    HBM,
-    HOUR,
-    MINUTE,
-    NOW,
-    RULES,
-    SECOND,
-    edge,
-    fault,
-    node,
-    policy,
-    problem,
-    reading,
-    record,
-    silent,
-    situation,
-)
 
 from recovery.config.policy_file import load_builtin
 from recovery.decide.diagnosis import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
 from recovery.decide.situation import Situation
 from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Step
+from tests.builders.faults import DMA, HANG, HBM, edge, fault, problem, reading, silent
+from tests.builders.nodes import FAKE, node
+from tests.builders.policies import RULES, policy
+from tests.builders.records import record
+from tests.builders.situations import situation
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 
 def seen(rules: str, *problems: Problem, **changes: Any) -> tuple[Diagnosis, ...]:

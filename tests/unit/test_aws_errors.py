@@ -51,7 +51,7 @@ def answered(code: str, message: str = "m", status: int = 400, operation: str = 
     return error
 
 
-def told(error: Exception, mutating: bool = True) -> NodeRecoveryError:
+def translated(error: Exception, mutating: bool = True) -> NodeRecoveryError:
     return translate(error, CALL, WHAT, NOW, mutating)
 
 
@@ -62,9 +62,9 @@ def test_botocore_still_has_many_errors() -> None:
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
 def test_every_error_of_the_sdk_has_a_fate(cls: type[Exception]) -> None:
     error = _made(cls)
-    assert isinstance(told(error), Retry | Ambiguous | Refused)
-    assert not isinstance(told(error, mutating=False), Ambiguous), "a question is never ambiguous"
-    assert WHAT in str(told(error))
+    assert isinstance(translated(error), Retry | Ambiguous | Refused)
+    assert not isinstance(translated(error, mutating=False), Ambiguous), "a question is never ambiguous"
+    assert WHAT in str(translated(error))
 
 
 @pytest.mark.parametrize(
@@ -134,25 +134,25 @@ def test_a_failed_handshake_sent_nothing_and_a_broken_record_may_have(text: str,
 def test_the_code_decides_first_and_then_the_status(
     code: str, status: int, expected: type[NodeRecoveryError]
 ) -> None:
-    assert type(told(answered(code, status=status))) is expected
+    assert type(translated(answered(code, status=status))) is expected
 
 
 def test_an_error_of_another_call_means_that_ours_was_not_made() -> None:
-    error = told(answered("InternalFailure", status=500, operation="AssumeRoleWithWebIdentity"))
+    error = translated(answered("InternalFailure", status=500, operation="AssumeRoleWithWebIdentity"))
     assert isinstance(error, Retry)
     assert error.after == timedelta(seconds=60)
 
 
 def test_the_two_ages_say_when_the_grace_period_ends() -> None:
     text = "The age of the instance (986 seconds) is less than the configured grace period of 1500 seconds"
-    error = told(answered("ValidationError", text))
+    error = translated(answered("ValidationError", text))
     assert isinstance(error, Retry)
     assert error.not_before == NOW + timedelta(seconds=515)
     assert error.after == timedelta(seconds=515)
 
 
 def test_a_grace_period_told_in_other_words_is_still_not_yet() -> None:
-    error = told(answered("ValidationError", "Instance is within its health check grace period."))
+    error = translated(answered("ValidationError", "Instance is within its health check grace period."))
     assert isinstance(error, Retry)
     assert error.not_before is None
     assert error.after == timedelta(seconds=60)
@@ -160,7 +160,7 @@ def test_a_grace_period_told_in_other_words_is_still_not_yet() -> None:
 
 def test_what_is_not_the_sdks_is_a_bug_and_stays_one() -> None:
     with pytest.raises(ZeroDivisionError):
-        told(ZeroDivisionError())
+        translated(ZeroDivisionError())
 
 
 def test_awss_words_are_told_without_what_could_be_abused() -> None:
@@ -177,4 +177,4 @@ def test_awss_words_are_told_without_what_could_be_abused() -> None:
 
 def test_awss_words_are_bounded() -> None:
     assert len(brief("many words " * 1000)) == LONGEST
-    assert len(str(told(answered("ValidationError", "many words " * 1000)))) < 400
+    assert len(str(translated(answered("ValidationError", "many words " * 1000)))) < 400

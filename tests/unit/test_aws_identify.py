@@ -14,11 +14,11 @@ from providers.aws.identity import identify
 from providers.aws.session import AwsSession
 from recovery.clock import SystemClock
 from recovery.errors import Refused, SettingsError
-from recovery.model import NodeView
 from recovery.provider.protocol import ProviderContext, load_provider
+from tests.builders.nodes import node
 
 ID = "i-0123456789abcdef0"
-NODE = NodeView("worker-1", "uid", "1", f"aws:///us-west-2a/{ID}")
+NODE = node("worker-1", provider_id=f"aws:///us-west-2a/{ID}")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,8 @@ from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
 from recovery.model import NodeView, Step
 from recovery.provider.protocol import ProviderContext, load_provider
+from tests.builders.mistakes import mistakes
+from tests.builders.nodes import node
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/gpu/providers"
@@ -43,12 +44,6 @@ WORKLOAD = {
 }
 EXPECTED = "expected https:// and a host, with a port at most (http:// on loopback only)"
 NAME = "AZURE_RESOURCE_MANAGER_ENDPOINT"
-
-
-def mistakes(check: Callable[[Mapping[str, str]], Any], **environ: str) -> list[str]:
-    with pytest.raises(SettingsError) as caught:
-        check(environ)
-    return list(caught.value.mistakes)
 
 
 def made(**environ: str) -> Any:
@@ -322,7 +317,7 @@ def test_the_agent_knows_the_words_that_the_provider_knows() -> None:
 
 # ---------------------------------------------------------------- the guide
 
-UNIFORM = NodeView("n", "u", "1", f"azure://{SCALE_SET}/virtualMachines/0", system_uuid=SUBSCRIPTION)
+UNIFORM = node(provider_id=f"azure://{SCALE_SET}/virtualMachines/0", system_uuid=SUBSCRIPTION)
 VM = replace(UNIFORM, provider_id=f"azure://{GROUP}/Microsoft.Compute/virtualMachines/gpu-0")
 AKS = replace(UNIFORM, labels={"kubernetes.azure.com/cluster": "MC_gpu"})
 GUIDE = (Path(__file__).parents[2] / "docs" / "azure.md").read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,12 @@ from recovery.clock import SystemClock
 from recovery.config.environment import BAREMETAL_POWERS
 from recovery.config.policy_file import check_for, load_policy
 from recovery.config.settings import describe, load_settings
-from recovery.errors import SettingsError
 from recovery.model import Step
 from recovery.provider.protocol import ProviderContext, load_provider
+from tests.builders.mistakes import mistakes
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "baremetal.md").read_text()
 START = {"NODE_NAME": "node-3"}
-
-
-def mistakes(check: Callable[[Mapping[str, str]], Any], **environ: str) -> list[str]:
-    with pytest.raises(SettingsError) as caught:
-        check(environ)
-    return list(caught.value.mistakes)
 
 
 def made(**environ: str) -> Any:

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from making import (
-    DMA,
-    HBM,
-    HOUR,
-    MACHINE,
-    MINUTE,
-    NOW,
-    SECOND,
-    TYPE,
-    ZONE,
-    census,
-    fault,
-    gate,
-    node,
-    policy,
-    record,
-    situation,
-    slot,
-)
 
 from recovery.decide import brakes
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Situation, TakeSlot, Verb
-from recovery.model import Claim, GroupStart, Line, Pause, Preflight, Reference, Share, Slot
+from recovery.model import Claim, Line, Pause, Preflight, Reference, Share, Slot
 from recovery.store.gate import read_pause
-
-
-def start(ago: timedelta, **changes: Any) -> GroupStart:
-    return replace(GroupStart(NOW - ago, "node-0", "workers", "m-0", DMA), **changes)
+from tests.builders.faults import HBM, fault
+from tests.builders.gates import census, gate, slot, start
+from tests.builders.nodes import MACHINE, TYPE, ZONE, node
+from tests.builders.policies import policy
+from tests.builders.records import record
+from tests.builders.situations import situation
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 
 def paused(**changes: Any) -> Pause:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,19 +17,16 @@ from recovery.catalog import (
     types,
 )
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, CatalogueRow, NodeEvent, NodeView, Step, Then
+from tests.builders.nodes import node
 
-NODE = NodeView(name="ip-10-0-1-5", uid="u", resource_version="1")
-
-
-def node(**marks: object) -> NodeView:
-    return dataclasses.replace(NODE, **marks)  # type: ignore[arg-type]
+NODE = "ip-10-0-1-5"
 
 
 def worn(claim: Claim, value: str) -> NodeView:
     key = claim.key.replace("/*", "/anything")
     if claim.kind == "taint":
-        return node(taints=((key, value, "NoSchedule"),))
-    return node(**{f"{claim.kind}s": {key: value}})
+        return node(NODE, taints=((key, value, "NoSchedule"),))
+    return node(NODE, **{f"{claim.kind}s": {key: value}})
 
 
 # ---------------------------------------------------------------- faults
@@ -131,7 +127,7 @@ def test_what_node_problem_detector_finds_by_default_is_told(type: str, reason: 
 
 
 def test_nobody_claims_a_plain_node() -> None:
-    assert foreign_claim(NODE) is None
+    assert foreign_claim(node()) is None
 
 
 def test_our_own_marks_are_no_claim() -> None:
@@ -147,7 +143,7 @@ def test_a_cordon_and_a_sick_nodes_taints_are_no_claim() -> None:
 
 def test_other_systems_signals_are_no_claim() -> None:
     taints = (("trainy.konduktor.ai/faulty", "true", "NoSchedule"), ("aznhc", "failed", "NoSchedule"))
-    assert foreign_claim(node(taints=taints, labels={"autopilot.ibm.com/gpuhealth": "EVICT"})) is None
+    assert foreign_claim(node(NODE, taints=taints, labels={"autopilot.ibm.com/gpuhealth": "EVICT"})) is None
 
 
 @pytest.mark.parametrize("claim", claims(), ids=lambda claim: f"{claim.system}: {claim.key}")
@@ -198,7 +194,7 @@ def test_every_claim_says_what_it_means_and_who_says_so(claim: Claim) -> None:
     ],
 )
 def test_a_claim_names_the_system_and_its_mark(marks: dict[str, object], sentence: str) -> None:
-    assert foreign_claim(node(**marks)) == sentence
+    assert foreign_claim(node(NODE, **marks)) == sentence
 
 
 @pytest.mark.parametrize(
@@ -214,7 +210,7 @@ def test_a_claim_names_the_system_and_its_mark(marks: dict[str, object], sentenc
     ids=repr,
 )
 def test_a_mark_of_a_system_at_rest_is_no_claim(marks: dict[str, object]) -> None:
-    assert foreign_claim(node(**marks)) is None
+    assert foreign_claim(node(NODE, **marks)) is None
 
 
 # ---------------------------------------------------------------- claims by Events

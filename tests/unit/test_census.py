@@ -6,11 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import HANG, LADDER, NOW, TYPE, ZONE, fault, intent, node, record
 
 from recovery.agent.observe import own_fault
 from recovery.decide.census import count
 from recovery.model import Census, Marks, NodeView, Phase, Record
+from tests.builders.faults import HANG, fault
+from tests.builders.nodes import TYPE, ZONE, node
+from tests.builders.policies import LADDER
+from tests.builders.records import intent, record
+from tests.builders.times import NOW
 
 READY = {"Ready": ("True", "KubeletReady")}
 

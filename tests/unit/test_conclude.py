@@ -6,11 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import DMA, MACHINE, MINUTE, NOW, SECOND, intent, record, situation
 
 from recovery.decide.orphan import PATIENCE, conclude
 from recovery.decide.situation import Lease, Role, Situation, WriteRecord
 from recovery.model import Attempt, IntentState, Phase, Progress, Running
+from tests.builders.faults import DMA
+from tests.builders.nodes import MACHINE
+from tests.builders.records import intent, record
+from tests.builders.situations import situation
+from tests.builders.times import MINUTE, NOW, SECOND
 
 ALIVE = Lease("owner/node-0/pod/1234", mine=False, stale=False)
 

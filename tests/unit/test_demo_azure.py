@@ -104,7 +104,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
             found.end()
 
 
-def told(capsys: pytest.CaptureFixture[str], did: str) -> list[dict[str, Any]]:
+def printed(capsys: pytest.CaptureFixture[str], did: str) -> list[dict[str, Any]]:
     """The simulator's lines of one kind since the last look at them."""
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return [line for line in lines if line["did"] == did]
@@ -160,7 +160,7 @@ def test_a_machine_is_off_while_azure_works_on_it(place: Place, capsys: pytest.C
     assert (ready(place.node(name)), place.machine(name).sidecar) == ("Unknown", None)
     assert isinstance(first, Sidecar)
     assert first.killed
-    assert [x["verb"] for x in told(capsys, "off")] == ["reimage"]
+    assert [x["verb"] for x in printed(capsys, "off")] == ["reimage"]
 
     place.arm.release()
     place.look()
@@ -187,11 +187,11 @@ def test_each_request_for_a_change_is_told_once_and_of_whom(
 ) -> None:
     place.carry_out("workers000001", "redeploy")
     place.look()
-    assert [(x["verb"], x["node"]) for x in told(capsys, "asked")] == [("redeploy", "workers000001")]
+    assert [(x["verb"], x["node"]) for x in printed(capsys, "asked")] == [("redeploy", "workers000001")]
     scale_set = place.machine("workers000001").instance.rpartition("/virtualMachines/")[0]
     place.ask(f"{scale_set}/restart{API}")
     place.look()
-    assert [(x["verb"], x["node"]) for x in told(capsys, "asked")] == [("restart", "")]
+    assert [(x["verb"], x["node"]) for x in printed(capsys, "asked")] == [("restart", "")]
 
 
 def test_metrics_are_told_as_they_were_stored(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +206,7 @@ def test_metrics_are_told_as_they_were_stored(place: Place, capsys: pytest.Captu
     scale_set = place.machine("workers000000").instance.rpartition("/virtualMachines/")[0]
     assert place.ask(f"{scale_set}/metrics", json.dumps(body).encode()) == 200
     place.look()
-    (line,) = told(capsys, "metrics")
+    (line,) = printed(capsys, "metrics")
     assert line["points"] == [
         {
             "metric": "RecoveryAction",

@@ -117,7 +117,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
             found.end()
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """What the simulator has told since the last look, but for sidecars that are ready."""
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -153,11 +153,11 @@ def test_kured_reboots_the_machine_whose_sentinel_it_finds_and_no_other(
 ) -> None:
     place._break(place.machine("gpu-2"), "gpu-count-bad")
     before, first = place.node("gpu-2"), place.machine("gpu-2").sidecar
-    told(capsys)
+    printed(capsys)
     sentinel = ask_kured(place, "gpu-2")
     place.look()
     after = place.node("gpu-2")
-    assert [x["did"] for x in told(capsys)] == ["sentinel", "off", "kernel", "back", "counted"]
+    assert [x["did"] for x in printed(capsys)] == ["sentinel", "off", "kernel", "back", "counted"]
     assert not sentinel.exists()
     assert after["status"]["nodeInfo"]["bootID"] != BOOT
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
@@ -184,14 +184,14 @@ def test_a_sentinel_is_told_once_and_another_one_again(
     monkeypatch.setattr(on_metal, "KURED_AFTER", 3600.0)
     sentinel = ask_kured(place, "gpu-1")
     place.look()
-    (line,) = (x for x in told(capsys) if x["did"] == "sentinel")
+    (line,) = (x for x in printed(capsys) if x["did"] == "sentinel")
     assert (line["node"], line["path"]) == ("gpu-1", str(sentinel))
     assert line["text"] == "node-recovery: gpu-1 is to be rebooted"
     sentinel.unlink()
     place.look()
     ask_kured(place, "gpu-1")
     place.look()
-    assert [x["did"] for x in told(capsys)] == ["sentinel"]
+    assert [x["did"] for x in printed(capsys)] == ["sentinel"]
 
 
 # ---------------------------------------------------------------- trainers

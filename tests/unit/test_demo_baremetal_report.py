@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from recovery_demo import scene, seen
 from recovery_demo.metal_books import MetalLedger
 from recovery_demo.narrator import KUBERNETES, KURED, Narrator
 from recovery_demo.report import rebooted
 from recovery_demo.seen import Seen
+
+from tests.builders.objects import Json, event_object, gate_object, node_object, record_object
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
@@ -20,48 +20,31 @@ TOLD = {scene.CHECKPOINT: "requested", "noderecovery.dev/evict-after": "2026-01-
 PROMISES = 12
 
 
-def node(name: str, boot: str = "boot-0", *, closed: bool = False, uid: str = "") -> dict[str, Any]:
-    spec = {"unschedulable": True, "taints": [{"key": "noderecovery.dev/unhealthy"}]} if closed else {}
+def machine(name: str, boot: str = "boot-0", *, closed: bool = False, uid: str = "") -> Json:
+    """Its Node, with what says that it is the same machine, and in which boot."""
     info = {"bootID": boot, "systemUUID": f"{UUID}-{name}"}
-    return {
-        "metadata": {"name": name, "uid": uid or f"uid-{name}"},
-        "spec": spec,
-        "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": info},
-    }
+    return node_object(name, closed=closed, info=info, uid=uid or f"uid-{name}")
 
 
-def trainer(name: str, on: str, *, notes: dict[str, str] | None = None, end: str = "") -> dict[str, Any]:
+def trainer(name: str, on: str, *, notes: dict[str, str] | None = None, end: str = "") -> Json:
     """``end``: the moment of January 1 at which it ended; empty while it runs."""
     meta = {"name": name, "labels": {"app": scene.APP}, "annotations": notes or {}}
-    status: dict[str, Any] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    status: Json = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     if end:
         terminated = {"exitCode": scene.CHECKPOINTED, "finishedAt": f"2026-01-01T{end}.000000Z"}
         status = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]}
     return {"metadata": meta, "spec": {"nodeName": on}, "status": status}
 
 
-def job(name: str, on: str, ended: str = "") -> dict[str, Any]:
+def job(name: str, on: str, ended: str = "") -> Json:
     conditions = [{"type": ended, "status": "True"}] if ended else []
     spec = {"template": {"spec": {"nodeName": on}}}
     return {"metadata": {"name": name}, "spec": spec, "status": {"conditions": conditions}}
 
 
-def record(phase: str, *events: str) -> dict[str, Any]:
-    history = [{"event": e, "sentence": "drained in 4 s" if e == "rung" else e} for e in events]
-    return {"metadata": {"name": "gpu-1"}, "status": {"phase": phase, "sentence": phase, "history": history}}
-
-
-def gate(*holders: str) -> dict[str, Any]:
-    return {"metadata": {"name": "fleet"}, "status": {"slots": [{"node": n} for n in holders]}}
-
-
-def event(reason: str, message: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "gpu-1.1"},
-        "involvedObject": {"name": "gpu-1"},
-        "reason": reason,
-        "message": message,
-    }
+def record(phase: str, *events: str) -> Json:
+    history = ((event, "drained in 4 s" if event == "rung" else event) for event in events)
+    return record_object("gpu-1", phase, *history)
 
 
 class Metal:
@@ -72,10 +55,10 @@ class Metal:
         self.at = 0.0
         self.hear(seen.SIMULATOR, {"did": "began", "nodes": dict.fromkeys(NODES, "")})
         for number, name in enumerate(NODES, 1):
-            self.hear(seen.NODES, node(name))
+            self.hear(seen.NODES, machine(name))
             self.hear(seen.PODS, trainer(f"t-{number}", name))
 
-    def hear(self, source: str, what: dict[str, Any], gone: bool = False) -> None:
+    def hear(self, source: str, what: Json, gone: bool = False) -> None:
         """Objects get their resourceVersion in the order in which they are heard, if they have none."""
         self.at += 1.0
         if "metadata" in what:
@@ -85,8 +68,8 @@ class Metal:
     def begin(self) -> None:
         self.ledger.expect("gpu-1", "GpuCountBad", self.at)
         self.hear(seen.RECORDS, record("suspect", "suspect"))
-        self.hear(seen.GATES, gate("gpu-1"))
-        self.hear(seen.NODES, node("gpu-1", closed=True))
+        self.hear(seen.GATES, gate_object("gpu-1"))
+        self.hear(seen.NODES, machine("gpu-1", closed=True))
 
     def checkpoint(self, notes: dict[str, str] = TOLD, end: str = "00:00:05") -> None:
         self.hear(seen.PODS, trainer("t-1", "gpu-1", notes=notes))
@@ -99,20 +82,20 @@ class Metal:
         self.hear(seen.SIMULATOR, told)
 
     def boot(self, boot: str = "boot-1", uid: str = "") -> None:
-        self.hear(seen.NODES, node("gpu-1", boot, closed=True, uid=uid))
+        self.hear(seen.NODES, machine("gpu-1", boot, closed=True, uid=uid))
 
     def validate(self, on: str = "gpu-1", ended: str = "Complete") -> None:
         self.hear(seen.JOBS, job("v", on))
         self.hear(seen.JOBS, job("v", on, ended))
 
     def give_back(self, boot: str = "boot-1", uid: str = "") -> None:
-        self.hear(seen.NODES, node("gpu-1", boot, uid=uid))
+        self.hear(seen.NODES, machine("gpu-1", boot, uid=uid))
         self.hear(seen.RECORDS, record("recovered", "suspect", "submitted", "recovered"))
-        self.hear(seen.GATES, gate())
+        self.hear(seen.GATES, gate_object())
 
     def come_back(self, told: str = RETURNED, history: tuple[str, ...] = HISTORY) -> None:
         self.ledger.again("gpu-1", self.at)
-        self.hear(seen.EVENTS, event("HandedOver", told))
+        self.hear(seen.EVENTS, event_object("gpu-1", "HandedOver", told))
         self.hear(seen.RECORDS, record("handedOver", *history))
 
     def up_to_the_boot(self) -> None:
@@ -248,17 +231,17 @@ def test_a_reboot_that_was_none(metal: Metal) -> None:
 
 def test_a_boot_too_many(metal: Metal) -> None:
     metal.all()
-    metal.hear(seen.NODES, node("gpu-1", "boot-2"))
+    metal.hear(seen.NODES, machine("gpu-1", "boot-2"))
     (wrong,) = metal.wrong()
     assert wrong.endswith("the boot IDs were boot-0, boot-1, boot-2")
 
 
 def test_a_node_that_is_another_and_one_that_is_another_machine(metal: Metal) -> None:
     metal.all()
-    metal.hear(seen.NODES, node("gpu-1", "boot-1", uid="uid-other"))
+    metal.hear(seen.NODES, machine("gpu-1", "boot-1", uid="uid-other"))
     (wrong,) = metal.wrong()
     assert wrong.endswith("the boot IDs were boot-0, boot-1, and it is another Node now")
-    other = node("gpu-1", "boot-1")
+    other = machine("gpu-1", "boot-1")
     other["status"]["nodeInfo"]["systemUUID"] = f"{UUID}-another"
     metal.hear(seen.NODES, other)
     (wrong,) = metal.wrong()
@@ -289,7 +272,7 @@ def test_marks_that_came_off_before_the_job_had_succeeded(metal: Metal) -> None:
 
 def test_a_taint_that_came_off_alone_before_the_job_had_succeeded(metal: Metal) -> None:
     metal.up_to_the_boot()
-    half = node("gpu-1", "boot-1", closed=True)
+    half = machine("gpu-1", "boot-1", closed=True)
     half["spec"]["taints"] = []
     metal.hear(seen.NODES, half)
     metal.validate()
@@ -301,7 +284,7 @@ def test_a_taint_that_came_off_alone_before_the_job_had_succeeded(metal: Metal) 
 def test_the_order_is_the_apis_and_not_that_of_two_watches(metal: Metal) -> None:
     metal.up_to_the_boot()
     metal.hear(seen.JOBS, job("v", "gpu-1"))
-    ended, opened = job("v", "gpu-1", "Complete"), node("gpu-1", "boot-1")
+    ended, opened = job("v", "gpu-1", "Complete"), machine("gpu-1", "boot-1")
     ended["metadata"]["resourceVersion"], opened["metadata"]["resourceVersion"] = "500", "501"
     metal.hear(seen.NODES, opened)
     metal.hear(seen.JOBS, ended)
@@ -330,12 +313,12 @@ def test_a_record_that_has_forgotten_the_recovery(metal: Metal) -> None:
 
 def test_a_place_that_is_still_held_and_a_neighbour_that_was_touched(metal: Metal) -> None:
     metal.all()
-    metal.hear(seen.GATES, gate("gpu-1"))
+    metal.hear(seen.GATES, gate_object("gpu-1"))
     assert not metal.ledger.handed
     (wrong,) = metal.wrong()
     assert wrong.endswith("held by gpu-1")
-    metal.hear(seen.GATES, gate())
-    metal.hear(seen.NODES, node("gpu-3", closed=True))
+    metal.hear(seen.GATES, gate_object())
+    metal.hear(seen.NODES, machine("gpu-3", closed=True))
     (wrong,) = metal.wrong()
     assert wrong.endswith("touched: gpu-3")
 

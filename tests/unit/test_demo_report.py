@@ -14,6 +14,7 @@ from recovery_demo.screen import Screen
 from recovery_demo.seen import Seen
 
 from recovery.store.lease import lease_name
+from tests.builders.objects import Json, event_object, gate_object, node_object, pod_object, record_object
 
 NODES = {"n1": "i-1", "n2": "i-2", "n3": "i-3", "n4": "i-4"}
 METRICS = {
@@ -23,41 +24,19 @@ METRICS = {
     "RecoveryAction(replace, succeeded)": 2.0,
 }
 
-
-def node(name: str, *, closed: bool = False) -> dict[str, Any]:
-    spec = {"unschedulable": True, "taints": [{"key": "noderecovery.dev/unhealthy"}]} if closed else {}
-    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    return {"metadata": {"name": name}, "spec": spec, "status": ready}
+BUDGET_USED_UP = event_object("n2", "Held", "waiting: the budget of the fleet is used up: 1 of 1")
 
 
-def record(name: str, phase: str, *events: tuple[str, str]) -> dict[str, Any]:
-    history = [{"event": e, "sentence": s} for e, s in events]
-    return {"metadata": {"name": name}, "status": {"phase": phase, "sentence": phase, "history": history}}
+def leaving(name: str, on: str) -> Json:
+    """A trainer that has been asked to go."""
+    return trainer(name, on, deletionTimestamp="2026-01-01T00:00:00Z")
 
 
-def pod(name: str, on: str, *, ready: bool = True, leaving: bool = False) -> dict[str, Any]:
-    meta: dict[str, Any] = {"name": name, "labels": {"app": scene.APP}}
-    if leaving:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    status = {"conditions": [{"type": "Ready", "status": "True"}]} if ready else {}
-    return {"metadata": meta, "spec": {"nodeName": on}, "status": status}
+def trainer(name: str, on: str, *, ready: bool = True, **metadata: Any) -> Json:
+    return pod_object(name, on=on, ready=ready, labels={"app": scene.APP}, **metadata)
 
 
-def gate(*holders: str) -> dict[str, Any]:
-    return {"metadata": {"name": "fleet"}, "status": {"slots": [{"node": n} for n in holders]}}
-
-
-def event(about: str, reason: str, message: str, count: int = 1) -> dict[str, Any]:
-    return {
-        "metadata": {"name": f"{about}.1"},
-        "involvedObject": {"name": about},
-        "reason": reason,
-        "message": message,
-        "count": count,
-    }
-
-
-class Told:
+class Story:
     """Two recoveries, as they should be; each test spoils one thing."""
 
     def __init__(self) -> None:
@@ -65,8 +44,8 @@ class Told:
         self.at = 0.0
         self.hear(seen.SIMULATOR, {"did": "began", "nodes": NODES})
         for name in NODES:
-            self.hear(seen.NODES, node(name))
-            self.hear(seen.PODS, pod(f"t-{name}", name))
+            self.hear(seen.NODES, node_object(name))
+            self.hear(seen.PODS, trainer(f"t-{name}", name))
 
     def hear(self, source: str, what: dict[str, Any], gone: bool = False) -> None:
         self.at += 1.0
@@ -74,25 +53,25 @@ class Told:
 
     def recover(self, old: str, reason: str, new: str, by: str = "n3") -> None:
         self.ledger.expect(old, reason, self.at)
-        self.hear(seen.RECORDS, record(old, "suspect"))
-        self.hear(seen.GATES, gate(old))
-        self.hear(seen.NODES, node(old, closed=True))
-        self.hear(seen.PODS, pod(f"t-{old}", old, leaving=True))
-        self.hear(seen.EVENTS, event(old, "Waiting", "t: The disruption budget trainer needs 3"))
-        self.hear(seen.PODS, pod(f"t-{old}-again", "n3"))
-        self.hear(seen.RECORDS, record(old, "recovering", ("rung", "drained in 5 s; next: replace")))
+        self.hear(seen.RECORDS, record_object(old, "suspect"))
+        self.hear(seen.GATES, gate_object(old))
+        self.hear(seen.NODES, node_object(old, closed=True))
+        self.hear(seen.PODS, leaving(f"t-{old}", old))
+        self.hear(seen.EVENTS, event_object(old, "Waiting", "t: The disruption budget trainer needs 3"))
+        self.hear(seen.PODS, trainer(f"t-{old}-again", "n3"))
+        self.hear(seen.RECORDS, record_object(old, "recovering", ("rung", "drained in 5 s; next: replace")))
         self.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": NODES[old]})
         self.hear(seen.SIMULATOR, {"did": "terminated", "node": old, "instance": NODES[old], "process": 7})
-        self.hear(seen.NODES, node(old, closed=True), gone=True)
+        self.hear(seen.NODES, node_object(old, closed=True), gone=True)
         self.hear(seen.SIMULATOR, {"did": "launched", "node": new, "instance": "i-new", "instead": old})
-        self.hear(seen.NODES, node(new))
+        self.hear(seen.NODES, node_object(new))
         holder = {"metadata": {"name": lease_name(old)}, "spec": {"holderIdentity": f"concluder/{by}/p/t"}}
         self.hear(seen.LEASES, holder)
-        self.hear(seen.RECORDS, record(old, "recovered", ("rung", "drained in 5 s; next: replace")))
-        self.hear(seen.GATES, gate())
+        self.hear(seen.RECORDS, record_object(old, "recovered", ("rung", "drained in 5 s; next: replace")))
+        self.hear(seen.GATES, gate_object())
 
     def both(self) -> None:
-        self.hear(seen.EVENTS, event("n2", "Held", "waiting: the budget of the fleet is used up: 1 of 1"))
+        self.hear(seen.EVENTS, BUDGET_USED_UP)
         self.recover("n1", "DMA", "n5")
         self.recover("n2", "HBM", "n6")
 
@@ -101,73 +80,73 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def story() -> Story:
+    return Story()
 
 
-def test_the_story_as_it_should_be(told: Told) -> None:
-    told.both()
-    assert told.wrong() == []
-    assert told.ledger.over
-    first = next(iter(told.ledger.recoveries.values()))
+def test_the_story_as_it_should_be(story: Story) -> None:
+    story.both()
+    assert story.wrong() == []
+    assert story.ledger.over
+    first = next(iter(story.ledger.recoveries.values()))
     assert list(first.times) == [
         "fault", "seen", "slot", "cordoned", "drained", "marked", "terminated", "ready", "proved",
     ]  # fmt: skip
 
 
-def test_nothing_is_kept_when_nothing_happened(told: Told) -> None:
-    assert len(told.wrong({})) == 7
+def test_nothing_is_kept_when_nothing_happened(story: Story) -> None:
+    assert len(story.wrong({})) == 7
 
 
-def test_a_call_too_many(told: Told) -> None:
-    told.both()
-    told.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": "i-1"})
-    (wrong,) = told.wrong()
+def test_a_call_too_many(story: Story) -> None:
+    story.both()
+    story.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": "i-1"})
+    (wrong,) = story.wrong()
     assert "it was called for i-1, i-2, i-1, not for i-1, i-2" in wrong
 
 
-def test_two_slots_at_once(told: Told) -> None:
-    told.both()
-    told.hear(seen.GATES, gate("n1", "n2"))
-    assert not told.ledger.over
-    assert any("2 slots" in w for w in told.wrong())
+def test_two_slots_at_once(story: Story) -> None:
+    story.both()
+    story.hear(seen.GATES, gate_object("n1", "n2"))
+    assert not story.ledger.over
+    assert any("2 slots" in w for w in story.wrong())
 
 
-def test_a_budget_of_pods_that_was_violated(told: Told) -> None:
-    told.both()
-    told.hear(seen.PODS, pod("t-n3", "n3", leaving=True))
-    told.hear(seen.PODS, pod("t-n4", "n4"), gone=True)
-    assert told.wrong() == [
+def test_a_budget_of_pods_that_was_violated(story: Story) -> None:
+    story.both()
+    story.hear(seen.PODS, leaving("t-n3", "n3"))
+    story.hear(seen.PODS, trainer("t-n4", "n4"), gone=True)
+    assert story.wrong() == [
         "the disruption budget was never violated: 3 of 4 trainers or more served: once there were 2"
     ]
 
 
-def test_a_node_that_was_touched_and_one_that_stays_cordoned(told: Told) -> None:
-    told.both()
-    told.hear(seen.NODES, node("n4", closed=True))
-    assert told.wrong() == [
+def test_a_node_that_was_touched_and_one_that_stays_cordoned(story: Story) -> None:
+    story.both()
+    story.hear(seen.NODES, node_object("n4", closed=True))
+    assert story.wrong() == [
         "4 nodes are Ready, and none is cordoned or tainted: 3 of 4 are",
         "the other 2 nodes were never touched: touched: n4",
     ]
 
 
-def test_an_agent_that_concluded_its_own_record_is_no_peer(told: Told) -> None:
-    told.hear(seen.EVENTS, event("n2", "Held", "the budget of the fleet is used up: 1 of 1"))
-    told.recover("n1", "DMA", "n5", by="n1")
-    told.recover("n2", "HBM", "n6")
-    (wrong,) = told.wrong()
+def test_an_agent_that_concluded_its_own_record_is_no_peer(story: Story) -> None:
+    story.hear(seen.EVENTS, BUDGET_USED_UP)
+    story.recover("n1", "DMA", "n5", by="n1")
+    story.recover("n2", "HBM", "n6")
+    (wrong,) = story.wrong()
     assert "n1 by n1" in wrong
 
 
-def test_a_metric_that_is_missing(told: Told) -> None:
-    told.both()
-    (wrong,) = told.wrong({**METRICS, "RecoveryAction(replace, succeeded)": 1.0})
+def test_a_metric_that_is_missing(story: Story) -> None:
+    story.both()
+    (wrong,) = story.wrong({**METRICS, "RecoveryAction(replace, succeeded)": 1.0})
     assert wrong.endswith("missing: RecoveryAction(replace, succeeded)")
 
 
-def test_the_table_counts_from_the_fault_and_from_the_phase_before(told: Told) -> None:
-    told.recover("n1", "DMA", "n5")
-    rows = table(told.ledger.recoveries.values())
+def test_the_table_counts_from_the_fault_and_from_the_phase_before(story: Story) -> None:
+    story.recover("n1", "DMA", "n5")
+    rows = table(story.ledger.recoveries.values())
     assert rows[0].split() == ["n1"]
     assert rows[2].split()[-2:] == ["0.0", "s"]
     assert rows[3].split()[-3:] == ["1.0", "s", "(+1.0)"]
@@ -180,7 +159,7 @@ SCALE_SET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtu
 
 
 def booted(name: str, boot: str, *, closed: bool = True, off: bool = False) -> dict[str, Any]:
-    found = node(name, closed=closed)
+    found = node_object(name, closed=closed)
     found["metadata"]["uid"] = f"uid-{name}"
     found["spec"]["providerID"] = f"azure://{SCALE_SET}/virtualMachines/0"
     ready = "Unknown" if off else "True"
@@ -193,21 +172,21 @@ def point(metric: str, *dimensions: str, subject: str = SCALE_SET) -> dict[str, 
     return {"metric": metric, "value": 1.0, "dimensions": list(dimensions), **about}
 
 
-class Moving(Told):
+class Moving(Story):
     """A reimage that does not help, and a redeploy that does; each test spoils one thing."""
 
     def begin(self) -> None:
         self.hear(seen.NODES, booted("n1", "boot-1", closed=False))
         self.ledger.expect("n1", "GpuCountBad", self.at)
         self.hear(seen.SIMULATOR, {"did": "fault", "node": "n1", "page": "bad", "host": 1})
-        self.hear(seen.RECORDS, record("n1", "suspect"))
+        self.hear(seen.RECORDS, record_object("n1", "suspect"))
         self.metrics(point("GpuCountBad"))
-        self.hear(seen.GATES, gate("n1"))
+        self.hear(seen.GATES, gate_object("n1"))
         self.hear(seen.NODES, booted("n1", "boot-1"))
-        self.hear(seen.PODS, pod("t-n1", "n1", leaving=True))
-        self.hear(seen.EVENTS, event("n1", "Waiting", "t: The disruption budget trainer needs 3"))
-        self.hear(seen.PODS, pod("t-again", "n3"))
-        self.hear(seen.RECORDS, record("n1", "recovering", ("rung", "drained in 5 s; next: reimage")))
+        self.hear(seen.PODS, leaving("t-n1", "n1"))
+        self.hear(seen.EVENTS, event_object("n1", "Waiting", "t: The disruption budget trainer needs 3"))
+        self.hear(seen.PODS, trainer("t-again", "n3"))
+        self.hear(seen.RECORDS, record_object("n1", "recovering", ("rung", "drained in 5 s; next: reimage")))
 
     def metrics(self, *points: dict[str, Any]) -> None:
         self.hear(seen.SIMULATOR, {"did": "metrics", "points": list(points)})
@@ -221,12 +200,12 @@ class Moving(Told):
         self.hear(seen.SIMULATOR, {"did": "checked", "node": "n1", "host": host, "bad": not cured})
 
     def come_back(self) -> None:
-        self.hear(seen.EVENTS, event("n1", "FaultReturned", "GpuCountBad came back in probation"))
+        self.hear(seen.EVENTS, event_object("n1", "FaultReturned", "GpuCountBad came back in probation"))
 
     def end(self) -> None:
         self.hear(seen.NODES, booted("n1", "boot-3", closed=False))
-        self.hear(seen.RECORDS, record("n1", "recovered"))
-        self.hear(seen.GATES, gate())
+        self.hear(seen.RECORDS, record_object("n1", "recovered"))
+        self.hear(seen.GATES, gate_object())
         self.metrics(point("RecoveryAction", "redeploy", "succeeded"))
 
     def all(self) -> None:
@@ -301,16 +280,18 @@ def test_metrics_of_a_machine_are_no_metrics_of_the_scale_set(moving: Moving) ->
 
 def test_an_event_is_told_once_and_in_its_own_words() -> None:
     narrator = Narrator("10s")
-    said = narrator.hear(Seen(1.0, seen.EVENTS, event("n1", "FaultSeen", "DMA was seen")))
+    said = narrator.hear(Seen(1.0, seen.EVENTS, event_object("n1", "FaultSeen", "DMA was seen")))
     assert said == [Line(1.0, "node-recovery", "n1", "DMA was seen", strong=True)]
-    assert narrator.hear(Seen(2.0, seen.EVENTS, event("n1", "FaultSeen", "DMA was seen", count=2))) == []
+    assert (
+        narrator.hear(Seen(2.0, seen.EVENTS, event_object("n1", "FaultSeen", "DMA was seen", count=2))) == []
+    )
 
 
 def test_what_says_again_what_was_just_said_is_not_told() -> None:
     narrator = Narrator("10s")
 
     def heard(about: str, reason: str, message: str) -> int:
-        return len(narrator.hear(Seen(1.0, seen.EVENTS, event(about, reason, message))))
+        return len(narrator.hear(Seen(1.0, seen.EVENTS, event_object(about, reason, message))))
 
     assert heard("n1", "Draining", "draining, 1 pod left") == 1
     assert heard("n1", "Waiting", "DMA: draining, 1 pod left; it waits") == 0
@@ -321,7 +302,7 @@ def test_what_says_again_what_was_just_said_is_not_told() -> None:
 
 def test_a_lease_that_passes_to_a_peer_names_the_process() -> None:
     narrator = Narrator("10s")
-    narrator.hear(Seen(0.0, seen.NODES, node("n1")))
+    narrator.hear(Seen(0.0, seen.NODES, node_object("n1")))
     narrator.hear(Seen(0.0, seen.SIMULATOR, {"did": "ready", "node": "n3", "process": 42}))
     spec = {"holderIdentity": "concluder/n3/p/t"}
     lease = {"metadata": {"name": lease_name("n1")}, "spec": spec}
@@ -366,7 +347,7 @@ def test_a_node_that_goes_and_comes_back_is_told_with_its_boot() -> None:
 
 def test_an_agent_that_comes_back_from_a_peer_is_told() -> None:
     narrator = Narrator("10s")
-    narrator.hear(Seen(0.0, seen.NODES, node("n1")))
+    narrator.hear(Seen(0.0, seen.NODES, node_object("n1")))
 
     def held(by: str) -> list[Line]:
         lease = {"metadata": {"name": lease_name("n1")}, "spec": {"holderIdentity": by}}

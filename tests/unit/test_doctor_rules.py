@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from making import policy
 
 from recovery.console.doctor.rules import Listed, Miss, misses, unmatched
 from recovery.model import NodeView, Policy
+from tests.builders.nodes import node
+from tests.builders.policies import policy
 
 DMA, SRAM = "NeuronHasError_DMA_ERROR", "NeuronHasError_SRAM_UNCORRECTABLE_ERROR"
 LISTED = Listed(
@@ -17,7 +18,7 @@ LISTED = Listed(
         ("", "OOMKilling"),
     }
 )
-NODE = NodeView("n", "u", "1", labels={"pool": "trn"})
+NODE = node(labels={"pool": "trn"})
 
 
 def one(match: str, *, more: str = "remedy: [{do: replace}]") -> Policy:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import NOW, SECOND
 
 from recovery.decide.drain import EVICT_AFTER, TELLING, Plan, plan, remaining, rule_of, stays, within_rate
 from recovery.decide.situation import hour
 from recovery.model import DrainPolicy, PodMode, PodRule, PodView
 from recovery.units import moment
+from tests.builders.nodes import pod
+from tests.builders.times import NOW, SECOND
 
-TRAIN = PodView("default", "train", "uid-1", "Running", "ReplicaSet")
+TRAIN = pod()
 LEAVING = replace(TRAIN, name="leaving", deletion_timestamp=NOW + SECOND)
 PAST = replace(TRAIN, name="past", deletion_timestamp=NOW - SECOND)
 PODS: dict[str, tuple[PodView, bool]] = {

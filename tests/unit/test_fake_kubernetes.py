@@ -22,6 +22,8 @@ from recovery_testkit.kubernetes import (
     throttled,
 )
 
+from tests.builders.objects import budget_object, node_object, pod_object
+
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -55,28 +57,6 @@ def store(clock: Clock) -> KubernetesStore:
     return KubernetesStore(now=clock.now)
 
 
-def node(name: str = "n1", **more: Any) -> Json:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, **more}
-
-
-def pod(name: str, *, on: str = "n1", phase: str = "Running", ready: bool = True, **metadata: Any) -> Json:
-    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": "a"}, **metadata},
-        "spec": {"nodeName": on, "containers": [{"name": "c", "image": "i"}]},
-        "status": {"phase": phase, "conditions": conditions},
-    }
-
-
-def budget(**spec: Any) -> Json:
-    selector = {"matchLabels": {"app": "a"}}
-    metadata = {"name": "budget", "namespace": "default"}
-    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
-    return {**body, "spec": {"selector": selector, **spec}}
-
-
 def owned_by(owner: Json) -> list[Json]:
     meta = owner["metadata"]
     return [{"kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True}]
@@ -104,14 +84,14 @@ def patch(store: KubernetesStore, path: str, body: Any, kind: str = MERGE) -> Re
 
 
 def test_stamps_and_dates_follow_the_clock(store: KubernetesStore, clock: Clock) -> None:
-    assert store.load(node())[0]["metadata"]["creationTimestamp"] == "2026-03-01T12:00:00Z"
+    assert store.load(node_object())[0]["metadata"]["creationTimestamp"] == "2026-03-01T12:00:00Z"
     clock.pass_(seconds=90)
     assert store.request("GET", NODE).headers["Date"] == "Sun, 01 Mar 2026 12:01:30 GMT"
     assert store.request("GET", "/nowhere").headers["Date"] == "Sun, 01 Mar 2026 12:01:30 GMT"
 
 
 def test_a_terminating_pod_goes_at_the_end_of_its_grace_period(store: KubernetesStore, clock: Clock) -> None:
-    store.load(pod("p"))
+    store.load(pod_object("p"))
     store.request("DELETE", f"{PODS}/p")
     clock.pass_(seconds=29)
     assert there(store, f"{PODS}/p")
@@ -122,7 +102,7 @@ def test_a_terminating_pod_goes_at_the_end_of_its_grace_period(store: Kubernetes
 
 
 def test_on_a_dead_machine_terminating_pods_stay(store: KubernetesStore, clock: Clock) -> None:
-    store.load(pod("p"), pod("other", on="n2"))
+    store.load(pod_object("p"), pod_object("other", on="n2"))
     store.stop_kubelet("n1")
     for name in ("p", "other"):
         store.request("DELETE", f"{PODS}/{name}")
@@ -134,7 +114,7 @@ def test_on_a_dead_machine_terminating_pods_stay(store: KubernetesStore, clock: 
 
 
 def test_a_shorter_grace_period_counts_and_a_longer_does_not(store: KubernetesStore) -> None:
-    store.load(pod("p"))
+    store.load(pod_object("p"))
     ends = []
     for seconds in (20, 5, 50):
         answer = store.request("DELETE", f"{PODS}/p", body={"gracePeriodSeconds": seconds})
@@ -146,13 +126,13 @@ def test_a_shorter_grace_period_counts_and_a_longer_does_not(store: KubernetesSt
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_finished_pod_is_deleted_at_once(store: KubernetesStore, phase: str) -> None:
-    store.load(pod("p", phase=phase, ready=False))
+    store.load(pod_object("p", phase=phase, ready=False))
     assert store.request("DELETE", f"{PODS}/p").body["kind"] == "Pod"
     assert not there(store, f"{PODS}/p")
 
 
 def test_a_pod_with_a_finalizer_outlives_its_grace_period(store: KubernetesStore, clock: Clock) -> None:
-    store.load(pod("p", finalizers=["a.b/c"]))
+    store.load(pod_object("p", finalizers=["a.b/c"]))
     store.request("DELETE", f"{PODS}/p")
     clock.pass_(minutes=1)
     assert store.request("GET", f"{PODS}/p").body["metadata"]["deletionGracePeriodSeconds"] == 0
@@ -182,7 +162,10 @@ def test_what_a_budget_allows(
     store: KubernetesStore, spec: Json, wanted: int, pods: int, allowed: int, desired: int
 ) -> None:
     (owner,) = store.load(replicas("rs", wanted))
-    store.load(budget(**spec), *(pod(f"p{index}", ownerReferences=owned_by(owner)) for index in range(pods)))
+    store.load(
+        budget_object(**spec),
+        *(pod_object(f"p{index}", ownerReferences=owned_by(owner)) for index in range(pods)),
+    )
     status = store.request("GET", BUDGET).body["status"]
     assert (status["disruptionsAllowed"], status["desiredHealthy"]) == (allowed, desired)
     assert status["currentHealthy"] == pods
@@ -193,14 +176,14 @@ def test_a_deployment_counts_and_not_its_replica_sets(store: KubernetesStore) ->
     old, new = store.load(
         *(replicas(each, 1, ownerReferences=owned_by(deployment)) for each in ("old", "new"))
     )
-    store.load(pod("a", ownerReferences=owned_by(old)), pod("b", ownerReferences=owned_by(new)))
-    store.load(budget(maxUnavailable=1))
+    store.load(pod_object("a", ownerReferences=owned_by(old)), pod_object("b", ownerReferences=owned_by(new)))
+    store.load(budget_object(maxUnavailable=1))
     assert store.request("GET", BUDGET).body["status"]["expectedPods"] == 4
 
 
 def test_a_budget_over_pods_with_a_missing_controller_does_not_sync(store: KubernetesStore) -> None:
     gone = {"kind": "ReplicaSet", "metadata": {"name": "gone", "uid": "u"}}
-    store.load(pod("p", ownerReferences=owned_by(gone)), budget(maxUnavailable=1))
+    store.load(pod_object("p", ownerReferences=owned_by(gone)), budget_object(maxUnavailable=1))
     assert store.request("GET", BUDGET).body["status"]["conditions"][0]["reason"] == "SyncFailed"
     answer = evict(store, "p")
     assert (answer.status, answer.headers["Retry-After"]) == (429, "10")
@@ -208,7 +191,7 @@ def test_a_budget_over_pods_with_a_missing_controller_does_not_sync(store: Kuber
 
 
 def test_a_refusal_names_the_budget_and_its_counts(store: KubernetesStore) -> None:
-    store.load(pod("p"), budget(minAvailable=1))
+    store.load(pod_object("p"), budget_object(minAvailable=1))
     answer = evict(store, "p")
     assert answer.body["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
     message = "The disruption budget budget needs 1 healthy pods and has 1 currently"
@@ -217,7 +200,7 @@ def test_a_refusal_names_the_budget_and_its_counts(store: KubernetesStore) -> No
 
 @pytest.mark.parametrize(("phase", "stays"), [("Pending", True), ("Succeeded", False), ("Failed", False)])
 def test_pods_that_serve_nothing_need_no_budget(store: KubernetesStore, phase: str, stays: bool) -> None:
-    store.load(pod("p", phase=phase, ready=False), budget(minAvailable=1))
+    store.load(pod_object("p", phase=phase, ready=False), budget_object(minAvailable=1))
     assert evict(store, "p").status == 201
     assert there(store, f"{PODS}/p") is stays
 
@@ -229,21 +212,21 @@ def test_pods_that_serve_nothing_need_no_budget(store: KubernetesStore, phase: s
 def test_a_pod_that_is_not_ready_goes_if_the_budget_is_met_or_does_not_mind(
     store: KubernetesStore, policy: Json, healthy: int, status: int
 ) -> None:
-    store.load(pod("sick", ready=False), *(pod(f"p{index}") for index in range(healthy)))
-    store.load(budget(minAvailable=1, **policy))
+    store.load(pod_object("sick", ready=False), *(pod_object(f"p{index}") for index in range(healthy)))
+    store.load(budget_object(minAvailable=1, **policy))
     assert evict(store, "sick").status == status
 
 
 def test_pods_without_labels_and_other_namespaces_have_no_budget(store: KubernetesStore) -> None:
-    store.load({**budget(minAvailable=9), "spec": {"minAvailable": 9, "selector": {}}})
-    store.load(pod("bare", labels={}), pod("far", namespace="kube-system"))
+    store.load({**budget_object(minAvailable=9), "spec": {"minAvailable": 9, "selector": {}}})
+    store.load(pod_object("bare", labels={}), pod_object("far", namespace="kube-system"))
     assert evict(store, "bare").status == 201
     body = {"metadata": {"name": "far"}}
     assert store.request("POST", "/api/v1/namespaces/kube-system/pods/far/eviction", body=body).status == 201
 
 
 def test_a_failed_eviction_uses_the_budget_for_two_minutes(store: KubernetesStore, clock: Clock) -> None:
-    store.load(pod("a"), pod("b"), budget(minAvailable=1))
+    store.load(pod_object("a"), pod_object("b"), budget_object(minAvailable=1))
     assert evict(store, "a", preconditions={"uid": "other"}).status == 409
     assert evict(store, "b").status == 429
     clock.pass_(minutes=2)
@@ -251,12 +234,12 @@ def test_a_failed_eviction_uses_the_budget_for_two_minutes(store: KubernetesStor
 
 
 def test_an_eviction_of_an_evicted_pod_is_no_second_disruption(store: KubernetesStore) -> None:
-    store.load(pod("a"), pod("b"), pod("c"), budget(minAvailable=1))
+    store.load(pod_object("a"), pod_object("b"), pod_object("c"), budget_object(minAvailable=1))
     assert [evict(store, name).status for name in ("a", "a", "b", "c")] == [201, 201, 201, 429]
 
 
 def test_evictions_are_in_the_history_and_are_counted(store: KubernetesStore) -> None:
-    store.load(pod("a"))
+    store.load(pod_object("a"))
     evict(store, "a")
     assert store.requests["create", "pods/eviction"] == 1
     assert {write.verb for write in store.history if write.path.endswith("/eviction")} == {"evict"}
@@ -264,14 +247,14 @@ def test_evictions_are_in_the_history_and_are_counted(store: KubernetesStore) ->
 
 
 def test_an_eviction_names_its_pod(store: KubernetesStore) -> None:
-    store.load(pod("a"))
+    store.load(pod_object("a"))
     assert store.request("POST", f"{PODS}/a/eviction", body={"metadata": {"name": "b"}}).status == 400
     assert store.request("GET", f"{PODS}/a/eviction").status == 405
     assert store.request("POST", f"{PODS}/a/eviction", body=[]).status == 400
 
 
 def test_ready_is_a_condition_and_no_phase() -> None:
-    assert kubeevict.ready(pod("p", phase="Pending"))
+    assert kubeevict.ready(pod_object("p", phase="Pending"))
     assert not kubeevict.ready({"status": {"phase": "Running"}})
 
 
@@ -288,9 +271,9 @@ def test_broken_watches_end_with_410(store: KubernetesStore) -> None:
 
 
 def test_compaction_expires_old_versions_only(store: KubernetesStore) -> None:
-    store.load(node())
+    store.load(node_object())
     listed = store.request("GET", "/api/v1/nodes").body["metadata"]["resourceVersion"]
-    store.load(node("n2"))
+    store.load(node_object("n2"))
     store.compact()
     newest = store.request("GET", "/api/v1/nodes").body["metadata"]["resourceVersion"]
     assert store.watch("/api/v1/nodes", {"resourceVersion": listed}).poll()[0]["object"]["code"] == 410
@@ -299,7 +282,7 @@ def test_compaction_expires_old_versions_only(store: KubernetesStore) -> None:
 
 def test_the_history_of_watches_is_bounded() -> None:
     store = KubernetesStore(window=3)
-    store.load(node())
+    store.load(node_object())
     watch = store.watch("/api/v1/nodes")
     watch.poll()
     for index in range(20):
@@ -308,7 +291,7 @@ def test_the_history_of_watches_is_bounded() -> None:
 
 
 def test_expired_continue_tokens_are_410(store: KubernetesStore) -> None:
-    store.load(node("n1"), node("n2"))
+    store.load(node_object("n1"), node_object("n2"))
     first = store.request("GET", "/api/v1/nodes", query={"limit": "1"}).body["metadata"]
     assert first["remainingItemCount"] == 1
     store.compact()
@@ -335,7 +318,7 @@ def test_lists_that_cannot_be_answered(store: KubernetesStore, query: dict[str, 
 
 
 def test_a_continue_token_and_a_version_exclude_each_other(store: KubernetesStore) -> None:
-    store.load(node("n1"), node("n2"))
+    store.load(node_object("n1"), node_object("n2"))
     token = store.request("GET", "/api/v1/nodes", query={"limit": "1"}).body["metadata"]["continue"]
     query = {"continue": token, "resourceVersion": "1"}
     assert store.request("GET", "/api/v1/nodes", query=query).status == 400
@@ -344,7 +327,7 @@ def test_a_continue_token_and_a_version_exclude_each_other(store: KubernetesStor
 def test_bookmarks_are_for_those_who_allow_them(store: KubernetesStore) -> None:
     plain = store.watch("/api/v1/nodes")
     marked = store.watch("/api/v1/nodes", {"allowWatchBookmarks": "true"})
-    store.load(node())
+    store.load(node_object())
     store.bookmark()
     assert [event["type"] for event in plain.poll()] == ["ADDED"]
     events = marked.poll()
@@ -356,7 +339,7 @@ def test_bookmarks_are_for_those_who_allow_them(store: KubernetesStore) -> None:
 
 
 def test_a_streamed_list_ends_with_its_own_bookmark(store: KubernetesStore) -> None:
-    store.load(node())
+    store.load(node_object())
     query = {
         "sendInitialEvents": "true",
         "allowWatchBookmarks": "true",
@@ -369,7 +352,7 @@ def test_a_streamed_list_ends_with_its_own_bookmark(store: KubernetesStore) -> N
 
 def test_a_watch_of_one_object_sees_only_that(store: KubernetesStore) -> None:
     watch = store.watch(NODE)
-    store.load(node("n1"), node("n2"))
+    store.load(node_object("n1"), node_object("n2"))
     assert [event["object"]["metadata"]["name"] for event in watch.poll()] == ["n1"]
 
 
@@ -387,7 +370,7 @@ def test_a_watch_that_cannot_open_says_why(store: KubernetesStore) -> None:
 def test_a_closed_watch_is_silent(store: KubernetesStore) -> None:
     watch = store.watch("/api/v1/nodes")
     watch.close()
-    store.load(node())
+    store.load(node_object())
     assert watch.poll() == []
     assert watch.next(0) is None
     assert list(watch) == []
@@ -395,17 +378,17 @@ def test_a_closed_watch_is_silent(store: KubernetesStore) -> None:
 
 def test_next_gives_events_one_by_one(store: KubernetesStore) -> None:
     watch = store.watch("/api/v1/nodes")
-    store.load(node("n1"), node("n2"))
+    store.load(node_object("n1"), node_object("n2"))
     found = [watch.next(0), watch.next(0), watch.next(0)]
     assert [each and each["object"]["metadata"]["name"] for each in found] == ["n1", "n2", None]
 
 
 def test_what_a_client_gets_is_its_own(store: KubernetesStore) -> None:
-    store.load(node())
+    store.load(node_object())
     watch = store.watch("/api/v1/nodes")
     store.request("GET", NODE).body["metadata"]["name"] = "mine"
     watch.poll()[0]["object"]["metadata"]["name"] = "mine"
-    body = node("n2", spec={"taints": []})
+    body = node_object("n2", spec={"taints": []})
     store.request("POST", "/api/v1/nodes", body=body)
     body["metadata"]["name"] = "mine"
     assert {write.object["metadata"]["name"] for write in store.history[-2:]} == {"n1", "n2"}
@@ -432,13 +415,13 @@ def test_what_a_client_gets_is_its_own(store: KubernetesStore) -> None:
     ],
 )
 def test_a_node_that_would_be_wrong_is_refused(store: KubernetesStore, body: Json, field: str) -> None:
-    store.load(node(spec={"providerID": "aws:///z/i-1"}))
+    store.load(node_object(spec={"providerID": "aws:///z/i-1"}))
     answer = patch(store, NODE, body)
     assert (answer.status, answer.body["details"]["causes"][0]["field"]) == (422, field)
 
 
 def test_a_pod_stays_on_its_node(store: KubernetesStore) -> None:
-    store.load(pod("p"))
+    store.load(pod_object("p"))
     assert patch(store, f"{PODS}/p", {"spec": {"nodeName": "n2"}}).status == 422
     image = {"spec": {"containers": [{"name": "c", "image": "j"}], "tolerations": [{"operator": "Exists"}]}}
     assert patch(store, f"{PODS}/p", image).status == 200
@@ -446,7 +429,7 @@ def test_a_pod_stays_on_its_node(store: KubernetesStore) -> None:
 
 @pytest.mark.parametrize("name", ["Upper", "-a", "a_b", "a" * 254])
 def test_names_are_subdomains(store: KubernetesStore, name: str) -> None:
-    assert store.request("POST", "/api/v1/nodes", body=node(name)).status == 422
+    assert store.request("POST", "/api/v1/nodes", body=node_object(name)).status == 422
 
 
 def test_an_object_needs_a_name_and_its_own_kind(store: KubernetesStore) -> None:
@@ -491,7 +474,7 @@ def test_events_are_where_their_object_is(store: KubernetesStore) -> None:
 
 
 def test_unknown_fields_of_a_spec_are_pruned_with_a_warning(store: KubernetesStore) -> None:
-    store.load(node())
+    store.load(node_object())
     answer = patch(store, NODE, {"spec": {"unschedulabel": True}})
     assert answer.headers["Warning"] == '299 - "unknown field \\"spec.unschedulabel\\""'
     assert "unschedulabel" not in answer.body["spec"]
@@ -501,7 +484,7 @@ def test_unknown_fields_of_a_spec_are_pruned_with_a_warning(store: KubernetesSto
 
 
 def test_what_is_empty_is_not_kept(store: KubernetesStore) -> None:
-    store.load(node(spec={"unschedulable": True, "taints": [{"key": "a", "effect": "NoSchedule"}]}))
+    store.load(node_object(spec={"unschedulable": True, "taints": [{"key": "a", "effect": "NoSchedule"}]}))
     answer = patch(store, NODE, {"spec": {"unschedulable": False, "taints": []}, "metadata": {"labels": {}}})
     assert answer.body["spec"] == {}
 
@@ -516,10 +499,10 @@ def test_a_namespace_must_be_there_and_takes_its_objects_along(store: Kubernetes
 
 
 def test_a_dry_run_changes_nothing(store: KubernetesStore) -> None:
-    store.load(node(), pod("p"), pod("q"), budget(minAvailable=1))
+    store.load(node_object(), pod_object("p"), pod_object("q"), budget_object(minAvailable=1))
     before = len(store.history)
     dry = {"dryRun": "All"}
-    assert store.request("POST", "/api/v1/nodes", body=node("n2"), query=dry).status == 201
+    assert store.request("POST", "/api/v1/nodes", body=node_object("n2"), query=dry).status == 201
     answer = store.request(
         "PATCH", NODE, body={"spec": {"unschedulable": True}}, query=dry, content_type=MERGE
     )
@@ -543,10 +526,10 @@ def test_deleting_a_collection_deletes_what_matches(store: KubernetesStore) -> N
 
 
 def test_no_new_finalizers_on_what_is_going(store: KubernetesStore) -> None:
-    store.load({**node(), "metadata": {"name": "n1", "finalizers": ["a.b/c"]}})
+    store.load({**node_object(), "metadata": {"name": "n1", "finalizers": ["a.b/c"]}})
     store.request("DELETE", NODE)
     assert patch(store, NODE, {"metadata": {"finalizers": ["a.b/c", "a.b/d"]}}).status == 422
-    again = store.request("POST", "/api/v1/nodes", body=node())
+    again = store.request("POST", "/api/v1/nodes", body=node_object())
     assert again.body["message"] == 'object is being deleted: nodes "n1" already exists'
 
 
@@ -560,7 +543,7 @@ def test_generations_count_specs_and_not_marks(store: KubernetesStore) -> None:
 
 
 def test_only_the_server_sets_system_fields(store: KubernetesStore) -> None:
-    (made,) = store.load(node())
+    (made,) = store.load(node_object())
     patch(store, NODE, {"metadata": {"generation": 7, "creationTimestamp": "2001-01-01T00:00:00Z"}})
     assert store.request("GET", NODE).body == made
 
@@ -807,7 +790,7 @@ def test_selector_objects() -> None:
 
 
 def test_field_selectors_know_what_absent_means(store: KubernetesStore) -> None:
-    store.load(node("n1", spec={"unschedulable": True}), node("n2"))
+    store.load(node_object("n1", spec={"unschedulable": True}), node_object("n2"))
     query = {"fieldSelector": "spec.unschedulable=false"}
     listed = store.request("GET", "/api/v1/nodes", query=query).body["items"]
     assert [each["metadata"]["name"] for each in listed] == ["n2"]
@@ -849,7 +832,7 @@ def test_paths_that_are_not_served(store: KubernetesStore, path: str) -> None:
     ],
 )
 def test_verbs_that_are_not_served(store: KubernetesStore, method: str, path: str) -> None:
-    store.load(node())
+    store.load(node_object())
     assert store.request(method, path, body={}).status == 405
 
 
@@ -870,7 +853,7 @@ def test_access_reviews_say_yes(store: KubernetesStore) -> None:
 
 
 def test_requests_are_counted_as_rbac_names_them(store: KubernetesStore) -> None:
-    store.load(node())
+    store.load(node_object())
     store.requests.clear()
     store.request("GET", NODE)
     store.request("GET", "/api/v1/nodes")
@@ -887,7 +870,7 @@ def test_requests_are_counted_as_rbac_names_them(store: KubernetesStore) -> None
 
 
 def test_the_history_says_who_wrote_what(store: KubernetesStore, clock: Clock) -> None:
-    store.load(node())
+    store.load(node_object())
     agent = store.client("agent-a")
     clock.pass_(seconds=1)
     agent.request("PATCH", NODE, body={"spec": {"unschedulable": True}}, content_type=MERGE)
@@ -904,16 +887,16 @@ def test_the_history_says_who_wrote_what(store: KubernetesStore, clock: Clock) -
 
 
 def test_two_stores_are_alike() -> None:
-    made = [KubernetesStore().load(node())[0]["metadata"]["uid"] for _ in range(2)]
+    made = [KubernetesStore().load(node_object())[0]["metadata"]["uid"] for _ in range(2)]
     assert made[0] == made[1]
-    assert KubernetesStore(seed=1).load(node())[0]["metadata"]["uid"] != made[0]
+    assert KubernetesStore(seed=1).load(node_object())[0]["metadata"]["uid"] != made[0]
 
 
 def test_loading_something_wrong_fails_loudly(store: KubernetesStore) -> None:
     with pytest.raises(AssertionError, match="not served"):
         store.load({"apiVersion": "v9", "kind": "Node", "metadata": {"name": "a"}})
     with pytest.raises(AssertionError, match="invalid"):
-        store.load(node("Wrong Name"))
+        store.load(node_object("Wrong Name"))
 
 
 # Faults
@@ -921,7 +904,7 @@ def test_loading_something_wrong_fails_loudly(store: KubernetesStore) -> None:
 
 @pytest.fixture
 def faulty(store: KubernetesStore) -> Iterator[FaultyApi]:
-    store.load(node())
+    store.load(node_object())
     api = FaultyApi(store)
     yield api
     assert api.pending == 0

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from recovery_testkit.kubernetes import FaultyApi, KubernetesServer, KubernetesStore, lost_answer, throttled
 
+from tests.builders.objects import node_object
+
 pytestmark = pytest.mark.slow
 
 MERGE = "application/merge-patch+json"
@@ -62,16 +64,10 @@ def ask(connection: http.client.HTTPConnection) -> Ask:
     return asked
 
 
-def node(name: str = "n1") -> Json:
-    conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fine"}]
-    status = {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0", "bootID": "b1"}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-
-
 def test_a_connection_is_kept_and_dated_once(ask: Ask, connection: http.client.HTTPConnection) -> None:
     ask("GET", "/version")
     first = connection.sock
-    status, headers, _ = ask("POST", "/api/v1/nodes", node(), User_Agent="agent")
+    status, headers, _ = ask("POST", "/api/v1/nodes", node_object(), User_Agent="agent")
     assert connection.sock is first
     assert status == 201
     assert headers["Content-Type"] == "application/json"
@@ -79,7 +75,7 @@ def test_a_connection_is_kept_and_dated_once(ask: Ask, connection: http.client.H
 
 
 def test_the_user_agent_is_in_the_history(ask: Ask, store: KubernetesStore) -> None:
-    ask("POST", "/api/v1/nodes", node(), User_Agent="agent/1")
+    ask("POST", "/api/v1/nodes", node_object(), User_Agent="agent/1")
     assert store.history[-1].actor == "agent/1"
 
 
@@ -131,7 +127,7 @@ def test_rubbish_on_the_wire_ends_nothing(server: KubernetesServer, ask: Ask) ->
 
 
 def test_a_lost_answer_is_a_broken_connection(ask: Ask, faulty: FaultyApi, store: KubernetesStore) -> None:
-    store.load(node())
+    store.load(node_object())
     faulty.fail_next(lambda asked: asked.method == "PATCH", lost_answer)
     with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
         ask("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": True}}, Content_Type=MERGE)
@@ -149,7 +145,7 @@ def test_a_watch_streams_lines_until_it_is_over(
 ) -> None:
     connection.request("GET", "/api/v1/nodes?watch=1&timeoutSeconds=1&allowWatchBookmarks=true")
     answer = connection.getresponse()
-    store.load(node())
+    store.load(node_object())
     lines = [json.loads(line) for line in answer]
     assert [each["type"] for each in lines] == ["ADDED", "BOOKMARK"]
     connection.request("GET", "/version")
@@ -179,7 +175,7 @@ def test_stopping_ends_watches_and_idle_connections(store: KubernetesStore) -> N
 
 
 def test_lists_can_be_tables(ask: Ask, store: KubernetesStore) -> None:
-    store.load(node())
+    store.load(node_object())
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     _, _, body = ask("GET", "/api/v1/nodes", Accept=accept)
     assert body["kind"] == "Table"
@@ -198,7 +194,7 @@ def test_lists_can_be_tables(ask: Ask, store: KubernetesStore) -> None:
 
 def test_the_program_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     objects = tmp_path / "objects.yaml"
-    objects.write_text(json.dumps(node()), encoding="utf-8")
+    objects.write_text(json.dumps(node_object()), encoding="utf-8")
     command = [sys.executable, "-m", "recovery_testkit.kubernetes", "--port", "0"]
     more = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--load", str(objects)]
     with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as program:  # noqa: S603

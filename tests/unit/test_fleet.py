@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from making import node
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.provider import FakeProvider
 
@@ -15,6 +14,7 @@ from recovery.errors import SettingsError
 from recovery.model import NodeView, Rung, Step
 from recovery.provider.protocol import Provider, ProviderContext
 from recovery.provider.registry import UNINITIALIZED, Identified, Providers
+from tests.builders.nodes import node
 
 EC2 = "aws:///eu-central-1a/i-0123456789abcdef0"
 UUID = "ec2d3f4a-0000-4000-8000-0123456789ab"

@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from making import DMA, HOUR, MACHINE, NOW, RUBBISH, SECOND, intent, paths, record, slot, with_rubbish
 from recovery_testkit.kubestore import KubernetesStore
 
 from recovery.decide import budget
 from recovery.errors import Conflict, NotFound, Undecodable
 from recovery.model import Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
 from recovery.store.gate import CLAIMS, CODEC, STARTS, Gates, decode, encode
+from tests.builders.faults import DMA
+from tests.builders.gates import slot
+from tests.builders.nodes import MACHINE
+from tests.builders.records import intent, record
+from tests.builders.rubbish import RUBBISH, paths, with_rubbish
+from tests.builders.stores import store_with_crds
+from tests.builders.times import HOUR, NOW, SECOND
 
-CRD = Path(__file__).resolve().parents[2] / "deploy/crds/recoverygates.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 PAUSED = {"pause": {"owner": "ada", "reason": "a network change", "until": "2026-11-21T04:00:00Z"}}
 FULL = Gate(
@@ -46,9 +49,7 @@ def test_a_gate_comes_back_as_it_went(made: Gate) -> None:
 
 @pytest.fixture
 def store() -> KubernetesStore:
-    made = KubernetesStore(now=lambda: NOW)
-    made.install_crd(yaml.safe_load(CRD.read_text()))
-    return made
+    return store_with_crds()
 
 
 def test_the_api_server_keeps_every_field_that_is_written(store: KubernetesStore) -> None:

@@ -6,17 +6,19 @@ import pytest
 
 from recovery.decide.hardware import LONGEST, MOST, hardware
 from recovery.model import HARDWARE_ID, NodeView
+from tests.builders.nodes import node
 
 UUID = "4C4C4544-0047-4A10-8051-B7C04F484433"
 
 
-def node(written: str = "", uuid: str = "", label: str = "") -> NodeView:
+def bearing(written: str = "", uuid: str = "", label: str = "") -> NodeView:
+    """A node with a UUID of its firmware's, and serial numbers written in its annotation and its label."""
     labels = {HARDWARE_ID: label} if label else {}
-    return NodeView("n", "u", "1", system_uuid=uuid, annotations={HARDWARE_ID: written}, labels=labels)
+    return node(system_uuid=uuid, annotations={HARDWARE_ID: written}, labels=labels)
 
 
 def test_its_uuid_and_what_is_written_on_it_each_once() -> None:
-    assert hardware(node("S-1, GPU-7,S-1", UUID, "S-2")) == (UUID.lower(), "S-2", "S-1", "GPU-7")
+    assert hardware(bearing("S-1, GPU-7,S-1", UUID, "S-2")) == (UUID.lower(), "S-2", "S-1", "GPU-7")
 
 
 def test_a_node_that_is_not_there_has_none() -> None:
@@ -38,17 +40,17 @@ def test_a_node_that_is_not_there_has_none() -> None:
     ],
 )
 def test_what_firmware_says_of_every_machine_names_none(text: str) -> None:
-    assert hardware(node(text)) == ()
+    assert hardware(bearing(text)) == ()
 
 
 @pytest.mark.parametrize(
     "uuid", ["00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"]
 )
 def test_a_uuid_that_nobody_set_names_none(uuid: str) -> None:
-    assert hardware(node("", uuid)) == ()
+    assert hardware(bearing("", uuid)) == ()
 
 
 def test_what_it_may_add_to_the_gate_is_bounded() -> None:
-    found = hardware(node(",".join(f"{i}-" + "x" * 500 for i in range(100))))
+    found = hardware(bearing(",".join(f"{i}-" + "x" * 500 for i in range(100))))
     assert len(found) == MOST
     assert all(len(serial) == LONGEST for serial in found)

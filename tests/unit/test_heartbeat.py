@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from making import NOW
 from recovery_testkit.clock import FakeClock
 
 from recovery.provider.monitor import Metric
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Publisher
+from tests.builders.times import NOW
 
 
 class Stand:

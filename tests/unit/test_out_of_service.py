@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from recovery.decide.marks import marked, out_of_service, out_of_service_patch, unmark_patch
-from recovery.model import CORDONED_BY, OUT_OF_SERVICE, OUT_OF_SERVICE_BY, OWNER_OF_MARKS, TAINT, NodeView
+from recovery.model import CORDONED_BY, OUT_OF_SERVICE, OUT_OF_SERVICE_BY, OWNER_OF_MARKS, TAINT
+from tests.builders.nodes import node
 
-NODE = NodeView("node-0", "u", "7", taints=(("gpu", "yes", "NoSchedule"),))
+NODE = node(taints=(("gpu", "yes", "NoSchedule"),))
 DOWN = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 OURS = replace(NODE, taints=(*NODE.taints, DOWN), annotations={OUT_OF_SERVICE_BY: OWNER_OF_MARKS})
 THEIRS = replace(NODE, taints=(*NODE.taints, DOWN))

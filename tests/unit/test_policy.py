@@ -6,30 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from making import (
-    DMA,
-    HANG,
-    HBM,
-    HOUR,
-    LADDER,
-    MACHINE,
-    MINUTE,
-    NOW,
-    SECOND,
-    ZONE,
-    census,
-    fault,
-    gate,
-    intent,
-    node,
-    policy,
-    problem,
-    reading,
-    record,
-    silent,
-    situation,
-    slot,
-)
 
 from recovery.decide.assessment import assess
 from recovery.decide.own_node import decide
@@ -49,7 +25,6 @@ from recovery.model import (
     Marks,
     NotApplied,
     Phase,
-    PodView,
     Preflight,
     Progress,
     Record,
@@ -59,6 +34,13 @@ from recovery.model import (
     Step,
     Then,
 )
+from tests.builders.faults import DMA, HANG, HBM, fault, problem, reading, silent
+from tests.builders.gates import census, gate, slot
+from tests.builders.nodes import MACHINE, ZONE, node, pod
+from tests.builders.policies import LADDER, policy
+from tests.builders.records import intent, record
+from tests.builders.situations import situation
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 OTHERS_LEASE = Lease("owner/node-0/other", mine=False, stale=False)
 HELD = gate(slots=(slot(),))
@@ -70,7 +52,7 @@ OURS = node(
 BOTH = Marks(cordoned=True, tainted=True)
 SHIFT = replace(MACHINE, id="m-9")
 CLEAR = reading(cleared=frozenset({("NeuronHealth", DMA)}))
-POD = PodView("default", "train", "pod-1", "Running", "ReplicaSet")
+POD = pod()
 BAD_PAGE = silent(NOW)
 EXCLUDED = {"noderecovery.dev/exclude": "true"}
 SILENCE = fault("SignalUnknown", type="SignalUnknown", message="nothing is known from npd", latched=False)

@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from making import NOW
 
 from recovery.errors import ApiUnavailable, NotFound, Refused, Retry, SettingsError
 from recovery.report.metrics import Metrics
 from recovery.report.publish import QUEUE, Notice, Publisher
+from tests.builders.times import NOW
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -8,25 +8,9 @@ import json
 import re
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from making import (
-    HOUR,
-    LADDER,
-    MACHINE,
-    MINUTE,
-    NOW,
-    RUBBISH,
-    SECOND,
-    fault,
-    intent,
-    paths,
-    record,
-    with_rubbish,
-)
 from recovery_testkit.kubestore import KubernetesStore
 
 from recovery.decide.history import HISTORY, note
@@ -50,8 +34,14 @@ from recovery.model import (
 )
 from recovery.store.record import ACKNOWLEDGED, STARTS, THIRD, Records, decode, encode
 from recovery.units import duration, moment, parse_moment
+from tests.builders.faults import fault
+from tests.builders.nodes import MACHINE
+from tests.builders.policies import LADDER
+from tests.builders.records import intent, record
+from tests.builders.rubbish import RUBBISH, paths, with_rubbish
+from tests.builders.stores import store_with_crds
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
-CRD = Path(__file__).resolve().parents[2] / "deploy/crds/noderecoveries.yaml"
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 FULL = Record(
     node="ip-10-0-1-5.ec2.internal",
@@ -125,9 +115,7 @@ def test_every_phase_and_every_state_of_an_intent_comes_back(phase: Phase, state
 
 @pytest.fixture
 def store() -> KubernetesStore:
-    made = KubernetesStore(now=lambda: NOW)
-    made.install_crd(yaml.safe_load(CRD.read_text()))
-    return made
+    return store_with_crds()
 
 
 @pytest.mark.parametrize("made", [FULL, DEFAULTS])

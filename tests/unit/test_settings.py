@@ -10,6 +10,7 @@ import pytest
 
 from recovery.config.settings import Mode, Settings, describe, load_settings
 from recovery.errors import SettingsError
+from tests.builders.mistakes import mistakes as mistakes_of
 
 SIDECAR = {"NODE_NAME": "ip-10-0-1-5.ec2.internal"}
 
@@ -19,9 +20,7 @@ def settings(**environ: str) -> Settings:
 
 
 def mistakes(**environ: str) -> list[str]:
-    with pytest.raises(SettingsError) as caught:
-        load_settings(SIDECAR | environ)
-    return list(caught.value.mistakes)
+    return mistakes_of(load_settings, **SIDECAR | environ)
 
 
 def test_a_sidecar_needs_only_its_nodes_name() -> None:
