@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from importlib.util import find_spec
 
-from recovery_demo import processes, report, scene
+from recovery_demo import processes, report
 from recovery_demo.metal_story import BareMetalStory
 from recovery_demo.on_metal import memory
 from recovery_demo.screen import BOLD, DIM, GREEN, RED, Screen
@@ -49,7 +49,7 @@ def _unable(cloud: str) -> str:
     if cloud not in STORIES:
         return f"There is no demo of {cloud}. Try one of {', '.join(f'CLOUD={name}' for name in STORIES)}."
     if cloud == "aws" and not _installed("moto"):
-        return "The demo of AWS needs moto: pip install -e '.[aws,demo]' in a clone, or run `make demo`."
+        return "The demo of AWS needs moto: pip install -e './testkit[aws]' in a clone, or run `make demo`."
     if cloud == "azure" and not (_installed("azure.identity") and _installed("azure.mgmt.compute")):
         return "The demo of Azure needs its SDK: pip install -e '.[azure]' in a clone, or run `make demo`."
     if cloud == "baremetal" and memory() is None:
@@ -57,10 +57,6 @@ def _unable(cloud: str) -> str:
             "The demo of bare metal needs a Linux whose /dev/shm is a tmpfs that this user may write to: the "
             "file by which kured is asked has to be in memory, or it would outlive the reboot."
         )
-    try:
-        scene.definitions()
-    except FileNotFoundError as error:
-        return str(error)
     return ""
 
 

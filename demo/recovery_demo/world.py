@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from recovery_testkit.crds import crd_files
 from recovery_testkit.proxy import CountingProxy
 
 from recovery_demo import group, processes, scene, seen
@@ -95,7 +96,7 @@ class World:
 
     def _kubernetes(self) -> list[str]:
         arguments = ["recovery_testkit.kubernetes", "--kubeconfig", str(self.kubeconfig)]
-        for file in scene.definitions():
+        for file in crd_files():
             arguments += ["--load", str(file)]
         return arguments
 

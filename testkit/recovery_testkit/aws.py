@@ -2,7 +2,7 @@
 
 moto changes an instance's health when told to and does nothing about it: ``LocalAws.terminate`` and
 ``launch`` are the group's part. It runs in this process, so its state may be set where its API says nothing.
-Needs node-recovery[demo].
+Needs node-recovery-testkit[aws].
 """
 
 from __future__ import annotations

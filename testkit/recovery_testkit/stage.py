@@ -11,10 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
@@ -36,11 +33,11 @@ from recovery.store.gate import decode as decode_gate
 from recovery.store.lease import Identity, Leases
 from recovery.store.record import Records, decode
 from recovery_testkit.clock import FakeClock
+from recovery_testkit.crds import read_crds
 from recovery_testkit.kubefaults import FaultyApi, NoAnswerError
 from recovery_testkit.kubestore import KubernetesStore
 from recovery_testkit.provider import FakeGroup, FakeProvider
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = b"""
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
@@ -59,12 +56,6 @@ REASONS = ("DMA_ERROR", "HANG_ON_COLLECTIVES", "HBM_UNCORRECTABLE_ERROR", "NC_UN
 @functools.cache
 def read_policy(text: bytes | None) -> Policy:
     return (parse_policy(text, "story") if text else load_builtin()).policy
-
-
-@functools.cache
-def read_crds() -> tuple[dict[str, Any], ...]:
-    files = ("noderecoveries.yaml", "recoverygates.yaml")
-    return tuple(yaml.safe_load((ROOT / "deploy/crds" / file).read_text()) for file in files)
 
 
 class Killed(BaseException):
