@@ -5,8 +5,8 @@
 ``runtime``  the agent's and those of the clouds it can act on: what runs in the image
 ``build``    the build back end and what lists the image's contents: what makes the image
 
-What the three require of each other ("node-recovery[aws]==0.1.0") is left out: pip-compile would look for them
-in the registry, or lock them as paths of the machine that it ran on.
+What the three require of each other ("node-recovery[aws]==0.1.0") is left out: pip-compile would look for it
+in the registry, or lock it as a path of the machine that it ran on.
 """
 
 from __future__ import annotations

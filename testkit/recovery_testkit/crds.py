@@ -1,4 +1,4 @@
-"""The agent's CustomResourceDefinitions: the clone's, or in an installed kit the copy that was built into it."""
+"""The agent's CustomResourceDefinitions: the clone's, or in an installed kit the copy that it holds."""
 
 from __future__ import annotations
 

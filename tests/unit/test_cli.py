@@ -205,14 +205,14 @@ def test_the_agents_exit_code_is_the_commands(code: int, pretend: Callable[..., 
     assert seen == [os.environ]
 
 
-def test_the_demo_is_given_its_options(pretend: Callable[..., None]) -> None:
+def test_the_demo_is_given_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
     def demo(**options: object) -> int:
         seen.append(options)
         return 0
 
-    pretend("recovery_demo", "demo", demo)
+    monkeypatch.setattr("recovery_demo.demo", demo)
     with pytest.raises(SystemExit):
         main(["demo", "--fast", "--cloud", "azure"])
     assert seen == [{"fast": True, "keep": False, "cloud": "azure"}]
