@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 _PACKAGE = Path(__file__).resolve().parent
-_FOLDERS = (_PACKAGE.parents[1] / "deploy" / "crds", _PACKAGE / "crds")
+_FOLDERS = (_PACKAGE.parents[1] / "deploy" / "crds", _PACKAGE / "manifests")
 
 
 def crd_files() -> tuple[Path, ...]:
