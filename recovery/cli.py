@@ -62,7 +62,7 @@ class _Commands(click.Group):
             return ours
         for entry in entry_points(group=COMMANDS, name=cmd_name):
             return _foreign(entry)
-        return _failing("demo", click.UsageError(NO_DEMO)) if cmd_name == "demo" else None
+        return _failing("demo", NO_DEMO, USAGE) if cmd_name == "demo" else None
 
 
 def _foreign(entry: EntryPoint) -> click.Command:
@@ -77,21 +77,21 @@ def _foreign(entry: EntryPoint) -> click.Command:
         problem = f"{entry.value} is no click.Command"
     beside = entry.dist.name if entry.dist is not None else entry.module
     sentence = f"{entry.name} cannot be imported from {beside} ({problem}); install {beside} again"
-    return _failing(entry.name, click.ClickException(sentence))
+    return _failing(entry.name, sentence, FAILURE)
 
 
-def _failing(name: str, error: click.ClickException) -> click.Command:
-    """A command that takes any argument and fails with ``error``."""
+def _failing(name: str, sentence: str, code: int) -> click.Command:
+    """A command that takes any arguments, prints ``sentence`` and ends with the exit code ``code``."""
 
-    def fail(_: Sequence[str]) -> None:
-        raise error
+    def fail(_: Sequence[str]) -> int:
+        return _complain([f"Error: {sentence}"], code)
 
     anything = click.Argument(["_"], nargs=-1, type=click.UNPROCESSED)
     return click.Command(
         name,
         params=[anything],
         callback=fail,
-        short_help=error.message,
+        short_help=sentence,
         add_help_option=False,
         context_settings={"ignore_unknown_options": True},
     )
