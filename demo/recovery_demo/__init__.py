@@ -11,6 +11,6 @@ from __future__ import annotations
 
 def demo(*, fast: bool = False, keep: bool = False, cloud: str = "aws") -> int:
     """Run it, live on standard output. Returns the exit code: 0 if the story ended as it should."""
-    from recovery_demo.stage import run
+    from recovery_demo.run import run
 
     return run(fast=fast, keep=keep, cloud=cloud)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from recovery_demo import processes, scene
+from recovery_demo import manifests, processes
 from recovery_demo.kubeapi import KubeApi
 
 _NODES = "/api/v1/nodes"
@@ -23,7 +23,7 @@ class Detector:
     """A node's problem page over HTTP, as node-problem-detector's Prometheus exporter serves it."""
 
     def __init__(self, page: str) -> None:
-        self.body = scene.page(page)
+        self.body = manifests.page(page)
         detector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ class Machine:
     empty on bare metal; ``page`` is what its detector shows while it is well."""
 
     def __init__(
-        self, name: str, instance: str, hardware: scene.Hardware, api: KubeApi, log: Path, page: str
+        self, name: str, instance: str, hardware: manifests.Hardware, api: KubeApi, log: Path, page: str
     ) -> None:
         self.name = name
         self.instance = instance
@@ -74,7 +74,7 @@ class Machine:
 
     def join(self) -> None:
         """Register the Node, then its status."""
-        node = scene.node(self.name, self._hardware)
+        node = manifests.node(self.name, self._hardware)
         made = self._api.post(_NODES, node)
         self._api.put(f"{_NODES}/{self.name}/status", {**made, "status": node["status"]})
 
@@ -103,13 +103,13 @@ class Machine:
 
     def _report_pod(self, port: int) -> None:
         """What the kubelet says of the pod that the sidecar runs in: here the address is the demo's own."""
-        pod = scene.detector_pod(self.name, port)
-        path = f"/api/v1/namespaces/{scene.HOME}/pods"
+        pod = manifests.detector_pod(self.name, port)
+        path = f"/api/v1/namespaces/{manifests.HOME}/pods"
         self._api.delete(
             f"{path}/{pod['metadata']['name']}", at_once=True
         )  # before a boot it had another port
         made = self._api.post(path, pod)
-        status = {**scene.RUNNING, "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+        status = {**manifests.RUNNING, "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
         self._api.put(f"{path}/{pod['metadata']['name']}/status", {**made, "status": status})
 
     @property
@@ -132,13 +132,13 @@ class Machine:
 
     def fall_silent(self) -> None:
         """What the node controller says of a Node without a kubelet; it would wait for 40 s before."""
-        self._api.patch(f"{_NODES}/{self.name}/status", {"status": scene.SILENT})
+        self._api.patch(f"{_NODES}/{self.name}/status", {"status": manifests.SILENT})
 
     def boot(self, boot_id: str) -> None:
         """Back after a boot: the same Node, and a detector that has found nothing yet."""
         self._hardware = replace(self._hardware, boot_id=boot_id)
         self.detector = Detector(self._page)
-        status = scene.node_status(self.name, self._hardware)
+        status = manifests.node_status(self.name, self._hardware)
         self._api.patch(f"{_NODES}/{self.name}/status", {"status": status})
 
     def forget(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from recovery.store.lease import lease_name
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.seen import Json, Seen, condition
 
 PHASES = {
@@ -239,7 +239,7 @@ class Ledger:
     def _pod(self, s: Seen) -> None:
         """Trainers that serve: Ready and not on their way out. A disruption budget counts the same."""
         meta = s.what["metadata"]
-        if (meta.get("labels") or {}).get("app") != scene.APP:
+        if (meta.get("labels") or {}).get("app") != manifests.APP:
             return
         serving = not s.gone and not meta.get("deletionTimestamp") and condition(s.what, "Ready") == "True"
         self._trainers[s.name] = serving

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from recovery_demo import report
-from recovery_demo.metal_books import MetalLedger
+from recovery_demo.metal_ledger import MetalLedger
 from recovery_demo.on_metal import SETTINGS
+from recovery_demo.sandbox import World
 from recovery_demo.screen import Screen
 from recovery_demo.story import GPU, TOLD_WITHIN, Story
-from recovery_demo.world import World
 
 BACK_AFTER = 2.0  # seconds in which the machine looks well
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from recovery.decide.drain import EVICT_AFTER
 from recovery.model import TAINT
 from recovery.store.lease import lease_name
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.ledger import series
 from recovery_demo.seen import Seen, condition
 
@@ -141,7 +141,7 @@ class Narrator:
 
     def _pod(self, s: Seen) -> list[Line]:
         meta = s.what["metadata"]
-        if (meta.get("labels") or {}).get("app") != scene.APP:
+        if (meta.get("labels") or {}).get("app") != manifests.APP:
             return []
         leaving = s.gone or bool(meta.get("deletionTimestamp"))
         serving = not leaving and condition(s.what, "Ready") == "True"
@@ -168,7 +168,9 @@ class Narrator:
         if EVICT_AFTER not in notes or s.name in self._told_pods:
             return []
         self._told_pods.add(s.name)
-        told = f"{scene.CHECKPOINT}: {notes.get(scene.CHECKPOINT)}, {EVICT_AFTER}: {notes[EVICT_AFTER]}"
+        told = (
+            f"{manifests.CHECKPOINT}: {notes.get(manifests.CHECKPOINT)}, {EVICT_AFTER}: {notes[EVICT_AFTER]}"
+        )
         return [Line(s.at, KUBERNETES, node, f"{s.name} is annotated {told}")]
 
     def _job(self, s: Seen) -> list[Line]:

@@ -13,7 +13,7 @@ from typing import Any
 from recovery_testkit.arm import FakeArm, Instance, Operation
 from recovery_testkit.azure_metrics import MetricsEndpoint, Point
 
-from recovery_demo import scene
+from recovery_demo import manifests
 from recovery_demo.kubelets import Machine
 from recovery_demo.site import Site, tell
 
@@ -122,7 +122,7 @@ class OnAzure(Site):
 
     def _check(self, machine: Machine, host: int) -> None:
         found = self._bad_hosts.get(host, self.page)
-        machine.detector.body = scene.page(found)
+        machine.detector.body = manifests.page(found)
         tell("checked", node=machine.name, page=found, host=host, bad=found != self.page)
 
     def _by_path(self, path: str) -> Machine:
@@ -133,8 +133,8 @@ class OnAzure(Site):
         self._arm.stop()
 
 
-def _hardware(instance: Instance) -> scene.Hardware:
-    return scene.Hardware(
+def _hardware(instance: Instance) -> manifests.Hardware:
+    return manifests.Hardware(
         instance.size,
         f"{instance.location}-1",
         instance.location,

@@ -11,7 +11,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-from recovery_demo import metal_scene, scene
+from recovery_demo import manifests, metal_manifests
 from recovery_demo.jobs import TrainingJob, Validations
 from recovery_demo.kubelets import Machine
 from recovery_demo.site import Site, tell
@@ -50,12 +50,12 @@ class OnMetal(Site):
 
     def _machine(self, name: str) -> Machine:
         """Its first boot ID is this computer's: a sidecar reads it from the kernel, and compares."""
-        hardware = scene.Hardware(
+        hardware = manifests.Hardware(
             "gpu-server",
             "rack-1a",
             "rack-1",
             device="nvidia.com/gpu",
-            devices=metal_scene.GPUS,
+            devices=metal_manifests.GPUS,
             boot_id=BOOT_ID.read_text(encoding="ascii").strip(),
         )
         machine = self._add("", hardware, name)
@@ -83,7 +83,7 @@ class OnMetal(Site):
         return self._run_of(name) / SENTINEL
 
     def _is_well(self, name: str) -> bool:
-        return self._machines[name].detector.body == scene.page(self.page)
+        return self._machines[name].detector.body == manifests.page(self.page)
 
     # ------------------------------------------------------------ kured, and what a boot does
 
@@ -127,7 +127,7 @@ class OnMetal(Site):
         self._in(CHECKED_IN, partial(self._check, machine))
 
     def _check(self, machine: Machine) -> None:
-        tell("counted", node=machine.name, gpus=metal_scene.GPUS)
+        tell("counted", node=machine.name, gpus=metal_manifests.GPUS)
 
 
 def memory() -> Path | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recovery_demo import processes, scene
+from recovery_demo import manifests, processes
 from recovery_demo.kubeapi import KubeApi
 from recovery_demo.kubelets import Machine
 from recovery_demo.workload import Workload
@@ -61,7 +61,7 @@ class Site:
         """The training job, whose pods are not made yet."""
         return Workload(self._api, 2 * self._asked.nodes, self.plugin)
 
-    def _add(self, instance: str, hardware: scene.Hardware, name: str = "") -> Machine:
+    def _add(self, instance: str, hardware: manifests.Hardware, name: str = "") -> Machine:
         name = name or f"ip-10-0-1-{next(self._hosts)}"
         log = self._folder / "logs" / f"{name}.log"
         machine = Machine(name, instance, hardware, self._api, log, self.page)
@@ -101,7 +101,7 @@ class Site:
             self._break(self._machines[command["fault"]], command["page"])
 
     def _break(self, machine: Machine, page: str, **more: Any) -> None:
-        machine.detector.body = scene.page(page)
+        machine.detector.body = manifests.page(page)
         tell("fault", node=machine.name, page=page, **more)
 
     def _tick(self) -> None:

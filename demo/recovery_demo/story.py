@@ -12,9 +12,9 @@ from recovery_demo import report
 from recovery_demo.ledger import Ledger
 from recovery_demo.narrator import DEMO, Line, Narrator
 from recovery_demo.on_azure import SETTINGS
+from recovery_demo.sandbox import Broken, World
 from recovery_demo.screen import Screen
 from recovery_demo.seen import Seen
-from recovery_demo.world import Broken, World
 
 NAMESPACE = "NeuronHealthCheck"
 POLL = 0.05  # seconds between two looks at the calls that reach AWS

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from recovery_testkit.arm_front import CLIENT_ID, Front
 from recovery_testkit.arm_http import Answer, Request
-from recovery_testkit.arm_world import (
+from recovery_testkit.arm_state import (
     AKS,
     COMPUTE,
     EFFECTS,

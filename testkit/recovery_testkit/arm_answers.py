@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from recovery_testkit.arm_http import Answer
-from recovery_testkit.arm_world import AKS, ArmError, Instance, Operation, ScaleSet, World
+from recovery_testkit.arm_state import AKS, ArmError, Instance, Operation, ScaleSet, World
 
 Json = dict[str, Any]
 

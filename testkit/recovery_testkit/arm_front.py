@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from recovery_testkit import arm_clusters, arm_scale_sets
 from recovery_testkit.arm_answers import Call, find
 from recovery_testkit.arm_http import TOKEN, Answer, Arrived, CutError, Request, Server, Witness
-from recovery_testkit.arm_world import ArmError, World
+from recovery_testkit.arm_state import ArmError, World
 
 CLIENT_ID = "c11e0000-0000-4000-8000-000000000002"
 """Of the only managed identity there is. It is user-assigned: it has to be asked for by this."""

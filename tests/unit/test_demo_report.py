@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 import pytest
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.ledger import Ledger
 from recovery_demo.narrator import Line, Narrator
 from recovery_demo.report import moved, replaced, table
@@ -36,7 +36,7 @@ def record(name: str, phase: str, *events: tuple[str, str]) -> dict[str, Any]:
 
 
 def pod(name: str, on: str, *, ready: bool = True, leaving: bool = False) -> dict[str, Any]:
-    meta: dict[str, Any] = {"name": name, "labels": {"app": scene.APP}}
+    meta: dict[str, Any] = {"name": name, "labels": {"app": manifests.APP}}
     if leaving:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     status = {"conditions": [{"type": "Ready", "status": "True"}]} if ready else {}

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from recovery_demo import processes, report
 from recovery_demo.metal_story import BareMetalStory
 from recovery_demo.on_metal import memory
+from recovery_demo.sandbox import Broken, Pace, World, tail
 from recovery_demo.screen import BOLD, DIM, GREEN, RED, Screen
 from recovery_demo.story import AzureStory, Story
-from recovery_demo.world import Broken, Pace, World, tail
 
 DONE, FAILURE, USAGE = 0, 1, 2
 SLOW, FAST = Pace("10s", "5s", pause=2.0), Pace("6s", "2s", pause=1.0)

@@ -16,7 +16,7 @@ from pathlib import Path
 from recovery_testkit.crds import crd_files
 from recovery_testkit.proxy import CountingProxy
 
-from recovery_demo import group, processes, scene, seen
+from recovery_demo import group, manifests, processes, seen
 from recovery_demo.kubeapi import KubeApi
 from recovery_demo.seen import Seen
 
@@ -82,9 +82,9 @@ class World:
 
     def start(self) -> None:
         (self.folder / "logs").mkdir()
-        self.policy.write_text(scene.policy(self.cloud, self.pace.probation), encoding="utf-8")
+        self.policy.write_text(manifests.policy(self.cloud, self.pace.probation), encoding="utf-8")
         kubernetes = self._server("kubernetes-api", *self._kubernetes())
-        aws = self._server("aws", "recovery_demo.cloud") if self.cloud == "aws" else None
+        aws = self._server("aws", "recovery_demo.aws_server") if self.cloud == "aws" else None
         self.api = KubeApi(self._address("kubernetes-api", kubernetes), "demo")
         self.aws = self._address("aws", aws) if aws else ""
         if self.aws:

@@ -12,7 +12,7 @@ from datetime import datetime
 from recovery.decide.drain import EVICT_AFTER
 from recovery.model import TAINT
 from recovery.units import parse_moment
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.ledger import Ledger
 from recovery_demo.seen import Json, Seen, condition
 
@@ -107,7 +107,7 @@ class MetalLedger(Ledger):
     def _pod(self, s: Seen) -> None:
         super()._pod(s)
         meta = s.what["metadata"]
-        if (meta.get("labels") or {}).get("app") != scene.APP:
+        if (meta.get("labels") or {}).get("app") != manifests.APP:
             return
         t = self.trainers.setdefault(s.name, Trainer(str(s.spec["nodeName"])))
         leaving = s.gone or meta.get("deletionTimestamp") or condition(s.what, "DisruptionTarget") == "True"
@@ -115,7 +115,7 @@ class MetalLedger(Ledger):
         t.serving = self._trainers[s.name]
         r = self.recoveries.get(t.node)
         notes = meta.get("annotations") or {}
-        if s.status.get("phase") == "Running" and notes.get(scene.CHECKPOINT) and EVICT_AFTER in notes:
+        if s.status.get("phase") == "Running" and notes.get(manifests.CHECKPOINT) and EVICT_AFTER in notes:
             t.told, t.evict_after = True, parse_moment(notes[EVICT_AFTER])
             if r is not None:
                 r.reached("told", s.at)
