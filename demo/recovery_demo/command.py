@@ -1,4 +1,4 @@
-"""``node-recovery demo``, as this distribution brings it."""
+"""The command ``node-recovery demo``: the agent's program finds it by its entry point."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What Jobs do on bare metal: trainers that write a checkpoint when they are told, and validation Jobs.
+"""What Jobs do on bare metal: trainers that write a checkpoint when they are asked to, and validation Jobs.
 
-Played as the Job controller, the scheduler and the kubelets would do it, through the API and nothing else.
+It does what the Job controller, the scheduler and the kubelets would do, through the API alone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from recovery_demo.workload import PODS, Workload
 
 Json = dict[str, Any]
 
-CHECKPOINT = 3.0  # seconds from being told to the end of a trainer
+CHECKPOINT = 3.0  # seconds from the annotation to the end of a trainer
 VALIDATES = 2.0  # seconds from the start of a validation's pod to its end
 
 
 class TrainingJob(Workload):
-    """A Job of ``replicas`` trainers. One that is told to checkpoint does so, ends, and goes on elsewhere."""
+    """A Job of ``replicas`` trainers. When asked, one writes a checkpoint, ends, and starts elsewhere."""
 
     controller = "Job"
 
@@ -93,7 +93,7 @@ def _now() -> str:
 
 
 def _report(api: KubeApi, path: str, status: Json) -> None:
-    """Write the status of what is there still; what somebody else wrote first is looked at again."""
+    """Write a status. If the object is gone, or somebody else wrote first, the next look decides anew."""
     try:
         api.put(f"{path}/status", {**api.get(path), "status": status})
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""The machines' own part: each serves its detector's page, registers its Node, and runs its sidecar."""
+"""What happens on a machine: it serves its detector's page, registers its Node, and runs its sidecar."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Machine:
         self.sidecar: subprocess.Popen[bytes] | None = None
         self.ready = False
         self.settings: dict[str, str] = {}
-        """What its sidecar alone is told."""
+        """Environment variables of its sidecar alone."""
         self._hardware = hardware
         self._api = api
         self._log = log
@@ -79,7 +79,7 @@ class Machine:
         self._api.put(f"{_NODES}/{self.name}/status", {**made, "status": node["status"]})
 
     def run_sidecar(self, environment: Mapping[str, str]) -> None:
-        """The shipped program, told by nothing but its environment."""
+        """Start the shipped program, configured by its environment alone."""
         self._log_read = self._log.stat().st_size if self._log.exists() else 0
         own = {"NODE_NAME": self.name, "NPD_METRICS_URL": self.detector.url, **self.settings}
         self.sidecar = processes.start(
@@ -102,7 +102,7 @@ class Machine:
         return True
 
     def _report_pod(self, port: int) -> None:
-        """What the kubelet says of the pod that the sidecar runs in: here the address is the demo's own."""
+        """Report the pod that the sidecar runs in, as its kubelet would. Its address is this computer's."""
         pod = manifests.detector_pod(self.name, port)
         path = f"/api/v1/namespaces/{manifests.HOME}/pods"
         self._api.delete(
@@ -131,7 +131,7 @@ class Machine:
         return sidecar.pid if sidecar is not None else None
 
     def fall_silent(self) -> None:
-        """What the node controller says of a Node without a kubelet; it would wait for 40 s before."""
+        """Mark the Node as the node controller marks one with a silent kubelet. It would wait 40 s."""
         self._api.patch(f"{_NODES}/{self.name}/status", {"status": manifests.SILENT})
 
     def boot(self, boot_id: str) -> None:
@@ -142,7 +142,7 @@ class Machine:
         self._api.patch(f"{_NODES}/{self.name}/status", {"status": status})
 
     def forget(self) -> None:
-        """What the cloud's node controller and the pod garbage collector do: pods, then Node, go."""
+        """Delete the pods and the Node, as the pod garbage collector and the cloud's node controller do."""
         for pod in self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}"):
             meta = pod["metadata"]
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"

@@ -1,4 +1,4 @@
-"""Auto Scaling's part: it terminates what is marked Unhealthy, and launches another in its place, in moto."""
+"""The demo on AWS: in moto, Auto Scaling terminates what is marked Unhealthy and launches another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Azure's part: a Uniform scale set in a fake Resource Manager, and what becomes of its machines there.
+"""The demo on Azure: a Uniform scale set in a fake Resource Manager, and what happens to its machines.
 
 The demo's fault is in the host under a machine: a reimage leaves the machine there, a redeploy does not.
 """
@@ -71,7 +71,7 @@ class OnAzure(Site):
     # ------------------------------------------------------------ what is asked of Azure, and what it does
 
     def _watch(self) -> None:
-        self._tell_points()  # what is about to be asked for is told before
+        self._tell_points()  # an agent sends its metrics before it asks for a change
         self._tell_requests()
         operations = self._arm.operations
         for operation in operations[self._operations :]:

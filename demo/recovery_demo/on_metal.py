@@ -1,4 +1,4 @@
-"""Bare metal's part: machines that reboot when a file says so, as kured has them do, and come back.
+"""The demo on bare metal: machines that reboot, as with kured, when a file asks for it, and come back.
 
 The demo's fault is a GPU that has fallen off the bus: a boot brings it back, for a while.
 """
@@ -40,7 +40,7 @@ class OnMetal(Site):
         self._validations: Validations | None = None
 
     def begin(self) -> None:
-        """As everywhere; and there is a CronJob that validates."""
+        """As on every site, and with a CronJob that validates."""
         self._validations = Validations(self._api, self._is_well)
         super().begin()
         self._leave_settings()
@@ -94,7 +94,7 @@ class OnMetal(Site):
             self._validations.tick()
 
     def _look(self, machine: Machine) -> None:
-        """kured's look at its sentinel. One that is put in the place of another is another wish."""
+        """Look for the sentinel, as kured does. A file that has replaced another is a new request."""
         path = self._sentinel(machine.name)
         try:
             with path.open(encoding="utf-8") as file:
@@ -109,7 +109,7 @@ class OnMetal(Site):
         self._in(KURED_AFTER, partial(self._go_off, machine))
 
     def _go_off(self, machine: Machine) -> None:
-        """The sidecar first: it must not see that what was in memory is gone."""
+        """Kill the sidecar first: it must not see that the file in memory is gone."""
         process = machine.die()
         self._sentinel(machine.name).unlink(missing_ok=True)
         machine.fall_silent()

@@ -1,4 +1,4 @@
-"""The end of the story: the time of each phase, and whether all that was promised is true. Pure."""
+"""The summary: the time of each phase, and whether all that was promised is true. Pure."""
 
 from __future__ import annotations
 

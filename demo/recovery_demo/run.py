@@ -1,4 +1,4 @@
-"""The demo from beginning to end: sets the stage, has the story told, sums up, and clears everything away."""
+"""The demo from beginning to end: starts the sandbox, runs the story, prints the summary, and cleans up."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from importlib.util import find_spec
 from recovery_demo import processes, report
 from recovery_demo.metal_story import BareMetalStory
 from recovery_demo.on_metal import memory
-from recovery_demo.sandbox import Broken, Pace, World, tail
+from recovery_demo.sandbox import Broken, Pace, Sandbox, tail
 from recovery_demo.screen import BOLD, DIM, GREEN, RED, Screen
 from recovery_demo.story import AzureStory, Story
 
 DONE, FAILURE, USAGE = 0, 1, 2
 SLOW, FAST = Pace("10s", "5s", pause=2.0), Pace("6s", "2s", pause=1.0)
 LEASES = {"baremetal": "10s"}
-"""Where nobody needs to run out: of a machine that is soon back its own agent goes on, and not a peer."""
+"""Longer where no Lease should expire: the machine is soon back, and its own agent goes on, not a peer."""
 STORIES: dict[str, type[Story]] = {"aws": Story, "azure": AzureStory, "baremetal": BareMetalStory}
 
 
@@ -30,18 +30,18 @@ def run(*, fast: bool, keep: bool, cloud: str) -> int:
     pace = replace(pace, lease=LEASES.get(cloud, pace.lease))
     screen = Screen()
     processes.end_on_signals()
-    world: World | None = None
+    sandbox: Sandbox | None = None
     try:
-        world = World(cloud, pace, time.monotonic(), memory() if cloud == "baremetal" else None)
-        return _run(world, STORIES[cloud](world, screen), screen, keep)
+        sandbox = Sandbox(cloud, pace, time.monotonic(), memory() if cloud == "baremetal" else None)
+        return _run(sandbox, STORIES[cloud](sandbox, screen), screen, keep)
     except processes.Ended as ended:
         screen.say()
         screen.say("Stopped. Clearing away ...")
         return ended.code
     finally:
         processes.ignore_signals()
-        if world is not None:
-            world.close()
+        if sandbox is not None:
+            sandbox.close()
 
 
 def _unable(cloud: str) -> str:
@@ -61,25 +61,25 @@ def _unable(cloud: str) -> str:
 
 
 def _installed(module: str) -> bool:
-    """Whether it could be imported. It is not; the packages above it are."""
+    """Whether it could be imported. Only the packages above it are imported to find out."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
 
 
-def _run(world: World, story: Story, screen: Screen, keep: bool) -> int:
+def _run(sandbox: Sandbox, story: Story, screen: Screen, keep: bool) -> int:
     code = DONE
     try:
         story.introduce()
-        world.start()
+        sandbox.start()
         story.tell()
         code = _sum_up(story, screen)
     except Broken as broken:
         code = FAILURE
-        _complain(world, screen, str(broken), broken.logs)
+        _complain(sandbox, screen, str(broken), broken.logs)
     if keep:
-        _stay(world, story, screen)
+        _stay(sandbox, story, screen)
     return code
 
 
@@ -103,27 +103,27 @@ def _sum_up(story: Story, screen: Screen) -> int:
     return DONE
 
 
-def _complain(world: World, screen: Screen, sentence: str, logs: tuple[str, ...]) -> None:
-    """What differed, and the ends of the logs that may say why."""
+def _complain(sandbox: Sandbox, screen: Screen, sentence: str, logs: tuple[str, ...]) -> None:
+    """Print what went wrong, and the ends of the logs that may say why."""
     screen.say()
     for name in dict.fromkeys(logs):
-        lines = tail(world.log(name))
+        lines = tail(sandbox.log(name))
         if lines:
             screen.say(screen.paint(f"--- the end of the log of {name}", BOLD))
             screen.lines(f"    {line}" for line in lines)
     screen.say()
-    screen.say(screen.paint(f"FAILED after {world.now:.0f} s: {sentence}", RED, BOLD))
+    screen.say(screen.paint(f"FAILED after {sandbox.now:.0f} s: {sentence}", RED, BOLD))
 
 
-def _stay(world: World, story: Story, screen: Screen) -> None:
-    """KEEP=1: until Ctrl-C, still telling what happens."""
+def _stay(sandbox: Sandbox, story: Story, screen: Screen) -> None:
+    """KEEP=1: print what happens until Ctrl-C."""
     first = next(iter(story.ledger.recoveries), "NODE")
     screen.say()
     screen.say("Everything stays up until Ctrl-C. In another terminal:")
     screen.say()
     screen.lines(f"  {command}" for command in story.hints(first))
     screen.say()
-    screen.say(screen.paint(f"  Logs of all processes: {world.folder / 'logs'}", DIM))
+    screen.say(screen.paint(f"  Logs of all processes: {sandbox.folder / 'logs'}", DIM))
     screen.say()
     try:
         story.listen()

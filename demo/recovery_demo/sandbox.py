@@ -1,4 +1,4 @@
-"""All that runs in the demo: processes, the proxy before AWS, watches. One queue of what is seen."""
+"""All that runs in the demo: processes, the proxy in front of AWS, watches. One queue has all they see."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from recovery_demo import group, manifests, processes, seen
 from recovery_demo.kubeapi import KubeApi
 from recovery_demo.seen import Seen
 
+COMMON = ("ClusterName", "Provider")  # dimensions that every metric has
 STARTED_WITHIN = 60.0  # seconds, on a slow machine
 
 
@@ -42,8 +43,8 @@ class Pace:
 
 
 @dataclass
-class World:
-    """Started by ``start``, ended by ``close``; whatever happens in between, nothing is left."""
+class Sandbox:
+    """Started by ``start``, ended by ``close``, which leaves nothing behind, whatever happened in between."""
 
     cloud: str
     pace: Pace
@@ -198,7 +199,9 @@ class World:
         now = datetime.now(UTC)
         found: dict[str, float] = {}
         for metric in cloudwatch.list_metrics(Namespace=namespace)["Metrics"]:
-            told = [d["Value"] for d in metric["Dimensions"] if d["Name"] not in ("ClusterName", "Provider")]
+            dimensions = [
+                d["Value"] for d in metric["Dimensions"] if d["Name"] not in ("ClusterName", "Provider")
+            ]
             answer = cloudwatch.get_metric_statistics(
                 Namespace=namespace,
                 MetricName=metric["MetricName"],
@@ -211,7 +214,7 @@ class World:
             points = answer["Datapoints"]
             name = str(metric["MetricName"])
             if metric["Dimensions"]:
-                found[f"{name}({', '.join(told)})"] = sum(p["Sum"] for p in points)
+                found[f"{name}({', '.join(dimensions)})"] = sum(p["Sum"] for p in points)
             else:
                 found[name] = max((p["Maximum"] for p in points), default=0.0)
         return found

@@ -83,7 +83,7 @@ class Fault:
         return fnmatchcase(request.line, self.on) if self.on else request.mutating
 
 
-class Witness:
+class RequestLog:
     """Records what is asked, and holds the faults for it.
 
     ``on`` is a shell pattern of method and path, such as ``GET */instanceView``; without it a fault waits for
@@ -93,13 +93,13 @@ class Witness:
     def __init__(self) -> None:
         self._requests: list[Request] = []
         self._faults: list[Fault] = []
-        self._witness = threading.Lock()
+        self._log_lock = threading.Lock()
         self.stopping = threading.Event()
 
     @property
     def requests(self) -> tuple[Request, ...]:
         """All since the last ``forget``, refused ones, tokens and metrics included."""
-        with self._witness:
+        with self._log_lock:
             return tuple(self._requests)
 
     def mutating(self) -> tuple[Request, ...]:
@@ -112,7 +112,7 @@ class Witness:
 
     def forget(self) -> None:
         """Drop all requests and faults."""
-        with self._witness:
+        with self._log_lock:
             self._requests.clear()
             self._faults.clear()
 
@@ -147,12 +147,12 @@ class Witness:
         self._befall(Fault(on, times, answer=Answer(status, {"error": error}, sent)))
 
     def _befall(self, fault: Fault) -> None:
-        with self._witness:
+        with self._log_lock:
             self._faults.append(fault)
 
     def note(self, request: Request) -> Fault:
         """Record it and take the first fault that fits."""
-        with self._witness:
+        with self._log_lock:
             self._requests.append(request)
             fault = next((f for f in self._faults if f.fits(request)), Fault())
             fault.times -= 1

@@ -142,7 +142,7 @@ EFFECTS: Mapping[str, Callable[[Instance], Instance]] = {
 """What an operation makes of a machine. A reimage stays on the host; a redeploy leaves it."""
 
 
-class World:
+class ArmState:
     """Everything. Callers hold ``lock``, but for ``settle``, ``tell``, ``tick`` and ``stop``."""
 
     def __init__(self, now: Callable[[], float], subscription: str, operation_seconds: float) -> None:

@@ -104,7 +104,7 @@ class StoreTransport:
             raise ApiUnavailable(str(error)) from None
 
 
-class Told:
+class MemoryMonitor:
     """A monitor that remembers."""
 
     name = "told"
@@ -158,7 +158,7 @@ class Stage:
         self.policy = read_policy(policy)
         self.pages: dict[str, Page] = {}
         self.actors: dict[str, Actor] = {}
-        self.told = Told()
+        self.told = MemoryMonitor()
         self.heartbeat: timedelta | None = None
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         if crds:

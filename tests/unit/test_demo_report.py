@@ -57,7 +57,7 @@ def event(about: str, reason: str, message: str, count: int = 1) -> dict[str, An
     }
 
 
-class Told:
+class Replacing:
     """Two recoveries, as they should be; each test spoils one thing."""
 
     def __init__(self) -> None:
@@ -101,73 +101,73 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def replacing() -> Replacing:
+    return Replacing()
 
 
-def test_the_story_as_it_should_be(told: Told) -> None:
-    told.both()
-    assert told.wrong() == []
-    assert told.ledger.over
-    first = next(iter(told.ledger.recoveries.values()))
+def test_the_story_as_it_should_be(replacing: Replacing) -> None:
+    replacing.both()
+    assert replacing.wrong() == []
+    assert replacing.ledger.over
+    first = next(iter(replacing.ledger.recoveries.values()))
     assert list(first.times) == [
         "fault", "seen", "slot", "cordoned", "drained", "marked", "terminated", "ready", "proved",
     ]  # fmt: skip
 
 
-def test_nothing_is_kept_when_nothing_happened(told: Told) -> None:
-    assert len(told.wrong({})) == 7
+def test_nothing_is_kept_when_nothing_happened(replacing: Replacing) -> None:
+    assert len(replacing.wrong({})) == 7
 
 
-def test_a_call_too_many(told: Told) -> None:
-    told.both()
-    told.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": "i-1"})
-    (wrong,) = told.wrong()
+def test_a_call_too_many(replacing: Replacing) -> None:
+    replacing.both()
+    replacing.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": "i-1"})
+    (wrong,) = replacing.wrong()
     assert "it was called for i-1, i-2, i-1, not for i-1, i-2" in wrong
 
 
-def test_two_slots_at_once(told: Told) -> None:
-    told.both()
-    told.hear(seen.GATES, gate("n1", "n2"))
-    assert not told.ledger.over
-    assert any("2 slots" in w for w in told.wrong())
+def test_two_slots_at_once(replacing: Replacing) -> None:
+    replacing.both()
+    replacing.hear(seen.GATES, gate("n1", "n2"))
+    assert not replacing.ledger.over
+    assert any("2 slots" in w for w in replacing.wrong())
 
 
-def test_a_budget_of_pods_that_was_violated(told: Told) -> None:
-    told.both()
-    told.hear(seen.PODS, pod("t-n3", "n3", leaving=True))
-    told.hear(seen.PODS, pod("t-n4", "n4"), gone=True)
-    assert told.wrong() == [
+def test_a_budget_of_pods_that_was_violated(replacing: Replacing) -> None:
+    replacing.both()
+    replacing.hear(seen.PODS, pod("t-n3", "n3", leaving=True))
+    replacing.hear(seen.PODS, pod("t-n4", "n4"), gone=True)
+    assert replacing.wrong() == [
         "the disruption budget was never violated: 3 of 4 trainers or more served: once there were 2"
     ]
 
 
-def test_a_node_that_was_touched_and_one_that_stays_cordoned(told: Told) -> None:
-    told.both()
-    told.hear(seen.NODES, node("n4", closed=True))
-    assert told.wrong() == [
+def test_a_node_that_was_touched_and_one_that_stays_cordoned(replacing: Replacing) -> None:
+    replacing.both()
+    replacing.hear(seen.NODES, node("n4", closed=True))
+    assert replacing.wrong() == [
         "4 nodes are Ready, and none is cordoned or tainted: 3 of 4 are",
         "the other 2 nodes were never touched: touched: n4",
     ]
 
 
-def test_an_agent_that_concluded_its_own_record_is_no_peer(told: Told) -> None:
-    told.hear(seen.EVENTS, event("n2", "Held", "the budget of the fleet is used up: 1 of 1"))
-    told.recover("n1", "DMA", "n5", by="n1")
-    told.recover("n2", "HBM", "n6")
-    (wrong,) = told.wrong()
+def test_an_agent_that_concluded_its_own_record_is_no_peer(replacing: Replacing) -> None:
+    replacing.hear(seen.EVENTS, event("n2", "Held", "the budget of the fleet is used up: 1 of 1"))
+    replacing.recover("n1", "DMA", "n5", by="n1")
+    replacing.recover("n2", "HBM", "n6")
+    (wrong,) = replacing.wrong()
     assert "n1 by n1" in wrong
 
 
-def test_a_metric_that_is_missing(told: Told) -> None:
-    told.both()
-    (wrong,) = told.wrong({**METRICS, "RecoveryAction(replace, succeeded)": 1.0})
+def test_a_metric_that_is_missing(replacing: Replacing) -> None:
+    replacing.both()
+    (wrong,) = replacing.wrong({**METRICS, "RecoveryAction(replace, succeeded)": 1.0})
     assert wrong.endswith("missing: RecoveryAction(replace, succeeded)")
 
 
-def test_the_table_counts_from_the_fault_and_from_the_phase_before(told: Told) -> None:
-    told.recover("n1", "DMA", "n5")
-    rows = table(told.ledger.recoveries.values())
+def test_the_table_counts_from_the_fault_and_from_the_phase_before(replacing: Replacing) -> None:
+    replacing.recover("n1", "DMA", "n5")
+    rows = table(replacing.ledger.recoveries.values())
     assert rows[0].split() == ["n1"]
     assert rows[2].split()[-2:] == ["0.0", "s"]
     assert rows[3].split()[-3:] == ["1.0", "s", "(+1.0)"]
@@ -193,7 +193,7 @@ def point(metric: str, *dimensions: str, subject: str = SCALE_SET) -> dict[str, 
     return {"metric": metric, "value": 1.0, "dimensions": list(dimensions), **about}
 
 
-class Moving(Told):
+class Moving(Replacing):
     """A reimage that does not help, and a redeploy that does; each test spoils one thing."""
 
     def begin(self) -> None:
