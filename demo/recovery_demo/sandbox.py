@@ -199,9 +199,7 @@ class Sandbox:
         now = datetime.now(UTC)
         found: dict[str, float] = {}
         for metric in cloudwatch.list_metrics(Namespace=namespace)["Metrics"]:
-            dimensions = [
-                d["Value"] for d in metric["Dimensions"] if d["Name"] not in ("ClusterName", "Provider")
-            ]
+            dimensions = [d["Value"] for d in metric["Dimensions"] if d["Name"] not in COMMON]
             answer = cloudwatch.get_metric_statistics(
                 Namespace=namespace,
                 MetricName=metric["MetricName"],

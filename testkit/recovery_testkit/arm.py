@@ -11,8 +11,8 @@
         assert arm.whole_set_calls == 0
 
 It speaks HTTP on the loopback interface, with Azure's own paths, and gives out tokens as App Service's
-managed identity does. It keeps no more than an agent that recovers nodes can ask for; the rest is a loud 501.
-Nothing here has been compared with the real Azure, but for azure-cli's recordings of it.
+managed identity does. It has what an agent that recovers nodes can ask for, and answers 501 to the rest.
+It has been compared with azure-cli's recordings of the real Azure, and with nothing else.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from recovery_testkit.arm_state import (
     AKS,
     COMPUTE,
     EFFECTS,
+    ArmState,
     Cluster,
     Hook,
     Instance,
     Operation,
     ScaleSet,
-    ArmState,
 )
 
 __all__ = ["CLIENT_ID", "SUBSCRIPTION", "Answer", "FakeArm", "Instance", "Operation", "Request"]
@@ -44,10 +44,10 @@ _SKU = "Standard_ND96isr_H100_v5"
 
 
 class FakeArm(Front):
-    """The whole of it: what is there, and what befalls it. Who may do what is in ``Front``; what was asked,
-    and the faults of single requests, are in ``RequestLog``.
+    """What exists in this Azure, and what happens to it. Permissions are in ``Front``; the requests that were
+    made, and faults for single requests, are in ``RequestLog``.
 
-    ``now`` is the clock of all that happens (Unix time). Tokens alone go by the real one, since SDKs do.
+    ``now`` is the clock of everything (Unix time) but tokens: SDKs compare those with the real time.
     """
 
     def __init__(self, *, now: Callable[[], float] = time.time, operation_seconds: float = 0.2) -> None:
@@ -167,7 +167,7 @@ class FakeArm(Front):
         self._state.operation_seconds = seconds
 
     def hold(self) -> None:
-        """What is accepted from now on does not end before ``release``, ``finish`` or ``fail``."""
+        """An operation accepted from now on does not end before ``release``, ``finish`` or ``fail``."""
         self._state.held = True
 
     def release(self) -> None:
@@ -176,7 +176,7 @@ class FakeArm(Front):
         self.finish()
 
     def finish(self, operation: str = "") -> None:
-        """Carry out what is under way, or one operation, now. The hooks have been told when this returns."""
+        """Carry out what is under way, or one operation, now. It returns when the hooks are called."""
         self._end(operation, None)
 
     def fail(self, code: str, message: str = "It failed.", operation: str = "") -> None:
@@ -192,15 +192,15 @@ class FakeArm(Front):
         self._state.tell()
 
     def late(self, seconds: float) -> None:
-        """The next operation is accepted, and takes so long."""
+        """The next operation is accepted, and takes so many seconds."""
         self._state.next_late.append(seconds)
 
     def fail_next(self, code: str, message: str = "It failed.") -> None:
-        """The next operation is accepted, and fails at its end. Nothing comes of it."""
+        """The next operation is accepted and ends as Failed. It has no effect."""
         self._state.next_failure.append((code, message))
 
     def hollow_next(self) -> None:
-        """The next operation is accepted, and Succeeded at its end. Nothing comes of it."""
+        """The next operation is accepted and ends as Succeeded. It has no effect."""
         self._state.next_hollow += 1
 
     def forget_operations(self) -> None:
@@ -213,7 +213,7 @@ class FakeArm(Front):
     # ------------------------------------------------------------ what Azure or somebody else does unasked
 
     def reboot(self, resource_id: str) -> None:
-        """The machine boots, and nobody has asked for it here."""
+        """The machine boots without a request to this Azure."""
         self._change(resource_id, EFFECTS["restart"])
 
     def put(self, resource_id: str, **fields: Any) -> None:

@@ -1,7 +1,7 @@
-"""What all answers of the fake Azure Resource Manager are made of: routes, 404s, accepted operations, bodies.
+"""The parts of every answer of the fake Azure Resource Manager: routes, 404s, accepted operations, bodies.
 
-Texts and codes of errors are Azure's own where they are known, from azure-cli's recordings of real calls and
-from the pages on Compute's error messages; where they are not, the nearest of them.
+Texts and codes of errors are Azure's own where they are known: from azure-cli's recordings of real calls and
+from the pages on Compute's error messages. Where they are not known, the closest of those is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from recovery_testkit.arm_http import Answer
-from recovery_testkit.arm_state import AKS, ArmError, Instance, Operation, ScaleSet, ArmState
+from recovery_testkit.arm_state import AKS, ArmError, ArmState, Instance, Operation, ScaleSet
 
 Json = dict[str, Any]
 
@@ -106,7 +106,7 @@ def require(azure: ArmState, call: Call, path: str, found: Mapping[str, Any]) ->
 
 
 def unknown(what: str) -> ArmError:
-    """Better a loud no than a wrong answer."""
+    """501 for what this Azure does not have: a wrong answer would mislead a test."""
     return ArmError(501, "NotImplemented", f"recovery_testkit.arm does not know {what}.")
 
 

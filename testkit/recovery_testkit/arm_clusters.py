@@ -21,7 +21,7 @@ from recovery_testkit.arm_answers import (
 )
 from recovery_testkit.arm_http import Answer
 from recovery_testkit.arm_scale_sets import resize, unchanged
-from recovery_testkit.arm_state import AKS, ArmError, Cluster, Instance, ScaleSet, ArmState
+from recovery_testkit.arm_state import AKS, ArmError, ArmState, Cluster, Instance, ScaleSet
 
 _CLUSTER = GROUP + r"Microsoft\.ContainerService/managedClusters/(?P<cluster>[^/]+)"
 _POOL = _CLUSTER + "/agentPools/(?P<pool>[^/]+)"

@@ -1,4 +1,4 @@
-"""The front of the fake Azure: who asks, whether they may, and who answers: identity, metrics or ARM."""
+"""The entrance of the fake Azure: authenticates and authorises, and passes on to identity, metrics or ARM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from recovery_testkit import arm_clusters, arm_scale_sets
 from recovery_testkit.arm_answers import Call, find
-from recovery_testkit.arm_http import TOKEN, Answer, Arrived, CutError, Request, Server, RequestLog
+from recovery_testkit.arm_http import TOKEN, Answer, Arrived, CutError, Request, RequestLog, Server
 from recovery_testkit.arm_state import ArmError, ArmState
 
 CLIENT_ID = "c11e0000-0000-4000-8000-000000000002"
@@ -25,7 +25,7 @@ TOKEN_SECONDS = 86400
 Metrics = Callable[[str, Mapping[str, str], bytes], tuple[int, dict[str, str], bytes]]
 _HEADER = "the-identity-header"
 _PRINCIPAL = "0b1ec700-0000-4000-8000-000000000003"
-_ROUTED_BY = (arm_clusters, arm_scale_sets)  # their routes are in the table since they were imported
+_ROUTED_BY = (arm_clusters, arm_scale_sets)  # importing them has put their routes into the table
 
 
 class Front(RequestLog):
@@ -60,7 +60,7 @@ class Front(RequestLog):
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def environ(self) -> dict[str, str]:
-        """What an agent has to have in its environment to come here."""
+        """The environment variables by which an agent finds this Azure."""
         return {
             "AZURE_RESOURCE_MANAGER_ENDPOINT": self.url,
             "IDENTITY_ENDPOINT": f"{self.url}/msi/token",
@@ -91,7 +91,7 @@ class Front(RequestLog):
         self._denied.append((action.lower(), code))
 
     def permit(self) -> None:
-        """Deny nothing any more."""
+        """Take back every ``deny``."""
         self._denied.clear()
 
     def refuse_tokens(self, status: int = 400) -> None:
@@ -137,7 +137,7 @@ class Front(RequestLog):
     # ------------------------------------------------------------ who answers
 
     def _serve(self, arrived: Arrived) -> Answer:
-        """Never raises but for a cut connection. A fault of the fake itself is told by ``stop``."""
+        """Raises nothing but ``CutError``. An error of the fake itself is raised by ``stop``."""
         try:
             if arrived.path == "/msi/token":
                 return self._give_token(arrived)
@@ -179,7 +179,7 @@ class Front(RequestLog):
 
     def _manage(self, arrived: Arrived) -> Answer:
         """Azure Resource Manager."""
-        path = posixpath.normpath(unquote(arrived.path))  # as its front does, like many clients before it
+        path = posixpath.normpath(unquote(arrived.path))  # as Azure's own entrance does, and many clients
         handler, parts, action = find(arrived.method, path)
         request = arrived.note("arm", action, self._state.now())
         fault = self.note(request)

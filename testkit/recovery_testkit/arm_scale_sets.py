@@ -23,7 +23,7 @@ from recovery_testkit.arm_answers import (
     view,
 )
 from recovery_testkit.arm_http import Answer
-from recovery_testkit.arm_state import COMPUTE, ArmError, Instance, Operation, ScaleSet, ArmState
+from recovery_testkit.arm_state import COMPUTE, ArmError, ArmState, Instance, Operation, ScaleSet
 
 _SET = GROUP + r"Microsoft\.Compute/virtualMachineScaleSets/(?P<set>[^/]+)"
 _MEMBER = _SET + "/virtualMachines/(?P<instance>[^/]+)"

@@ -1,7 +1,7 @@
 """What every provider must do, as tests: subclass, say how to get one, and run pytest.
 
 ``ProviderKit`` is for all providers; ``ActionKit`` adds what holds for each action a provider can do, and
-is to be used as soon as there is one. A subclass gives three fixtures (``provider``, ``node``, ``world``)
+use it as soon as there is one. A subclass gives three fixtures (``provider``, ``node``, ``world``)
 and two class attributes::
 
     class TestMyProvider(ActionKit):
@@ -9,14 +9,14 @@ and two class attributes::
         rubbish = ("", "aws:///us-west-2a/i-1", "https://example.com")
 
         @pytest.fixture
-        def world(self) -> FarEnd: ...        # the provider's server, in front of which calls are counted
+        def world(self) -> FarEnd: ...        # a local server, with something that counts calls in front
         @pytest.fixture
         def provider(self, world) -> Provider: ...
         @pytest.fixture
-        def node(self, world) -> NodeView: ...  # a node in good standing, with a machine behind it
+        def node(self, world) -> NodeView: ...  # a healthy node with a machine of this provider
 
-The provider is to be the real one over the real SDK; only the server at the far end is a local one.
-Give the provider short timeouts; one test waits for them and bears the marker ``slow``.
+Test the real provider with the real SDK; only the server at the far end is a local one. Give the provider
+short timeouts: one test, marked ``slow``, waits for them.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ActionKit(ProviderKit):
 
     @pytest.fixture
     def ready(self, provider: Provider, machine: Machine, action: Step) -> Preflight:
-        """The preflight of a machine in good standing: nothing stands in the way."""
+        """The preflight of a healthy machine: nothing stands in the way."""
         found = provider.preflight(machine, action)
         assert not found.adopt
         assert not found.not_yet
@@ -248,7 +248,7 @@ class ActionKit(ProviderKit):
         outcome, calls = provider.poll(machine, reference), 1
         if isinstance(outcome, Unfinished):
             assert isinstance(provider, Finisher)
-            for _ in range(2):  # by whoever sees it, as often as they do
+            for _ in range(2):  # any agent that sees it may finish it, more than once
                 provider.finish(machine, reference)
             assert world.mutating_calls() == 2, "what is done already is not asked for again"
             new = world.finish_action(action)
@@ -264,14 +264,14 @@ class ActionKit(ProviderKit):
 
 
 def _begun(provider: Provider, machine: Machine, action: Step, ready: Preflight) -> Reference:
-    """Start it. How it is found again, as that comes back from the record."""
+    """Start it. Returns the reference as the record gives it back."""
     begun = provider.start(machine, action, TOKEN, ready.reference)
     assert not isinstance(begun, Reference) or (begun.provider, begun.action) == (provider.name, action)
     return _through_json(begun if isinstance(begun, Reference) else ready.reference)
 
 
 def _through_json(reference: Reference) -> Reference:
-    """As it comes back from the record."""
+    """A reference as the record gives it back."""
     data = json.loads(json.dumps([reference.provider, reference.action, dict(reference.data)]))
     return Reference(*data)
 

@@ -1,7 +1,7 @@
-"""A stage for stories: a Kubernetes API in memory, a provider in memory, one clock, and real agents.
+"""The stage of the stories: a Kubernetes API in memory, a provider in memory, one clock, and real agents.
 
-Nothing of the agent is faked: the same parts as in ``run``, put together on a store instead of a socket. Time
-moves only by ``Stage.run``, which lets every living agent take its turns until nothing is left to do at once.
+Nothing of the agent is faked: its parts are those of ``node-recovery run``, on a store instead of a socket.
+Time moves only by ``Stage.run``, which lets every living agent act until none has anything left to do now.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class StoreTransport:
 
 
 class MemoryMonitor:
-    """A monitor that remembers."""
+    """A monitor that keeps what is published."""
 
     name = "told"
 
@@ -148,7 +148,7 @@ class Actor:
 
 
 class Stage:
-    """The world of one story."""
+    """Everything in one story: the cluster, the machines and the agents."""
 
     def __init__(self, policy: bytes | None = QUICK, *, crds: bool = True) -> None:
         self.clock = FakeClock()
