@@ -68,7 +68,7 @@ sbom: $(STAMP) ## List what the image holds in build/sbom.cdx.json (CycloneDX), 
 	@$(BIN)/python -c 'import json; print("build/sbom.cdx.json:", \
 		len(json.load(open("build/sbom.cdx.json"))["components"]), "components")'
 
-lock: ## Write the locks again after a change of pyproject.toml (UPGRADE=1 takes newer versions)
+lock: ## Write the locks again after a change of a pyproject.toml (UPGRADE=1 takes newer versions)
 	@command -v $(LOCK_PYTHON) >/dev/null && $(LOCK_PYTHON) -c '' || \
 		{ echo "The lock is made with Python 3.11; name one: make lock LOCK_PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@rm -rf build/lock && mkdir -p build/lock && $(LOCK_PYTHON) -m venv build/lock/venv
@@ -91,7 +91,7 @@ compile = $(LOCK_PYTHON) .ci/lock_input.py $(1) > build/lock/requirements.in && 
 	sed 's/\(\# via\|\#  \) -r -$$/\1 pyproject.toml/' build/lock/$(2) > $(2)
 
 clean: ## Remove everything that was made here
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	rm -rf $(VENV) build dist testkit/dist demo/dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made once, and again when the lock or pyproject.toml changes. A half-made one has no stamp and is completed.

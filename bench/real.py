@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from recovery_testkit.aws import LocalAws
+from recovery_testkit.crds import read_crds
 from recovery_testkit.kubeserver import KubernetesServer
 from recovery_testkit.kubestore import KubernetesStore
 from recovery_testkit.proxy import CountingProxy
-from recovery_testkit.stage import read_crds
 
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "tests" / "captures" / "neuron-dma-error"

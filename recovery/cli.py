@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 import click
 
@@ -17,6 +17,10 @@ from recovery.model import Step
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = "node_recovery.commands"
+NO_DEMO = (
+    "The demo is a distribution of its own, node-recovery-demo, and is not installed here. Run `make demo` "
+    "in a clone of the repository, or install it from there: pip install . ./testkit ./demo"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,8 +51,8 @@ def _complain(sentences: Sequence[str], code: int) -> int:
 
 
 class _Commands(click.Group):
-    """The commands of this program, and those that other distributions bring by the entry point
-    ``node_recovery.commands``: each is imported when it is asked for."""
+    """The commands of this program, and those that other distributions bring by the entry point group
+    ``node_recovery.commands``. A name of ours stays ours. Theirs are imported when asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(e.name for e in entry_points(group=COMMANDS))})
@@ -57,9 +61,40 @@ class _Commands(click.Group):
         if (ours := super().get_command(ctx, cmd_name)) is not None:
             return ours
         for entry in entry_points(group=COMMANDS, name=cmd_name):
-            command: click.Command = entry.load()
+            return _foreign(entry)
+        return _failing("demo", NO_DEMO, USAGE) if cmd_name == "demo" else None
+
+
+def _foreign(entry: EntryPoint) -> click.Command:
+    """The command of another distribution. One that cannot be imported must not break ``--help``."""
+    try:
+        command = entry.load()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        if isinstance(command, click.Command):
             return command
-        return None
+        problem = f"{entry.value} is no click.Command"
+    beside = entry.dist.name if entry.dist is not None else entry.module
+    sentence = f"{entry.name} cannot be imported from {beside} ({problem}); install {beside} again"
+    return _failing(entry.name, sentence, FAILURE)
+
+
+def _failing(name: str, sentence: str, code: int) -> click.Command:
+    """A command that takes any arguments, prints ``sentence`` and ends with the exit code ``code``."""
+
+    def fail(_: Sequence[str]) -> int:
+        return _complain([f"Error: {sentence}"], code)
+
+    anything = click.Argument(["_"], nargs=-1, type=click.UNPROCESSED)
+    return click.Command(
+        name,
+        params=[anything],
+        callback=fail,
+        short_help=sentence,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True},
+    )
 
 
 @click.group(name="node-recovery", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,7 +1,7 @@
-"""``make demo``: a pretended node breaks, and real node-recovery agents get it recovered.
+"""``make demo``: a simulated node breaks, and real node-recovery agents recover it.
 
-Real are the agents (processes of the shipped program, told by their environment alone), the Kubernetes client
-and the cloud's SDK. Pretended, and labelled so on the screen, are the Kubernetes API and Azure
+Real are the agents (processes of the shipped program, configured by their environment alone), the Kubernetes
+client and the cloud's SDK. Simulated, and labelled so on the screen, are the Kubernetes API and Azure
 (``recovery_testkit``), AWS (moto), and what machines, kubelets, Jobs, Auto Scaling, Azure's hosts and kured
 do (``recovery_demo.simulator``).
 """
@@ -11,6 +11,6 @@ from __future__ import annotations
 
 def demo(*, fast: bool = False, keep: bool = False, cloud: str = "aws") -> int:
     """Run it, live on standard output. Returns the exit code: 0 if the story ended as it should."""
-    from recovery_demo.stage import run
+    from recovery_demo.run import run
 
     return run(fast=fast, keep=keep, cloud=cloud)

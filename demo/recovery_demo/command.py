@@ -1,4 +1,4 @@
-"""``node-recovery demo``, as this distribution brings it."""
+"""The command ``node-recovery demo``: the agent's program finds it by its entry point."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ def _cloud(_: click.Context, __: click.Parameter, value: str) -> str:
     callback=_cloud,
     default="aws",
     show_default=True,
-    help="Whose machines are pretended.",
+    help="Whose machines are simulated.",
 )
 def demo(fast: bool, keep: bool, cloud: str) -> None:
-    """Break a pretended node and watch it come back; needs a clone, and for AWS the extras aws and demo.
+    """Break a simulated node and watch real agents recover it. All of it runs on this machine alone.
 
-    All of it runs on this machine alone. `make demo` sees to what it needs, and so does
-    pip install -e '.[aws,demo]' in a clone.
+    In a clone, `make demo` installs what it needs and runs it.
     """
     from recovery_demo import demo as run_demo
 

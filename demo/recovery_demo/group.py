@@ -1,7 +1,7 @@
-"""The Auto Scaling group's own part, played through moto's public API and nothing else.
+"""What an Auto Scaling group does, by moto's public API alone.
 
-moto keeps an instance's health when it is told and does nothing about it; a real group terminates what is
-Unhealthy and launches another in its place.
+moto stores an instance's health and does nothing about it. A real group terminates an Unhealthy instance and
+launches another in its place.
 """
 
 from __future__ import annotations

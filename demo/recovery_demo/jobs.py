@@ -1,6 +1,6 @@
-"""What Jobs do on bare metal: trainers that write a checkpoint when they are told, and validation Jobs.
+"""What Jobs do on bare metal: trainers that write a checkpoint when they are asked to, and validation Jobs.
 
-Played as the Job controller, the scheduler and the kubelets would do it, through the API and nothing else.
+It does what the Job controller, the scheduler and the kubelets would do, through the API alone.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recovery.units import moment
-from recovery_demo import metal_scene, scene, seen
+from recovery_demo import manifests, metal_manifests, seen
 from recovery_demo.kubeapi import KubeApi, Refusal
 from recovery_demo.workload import PODS, Workload
 
 Json = dict[str, Any]
 
-CHECKPOINT = 3.0  # seconds from being told to the end of a trainer
+CHECKPOINT = 3.0  # seconds from the annotation to the end of a trainer
 VALIDATES = 2.0  # seconds from the start of a validation's pod to its end
 
 
 class TrainingJob(Workload):
-    """A Job of ``replicas`` trainers. One that is told to checkpoint does so, ends, and goes on elsewhere."""
+    """A Job of ``replicas`` trainers. When asked, one writes a checkpoint, ends, and starts elsewhere."""
 
     controller = "Job"
 
@@ -31,15 +31,15 @@ class TrainingJob(Workload):
         self._writing: dict[str, float] = {}
 
     def _objects(self) -> list[tuple[str, Json]]:
-        return metal_scene.training(self._replicas)
+        return metal_manifests.training(self._replicas)
 
     def _trainer(self, name: str, on: str) -> Json:
-        return metal_scene.trainer(name, on, self._owner)
+        return metal_manifests.trainer(name, on, self._owner)
 
     def tick(self, at_once: bool = False) -> None:
         super().tick(at_once)
         for pod in self._api.items(PODS):
-            if scene.CHECKPOINT in (pod["metadata"].get("annotations") or {}):
+            if manifests.CHECKPOINT in (pod["metadata"].get("annotations") or {}):
                 self._checkpoint(pod)
 
     def _checkpoint(self, pod: Json) -> None:
@@ -50,7 +50,11 @@ class TrainingJob(Workload):
             "deletionTimestamp"
         )
         if running and time.monotonic() >= due:
-            _report(self._api, f"{PODS}/{name}", metal_scene.ended(scene.APP, scene.CHECKPOINTED, _now()))
+            _report(
+                self._api,
+                f"{PODS}/{name}",
+                metal_manifests.ended(manifests.APP, manifests.CHECKPOINTED, _now()),
+            )
 
 
 class Validations:
@@ -63,7 +67,7 @@ class Validations:
         self._api = api
         self._well = well
         self._began: dict[str, float] = {}
-        api.post(*metal_scene.cron_job())
+        api.post(*metal_manifests.cron_job())
 
     def tick(self) -> None:
         for job in self._api.items(seen.JOBS):
@@ -73,15 +77,15 @@ class Validations:
     def _advance(self, job: Json) -> None:
         """One thing at a time: the pod made, then running, then ended, and with it the Job."""
         name = job["metadata"]["name"]
-        pod = f"{metal_scene.HOME_PODS}/{name}-0"
+        pod = f"{metal_manifests.HOME_PODS}/{name}-0"
         if name not in self._began:
             self._began[name] = time.monotonic()
-            self._api.post(metal_scene.HOME_PODS, metal_scene.pod_of(job))
-            _report(self._api, pod, scene.RUNNING)
+            self._api.post(metal_manifests.HOME_PODS, metal_manifests.pod_of(job))
+            _report(self._api, pod, manifests.RUNNING)
         elif time.monotonic() >= self._began[name] + VALIDATES:
             passed = self._well(job["spec"]["template"]["spec"]["nodeName"])
-            _report(self._api, pod, metal_scene.ended(scene.VALIDATION, 0 if passed else 1, _now()))
-            _report(self._api, f"{seen.JOBS}/{name}", metal_scene.verdict(passed))
+            _report(self._api, pod, metal_manifests.ended(manifests.VALIDATION, 0 if passed else 1, _now()))
+            _report(self._api, f"{seen.JOBS}/{name}", metal_manifests.verdict(passed))
 
 
 def _now() -> str:
@@ -89,7 +93,7 @@ def _now() -> str:
 
 
 def _report(api: KubeApi, path: str, status: Json) -> None:
-    """Write the status of what is there still; what somebody else wrote first is looked at again."""
+    """Write a status. If the object is gone, or somebody else wrote first, the next look decides anew."""
     try:
         api.put(f"{path}/status", {**api.get(path), "status": status})
     except Refusal as refusal:

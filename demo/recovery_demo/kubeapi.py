@@ -1,4 +1,4 @@
-"""Plain JSON requests and watches to the demo's Kubernetes API: for who looks on, and for who simulates."""
+"""A JSON client for the demo's Kubernetes API, for the demo itself and for the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machines' own part: each serves its detector's page, registers its Node, and runs its sidecar."""
+"""What happens on a machine: it serves its detector's page, registers its Node, and runs its sidecar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from recovery_demo import processes, scene
+from recovery_demo import manifests, processes
 from recovery_demo.kubeapi import KubeApi
 
 _NODES = "/api/v1/nodes"
@@ -23,7 +23,7 @@ class Detector:
     """A node's problem page over HTTP, as node-problem-detector's Prometheus exporter serves it."""
 
     def __init__(self, page: str) -> None:
-        self.body = scene.page(page)
+        self.body = manifests.page(page)
         detector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ class Machine:
     empty on bare metal; ``page`` is what its detector shows while it is well."""
 
     def __init__(
-        self, name: str, instance: str, hardware: scene.Hardware, api: KubeApi, log: Path, page: str
+        self, name: str, instance: str, hardware: manifests.Hardware, api: KubeApi, log: Path, page: str
     ) -> None:
         self.name = name
         self.instance = instance
@@ -65,7 +65,7 @@ class Machine:
         self.sidecar: subprocess.Popen[bytes] | None = None
         self.ready = False
         self.settings: dict[str, str] = {}
-        """What its sidecar alone is told."""
+        """Environment variables of its sidecar alone."""
         self._hardware = hardware
         self._api = api
         self._log = log
@@ -74,12 +74,12 @@ class Machine:
 
     def join(self) -> None:
         """Register the Node, then its status."""
-        node = scene.node(self.name, self._hardware)
+        node = manifests.node(self.name, self._hardware)
         made = self._api.post(_NODES, node)
         self._api.put(f"{_NODES}/{self.name}/status", {**made, "status": node["status"]})
 
     def run_sidecar(self, environment: Mapping[str, str]) -> None:
-        """The shipped program, told by nothing but its environment."""
+        """Start the shipped program, configured by its environment alone."""
         self._log_read = self._log.stat().st_size if self._log.exists() else 0
         own = {"NODE_NAME": self.name, "NPD_METRICS_URL": self.detector.url, **self.settings}
         self.sidecar = processes.start(
@@ -102,14 +102,14 @@ class Machine:
         return True
 
     def _report_pod(self, port: int) -> None:
-        """What the kubelet says of the pod that the sidecar runs in: here the address is the demo's own."""
-        pod = scene.detector_pod(self.name, port)
-        path = f"/api/v1/namespaces/{scene.HOME}/pods"
+        """Report the pod that the sidecar runs in, as its kubelet would. Its address is this computer's."""
+        pod = manifests.detector_pod(self.name, port)
+        path = f"/api/v1/namespaces/{manifests.HOME}/pods"
         self._api.delete(
             f"{path}/{pod['metadata']['name']}", at_once=True
         )  # before a boot it had another port
         made = self._api.post(path, pod)
-        status = {**scene.RUNNING, "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+        status = {**manifests.RUNNING, "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
         self._api.put(f"{path}/{pod['metadata']['name']}/status", {**made, "status": status})
 
     @property
@@ -131,18 +131,18 @@ class Machine:
         return sidecar.pid if sidecar is not None else None
 
     def fall_silent(self) -> None:
-        """What the node controller says of a Node without a kubelet; it would wait for 40 s before."""
-        self._api.patch(f"{_NODES}/{self.name}/status", {"status": scene.SILENT})
+        """Mark the Node as the node controller marks one with a silent kubelet. It would wait 40 s."""
+        self._api.patch(f"{_NODES}/{self.name}/status", {"status": manifests.SILENT})
 
     def boot(self, boot_id: str) -> None:
         """Back after a boot: the same Node, and a detector that has found nothing yet."""
         self._hardware = replace(self._hardware, boot_id=boot_id)
         self.detector = Detector(self._page)
-        status = scene.node_status(self.name, self._hardware)
+        status = manifests.node_status(self.name, self._hardware)
         self._api.patch(f"{_NODES}/{self.name}/status", {"status": status})
 
     def forget(self) -> None:
-        """What the cloud's node controller and the pod garbage collector do: pods, then Node, go."""
+        """Delete the pods and the Node, as the pod garbage collector and the cloud's node controller do."""
         for pod in self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}"):
             meta = pod["metadata"]
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"

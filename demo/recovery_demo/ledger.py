@@ -1,7 +1,7 @@
-"""The demo's books: when each phase was reached, and what must never have happened. Pure.
+"""The demo's ledger: when each phase was reached, and what must never have happened. Pure.
 
-Kept from what can be seen from outside (``seen``), not from what node-recovery says it did, wherever the two
-can be told apart.
+It is kept from what can be seen from outside (``seen``). What node-recovery says it did counts only where
+nothing else shows it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from recovery.store.lease import lease_name
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.seen import Json, Seen, condition
 
 PHASES = {
@@ -43,7 +43,7 @@ PHASES = {
 
 @dataclass
 class Recovery:
-    """One node's story. ``times``: phase -> seconds since the start of the demo.
+    """The recovery of one node. ``times``: phase -> seconds since the start of the demo.
 
     Where its machine is booted: ``hosts`` are those under it, as the simulator says; ``boots`` the boot IDs
     of its Node while Ready; ``identity`` what the Node was when the fault appeared; ``returned`` whether the
@@ -68,12 +68,12 @@ class Recovery:
 
 
 class Ledger:
-    """Hears everything in order."""
+    """Takes everything that is seen, in order."""
 
     phases_of_boots = ("booted", "moved")
-    """What the first boot of a machine after its fault is in its story, and what the next."""
+    """The phase that the first boot after the fault reaches, and the one that every later boot reaches."""
     phase_of_proof = "healed"
-    """What it is that the machine itself is proved to be well."""
+    """The phase that is reached when the machine itself, not its replacement, is proved healthy."""
 
     def __init__(self) -> None:
         self.recoveries: dict[str, Recovery] = {}
@@ -122,7 +122,7 @@ class Ledger:
 
     @property
     def over(self) -> bool:
-        """Every story has ended, and its place in the budget is free."""
+        """Every recovery has ended, and its place in the budget is free."""
         ended = all(
             r.times.keys() & {"proved", "healed", "given", "handed"} for r in self.recoveries.values()
         )
@@ -179,7 +179,7 @@ class Ledger:
             self._done_to(self.recoveries[node], s)
 
     def _done_to(self, r: Recovery, s: Seen) -> None:
-        """What the simulator did to a machine whose story is told."""
+        """What the simulator did to a machine whose recovery is followed."""
         did = s.what["did"]
         if did == "terminated":
             r.reached("terminated", s.at)
@@ -239,7 +239,7 @@ class Ledger:
     def _pod(self, s: Seen) -> None:
         """Trainers that serve: Ready and not on their way out. A disruption budget counts the same."""
         meta = s.what["metadata"]
-        if (meta.get("labels") or {}).get("app") != scene.APP:
+        if (meta.get("labels") or {}).get("app") != manifests.APP:
             return
         serving = not s.gone and not meta.get("deletionTimestamp") and condition(s.what, "Ready") == "True"
         self._trainers[s.name] = serving
@@ -279,8 +279,8 @@ class Ledger:
 
 def series(point: Json) -> str:
     """A metric with its dimensions, for people."""
-    told = ", ".join(str(value) for value in point["dimensions"])
-    return f"{point['metric']}({told})" if told else str(point["metric"])
+    dimensions = ", ".join(str(value) for value in point["dimensions"])
+    return f"{point['metric']}({dimensions})" if dimensions else str(point["metric"])
 
 
 def identity(node: Json) -> tuple[str, str]:

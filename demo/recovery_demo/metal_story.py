@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from recovery_demo import report
-from recovery_demo.metal_books import MetalLedger
+from recovery_demo.metal_ledger import MetalLedger
 from recovery_demo.on_metal import SETTINGS
+from recovery_demo.sandbox import Sandbox
 from recovery_demo.screen import Screen
 from recovery_demo.story import GPU, TOLD_WITHIN, Story
-from recovery_demo.world import World
 
 BACK_AFTER = 2.0  # seconds in which the machine looks well
 
@@ -15,12 +15,12 @@ BACK_AFTER = 2.0  # seconds in which the machine looks well
 class BareMetalStory(Story):
     """A GPU is missing on one of four machines: a reboot brings it back, and then it is gone again."""
 
-    def __init__(self, world: World, screen: Screen) -> None:
-        super().__init__(world, screen)
+    def __init__(self, sandbox: Sandbox, screen: Screen) -> None:
+        super().__init__(sandbox, screen)
         self.ledger: MetalLedger = MetalLedger()
 
     def introduce(self) -> None:
-        pace = self.world.pace
+        pace = self.sandbox.pace
         self.screen.say("A GPU is missing on a machine without a cloud. A reboot helps, and not for long.")
         self.screen.say()
         self.screen.paragraph(
@@ -50,13 +50,13 @@ class BareMetalStory(Story):
             self._pass(BACK_AFTER)
             self._break_again(node, *GPU)
             self._wait(lambda: self.ledger.handed, TOLD_WITHIN, "the machine was not handed over")
-        self._pass(self.world.pace.pause)
+        self._pass(self.sandbox.pace.pause)
         self._say(node, self._left())
 
     def _break_again(self, node: str, reason: str, page: str) -> None:
-        self.ledger.again(node, self.world.now)
+        self.ledger.again(node, self.sandbox.now)
         self._say(node, f"its detector's page shows {reason} again", strong=True)
-        self.world.fault(node, page)
+        self.sandbox.fault(node, page)
 
     def _left(self) -> str:
         """How the node is left to the person."""
@@ -67,14 +67,14 @@ class BareMetalStory(Story):
         return f"{out}; the hand-over is told again every minute, until somebody takes it"
 
     def checks(self) -> list[report.Check]:
-        return report.rebooted(self.ledger, self.world.pace.nodes, self.narrator.replicas)
+        return report.rebooted(self.ledger, self.sandbox.pace.nodes, self.narrator.replicas)
 
     def hints(self, node: str) -> list[str]:
         """With the settings of the sidecars, by which ``doctor`` looks at the same provider."""
         export, *rest = super().hints(node)
         return [
             export,
-            f"export $(cat {self.world.folder / SETTINGS})",
+            f"export $(cat {self.sandbox.folder / SETTINGS})",
             *rest,
             "kubectl get jobs                     # the validation",
         ]

@@ -1,4 +1,4 @@
-"""From what is seen to lines on the screen. Pure.
+"""Turns what is seen into lines for the screen. Pure.
 
 What node-recovery says is quoted from its Events on the Node, which ``kubectl describe node`` shows too. The
 rest is what anybody could see: the Node, its pods, the Lease, the calls that reach the cloud.
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from recovery.decide.drain import EVICT_AFTER
 from recovery.model import TAINT
 from recovery.store.lease import lease_name
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.ledger import series
 from recovery_demo.seen import Seen, condition
 
 AGENT, SIMULATOR, KUBERNETES, DEMO = "node-recovery", "simulator", "kubernetes", "demo"
 AWS, AZURE, KURED = "aws (moto)", "azure (fake)", "kured (fake)"
 
-# Told by something else already, at the same moment.
+# Another line says the same at the same moment.
 _SILENT = frozenset({"Cordoned", "RecoveryStarted", "Submitted", "Uncordoned"})
 _SILENT_WAITS = re.compile(
     r"waiting for a slot|is terminating$|is marked unhealthy|pods? left$|terminating i-|has not ended it$"
@@ -49,11 +49,11 @@ class Line:
 
 
 class Narrator:
-    """Hears everything in order, and remembers what it has said."""
+    """Takes everything that is seen, in order, and remembers what it has printed."""
 
     def __init__(self, lease: str) -> None:
-        self.told = False
-        """Whether the stage is set: what came before is scenery."""
+        self.begun = False
+        """Whether the set-up is over. What happens before that is not printed."""
         self.replicas = 0
         self.processes: dict[str, int] = {}
         self._lease_length = lease
@@ -63,7 +63,7 @@ class Narrator:
         self._leases: dict[str, str] = {}
         self._concluders: dict[str, str] = {}
         self._said: dict[str, str] = {}
-        self._told_pods: set[str] = set()
+        self._annotated: set[str] = set()
         self._jobs: dict[str, str] = {}
 
     def hear(self, s: Seen) -> list[Line]:
@@ -115,7 +115,7 @@ class Narrator:
         self._nodes[s.name] = closed and not s.gone
         if s.gone:
             self._nodes.pop(s.name, None)
-            return [Line(s.at, KUBERNETES, s.name, "Node deleted")] if self.told else []
+            return [Line(s.at, KUBERNETES, s.name, "Node deleted")] if self.begun else []
         return self._ready(s) + self._cordon(s, closed, before)
 
     def _ready(self, s: Seen) -> list[Line]:
@@ -141,17 +141,17 @@ class Narrator:
 
     def _pod(self, s: Seen) -> list[Line]:
         meta = s.what["metadata"]
-        if (meta.get("labels") or {}).get("app") != scene.APP:
+        if (meta.get("labels") or {}).get("app") != manifests.APP:
             return []
         leaving = s.gone or bool(meta.get("deletionTimestamp"))
         serving = not leaving and condition(s.what, "Ready") == "True"
         before = self._pods.get(s.name)
         self._pods[s.name] = serving
-        if not self.told:
+        if not self.begun:
             return []
         node = str(s.spec["nodeName"])
         if before == serving:
-            return self._told_pod(s, node)
+            return self._annotation(s, node)
         count = f"{sum(self._pods.values())} of {self.replicas} trainers serve"
         if leaving and before:
             return [Line(s.at, KUBERNETES, node, f"{s.name} is evicted: {count}")]
@@ -162,14 +162,16 @@ class Narrator:
             return [Line(s.at, KUBERNETES, node, f"{s.name} has started here: {count}")]
         return []
 
-    def _told_pod(self, s: Seen, node: str) -> list[Line]:
-        """A trainer whose annotations say, for the first time, that it is to end."""
+    def _annotation(self, s: Seen, node: str) -> list[Line]:
+        """A trainer that is annotated for the first time: it is asked to end."""
         notes = s.what["metadata"].get("annotations") or {}
-        if EVICT_AFTER not in notes or s.name in self._told_pods:
+        if EVICT_AFTER not in notes or s.name in self._annotated:
             return []
-        self._told_pods.add(s.name)
-        told = f"{scene.CHECKPOINT}: {notes.get(scene.CHECKPOINT)}, {EVICT_AFTER}: {notes[EVICT_AFTER]}"
-        return [Line(s.at, KUBERNETES, node, f"{s.name} is annotated {told}")]
+        self._annotated.add(s.name)
+        annotations = (
+            f"{manifests.CHECKPOINT}: {notes.get(manifests.CHECKPOINT)}, {EVICT_AFTER}: {notes[EVICT_AFTER]}"
+        )
+        return [Line(s.at, KUBERNETES, node, f"{s.name} is annotated {annotations}")]
 
     def _job(self, s: Seen) -> list[Line]:
         """A validation Job that is made, and that has ended."""
@@ -182,8 +184,8 @@ class Narrator:
         return [Line(s.at, KUBERNETES, node, text)]
 
     def begin(self) -> None:
-        """The stage is set: all trainers serve."""
-        self.told = True
+        """The set-up is over and all trainers serve: from here on everything is printed."""
+        self.begun = True
         self.replicas = sum(self._pods.values())
 
     # ------------------------------------------------------------ what clouds and the machines do
@@ -195,8 +197,8 @@ class Narrator:
     def _azure(self, s: Seen) -> list[Line]:
         """What reached Azure: a request for a change, or metrics."""
         if s.what["did"] == "metrics":
-            told = ", ".join(f"{series(p)} = {p['value']:g}" for p in s.what["points"])
-            return [Line(s.at, AZURE, "", f"Azure Monitor has taken {told}")]
+            points = ", ".join(f"{series(p)} = {p['value']:g}" for p in s.what["points"])
+            return [Line(s.at, AZURE, "", f"Azure Monitor has taken {points}")]
         method, _, path = s.what["line"].partition(" ")
         text = f"{method} {path.rpartition('/virtualMachineScaleSets/')[2]} has arrived"
         return [Line(s.at, AZURE, s.what["node"], text, strong=True)]
@@ -221,7 +223,7 @@ class Narrator:
             "kernel": "the kernel boots; what was in memory is gone, kured's file with it",
             "counted": "its detector's plugin has run, and counts {gpus} GPUs",
         }.get(w["did"])
-        if text is None or not (self.told or w["did"] == "ended"):
+        if text is None or not (self.begun or w["did"] == "ended"):
             return []
         who = KURED if w["did"] == "sentinel" else SIMULATOR
         lines = [Line(s.at, who, node, text.format(**w), strong=who is KURED)]

@@ -1,4 +1,4 @@
-"""Auto Scaling's part: it terminates what is marked Unhealthy, and launches another in its place, in moto."""
+"""The demo on AWS: in moto, Auto Scaling terminates what is marked Unhealthy and launches another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recovery_testkit.aws import CREDENTIALS
 
 from recovery_demo.group import REGION, Group, Member
 from recovery_demo.kubelets import Machine
-from recovery_demo.scene import Hardware
+from recovery_demo.manifests import Hardware
 from recovery_demo.site import Site, tell
 
 NOTICES_AFTER = 1.5  # seconds from Unhealthy to the group's reaction

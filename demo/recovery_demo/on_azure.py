@@ -1,4 +1,4 @@
-"""Azure's part: a Uniform scale set in a fake Resource Manager, and what becomes of its machines there.
+"""The demo on Azure: a Uniform scale set in a fake Resource Manager, and what happens to its machines.
 
 The demo's fault is in the host under a machine: a reimage leaves the machine there, a redeploy does not.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from recovery_testkit.arm import FakeArm, Instance, Operation
 from recovery_testkit.azure_metrics import MetricsEndpoint, Point
 
-from recovery_demo import scene
+from recovery_demo import manifests
 from recovery_demo.kubelets import Machine
 from recovery_demo.site import Site, tell
 
@@ -71,7 +71,7 @@ class OnAzure(Site):
     # ------------------------------------------------------------ what is asked of Azure, and what it does
 
     def _watch(self) -> None:
-        self._tell_points()  # what is about to be asked for is told before
+        self._tell_points()  # an agent sends its metrics before it asks for a change
         self._tell_requests()
         operations = self._arm.operations
         for operation in operations[self._operations :]:
@@ -122,7 +122,7 @@ class OnAzure(Site):
 
     def _check(self, machine: Machine, host: int) -> None:
         found = self._bad_hosts.get(host, self.page)
-        machine.detector.body = scene.page(found)
+        machine.detector.body = manifests.page(found)
         tell("checked", node=machine.name, page=found, host=host, bad=found != self.page)
 
     def _by_path(self, path: str) -> Machine:
@@ -133,8 +133,8 @@ class OnAzure(Site):
         self._arm.stop()
 
 
-def _hardware(instance: Instance) -> scene.Hardware:
-    return scene.Hardware(
+def _hardware(instance: Instance) -> manifests.Hardware:
+    return manifests.Hardware(
         instance.size,
         f"{instance.location}-1",
         instance.location,

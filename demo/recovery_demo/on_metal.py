@@ -1,4 +1,4 @@
-"""Bare metal's part: machines that reboot when a file says so, as kured has them do, and come back.
+"""The demo on bare metal: machines that reboot, as with kured, when a file asks for it, and come back.
 
 The demo's fault is a GPU that has fallen off the bus: a boot brings it back, for a while.
 """
@@ -11,7 +11,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-from recovery_demo import metal_scene, scene
+from recovery_demo import manifests, metal_manifests
 from recovery_demo.jobs import TrainingJob, Validations
 from recovery_demo.kubelets import Machine
 from recovery_demo.site import Site, tell
@@ -40,7 +40,7 @@ class OnMetal(Site):
         self._validations: Validations | None = None
 
     def begin(self) -> None:
-        """As everywhere; and there is a CronJob that validates."""
+        """As on every site, and with a CronJob that validates."""
         self._validations = Validations(self._api, self._is_well)
         super().begin()
         self._leave_settings()
@@ -50,12 +50,12 @@ class OnMetal(Site):
 
     def _machine(self, name: str) -> Machine:
         """Its first boot ID is this computer's: a sidecar reads it from the kernel, and compares."""
-        hardware = scene.Hardware(
+        hardware = manifests.Hardware(
             "gpu-server",
             "rack-1a",
             "rack-1",
             device="nvidia.com/gpu",
-            devices=metal_scene.GPUS,
+            devices=metal_manifests.GPUS,
             boot_id=BOOT_ID.read_text(encoding="ascii").strip(),
         )
         machine = self._add("", hardware, name)
@@ -83,7 +83,7 @@ class OnMetal(Site):
         return self._run_of(name) / SENTINEL
 
     def _is_well(self, name: str) -> bool:
-        return self._machines[name].detector.body == scene.page(self.page)
+        return self._machines[name].detector.body == manifests.page(self.page)
 
     # ------------------------------------------------------------ kured, and what a boot does
 
@@ -94,7 +94,7 @@ class OnMetal(Site):
             self._validations.tick()
 
     def _look(self, machine: Machine) -> None:
-        """kured's look at its sentinel. One that is put in the place of another is another wish."""
+        """Look for the sentinel, as kured does. A file that has replaced another is a new request."""
         path = self._sentinel(machine.name)
         try:
             with path.open(encoding="utf-8") as file:
@@ -109,7 +109,7 @@ class OnMetal(Site):
         self._in(KURED_AFTER, partial(self._go_off, machine))
 
     def _go_off(self, machine: Machine) -> None:
-        """The sidecar first: it must not see that what was in memory is gone."""
+        """Kill the sidecar first: it must not see that the file in memory is gone."""
         process = machine.die()
         self._sentinel(machine.name).unlink(missing_ok=True)
         machine.fall_silent()
@@ -127,7 +127,7 @@ class OnMetal(Site):
         self._in(CHECKED_IN, partial(self._check, machine))
 
     def _check(self, machine: Machine) -> None:
-        tell("counted", node=machine.name, gpus=metal_scene.GPUS)
+        tell("counted", node=machine.name, gpus=metal_manifests.GPUS)
 
 
 def memory() -> Path | None:

@@ -1,4 +1,4 @@
-"""The demo's processes: started so that none outlives it, however it ends, and stopped in order."""
+"""The demo's processes: none outlives the demo, however it ends, and they are stopped in order."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def start(
     log: Path,
     pipes: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """A process in a session of its own (Ctrl-C is for us alone), which the kernel kills when we die.
+    """Start a process in its own session, out of reach of Ctrl-C. The kernel kills it when the demo dies.
 
-    Call it from the main thread: the kernel means the *thread* that started the process. Standard error goes
-    to ``log``, and standard output too unless ``pipes``.
+    Call it from the main thread: the kernel kills the process when the *thread* that started it ends.
+    Standard error goes to ``log``, and standard output too unless ``pipes``.
     """
     me = os.getpid()
 
@@ -111,7 +111,7 @@ def stop(processes: Sequence[subprocess.Popen[bytes]], patience: float = PATIENC
 
 
 class Folder:
-    """A temporary folder that goes when we go: a shell waits at a pipe for our end, however it comes.
+    """A temporary folder. A shell waits for the end of the demo, however it comes, and deletes it.
 
     ``within``: the folder that it is made in; None is the system's for such.
     """

@@ -1,4 +1,4 @@
-"""The end of the story: the time of each phase, and whether all that was promised is true. Pure."""
+"""The summary: the time of each phase, and whether all that was promised is true. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from recovery_demo.ledger import PHASES, Ledger, Recovery, identity
-from recovery_demo.metal_books import MetalLedger, Trainer
+from recovery_demo.metal_ledger import MetalLedger, Trainer
 
 MARK = "node-recovery:"
 """How a sentinel of ours begins."""

@@ -1,6 +1,6 @@
-"""``python -m recovery_demo.simulator``: what a cloud and the machines do, and nothing of node-recovery's.
+"""``python -m recovery_demo.simulator``: what a cloud and the machines do, and nothing that an agent does.
 
-It launches, terminates and boots machines, in a pretended cloud or as kured would, registers their Nodes,
+It launches, terminates and boots machines, in a simulated cloud or as kured would, registers their Nodes,
 serves the pages of their detectors, runs and kills their sidecars, and keeps a training job alive. Commands
 come as JSON lines on standard input, what was done goes out as JSON lines on standard output:
 

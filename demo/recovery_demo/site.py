@@ -1,7 +1,7 @@
-"""The place where the demo's machines stand: they join the cluster, run their sidecars, and break when told.
+"""The demo's machines: they join the cluster, run their sidecars, and break on command.
 
-What is done with machines there is its subclasses' part (``on_aws``, ``on_azure``, ``on_metal``). One thread
-does everything: the kernel ends sidecars with it.
+What a cloud or kured does to them is in the subclasses (``on_aws``, ``on_azure``, ``on_metal``). One thread
+does everything, because the kernel kills a sidecar when the thread that started it ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recovery_demo import processes, scene
+from recovery_demo import manifests, processes
 from recovery_demo.kubeapi import KubeApi
 from recovery_demo.kubelets import Machine
 from recovery_demo.workload import Workload
@@ -25,7 +25,7 @@ HOSTS = (5, 17, 23, 42, 58, 71, 86, 99)
 
 
 class Site:
-    """The world around node-recovery."""
+    """What is around node-recovery: machines with their kubelets and detectors, and a training job."""
 
     page = "healthy"
     """What a detector shows where nothing is wrong."""
@@ -61,7 +61,7 @@ class Site:
         """The training job, whose pods are not made yet."""
         return Workload(self._api, 2 * self._asked.nodes, self.plugin)
 
-    def _add(self, instance: str, hardware: scene.Hardware, name: str = "") -> Machine:
+    def _add(self, instance: str, hardware: manifests.Hardware, name: str = "") -> Machine:
         name = name or f"ip-10-0-1-{next(self._hosts)}"
         log = self._folder / "logs" / f"{name}.log"
         machine = Machine(name, instance, hardware, self._api, log, self.page)
@@ -69,7 +69,7 @@ class Site:
         return machine
 
     def _environment(self) -> dict[str, str]:
-        """All that a sidecar is told. The same for every one but for its node's name and page."""
+        """The environment of every sidecar. Only its node's name and its page come to it."""
         settings = {
             "ENABLE_RECOVERY": "true",
             "RECOVERY_MODE": "sidecar",
@@ -101,7 +101,7 @@ class Site:
             self._break(self._machines[command["fault"]], command["page"])
 
     def _break(self, machine: Machine, page: str, **more: Any) -> None:
-        machine.detector.body = scene.page(page)
+        machine.detector.body = manifests.page(page)
         tell("fault", node=machine.name, page=page, **more)
 
     def _tick(self) -> None:
@@ -120,7 +120,7 @@ class Site:
                 tell("ended", node=machine.name, code=code)
 
     def _watch(self) -> None:
-        """What the cloud has been asked for since the last look, and what it does about it."""
+        """Carry out what the cloud has been asked for since the last look."""
 
     def _by_instance(self, instance: str) -> Machine:
         return next(m for m in self._machines.values() if m.instance == instance)
@@ -135,7 +135,7 @@ class Site:
 
 
 def tell(did: str, **more: Any) -> None:
-    """One line for the demo; it may be gone already."""
+    """Write one line to the demo, which may have ended already."""
     try:
         sys.stdout.write(json.dumps({"did": did, **more}) + "\n")
         sys.stdout.flush()

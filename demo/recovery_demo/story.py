@@ -1,4 +1,4 @@
-"""The stories: what is done to the pretended machines, and what is waited for. All the rest is looking on."""
+"""The stories: which faults are injected, and what is waited for. Everything else is only watched."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from recovery_demo import report
 from recovery_demo.ledger import Ledger
 from recovery_demo.narrator import DEMO, Line, Narrator
 from recovery_demo.on_azure import SETTINGS
+from recovery_demo.sandbox import Broken, Sandbox
 from recovery_demo.screen import Screen
 from recovery_demo.seen import Seen
-from recovery_demo.world import Broken, World
 
 NAMESPACE = "NeuronHealthCheck"
 POLL = 0.05  # seconds between two looks at the calls that reach AWS
@@ -31,17 +31,17 @@ HBM = ("NeuronHasError_HBM_UNCORRECTABLE_ERROR", "hbm-error")
 class Story:
     """On AWS: a DMA error on one of four nodes, and while that is recovered, an HBM error on another."""
 
-    def __init__(self, world: World, screen: Screen) -> None:
-        self.world = world
+    def __init__(self, sandbox: Sandbox, screen: Screen) -> None:
+        self.sandbox = sandbox
         self.screen = screen
         self.ledger = Ledger()
-        self.narrator = Narrator(world.pace.lease)
+        self.narrator = Narrator(sandbox.pace.lease)
         self._metrics: dict[str, float] = {}
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ the story
 
     def introduce(self) -> None:
-        pace = self.world.pace
+        pace = self.sandbox.pace
         self.screen.say("A Neuron node fails on EKS, and node-recovery has it replaced.")
         self.screen.say()
         self.screen.paragraph(
@@ -68,10 +68,10 @@ class Story:
         self._told_to_cloudwatch(DMA[0])
         self._wait(lambda: self.ledger.over, TOLD_WITHIN, "not every recovery has ended")
         self._pass(0.5)
-        self._metrics = self.world.metrics(NAMESPACE)
+        self._metrics = self.sandbox.metrics(NAMESPACE)
 
     def _started(self) -> None:
-        nodes = self.world.pace.nodes
+        nodes = self.sandbox.pace.nodes
         self._wait(
             lambda: len(self.ledger.ready_sidecars) >= nodes, STARTED_WITHIN, "not every sidecar was ready"
         )
@@ -84,27 +84,27 @@ class Story:
         self._say(
             "", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget spares one at a time"
         )
-        self._pass(self.world.pace.pause)
+        self._pass(self.sandbox.pace.pause)
 
     def _break(self, node: str, reason: str, page: str) -> None:
-        self.ledger.expect(node, reason, self.world.now)
+        self.ledger.expect(node, reason, self.sandbox.now)
         self._say(node, f"its detector's page shows {reason} from now on", strong=True)
-        self.world.fault(node, page)
+        self.sandbox.fault(node, page)
 
     def _told_to_cloudwatch(self, name: str) -> None:
         metrics: dict[str, float] = {}
 
         def stored() -> bool:
-            metrics.update(self.world.metrics(NAMESPACE))
+            metrics.update(self.sandbox.metrics(NAMESPACE))
             return metrics.get(name, 0.0) >= 1
 
         self._wait(stored, 10.0, f"CloudWatch was not told of {name}")
         self._say("", f"CloudWatch (moto) has in {NAMESPACE}: {_list(metrics)}")
 
-    # ------------------------------------------------------------ looking on
+    # ------------------------------------------------------------ watching
 
     def _say(self, node: str, text: str, strong: bool = False) -> None:
-        self.screen.line(Line(self.world.now, DEMO, node, text, strong))
+        self.screen.line(Line(self.sandbox.now, DEMO, node, text, strong))
 
     def _hear(self, s: Seen) -> None:
         self.ledger.hear(s)
@@ -112,21 +112,21 @@ class Story:
             self.screen.line(line)
 
     def _pass(self, seconds: float) -> None:
-        end = self.world.now + seconds
-        while self.world.now < end:
-            if (s := self.world.next(POLL)) is not None:
+        end = self.sandbox.now + seconds
+        while self.sandbox.now < end:
+            if (s := self.sandbox.next(POLL)) is not None:
                 self._hear(s)
 
     def _wait(self, done: Callable[[], bool], seconds: float, otherwise: str) -> None:
         """Until ``done``. Raises ``Broken`` with the sentence ``otherwise`` if it takes too long."""
-        end = self.world.now + seconds
+        end = self.sandbox.now + seconds
         while not done():
-            if self.world.now > end:
+            if self.sandbox.now > end:
                 raise Broken(f"{otherwise} within {seconds:.0f} s{self._state()}", *self._logs())
             if self.ledger.ended:
                 node, code = next(iter(self.ledger.ended.items()))
                 raise Broken(f"the sidecar of {node} ended by itself with exit code {code}", node)
-            if (s := self.world.next(POLL)) is not None:
+            if (s := self.sandbox.next(POLL)) is not None:
                 self._hear(s)
 
     def _state(self) -> str:
@@ -147,7 +147,7 @@ class Story:
     # ------------------------------------------------------------ the end
 
     def checks(self) -> list[report.Check]:
-        return report.replaced(self.ledger, self._metrics, self.world.pace.nodes, self.narrator.replicas)
+        return report.replaced(self.ledger, self._metrics, self.sandbox.pace.nodes, self.narrator.replicas)
 
     def moral(self) -> str:
         return "2 of 4 nodes were replaced, one after the other; the rest was never touched."
@@ -156,10 +156,10 @@ class Story:
         """Commands to look around with, about ``node`` and one that still stands."""
         beside = Path(sys.executable).parent / "node-recovery"
         command = "node-recovery" if which("node-recovery") else os.path.relpath(beside)
-        names = [n["metadata"]["name"] for n in self.world.api.items("/api/v1/nodes")]
+        names = [n["metadata"]["name"] for n in self.sandbox.api.items("/api/v1/nodes")]
         standing = next((name for name in names if name != node), node)
         return [
-            f"export KUBECONFIG={self.world.kubeconfig}",
+            f"export KUBECONFIG={self.sandbox.kubeconfig}",
             f"{command} status --all",
             f"{command} explain {node}",
             f"{command} explain {standing}",
@@ -171,7 +171,7 @@ class Story:
             "kubectl get recoverygate fleet -o yaml",
             f"kubectl get events --field-selector involvedObject.name={node}",
             "kubectl -n training get pods -o wide",
-            f"{command} policy check {self.world.policy}",
+            f"{command} policy check {self.sandbox.policy}",
             "kubectl apply --validate=false ...   # this API publishes no schema to validate by",
         ]
 
@@ -180,7 +180,7 @@ class AzureStory(Story):
     """On Azure: a GPU is missing from one of four nodes of a scale set, for a fault of the host under it."""
 
     def introduce(self) -> None:
-        pace = self.world.pace
+        pace = self.sandbox.pace
         self.screen.say("A GPU node fails on Azure. A new system does not help it; another host does.")
         self.screen.say()
         self.screen.paragraph(
@@ -212,12 +212,12 @@ class AzureStory(Story):
             self._say("", f"Azure Monitor (fake) has in {where}: {_list(self.ledger.metrics)}")
 
     def checks(self) -> list[report.Check]:
-        return report.moved(self.ledger, self.world.pace.nodes, self.narrator.replicas)
+        return report.moved(self.ledger, self.sandbox.pace.nodes, self.narrator.replicas)
 
     def hints(self, node: str) -> list[str]:
         """With the settings of the sidecars, by which ``doctor`` asks the same Azure."""
         export, *rest = super().hints(node)
-        return [export, f"export $(cat {self.world.folder / SETTINGS})", *rest]
+        return [export, f"export $(cat {self.sandbox.folder / SETTINGS})", *rest]
 
     def moral(self) -> str:
         return (

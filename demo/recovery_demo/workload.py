@@ -6,13 +6,13 @@ import itertools
 import time
 from typing import Any
 
-from recovery_demo import scene
+from recovery_demo import manifests
 from recovery_demo.kubeapi import KubeApi, Refusal
 
 Json = dict[str, Any]
 
 START = 1.5  # seconds from bound to Running
-PODS = f"/api/v1/namespaces/{scene.NAMESPACE}/pods"
+PODS = f"/api/v1/namespaces/{manifests.NAMESPACE}/pods"
 
 
 class Workload:
@@ -36,10 +36,10 @@ class Workload:
         self._plugin = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": plugin, "uid": "plugin"}
 
     def _objects(self) -> list[tuple[str, Json]]:
-        return scene.workload(self._replicas)
+        return manifests.workload(self._replicas)
 
     def _trainer(self, name: str, on: str) -> Json:
-        return scene.pod(name, on, app=scene.APP, owner=self._owner)
+        return manifests.pod(name, on, app=manifests.APP, owner=self._owner)
 
     def tick(self, at_once: bool = False) -> None:
         """One pass of the controllers. ``at_once``: pods run immediately, as at the beginning."""
@@ -47,7 +47,7 @@ class Workload:
         nodes = self._api.items("/api/v1/nodes")
         for node in nodes:
             self._plugin_on(node["metadata"]["name"], pods)
-        kept = [p for p in pods if p["metadata"]["labels"]["app"] == scene.APP and _staying(p)]
+        kept = [p for p in pods if p["metadata"]["labels"]["app"] == manifests.APP and _staying(p)]
         for _ in range(self._replicas - len(kept)):
             made = self._create(nodes, kept)
             if made is not None:
@@ -58,7 +58,7 @@ class Workload:
         plugin = str(self._plugin["name"])
         name = f"{plugin}-{node}"
         if not any(p["metadata"]["name"] == name for p in pods):
-            self._bind(scene.pod(name, node, app=plugin, owner=self._plugin))
+            self._bind(manifests.pod(name, node, app=plugin, owner=self._plugin))
 
     def _create(self, nodes: list[Json], kept: list[Json]) -> Json | None:
         """A new trainer on the node with the fewest; none where no node takes any."""
@@ -69,7 +69,7 @@ class Workload:
         if not load:
             return None
         best = min(load, key=lambda name: (load[name], name))
-        return self._bind(self._trainer(f"{scene.APP}-{next(self._numbers)}", best))
+        return self._bind(self._trainer(f"{manifests.APP}-{next(self._numbers)}", best))
 
     def _bind(self, pod: Json) -> Json:
         made = self._api.post(PODS, pod)
@@ -83,7 +83,7 @@ class Workload:
             del self._starting[name]
             try:
                 pod = self._api.get(f"{PODS}/{name}")
-                self._api.put(f"{PODS}/{name}/status", {**pod, "status": scene.RUNNING})
+                self._api.put(f"{PODS}/{name}/status", {**pod, "status": manifests.RUNNING})
             except Refusal as refusal:
                 if refusal.status not in (404, 409):
                     raise

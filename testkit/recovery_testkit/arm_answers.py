@@ -1,7 +1,7 @@
-"""What all answers of the fake Azure Resource Manager are made of: routes, 404s, accepted operations, bodies.
+"""The parts of every answer of the fake Azure Resource Manager: routes, 404s, accepted operations, bodies.
 
-Texts and codes of errors are Azure's own where they are known, from azure-cli's recordings of real calls and
-from the pages on Compute's error messages; where they are not, the nearest of them.
+Texts and codes of errors are Azure's own where they are known: from azure-cli's recordings of real calls and
+from the pages on Compute's error messages. Where they are not known, the closest of those is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from recovery_testkit.arm_http import Answer
-from recovery_testkit.arm_world import AKS, ArmError, Instance, Operation, ScaleSet, World
+from recovery_testkit.arm_state import AKS, ArmError, ArmState, Instance, Operation, ScaleSet
 
 Json = dict[str, Any]
 
@@ -63,7 +63,7 @@ class Call:
         return body
 
 
-Handler = Callable[[World, Call], Answer]
+Handler = Callable[[ArmState, Call], Answer]
 ROUTES: list[tuple[str, re.Pattern[str], str, Handler]] = []
 
 
@@ -86,19 +86,19 @@ def route(method: str, path: str, action: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def key_of(world: World, call: Call, path: str) -> str:
+def key_of(azure: ArmState, call: Call, path: str) -> str:
     """The key of a resource in the request's group, which is there."""
     subscription, group = call.parts["subscription"], call.parts["group"]
-    if subscription.lower() != world.subscription.lower():
+    if subscription.lower() != azure.subscription.lower():
         raise ArmError(404, "SubscriptionNotFound", f"The subscription '{subscription}' could not be found.")
-    if group.lower() not in world.groups:
+    if group.lower() not in azure.groups:
         raise ArmError(404, "ResourceGroupNotFound", f"Resource group '{group}' could not be found.")
     return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{path}".lower()
 
 
-def require(world: World, call: Call, path: str, found: Mapping[str, Any]) -> Any:
+def require(azure: ArmState, call: Call, path: str, found: Mapping[str, Any]) -> Any:
     """A resource by its path under providers/, or 404."""
-    if (resource := found.get(key_of(world, call, path))) is None:
+    if (resource := found.get(key_of(azure, call, path))) is None:
         message = f"The Resource '{path}' under resource group '{call.parts['group']}' was not found. "
         message += "For more details please go to https://aka.ms/ARMResourceNotFoundFix"
         raise ArmError(404, "ResourceNotFound", message)
@@ -106,13 +106,13 @@ def require(world: World, call: Call, path: str, found: Mapping[str, Any]) -> An
 
 
 def unknown(what: str) -> ArmError:
-    """Better a loud no than a wrong answer."""
+    """501 for what this Azure does not have: a wrong answer would mislead a test."""
     return ArmError(501, "NotImplemented", f"recovery_testkit.arm does not know {what}.")
 
 
-def accepted(world: World, call: Call, operation: Operation, answer: Answer) -> Answer:
+def accepted(azure: ArmState, call: Call, operation: Operation, answer: Answer) -> Answer:
     """The answer with the addresses of the operation's status. They are signed, as ARM's are: over 3 KB."""
-    place = f"{call.base}/subscriptions/{world.subscription}/providers/{operation.provider}/locations/"
+    place = f"{call.base}/subscriptions/{azure.subscription}/providers/{operation.provider}/locations/"
     place += quote(operation.location)
     aks = operation.provider == AKS
     query = urlencode(
@@ -140,14 +140,14 @@ def wait(call: Call) -> dict[str, str]:
 # ---------------------------------------------------------------- bodies
 
 
-def set_body(world: World, scale_set: ScaleSet) -> Json:
+def set_body(azure: ArmState, scale_set: ScaleSet) -> Json:
     profile = {
         "osProfile": {"computerNamePrefix": scale_set.name.lower()},
         "storageProfile": {"osDisk": _os_disk(scale_set.ephemeral)},
     }
     properties = {
         "orchestrationMode": scale_set.orchestration,
-        "provisioningState": "Updating" if world.running(scale_set.id) else "Succeeded",
+        "provisioningState": "Updating" if azure.running(scale_set.id) else "Succeeded",
         "singlePlacementGroup": False,
         "timeCreated": iso(scale_set.created),
         "virtualMachineProfile": profile,
@@ -163,7 +163,7 @@ def set_body(world: World, scale_set: ScaleSet) -> Json:
     }
 
 
-def machine_body(world: World, machine: Instance, with_view: bool) -> Json:
+def machine_body(azure: ArmState, machine: Instance, with_view: bool) -> Json:
     properties: Json = {
         "vmId": machine.vm_id,
         "provisioningState": machine.provisioning,
@@ -182,17 +182,17 @@ def machine_body(world: World, machine: Instance, with_view: bool) -> Json:
         if machine.scale_set:
             properties["virtualMachineScaleSet"] = {"id": _shouted(machine.scale_set)}
     if with_view:
-        properties["instanceView"] = view(world, machine)
+        properties["instanceView"] = view(azure, machine)
     return {**body, "properties": properties}
 
 
-def view(world: World, machine: Instance) -> Json:
+def view(azure: ArmState, machine: Instance) -> Json:
     state, power = machine.provisioning.lower(), machine.power
     provisioning = {"code": f"ProvisioningState/{state}", "displayStatus": f"Provisioning {state}"}
     running = {"code": f"PowerState/{power}", "displayStatus": f"VM {power}"}
     if state in ("updating", "deleting", "creating"):
         provisioning["displayStatus"] = state.capitalize()
-    statuses = [{**provisioning, "level": "Info", "time": iso(world.now())}, {**running, "level": "Info"}]
+    statuses = [{**provisioning, "level": "Info", "time": iso(azure.now())}, {**running, "level": "Info"}]
     return {"computerName": machine.computer_name, "hyperVGeneration": "V2", "statuses": statuses}
 
 

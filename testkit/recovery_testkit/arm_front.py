@@ -1,4 +1,4 @@
-"""The front of the fake Azure: who asks, whether they may, and who answers: identity, metrics or ARM."""
+"""The entrance of the fake Azure: authenticates and authorises, and passes on to identity, metrics or ARM."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from recovery_testkit import arm_clusters, arm_scale_sets
 from recovery_testkit.arm_answers import Call, find
-from recovery_testkit.arm_http import TOKEN, Answer, Arrived, CutError, Request, Server, Witness
-from recovery_testkit.arm_world import ArmError, World
+from recovery_testkit.arm_http import TOKEN, Answer, Arrived, CutError, Request, RequestLog, Server
+from recovery_testkit.arm_state import ArmError, ArmState
 
 CLIENT_ID = "c11e0000-0000-4000-8000-000000000002"
 """Of the only managed identity there is. It is user-assigned: it has to be asked for by this."""
@@ -25,19 +25,19 @@ TOKEN_SECONDS = 86400
 Metrics = Callable[[str, Mapping[str, str], bytes], tuple[int, dict[str, str], bytes]]
 _HEADER = "the-identity-header"
 _PRINCIPAL = "0b1ec700-0000-4000-8000-000000000003"
-_ROUTED_BY = (arm_clusters, arm_scale_sets)  # their routes are in the table since they were imported
+_ROUTED_BY = (arm_clusters, arm_scale_sets)  # importing them has put their routes into the table
 
 
-class Front(Witness):
+class Front(RequestLog):
     """Listens on a free port from ``start`` to ``stop``."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, azure: ArmState) -> None:
         super().__init__()
-        self._world = world
+        self._state = azure
         self._server = Server(("127.0.0.1", 0), self._serve)
         self._threads = [
             threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True),
-            threading.Thread(target=world.tick, daemon=True),
+            threading.Thread(target=azure.tick, daemon=True),
         ]
         self._bugs: list[str] = []
         self._denied: list[tuple[str, str]] = []
@@ -60,7 +60,7 @@ class Front(Witness):
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def environ(self) -> dict[str, str]:
-        """What an agent has to have in its environment to come here."""
+        """The environment variables by which an agent finds this Azure."""
         return {
             "AZURE_RESOURCE_MANAGER_ENDPOINT": self.url,
             "IDENTITY_ENDPOINT": f"{self.url}/msi/token",
@@ -75,7 +75,7 @@ class Front(Witness):
     def stop(self) -> None:
         """Also raises what went wrong in the fake itself, if anything did."""
         self.stopping.set()
-        self._world.stop()
+        self._state.stop()
         if self._threads[0].is_alive():
             self._server.shutdown()
         self._server.server_close()
@@ -91,7 +91,7 @@ class Front(Witness):
         self._denied.append((action.lower(), code))
 
     def permit(self) -> None:
-        """Deny nothing any more."""
+        """Take back every ``deny``."""
         self._denied.clear()
 
     def refuse_tokens(self, status: int = 400) -> None:
@@ -103,7 +103,7 @@ class Front(Witness):
 
         The real ARM ties that query to the caller; whether it may be left out is not known.
         """
-        self._world.signatures_required = required
+        self._state.signatures_required = required
 
     def _authorise(self, request: Request) -> None:
         """What ARM asks before it looks for the resource."""
@@ -137,7 +137,7 @@ class Front(Witness):
     # ------------------------------------------------------------ who answers
 
     def _serve(self, arrived: Arrived) -> Answer:
-        """Never raises but for a cut connection. A fault of the fake itself is told by ``stop``."""
+        """Raises nothing but ``CutError``. An error of the fake itself is raised by ``stop``."""
         try:
             if arrived.path == "/msi/token":
                 return self._give_token(arrived)
@@ -152,7 +152,7 @@ class Front(Witness):
 
     def _give_token(self, arrived: Arrived) -> Answer:
         """As App Service's managed identity endpoint does. The time is the real one: SDKs go by it."""
-        self.note(arrived.note("token", "", self._world.now()))
+        self.note(arrived.note("token", "", self._state.now()))
         audience = arrived.query.get("resource", "")
         problem = ""
         if arrived.query.get("api-version") != "2019-08-01" or not audience:
@@ -164,14 +164,14 @@ class Front(Witness):
         if problem or self._tokens_refused:
             status = self._tokens_refused or 400
             return Answer(status, {"statusCode": status, "message": problem or "No token is given out."})
-        with self._world.lock:
+        with self._state.lock:
             self.tokens[audience] += 1
         ends = int(time.time()) + TOKEN_SECONDS
         body = {"access_token": TOKEN + audience, "expires_on": str(ends), "resource": audience}
         return Answer(200, {**body, "token_type": "Bearer", "client_id": CLIENT_ID})
 
     def _take_metrics(self, arrived: Arrived) -> Answer:
-        self.note(arrived.note("metrics", "", self._world.now()))
+        self.note(arrived.note("metrics", "", self._state.now()))
         if self.metrics is None:
             return Answer(404, {"error": {"code": "NotFound", "message": "Nothing takes metrics here."}})
         status, headers, body = self.metrics(arrived.path, arrived.headers, arrived.body)
@@ -179,9 +179,9 @@ class Front(Witness):
 
     def _manage(self, arrived: Arrived) -> Answer:
         """Azure Resource Manager."""
-        path = posixpath.normpath(unquote(arrived.path))  # as its front does, like many clients before it
+        path = posixpath.normpath(unquote(arrived.path))  # as Azure's own entrance does, and many clients
         handler, parts, action = find(arrived.method, path)
-        request = arrived.note("arm", action, self._world.now())
+        request = arrived.note("arm", action, self._state.now())
         fault = self.note(request)
         if fault.reset:
             raise CutError(reset=True)
@@ -205,13 +205,13 @@ class Front(Witness):
         )
 
     def _carry_out(self, request: Request, handler: Any, call: Call) -> Answer:
-        self._world.settle()
+        self._state.settle()
         try:
             self._authorise(request)
             if handler is None:
                 raise ArmError(501, "NotImplemented", f"recovery_testkit.arm does not know {request.line}.")
-            with self._world.lock:
-                answer: Answer = handler(self._world, call)
+            with self._state.lock:
+                answer: Answer = handler(self._state, call)
                 return answer
         except ArmError as error:
             return Answer(error.status, error.body, error.headers)

@@ -1,4 +1,4 @@
-"""The wire of the fake Azure: requests as they are recorded, faults on demand, and the server.
+"""HTTP for the fake Azure: requests as they are recorded, faults on demand, and the server.
 
 HTTP/1.1 with kept connections, loopback, no TLS. What is answered is up to the ``serve`` of a subclass.
 """
@@ -68,7 +68,7 @@ class CutError(Exception):
 
 @dataclass
 class Fault:
-    """What befalls the next ``times`` requests that fit ``on``."""
+    """What happens to the next ``times`` requests that match ``on``."""
 
     on: str = ""
     times: int = 1
@@ -83,8 +83,8 @@ class Fault:
         return fnmatchcase(request.line, self.on) if self.on else request.mutating
 
 
-class Witness:
-    """Records what is asked, and holds the faults for it.
+class RequestLog:
+    """Records requests, and has the faults that are meant for coming ones.
 
     ``on`` is a shell pattern of method and path, such as ``GET */instanceView``; without it a fault waits for
     the next request that changes something.
@@ -93,13 +93,13 @@ class Witness:
     def __init__(self) -> None:
         self._requests: list[Request] = []
         self._faults: list[Fault] = []
-        self._witness = threading.Lock()
+        self._log_lock = threading.Lock()
         self.stopping = threading.Event()
 
     @property
     def requests(self) -> tuple[Request, ...]:
         """All since the last ``forget``, refused ones, tokens and metrics included."""
-        with self._witness:
+        with self._log_lock:
             return tuple(self._requests)
 
     def mutating(self) -> tuple[Request, ...]:
@@ -112,21 +112,21 @@ class Witness:
 
     def forget(self) -> None:
         """Drop all requests and faults."""
-        with self._witness:
+        with self._log_lock:
             self._requests.clear()
             self._faults.clear()
 
     def lose_answer(self, on: str = "", times: int = 1) -> None:
         """Carry it out, and close the connection instead of answering."""
-        self._befall(Fault(on, times, lose=True))
+        self._add(Fault(on, times, lose=True))
 
     def reset(self, on: str = "", times: int = 1) -> None:
         """Reset the connection without carrying it out. The client cannot know that nothing was done."""
-        self._befall(Fault(on, times, reset=True))
+        self._add(Fault(on, times, reset=True))
 
     def delay(self, seconds: float, on: str = "", times: int = 1) -> None:
         """Carry it out, and keep the answer back for ``seconds``."""
-        self._befall(Fault(on, times, delay=seconds))
+        self._add(Fault(on, times, delay=seconds))
 
     def refuse(
         self,
@@ -144,15 +144,15 @@ class Witness:
         error: dict[str, Any] = {"code": code or "InternalServerError", "message": message or _MESSAGE}
         if status == 429 and not code:
             error = {**_THROTTLED, **({"message": message} if message else {})}
-        self._befall(Fault(on, times, answer=Answer(status, {"error": error}, sent)))
+        self._add(Fault(on, times, answer=Answer(status, {"error": error}, sent)))
 
-    def _befall(self, fault: Fault) -> None:
-        with self._witness:
+    def _add(self, fault: Fault) -> None:
+        with self._log_lock:
             self._faults.append(fault)
 
     def note(self, request: Request) -> Fault:
         """Record it and take the first fault that fits."""
-        with self._witness:
+        with self._log_lock:
             self._requests.append(request)
             fault = next((f for f in self._faults if f.fits(request)), Fault())
             fault.times -= 1
@@ -170,7 +170,7 @@ _THROTTLED = {
 
 @dataclass(frozen=True)
 class Arrived:
-    """A request before it is understood, with its secrets."""
+    """A request as it came over the wire, secrets included."""
 
     method: str
     path: str

@@ -23,7 +23,7 @@ from recovery_testkit.arm_answers import (
     view,
 )
 from recovery_testkit.arm_http import Answer
-from recovery_testkit.arm_world import COMPUTE, ArmError, Instance, Operation, ScaleSet, World
+from recovery_testkit.arm_state import COMPUTE, ArmError, ArmState, Instance, Operation, ScaleSet
 
 _SET = GROUP + r"Microsoft\.Compute/virtualMachineScaleSets/(?P<set>[^/]+)"
 _MEMBER = _SET + "/virtualMachines/(?P<instance>[^/]+)"
@@ -37,20 +37,20 @@ _FILTER = re.compile(r"'virtualMachineScaleSet/id' eq '?([^']+)'?", re.IGNORECAS
 
 
 @route("GET", _SET, "Microsoft.Compute/virtualMachineScaleSets/read")
-def _read_set(world: World, call: Call) -> Answer:
-    return Answer(200, set_body(world, _scale_set(world, call)))
+def _read_set(azure: ArmState, call: Call) -> Answer:
+    return Answer(200, set_body(azure, _scale_set(azure, call)))
 
 
 @route("PATCH", _SET, "Microsoft.Compute/virtualMachineScaleSets/write")
-def _patch_set(world: World, call: Call) -> Answer:
+def _patch_set(azure: ArmState, call: Call) -> Answer:
     """Set the capacity. More launches instances; fewer deletes those with the highest ids, and is counted."""
-    scale_set = _scale_set(world, call)
+    scale_set = _scale_set(azure, call)
     unchanged(call, scale_set)
     if set(call.body) - {"sku", "tags"}:
         raise unknown(f"a PATCH of {', '.join(sorted(call.body))}")
     wanted = call.body.get("sku", {}).get("capacity", scale_set.capacity)
-    operation = resize(world, scale_set, wanted, "sku.capacity", scale_set.id)
-    return accepted(world, call, operation, Answer(200, set_body(world, scale_set)))
+    operation = resize(azure, scale_set, wanted, "sku.capacity", scale_set.id)
+    return accepted(azure, call, operation, Answer(200, set_body(azure, scale_set)))
 
 
 def unchanged(call: Call, scale_set: ScaleSet) -> None:
@@ -61,59 +61,59 @@ def unchanged(call: Call, scale_set: ScaleSet) -> None:
 
 
 def resize(
-    world: World, scale_set: ScaleSet, wanted: Any, name: str, owner: str, provider: str = COMPUTE
+    azure: ArmState, scale_set: ScaleSet, wanted: Any, name: str, owner: str, provider: str = COMPUTE
 ) -> Operation:
     """What a new capacity sets going. ``name`` is the parameter's; the state of ``owner`` shows it."""
     if type(wanted) is not int or not 0 <= wanted <= 1000:
         raise ArmError(400, "InvalidParameter", f"The value of parameter {name} is invalid.", name)
     if wanted < scale_set.capacity:
-        staying = [i for i in world.members(scale_set.id) if i.provisioning != "Deleting"]
+        staying = [i for i in azure.members(scale_set.id) if i.provisioning != "Deleting"]
         leaving = staying[wanted - scale_set.capacity :]
-        world.scaled_in += len(leaving)
-        return world.begin("delete", [i.id for i in leaving], scale_set.location, owner, provider)
-    new = [world.launch(scale_set) for _ in range(wanted - scale_set.capacity)]
+        azure.scaled_in += len(leaving)
+        return azure.begin("delete", [i.id for i in leaving], scale_set.location, owner, provider)
+    new = [azure.launch(scale_set) for _ in range(wanted - scale_set.capacity)]
     scale_set.capacity, scale_set.version = wanted, scale_set.version + 1
-    return world.begin("create", [i.id for i in new], scale_set.location, owner, provider)
+    return azure.begin("create", [i.id for i in new], scale_set.location, owner, provider)
 
 
 @route("DELETE", _SET, "Microsoft.Compute/virtualMachineScaleSets/delete")
-def _delete_set(world: World, call: Call) -> Answer:
+def _delete_set(azure: ArmState, call: Call) -> Answer:
     """The scale set with all that is in it."""
-    scale_set = _scale_set(world, call)
-    world.whole_set_calls += 1
-    answer = _act(world, call, "delete", world.members(scale_set.id), scale_set.id)
-    del world.scale_sets[scale_set.id.lower()]
+    scale_set = _scale_set(azure, call)
+    azure.whole_set_calls += 1
+    answer = _act(azure, call, "delete", azure.members(scale_set.id), scale_set.id)
+    del azure.scale_sets[scale_set.id.lower()]
     return answer
 
 
 @route("POST", _SET + "/(?P<verb>[^/]+)", "Microsoft.Compute/virtualMachineScaleSets/{verb}/action")
-def _act_on_set(world: World, call: Call) -> Answer:
+def _act_on_set(azure: ArmState, call: Call) -> Answer:
     """Without instanceIds it acts on every instance. (Azure wants them for a delete; this is harsher.)"""
-    scale_set = _scale_set(world, call)
+    scale_set = _scale_set(azure, call)
     ids = [str(i) for i in call.body.get("instanceIds") or ["*"]]
     if "*" in ids:
-        world.whole_set_calls += 1
-        return _act(world, call, call.verb, world.members(scale_set.id), scale_set.id)
-    members = {(i.instance_id or i.name): i for i in world.members(scale_set.id)}
+        azure.whole_set_calls += 1
+        return _act(azure, call, call.verb, azure.members(scale_set.id), scale_set.id)
+    members = {(i.instance_id or i.name): i for i in azure.members(scale_set.id)}
     if absent := [i for i in ids if i not in members]:
         raise _not_active(absent[0])
-    return _act(world, call, call.verb, [members[i] for i in ids], scale_set.id)
+    return _act(azure, call, call.verb, [members[i] for i in ids], scale_set.id)
 
 
 # ---------------------------------------------------------------- instances of Uniform scale sets
 
 
 @route("GET", _SET + "/virtualMachines", "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read")
-def _list_members(world: World, call: Call) -> Answer:
+def _list_members(azure: ArmState, call: Call) -> Answer:
     if set(call.query) & {"$filter", "$select"}:
         raise unknown("$filter and $select of a scale set's instances")
-    members = world.members(_uniform(world, call, "GET").id)
-    return page(call, [machine_body(world, i, expanded(call)) for i in members])
+    members = azure.members(_uniform(azure, call, "GET").id)
+    return page(call, [machine_body(azure, i, expanded(call)) for i in members])
 
 
 @route("GET", _MEMBER, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read")
-def _read_member(world: World, call: Call) -> Answer:
-    return Answer(200, machine_body(world, _member(world, call), expanded(call)))
+def _read_member(azure: ArmState, call: Call) -> Answer:
+    return Answer(200, machine_body(azure, _member(azure, call), expanded(call)))
 
 
 @route(
@@ -121,13 +121,13 @@ def _read_member(world: World, call: Call) -> Answer:
     _MEMBER + "/instanceView",
     "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read",
 )
-def _view_member(world: World, call: Call) -> Answer:
-    return Answer(200, view(world, _member(world, call)))
+def _view_member(azure: ArmState, call: Call) -> Answer:
+    return Answer(200, view(azure, _member(azure, call)))
 
 
 @route("DELETE", _MEMBER, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/delete")
-def _delete_member(world: World, call: Call) -> Answer:
-    return _act_on_members(world, call, "delete")
+def _delete_member(azure: ArmState, call: Call) -> Answer:
+    return _act_on_members(azure, call, "delete")
 
 
 @route(
@@ -135,79 +135,79 @@ def _delete_member(world: World, call: Call) -> Answer:
     _MEMBER + "/(?P<verb>[^/]+)",
     "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{verb}/action",
 )
-def _act_on_member(world: World, call: Call) -> Answer:
-    return _act_on_members(world, call, call.verb)
+def _act_on_member(azure: ArmState, call: Call) -> Answer:
+    return _act_on_members(azure, call, call.verb)
 
 
-def _act_on_members(world: World, call: Call, verb: str) -> Answer:
-    scale_set = _uniform(world, call, verb)
+def _act_on_members(azure: ArmState, call: Call, verb: str) -> Answer:
+    scale_set = _uniform(azure, call, verb)
     if call.parts["instance"] == "*":  # azure-cli's test_vmss_vms has DELETE .../virtualmachines/%2A
-        world.whole_set_calls += 1
-        return _act(world, call, verb, world.members(scale_set.id), scale_set.id)
-    machine = world.instances.get(f"{scale_set.id}/virtualMachines/{_number(call)}".lower())
+        azure.whole_set_calls += 1
+        return _act(azure, call, verb, azure.members(scale_set.id), scale_set.id)
+    machine = azure.instances.get(f"{scale_set.id}/virtualMachines/{_number(call)}".lower())
     if machine is None and verb == "delete":
         return Answer(204)
     if machine is None:
         raise _not_active(call.parts["instance"])
-    return _act(world, call, verb, [machine], scale_set.id if verb == "delete" else "")
+    return _act(azure, call, verb, [machine], scale_set.id if verb == "delete" else "")
 
 
 # ---------------------------------------------------------------- Flexible members and single machines
 
 
 @route("GET", _VMS, "Microsoft.Compute/virtualMachines/read")
-def _list_vms(world: World, call: Call) -> Answer:
-    prefix = key_of(world, call, f"{COMPUTE}/virtualMachines/")
-    found = [i for key, i in world.instances.items() if key.startswith(prefix)]
+def _list_vms(azure: ArmState, call: Call) -> Answer:
+    prefix = key_of(azure, call, f"{COMPUTE}/virtualMachines/")
+    found = [i for key, i in azure.instances.items() if key.startswith(prefix)]
     if wanted := call.query.get("$filter"):
         if not (match := _FILTER.fullmatch(wanted.strip())):
             raise ArmError(400, "BadRequest", f"The filter '{wanted}' is not supported.")
         found = [i for i in found if i.scale_set.lower() == match[1].lower()]
-    return page(call, [machine_body(world, i, expanded(call)) for i in found])
+    return page(call, [machine_body(azure, i, expanded(call)) for i in found])
 
 
 @route("GET", _VM, "Microsoft.Compute/virtualMachines/read")
-def _read_vm(world: World, call: Call) -> Answer:
-    return Answer(200, machine_body(world, _vm(world, call), expanded(call)))
+def _read_vm(azure: ArmState, call: Call) -> Answer:
+    return Answer(200, machine_body(azure, _vm(azure, call), expanded(call)))
 
 
 @route("GET", _VM + "/instanceView", "Microsoft.Compute/virtualMachines/instanceView/read")
-def _view_vm(world: World, call: Call) -> Answer:
-    return Answer(200, view(world, _vm(world, call)))
+def _view_vm(azure: ArmState, call: Call) -> Answer:
+    return Answer(200, view(azure, _vm(azure, call)))
 
 
 @route("DELETE", _VM, "Microsoft.Compute/virtualMachines/delete")
-def _delete_vm(world: World, call: Call) -> Answer:
-    machine = world.instances.get(key_of(world, call, f"{COMPUTE}/virtualMachines/{call.parts['vm']}"))
-    return _act(world, call, "delete", [machine], machine.scale_set) if machine else Answer(204)
+def _delete_vm(azure: ArmState, call: Call) -> Answer:
+    machine = azure.instances.get(key_of(azure, call, f"{COMPUTE}/virtualMachines/{call.parts['vm']}"))
+    return _act(azure, call, "delete", [machine], machine.scale_set) if machine else Answer(204)
 
 
 @route("POST", _VM + "/(?P<verb>[^/]+)", "Microsoft.Compute/virtualMachines/{verb}/action")
-def _act_on_vm(world: World, call: Call) -> Answer:
-    machine = _vm(world, call)
+def _act_on_vm(azure: ArmState, call: Call) -> Answer:
+    machine = _vm(azure, call)
     if call.verb == "reimage" and not machine.ephemeral:
         message = f"Operation 'reimage' is not allowed on VM '{machine.name}': its OS disk is not ephemeral."
         raise ArmError(409, "OperationNotAllowed", message)
-    return _act(world, call, call.verb, [machine], "")
+    return _act(azure, call, call.verb, [machine], "")
 
 
 # ---------------------------------------------------------------- what is there, and what is not
 
 
-def _scale_set(world: World, call: Call) -> ScaleSet:
+def _scale_set(azure: ArmState, call: Call) -> ScaleSet:
     path = f"{COMPUTE}/virtualMachineScaleSets/{call.parts['set']}"
-    found: ScaleSet = require(world, call, path, world.scale_sets)
+    found: ScaleSet = require(azure, call, path, azure.scale_sets)
     return found
 
 
-def _vm(world: World, call: Call) -> Instance:
-    found: Instance = require(world, call, f"{COMPUTE}/virtualMachines/{call.parts['vm']}", world.instances)
+def _vm(azure: ArmState, call: Call) -> Instance:
+    found: Instance = require(azure, call, f"{COMPUTE}/virtualMachines/{call.parts['vm']}", azure.instances)
     return found
 
 
-def _uniform(world: World, call: Call, verb: str) -> ScaleSet:
+def _uniform(azure: ArmState, call: Call, verb: str) -> ScaleSet:
     """Flexible scale sets have no operations under .../virtualMachines (azure-sdk-for-go issue 19707)."""
-    scale_set = _scale_set(world, call)
+    scale_set = _scale_set(azure, call)
     if not scale_set.uniform:
         if "instance" in call.parts:
             _number(call)
@@ -223,9 +223,9 @@ def _number(call: Call) -> str:
     return call.parts["instance"]
 
 
-def _member(world: World, call: Call) -> Instance:
-    scale_set = _uniform(world, call, "GET")
-    machine = world.instances.get(f"{scale_set.id}/virtualMachines/{_number(call)}".lower())
+def _member(azure: ArmState, call: Call) -> Instance:
+    scale_set = _uniform(azure, call, "GET")
+    machine = azure.instances.get(f"{scale_set.id}/virtualMachines/{_number(call)}".lower())
     if machine is None:
         raise ArmError(404, "NotFound", "The entity was not found in this Azure location.")
     return machine
@@ -239,25 +239,25 @@ def _not_active(instance: str) -> ArmError:
 # ---------------------------------------------------------------- what is done
 
 
-def _act(world: World, call: Call, verb: str, machines: Sequence[Instance], owner: str) -> Answer:
+def _act(azure: ArmState, call: Call, verb: str, machines: Sequence[Instance], owner: str) -> Answer:
     if verb not in VERBS:
         raise unknown(f"the operation {verb}")
     for machine in machines:
-        _check(world, call, verb, machine)
-    location = machines[0].location if machines else world.scale_sets[owner.lower()].location
-    return accepted(world, call, world.begin(verb, [m.id for m in machines], location, owner), Answer(202))
+        _check(azure, call, verb, machine)
+    location = machines[0].location if machines else azure.scale_sets[owner.lower()].location
+    return accepted(azure, call, azure.begin(verb, [m.id for m in machines], location, owner), Answer(202))
 
 
-def _check(world: World, call: Call, verb: str, machine: Instance) -> None:
+def _check(azure: ArmState, call: Call, verb: str, machine: Instance) -> None:
     what = f"Operation '{verb}' is not allowed on VM '{machine.name}' since "
-    if verb == "delete" and world.running(machine.id):
+    if verb == "delete" and azure.running(machine.id):
         message = "The request failed due to conflict with a concurrent request. To resolve it, please refer "
         message += "to https://aka.ms/activitylog to get more details on the conflicting requests."
         raise ArmError(409, "Conflict", message)
     if machine.provisioning == "Deleting":
         what += "the VM is marked for deletion. You can only retry the Delete operation (or wait for an "
         raise ArmError(409, "OperationNotAllowed", what + "ongoing one to complete).")
-    if world.running(machine.id):
+    if azure.running(machine.id):
         raise ArmError(409, "OperationNotAllowed", what + "another operation is in progress.")
     if verb in _MUST_RUN and machine.power != "running":
         message = "The operation requires the VM to be running (or set to run)."

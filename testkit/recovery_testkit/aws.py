@@ -1,8 +1,8 @@
 """An AWS on this machine: moto's server, a launch template, Auto Scaling groups, and what a real group does.
 
-moto changes an instance's health when told to and does nothing about it: ``LocalAws.terminate`` and
-``launch`` are the group's part. It runs in this process, so its state may be set where its API says nothing.
-Needs node-recovery[demo].
+moto stores an instance's health and does nothing about it: ``LocalAws.terminate`` and ``launch`` do what a
+group does. moto runs in this process, so that a test can set what its API does not offer.
+Needs node-recovery-testkit[aws].
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class LocalAws:
     # ------------------------------------------------------------ what a real group does
 
     def terminate(self, instance: str) -> None:
-        """Terminate the instance without replacement. moto's desired capacity sinks until ``launch``."""
+        """Terminate the instance without replacement. moto's desired capacity drops until ``launch``."""
         self.client("autoscaling").terminate_instance_in_auto_scaling_group(
             InstanceId=instance, ShouldDecrementDesiredCapacity=True
         )
@@ -181,7 +181,7 @@ class LocalAws:
 
 @functools.cache
 def read_modules_once() -> None:
-    """Of the time of a request to moto's server, a fifth went into looking through moto's own folders."""
+    """Saves a fifth of the time of a request: moto's server looks through its own folders for each."""
     from moto import backends
 
     modules = tuple(backends.list_of_moto_modules())
@@ -207,7 +207,7 @@ def shared_aws() -> LocalAws:
 
 @contextlib.contextmanager
 def environment(url: str, region: str = "us-west-2") -> Iterator[None]:
-    """Point every SDK of this process at ``url``, and put its environment back afterwards."""
+    """Point every SDK of this process at ``url``. Afterwards the environment is as before."""
     wanted = {
         **CREDENTIALS,
         "AWS_ENDPOINT_URL": url,

@@ -1,4 +1,4 @@
-"""The far end of Azure Monitor's custom metrics: takes what Azure takes, refuses the rest, keeps the points.
+"""A fake endpoint of Azure Monitor's custom metrics: takes what Azure takes, refuses the rest, keeps points.
 
 ``MetricsEndpoint`` is a callable, so that any server can answer with it; ``serve`` is one by itself::
 
@@ -11,8 +11,8 @@
 
 Sources: the REST API reference, "Metrics - Custom - Create" (content types, required fields); the Azure
 Monitor documentation, "Custom metrics" (10 dimensions, 256 characters); the words of the refusals from
-influxdata/telegraf#7318, #16448 and MicrosoftDocs/azure-docs#20651. Of the two time windows that are known,
-documented (20 minutes back, 5 ahead) and seen (30 and 4), it takes what lies in both.
+influxdata/telegraf#7318, #16448 and MicrosoftDocs/azure-docs#20651. Two time windows are
+known, one documented (20 minutes back, 5 ahead) and one observed (30 and 4); it takes what lies in both.
 
 Not known of Azure, and chosen here: that one bad document refuses its whole request, and the status for a
 subject that is no resource (400). Left out: which region a request comes to, the number of series and the
@@ -137,7 +137,7 @@ class MetricsEndpoint:
         self._script(late, times)
 
     def let_go(self) -> None:
-        """End every wait, and have no more."""
+        """End every ``hang``, and do not hang again."""
         self._let_go.set()
 
     def _script(self, answer: Callable[[Asked], Answer], times: int) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class FakeClock:
-    """Stands still until told otherwise. ``step`` moves only the wall clock, as a bad NTP server would."""
+    """Stands still but for ``advance``. ``step`` moves only the wall clock, as a bad NTP server would."""
 
     def __init__(self, start: datetime = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)) -> None:
         self._start = start

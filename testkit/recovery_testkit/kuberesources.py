@@ -177,7 +177,7 @@ def from_crd(crd: Mapping[str, Any]) -> list[Resource]:
 
 def node_claim_crd() -> Json:
     """A CustomResourceDefinition for Karpenter's NodeClaim (karpenter.sh/v1): cluster scoped, with a
-    status subresource, and a schema that keeps every field (the real one is long and no business of ours)."""
+    status subresource, and a schema that keeps every field (nothing here needs the real one)."""
     keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1",

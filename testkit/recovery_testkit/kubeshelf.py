@@ -1,4 +1,4 @@
-"""Where the objects are: versions, the journal for watches, the history for checkers."""
+"""Where the objects are stored: versions, the journal for watches, the history for checkers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A Kubernetes API in memory: what a kube-apiserver and the controllers next to it answer, without sockets.
 
-It is held to the real thing by `cluster_kit.py`, which runs on both. Deliberately not there: admission, RBAC,
+The tests of `cluster_kit.py` hold it to a real one: they run on both. Left out on purpose: admission, RBAC,
 field ownership and server-side apply, most defaults and most pruning of built-in kinds, garbage collection by
 owner, the node lifecycle controller, events.k8s.io.
 """
@@ -129,7 +129,7 @@ class KubernetesStore:
         """This API as one named client sees it: its writes carry the name in `history`."""
         return Client(self, user_agent)
 
-    # Setting the scene
+    # Setting up
 
     def load(self, *objects: Mapping[str, Any]) -> list[Json]:
         """Puts objects in, status included, as if kubelets and controllers had been at work. Returns them as

@@ -1,4 +1,4 @@
-"""Metal3's BareMetalHost for the in-memory API: its definition, and one in good standing."""
+"""Metal3's BareMetalHost for the in-memory API: its definition, and a healthy host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 def baremetal_host_crd() -> Json:
     """A CustomResourceDefinition for BareMetalHost (metal3.io/v1alpha1): namespaced, with a status
-    subresource, and a schema that keeps every field (the real one is long and no business of ours)."""
+    subresource, and a schema that keeps every field (nothing here needs the real one)."""
     keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1alpha1",

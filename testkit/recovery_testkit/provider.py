@@ -1,4 +1,4 @@
-"""A provider with machines in memory, for stories. The provider kit runs on it too, so it is no toy."""
+"""A provider with machines in memory, for stories. It passes the provider kit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATTERN = re.compile(r"fake:///(?P<group>[a-z0-9-]+)/(?P<id>m-[0-9a-z]+)")
 class FakeGroup:
     """A group of machines: which are in service, and how many there should be.
 
-    ``shrinks``: it wants one less when a machine of it is deleted, as a scale set does, until it is told.
+    ``shrinks``: deleting a machine lowers ``desired``, as in a scale set, until it is raised again.
     """
 
     name: str
@@ -43,8 +43,8 @@ class FakeGroup:
 class FakeProvider:
     """``replace`` and ``reboot`` of machines in memory. ``calls`` lists every mutating call, accepted or not.
 
-    ``before_call`` and ``after_call`` run around the moment a call is accepted, to kill, to stop or to lose
-    the answer; ``refusing`` maps a step to the error it meets.
+    ``before_call`` and ``after_call`` run right before and after a call is accepted: to kill the agent, to
+    stop it, or to lose the answer. ``refusing`` maps a step to the error that it raises.
     """
 
     name = "fake"

@@ -1,7 +1,7 @@
 """What every provider must do, as tests: subclass, say how to get one, and run pytest.
 
 ``ProviderKit`` is for all providers; ``ActionKit`` adds what holds for each action a provider can do, and
-is to be used as soon as there is one. A subclass gives three fixtures (``provider``, ``node``, ``world``)
+use it as soon as there is one. A subclass gives three fixtures (``provider``, ``node``, ``world``)
 and two class attributes::
 
     class TestMyProvider(ActionKit):
@@ -9,14 +9,14 @@ and two class attributes::
         rubbish = ("", "aws:///us-west-2a/i-1", "https://example.com")
 
         @pytest.fixture
-        def world(self) -> World: ...        # the provider's server, in front of which calls are counted
+        def world(self) -> FarEnd: ...        # a local server, with something that counts calls in front
         @pytest.fixture
         def provider(self, world) -> Provider: ...
         @pytest.fixture
-        def node(self, world) -> NodeView: ...  # a node in good standing, with a machine behind it
+        def node(self, world) -> NodeView: ...  # a healthy node with a machine of this provider
 
-The provider is to be the real one over the real SDK; only the server at the far end is a local one.
-Give the provider short timeouts; one test waits for them and bears the marker ``slow``.
+Test the real provider with the real SDK; only the server at the far end is a local one. Give the provider
+short timeouts: one test, marked ``slow``, waits for them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TOKEN = "kit-token"  # noqa: S105 (an idempotency token)
 PROVIDER_STEPS = frozenset(step for step in Step if step.provider_action)
 
 
-class World(Protocol):
+class FarEnd(Protocol):
     """The far end, and what may go wrong on the way there."""
 
     def calls(self) -> int:
@@ -87,7 +87,7 @@ class ProviderKit:
         return provider.identify(node)
 
     def test_the_same_node_is_always_the_same_machine_and_nothing_is_asked(
-        self, provider: Provider, node: NodeView, world: World, monkeypatch: pytest.MonkeyPatch
+        self, provider: Provider, node: NodeView, world: FarEnd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = world.calls()
         monkeypatch.setattr(socket.socket, "connect", _no_network)
@@ -127,7 +127,7 @@ class ProviderKit:
         assert 0 < provider.call_timeout <= 60
 
     def test_an_action_that_is_not_declared_is_refused_and_nothing_is_called(
-        self, provider: Provider, machine: Machine, world: World
+        self, provider: Provider, machine: Machine, world: FarEnd
     ) -> None:
         before = world.calls()
         for action in PROVIDER_STEPS - provider.actions:
@@ -147,7 +147,7 @@ class ActionKit(ProviderKit):
 
     @pytest.fixture
     def ready(self, provider: Provider, machine: Machine, action: Step) -> Preflight:
-        """The preflight of a machine in good standing: nothing stands in the way."""
+        """The preflight of a healthy machine: nothing stands in the way."""
         found = provider.preflight(machine, action)
         assert not found.adopt
         assert not found.not_yet
@@ -157,7 +157,7 @@ class ActionKit(ProviderKit):
     # ------------------------------------------------------------ preflight
 
     def test_preflight_changes_nothing_and_says_how_the_action_will_be_found_again(
-        self, provider: Provider, action: Step, ready: Preflight, world: World
+        self, provider: Provider, action: Step, ready: Preflight, world: FarEnd
     ) -> None:
         assert world.mutating_calls() == 0
         assert (ready.reference.provider, ready.reference.action) == (provider.name, action)
@@ -166,7 +166,7 @@ class ActionKit(ProviderKit):
     # ------------------------------------------------------------ start: one call, always
 
     def test_start_makes_one_mutating_call_and_the_action_is_then_seen(
-        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: World
+        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: FarEnd
     ) -> None:
         reference = _begun(provider, machine, action, ready)
         assert world.mutating_calls() == 1
@@ -174,7 +174,7 @@ class ActionKit(ProviderKit):
         assert world.mutating_calls() == 1
 
     def test_a_lost_answer_is_ambiguous_and_nothing_is_called_twice(
-        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: World
+        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: FarEnd
     ) -> None:
         world.lose_answer()
         with pytest.raises(Ambiguous):
@@ -184,7 +184,7 @@ class ActionKit(ProviderKit):
 
     @pytest.mark.slow
     def test_an_answer_that_comes_too_late_is_ambiguous_and_nothing_is_called_twice(
-        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: World
+        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: FarEnd
     ) -> None:
         world.delay()
         begun = time.monotonic()
@@ -203,7 +203,7 @@ class ActionKit(ProviderKit):
         machine: Machine,
         action: Step,
         ready: Preflight,
-        world: World,
+        world: FarEnd,
         kind: str,
         expected: type[NodeRecoveryError],
     ) -> None:
@@ -216,7 +216,7 @@ class ActionKit(ProviderKit):
         assert not isinstance(provider.poll(machine, ready.reference), Done | Gone | Failed)
 
     def test_a_reference_to_another_machine_never_leaves_the_house(
-        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: World
+        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: FarEnd
     ) -> None:
         other = replace(machine, id=machine.id[:-1] + ("1" if machine.id[-1] != "1" else "2"))
         with pytest.raises(Refused):
@@ -226,7 +226,7 @@ class ActionKit(ProviderKit):
     # ------------------------------------------------------------ poll
 
     def test_poll_changes_nothing(
-        self, provider: Provider, machine: Machine, ready: Preflight, world: World
+        self, provider: Provider, machine: Machine, ready: Preflight, world: FarEnd
     ) -> None:
         seen = [type(provider.poll(machine, ready.reference)) for _ in range(2)]
         assert seen[0] is seen[1]
@@ -234,21 +234,21 @@ class ActionKit(ProviderKit):
         assert world.mutating_calls() == 0
 
     def test_a_machine_that_is_gone_is_neither_done_nor_as_if_nothing_had_been(
-        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: World
+        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: FarEnd
     ) -> None:
         reference = _begun(provider, machine, action, ready)
         world.remove_machine()
         assert isinstance(provider.poll(machine, reference), Gone | Running | Failed | Unfinished)
 
     def test_an_action_that_is_finished_names_only_new_machines(
-        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: World
+        self, provider: Provider, machine: Machine, action: Step, ready: Preflight, world: FarEnd
     ) -> None:
         reference = _begun(provider, machine, action, ready)
         new = world.finish_action(action)
         outcome, calls = provider.poll(machine, reference), 1
         if isinstance(outcome, Unfinished):
             assert isinstance(provider, Finisher)
-            for _ in range(2):  # by whoever sees it, as often as they do
+            for _ in range(2):  # any agent that sees it may finish it, more than once
                 provider.finish(machine, reference)
             assert world.mutating_calls() == 2, "what is done already is not asked for again"
             new = world.finish_action(action)
@@ -264,14 +264,14 @@ class ActionKit(ProviderKit):
 
 
 def _begun(provider: Provider, machine: Machine, action: Step, ready: Preflight) -> Reference:
-    """Start it. How it is found again, as that comes back from the record."""
+    """Start it. Returns the reference as the record gives it back."""
     begun = provider.start(machine, action, TOKEN, ready.reference)
     assert not isinstance(begun, Reference) or (begun.provider, begun.action) == (provider.name, action)
     return _through_json(begun if isinstance(begun, Reference) else ready.reference)
 
 
 def _through_json(reference: Reference) -> Reference:
-    """As it comes back from the record."""
+    """A reference as the record gives it back."""
     data = json.loads(json.dumps([reference.provider, reference.action, dict(reference.data)]))
     return Reference(*data)
 

@@ -1,4 +1,4 @@
-"""A small HTTP proxy between an SDK and a local server, which counts, and loses, delays and refuses.
+"""An HTTP proxy between an SDK and a local server. It counts requests, and loses, delays or refuses answers.
 
 ::
 
@@ -8,8 +8,8 @@
         ...
         assert proxy.count("SetInstanceHealth") == 1
 
-An action is what AWS calls it, and for any other server method and path: ``POST /machines/m-1/cycle``. What
-is given as one may be a shell pattern (``POST *``). A rule is used up after ``times`` requests of its action;
+An action is AWS's name of it; for any other server it is method and path: ``POST /machines/m-1/cycle``. You
+may give a shell pattern (``POST *``). A rule is used up after ``times`` requests of its action;
 rules of one action are used in order.
 """
 

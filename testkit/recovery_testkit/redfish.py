@@ -6,8 +6,8 @@
         ...                     # http://127.0.0.1:PORT/redfish/v1, as USERNAME with PASSWORD
         emulator.release()      # what was asked for is carried out at the next look
 
-It is the real one, but for one thing: the time that its hardware takes, 1 to 11 s by chance, is set here, so
-that no test waits for it. Its state is in a file that it shares with other processes; here it is one of them.
+It is the real emulator with one change: its hardware takes 1 to 11 s at random, and here that time is set, so
+that no test waits. The emulator's state is a file; ``Emulator`` reads and writes the same file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A stage for stories: a Kubernetes API in memory, a provider in memory, one clock, and real agents.
+"""The stage of the stories: a Kubernetes API in memory, a provider in memory, one clock, and real agents.
 
-Nothing of the agent is faked: the same parts as in ``run``, put together on a store instead of a socket. Time
-moves only by ``Stage.run``, which lets every living agent take its turns until nothing is left to do at once.
+Nothing of the agent is faked: its parts are those of ``node-recovery run``, on a store instead of a socket.
+Time moves only by ``Stage.run``, which lets every living agent act until none has anything left to do now.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
@@ -37,11 +34,11 @@ from recovery.store.gate import decode as decode_gate
 from recovery.store.lease import Identity, Leases
 from recovery.store.record import Records, decode
 from recovery_testkit.clock import FakeClock
+from recovery_testkit.crds import read_crds
 from recovery_testkit.kubefaults import FaultyApi, NoAnswerError
 from recovery_testkit.kubestore import KubernetesStore
 from recovery_testkit.provider import FakeGroup, FakeProvider
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = b"""
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
@@ -60,12 +57,6 @@ REASONS = ("DMA_ERROR", "HANG_ON_COLLECTIVES", "HBM_UNCORRECTABLE_ERROR", "NC_UN
 @functools.cache
 def read_policy(text: bytes | None) -> Policy:
     return (parse_policy(text, "story") if text else load_builtin()).policy
-
-
-@functools.cache
-def read_crds() -> tuple[dict[str, Any], ...]:
-    files = ("noderecoveries.yaml", "recoverygates.yaml")
-    return tuple(yaml.safe_load((ROOT / "deploy/crds" / file).read_text()) for file in files)
 
 
 class Killed(BaseException):
@@ -114,8 +105,8 @@ class StoreTransport:
             raise ApiUnavailable(str(error)) from None
 
 
-class Told:
-    """A monitor that remembers."""
+class MemoryMonitor:
+    """A monitor that keeps what is published."""
 
     name = "told"
 
@@ -158,7 +149,7 @@ class Actor:
 
 
 class Stage:
-    """The world of one story."""
+    """Everything in one story: the cluster, the machines and the agents."""
 
     def __init__(self, policy: bytes | None = QUICK, *, crds: bool = True) -> None:
         self.clock = FakeClock()
@@ -168,7 +159,7 @@ class Stage:
         self.policy = read_policy(policy)
         self.pages: dict[str, Page] = {}
         self.actors: dict[str, Actor] = {}
-        self.told = Told()
+        self.told = MemoryMonitor()
         self.heartbeat: timedelta | None = None
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         if crds:

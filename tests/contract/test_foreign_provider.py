@@ -1,48 +1,82 @@
-"""``docs/writing-a-provider.md`` followed: its files in an empty folder, and what it says of them."""
+"""``docs/writing-a-provider.md`` followed: its files in a folder, its commands, and what they print."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-import zipfile
+import sysconfig
 from pathlib import Path
 
 import pytest
 from recovery_testkit.provider_kit import ActionKit
 
-DOC = (Path(__file__).resolve().parents[2] / "docs" / "writing-a-provider.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+DOC = (ROOT / "docs" / "writing-a-provider.md").read_text()
 FILES = dict(re.findall(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL))
+COMMANDS = re.findall(r"^```\n(python3 -m venv .*?)^```$", DOC, re.MULTILINE | re.DOTALL)[0].splitlines()
+OFFLINE = {
+    "PIP_NO_INDEX": "1",
+    "PIP_NO_DEPS": "1",
+    "PIP_NO_BUILD_ISOLATION": "0",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+"""pip installs nothing else, and builds with what is installed here (0 means: without isolation)."""
+
+
+class Folder:
+    """The reader's folder, beside a clone, with the document's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        (path.parent / "node-recovery").symlink_to(ROOT)
+        for name, content in FILES.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_text(content)
+
+    def make_environment(self) -> None:
+        """A virtual environment that takes all but our distributions from the one that runs the tests.
+
+        Editable installations do not come along: Python reads no .pth file in a folder that a .pth file adds.
+        """
+        self._run([sys.executable, "-m", "venv", "--without-pip", ".venv"])
+        (site,) = (self.path / ".venv" / "lib").glob("python3*/site-packages")
+        (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def run(self, command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A command as the document writes it, and more arguments."""
+        words = shlex.split(command)
+        environ = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+        program, *arguments = words[len(environ) :]
+        if not (
+            self.path / program
+        ).exists():  # no command of its own: that package is in the other environment
+            program, arguments = ".venv/bin/python", ["-m", Path(program).name, *arguments]
+        return self._run([program, *arguments], check=check, **environ)
+
+    def _run(self, command: list[str], check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+        unwanted = ("PYTEST", "PYTHON", "PIP_", "RACK_", "VIRTUAL_ENV")
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
+        return subprocess.run(  # noqa: S603
+            command,
+            cwd=self.path,
+            env=environ | OFFLINE | more,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=check,
+        )
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the document's files, and ``site``: the package as an installation would lay it out."""
-    folder = tmp_path_factory.mktemp("rack")
-    for name, content in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    run(folder, "-m", "hatchling", "build", "--target", "wheel")
-    (wheel,) = (folder / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(folder / "site")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder(tmp_path_factory.mktemp("beside") / "rack")
+    folder.make_environment()
+    folder.run(COMMANDS[1])
     return folder
-
-
-def run(folder: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Python in the folder, with the package installed."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "RACK_"))}
-    environ |= {"PYTHONPATH": str(folder / "site"), "RACK_URL": "http://127.0.0.1:9"}
-    return subprocess.run(  # noqa: S603
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=check,
-    )
 
 
 def test_the_document_has_the_files_that_it_speaks_of() -> None:
@@ -54,9 +88,25 @@ def test_the_document_has_the_files_that_it_speaks_of() -> None:
     }
 
 
-@pytest.mark.slow(3)
-def test_the_example_passes_the_whole_kit(folder: Path) -> None:
-    ran = run(folder, "-m", "pytest", "-v", "-p", "no:randomly", "-p", "no:cacheprovider", check=False)
+def test_the_document_has_the_commands_that_are_followed_here() -> None:
+    assert [re.sub(r"^\S+=\S+ ", "", command).split()[0] for command in COMMANDS] == [
+        "python3",
+        ".venv/bin/pip",
+        ".venv/bin/pytest",
+        ".venv/bin/node-recovery",
+    ]
+
+
+@pytest.mark.slow(4)
+def test_agent_and_kit_come_from_what_was_installed_and_not_from_the_clone(folder: Folder) -> None:
+    asked = "import recovery, recovery_testkit; print(recovery.__file__); print(recovery_testkit.__file__)"
+    found = folder.run(f".venv/bin/python -c {shlex.quote(asked)}").stdout.split()
+    assert [Path(file).is_relative_to(folder.path / ".venv") for file in found] == [True, True]
+
+
+@pytest.mark.slow(5)
+def test_the_example_passes_the_whole_kit(folder: Folder) -> None:
+    ran = folder.run(f"{COMMANDS[2]} -v -p no:randomly -p no:cacheprovider", check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     kit = [name for name in dir(ActionKit) if name.startswith("test_")]
     assert len(kit) > 15
@@ -65,17 +115,17 @@ def test_the_example_passes_the_whole_kit(folder: Path) -> None:
     assert "skipped" not in ran.stdout
 
 
-@pytest.mark.slow(1)
-def test_the_program_finds_the_example_and_checks_a_policy_against_it(folder: Path) -> None:
-    checked = run(folder, "-m", "recovery", "policy", "check", "policy.yaml", "--provider", "rack")
+@pytest.mark.slow(4)
+def test_the_program_finds_the_example_and_checks_a_policy_against_it(folder: Folder) -> None:
+    checked = folder.run(COMMANDS[3])
     assert checked.stdout.strip() in DOC
     assert checked.stderr == ""
 
 
-@pytest.mark.slow(1)
-def test_a_policy_that_asks_it_for_more_than_it_can_is_refused(folder: Path) -> None:
-    policy = folder / "too-much.yaml"
+@pytest.mark.slow(4)
+def test_a_policy_that_asks_it_for_more_than_it_can_is_refused(folder: Folder) -> None:
+    policy = folder.path / "too-much.yaml"
     policy.write_text(FILES["policy.yaml"].replace("do: reboot", "do: replace"))
-    refused = run(folder, "-m", "recovery", "policy", "check", policy.name, "--provider", "rack", check=False)
+    refused = folder.run(COMMANDS[3].replace("policy.yaml", policy.name), check=False)
     assert refused.returncode == 2
     assert "which provider rack cannot do; its actions are reboot" in refused.stderr

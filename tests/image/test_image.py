@@ -150,6 +150,13 @@ def test_it_does_not_run_without_settings_and_says_what_is_missing(image: Image)
     assert "Traceback" not in said.stderr
 
 
+def test_the_demo_is_not_in_it_and_says_how_to_get_it(image: Image) -> None:
+    said = image.run("demo", "--fast")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "Run `make demo` in a clone of the repository" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
 def test_running_writes_nothing_and_compiles_nothing(image: Image) -> None:
     before = contents(image.root)
     image.run("policy", "schema")
@@ -167,6 +174,7 @@ def test_neither_pip_nor_what_builds_is_in_it(image: Image) -> None:
     assert "node_recovery" in packages
     # setuptools is there: pbr, by which sushy knows its own version, asks for it.
     assert packages & {"pip", "hatchling", "cyclonedx_bom", "pytest", "moto"} == set()
+    assert packages & {"node_recovery_testkit", "node_recovery_demo"} == set()
 
 
 def test_its_list_of_contents_names_each_package_of_the_lock_with_its_version(image: Image) -> None:

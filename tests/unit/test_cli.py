@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from recovery.cli import group, main
+from recovery.cli import COMMANDS, group, main
 from recovery.errors import Refused, SettingsError
 
 GOOD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules: [{name: a, match: {}}]\n"
@@ -215,6 +216,93 @@ def test_the_demo_is_given_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit):
         main(["demo", "--fast", "--cloud", "azure"])
     assert seen == [{"fast": True, "keep": False, "cloud": "azure"}]
+
+
+def test_the_command_of_the_demo_explains_itself_too() -> None:
+    result = CliRunner().invoke(group, ["demo", "--help"])
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: node-recovery demo")
+
+
+# ---------------------------------------------------------------- commands of other distributions
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Let there be these commands of other distributions, and no more: their names, and where they are."""
+
+    def install(**commands: str) -> None:
+        entries = EntryPoints(EntryPoint(name, where, COMMANDS) for name, where in commands.items())
+        monkeypatch.setattr("recovery.cli.entry_points", lambda **wanted: entries.select(**wanted))
+
+    return install
+
+
+def test_a_command_of_another_distribution_runs(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(other="recovery.cli:policy")
+    assert main(["other", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["properties"]["kind"]["const"] == "RecoveryPolicy"
+
+
+@pytest.mark.parametrize("options", [[], ["--fast"], ["--cloud", "azure"], ["--help"]], ids=str)
+def test_without_its_distribution_the_demo_says_how_to_get_it(
+    options: list[str], install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install()
+    assert main(["demo", *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "Error: The demo is a distribution of its own, node-recovery-demo, and is not installed here. Run "
+        "`make demo` in a clone of the repository, or install it from there: pip install . ./testkit ./demo\n"
+    )
+
+
+def test_a_demo_that_is_not_there_is_not_among_the_commands(install: Install) -> None:
+    install()
+    listed = CliRunner().invoke(group, ["--help"]).output.split("Commands:")[1]
+    assert {line.split()[0] for line in listed.splitlines() if line.strip()} == set(group.commands)
+
+
+BROKEN = {
+    "no_such_module:command": "ModuleNotFoundError: No module named 'no_such_module'",
+    "recovery.cli:none": "AttributeError: module 'recovery.cli' has no attribute 'none'",
+    "recovery.cli:main": "recovery.cli:main is no click.Command",
+}
+
+
+@pytest.mark.parametrize(("where", "why"), BROKEN.items())
+def test_a_foreign_command_that_cannot_be_imported_is_a_sentence(
+    where: str, why: str, install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(other=where)
+    assert main(["other", "--fast", "x"]) == 1
+    module = where.split(":")[0]
+    assert capsys.readouterr().err == (
+        f"Error: other cannot be imported from {module} ({why}); install {module} again\n"
+    )
+
+
+@pytest.mark.parametrize("where", BROKEN)
+def test_a_foreign_command_that_cannot_be_imported_does_not_break_the_help(
+    where: str, install: Install
+) -> None:
+    install(other=where)
+    result = CliRunner().invoke(group, ["--help"], terminal_width=400)
+    assert result.exit_code == 0
+    (line,) = [line.strip() for line in result.output.splitlines() if line.strip().startswith("other")]
+    assert "cannot be imported" in line
+
+
+@pytest.mark.parametrize("name", ["run", "policy", "status"])
+def test_a_foreign_command_cannot_replace_one_of_ours(name: str, install: Install) -> None:
+    install(**{name: "no_such_module:command"})
+    result = CliRunner().invoke(group, [name, "--help"])
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: node-recovery {name}")
+    assert group.get_command(click.Context(group), name) is group.commands[name]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recovery_demo import on_azure, processes, scene, stage
+from recovery_demo import manifests, on_azure, processes, run
 from recovery_demo.kubelets import Machine
 from recovery_demo.on_azure import OnAzure
 from recovery_testkit.arm import FakeArm
@@ -138,11 +138,11 @@ def test_a_fault_stays_over_a_reimage_and_not_over_a_redeploy(place: Place) -> N
     host = place.host("workers000000")
 
     place.carry_out("workers000000", "reimage")
-    assert machine.detector.body == scene.page("gpu-count-bad")
+    assert machine.detector.body == manifests.page("gpu-count-bad")
     assert place.host("workers000000") == host
 
     place.carry_out("workers000000", "redeploy")
-    assert machine.detector.body == scene.page("gpu-healthy")
+    assert machine.detector.body == manifests.page("gpu-healthy")
     assert place.host("workers000000") != host
 
     after = place.node("workers000000")
@@ -224,20 +224,20 @@ def test_metrics_are_told_as_they_were_stored(place: Place, capsys: pytest.Captu
 def test_without_the_sdk_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stage, "find_spec", lambda name: None)
-    assert stage.run(fast=True, keep=False, cloud="azure") == stage.USAGE
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    assert run.run(fast=True, keep=False, cloud="azure") == run.USAGE
     assert "pip install -e '.[azure]'" in capsys.readouterr().err
 
 
 def test_a_cloud_without_a_story_is_refused_with_those_that_have_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert stage.run(fast=True, keep=False, cloud="gcp") == stage.USAGE
+    assert run.run(fast=True, keep=False, cloud="gcp") == run.USAGE
     assert capsys.readouterr().err == (
         "There is no demo of gcp. Try one of CLOUD=aws, CLOUD=azure, CLOUD=baremetal.\n"
     )
 
 
 def test_no_module_that_is_missing_is_an_error() -> None:
-    assert stage._installed("recovery")
-    assert not stage._installed("no_such_package.of_this_name")
+    assert run._installed("recovery")
+    assert not run._installed("no_such_package.of_this_name")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recovery_demo import jobs, metal_scene, on_metal, processes, scene, seen, stage, workload
+from recovery_demo import jobs, manifests, metal_manifests, on_metal, processes, run, seen, workload
 from recovery_demo.kubelets import Machine
 from recovery_demo.on_metal import OnMetal, memory
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
@@ -55,10 +55,10 @@ class Place(OnMetal):
 
     def trainers(self) -> dict[str, dict[str, Any]]:
         pods = self._api.items(workload.PODS)
-        return {p["metadata"]["name"]: p for p in pods if p["metadata"]["labels"]["app"] == scene.APP}
+        return {p["metadata"]["name"]: p for p in pods if p["metadata"]["labels"]["app"] == manifests.APP}
 
     def tell_trainer(self, name: str) -> None:
-        notes = {scene.CHECKPOINT: "requested", EVICT_AFTER: "2026-01-01T00:00:30.000000Z"}
+        notes = {manifests.CHECKPOINT: "requested", EVICT_AFTER: "2026-01-01T00:00:30.000000Z"}
         self._api.patch(f"{workload.PODS}/{name}", {"metadata": {"annotations": notes}})
 
     def cordon(self, name: str) -> None:
@@ -66,8 +66,8 @@ class Place(OnMetal):
 
     def validate(self, node: str) -> dict[str, Any]:
         """Make a Job of the CronJob, as the agent does; look; return the Job as it is then."""
-        collection, _ = metal_scene.cron_job()
-        cron_job = self.get(f"{collection}/{scene.VALIDATION}")
+        collection, _ = metal_manifests.cron_job()
+        cron_job = self.get(f"{collection}/{manifests.VALIDATION}")
         self._api.post(seen.JOBS, job_of(cron_job, f"v-{node}", node, 60.0))
         self.look()
         return self.get(f"{seen.JOBS}/v-{node}")
@@ -166,7 +166,7 @@ def test_kured_reboots_the_machine_whose_sentinel_it_finds_and_no_other(
     assert first.killed
     assert place.machine("gpu-2").sidecar is place.sidecars[-1]
     assert place.sidecars[-1].environment["NODE_NAME"] == "gpu-2"
-    assert place.machine("gpu-2").detector.body == scene.page("gpu-healthy")
+    assert place.machine("gpu-2").detector.body == manifests.page("gpu-healthy")
     assert [s.environment["NODE_NAME"] for s in place.sidecars if s.killed] == ["gpu-2"]
     assert place.node("gpu-1")["status"]["nodeInfo"]["bootID"] == BOOT
 
@@ -203,7 +203,9 @@ def test_a_trainer_runs_on_each_node_and_bears_the_label_of_the_policy(place: Pl
     assert sorted(p["spec"]["nodeName"] for p in found.values()) == ["gpu-1", "gpu-2", "gpu-3"]
     assert {p["metadata"]["labels"]["role"] for p in found.values()} == {"worker"}
     assert {p["metadata"]["ownerReferences"][0]["kind"] for p in found.values()} == {"Job"}
-    budget = place.get(f"/apis/policy/v1/namespaces/{scene.NAMESPACE}/poddisruptionbudgets/{scene.APP}")
+    budget = place.get(
+        f"/apis/policy/v1/namespaces/{manifests.NAMESPACE}/poddisruptionbudgets/{manifests.APP}"
+    )
     assert budget["status"]["disruptionsAllowed"] == 1
 
 
@@ -218,7 +220,7 @@ def test_a_trainer_that_is_told_ends_by_itself_and_goes_on_on_another_node(place
     assert "deletionTimestamp" not in ended["metadata"]
     assert ended["status"]["phase"] == "Failed"
     end = ended["status"]["containerStatuses"][0]["state"]["terminated"]
-    assert end["exitCode"] == scene.CHECKPOINTED
+    assert end["exitCode"] == manifests.CHECKPOINTED
     place.look()
     assert place.trainers()[name] == ended
     running = [p["spec"]["nodeName"] for p in place.trainers().values() if p["status"]["phase"] == "Running"]
@@ -244,7 +246,7 @@ def test_a_trainer_that_is_told_serves_until_its_checkpoint_is_written(
 def test_a_validation_job_runs_on_its_node_and_succeeds_where_the_gpus_are_there(place: Place) -> None:
     job = place.validate("gpu-2")
     assert job["status"]["conditions"] == [{"type": "Complete", "status": "True"}]
-    pod = place.get(f"{metal_scene.HOME_PODS}/v-gpu-2-0")
+    pod = place.get(f"{metal_manifests.HOME_PODS}/v-gpu-2-0")
     assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("gpu-2", "Succeeded")
     assert pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
 
@@ -253,7 +255,7 @@ def test_a_validation_job_fails_where_a_gpu_is_missing(place: Place) -> None:
     place._break(place.machine("gpu-2"), "gpu-count-bad")
     job = place.validate("gpu-2")
     assert [c["type"] for c in job["status"]["conditions"]] == ["Failed"]
-    assert place.get(f"{metal_scene.HOME_PODS}/v-gpu-2-0")["status"]["phase"] == "Failed"
+    assert place.get(f"{metal_manifests.HOME_PODS}/v-gpu-2-0")["status"]["phase"] == "Failed"
 
 
 # ---------------------------------------------------------------- before it begins
@@ -262,19 +264,19 @@ def test_a_validation_job_fails_where_a_gpu_is_missing(place: Place) -> None:
 @pytest.mark.parametrize("cloud", ["aws", "azure", "baremetal"])
 def test_the_policy_of_each_demo_is_one_without_warnings(cloud: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    file.write_text(scene.policy(cloud, "2s"))
+    file.write_text(manifests.policy(cloud, "2s"))
     assert load_policy(str(file)).warnings == ()
 
 
 def test_the_policy_of_bare_metal_gives_trainers_time_and_validates(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    file.write_text(scene.policy("baremetal", "2s"))
+    file.write_text(manifests.policy("baremetal", "2s"))
     policy = load_policy(str(file)).policy
     (pods,) = policy.drain.pods
-    assert (pods.mode, dict(pods.annotate)) == (PodMode.WAIT, {scene.CHECKPOINT: "requested"})
+    assert (pods.mode, dict(pods.annotate)) == (PodMode.WAIT, {manifests.CHECKPOINT: "requested"})
     (rule,) = policy.rules
     assert rule.validate is not None
-    assert rule.validate.cron_job == scene.VALIDATION
+    assert rule.validate.cron_job == manifests.VALIDATION
     assert [rung.do for rung in rule.remedy or ()] == [Step.DRAIN, Step.REBOOT]
 
 
@@ -309,8 +311,8 @@ def test_where_there_is_no_linux_there_is_no_memory(tmp_path: Path, monkeypatch:
 def test_without_a_tmpfs_it_says_so_and_begins_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stage, "memory", lambda: None)
-    assert stage.run(fast=True, keep=False, cloud="baremetal") == stage.USAGE
+    monkeypatch.setattr(run, "memory", lambda: None)
+    assert run.run(fast=True, keep=False, cloud="baremetal") == run.USAGE
     assert "needs a Linux whose /dev/shm is a tmpfs" in capsys.readouterr().err
 
 

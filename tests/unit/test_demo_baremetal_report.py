@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from recovery_demo import scene, seen
-from recovery_demo.metal_books import MetalLedger
+from recovery_demo import manifests, seen
+from recovery_demo.metal_ledger import MetalLedger
 from recovery_demo.narrator import KUBERNETES, KURED, Narrator
 from recovery_demo.report import rebooted
 from recovery_demo.seen import Seen
@@ -16,7 +16,7 @@ UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 SENTINEL = "node-recovery: gpu-1 is to be rebooted: asked for by its agent, attempt a1b2c3"
 HISTORY = ("suspect", "submitted", "evidence", "recovered", "suspect", "handedOver")
 RETURNED = "handed over to a person: drained in 2 s; the remedy has no further step (reboot had not helped)"
-TOLD = {scene.CHECKPOINT: "requested", "noderecovery.dev/evict-after": "2026-01-01T00:00:30.000000Z"}
+TOLD = {manifests.CHECKPOINT: "requested", "noderecovery.dev/evict-after": "2026-01-01T00:00:30.000000Z"}
 PROMISES = 12
 
 
@@ -28,10 +28,10 @@ def machine(name: str, boot: str = "boot-0", *, closed: bool = False, uid: str =
 
 def trainer(name: str, on: str, *, notes: dict[str, str] | None = None, end: str = "") -> Json:
     """``end``: the moment of January 1 at which it ended; empty while it runs."""
-    meta = {"name": name, "labels": {"app": scene.APP}, "annotations": notes or {}}
+    meta = {"name": name, "labels": {"app": manifests.APP}, "annotations": notes or {}}
     status: Json = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     if end:
-        terminated = {"exitCode": scene.CHECKPOINTED, "finishedAt": f"2026-01-01T{end}.000000Z"}
+        terminated = {"exitCode": manifests.CHECKPOINTED, "finishedAt": f"2026-01-01T{end}.000000Z"}
         status = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]}
     return {"metadata": meta, "spec": {"nodeName": on}, "status": status}
 

@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 import pytest
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.ledger import Ledger
 from recovery_demo.narrator import Line, Narrator
 from recovery_demo.report import moved, replaced, table
@@ -33,7 +33,7 @@ def leaving(name: str, on: str) -> Json:
 
 
 def trainer(name: str, on: str, *, ready: bool = True, **metadata: Any) -> Json:
-    return pod_object(name, on=on, ready=ready, labels={"app": scene.APP}, **metadata)
+    return pod_object(name, on=on, ready=ready, labels={"app": manifests.APP}, **metadata)
 
 
 class Story:

@@ -1,4 +1,4 @@
-"""All that runs in the demo: processes, the proxy before AWS, watches. One queue of what is seen."""
+"""All that runs in the demo: processes, the proxy in front of AWS, watches. One queue has all they see."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from recovery_testkit.crds import crd_files
 from recovery_testkit.proxy import CountingProxy
 
-from recovery_demo import group, processes, scene, seen
+from recovery_demo import group, manifests, processes, seen
 from recovery_demo.kubeapi import KubeApi
 from recovery_demo.seen import Seen
 
+COMMON = ("ClusterName", "Provider")  # dimensions that every metric has
 STARTED_WITHIN = 60.0  # seconds, on a slow machine
 
 
@@ -41,8 +43,8 @@ class Pace:
 
 
 @dataclass
-class World:
-    """Started by ``start``, ended by ``close``; whatever happens in between, nothing is left."""
+class Sandbox:
+    """Started by ``start``, ended by ``close``, which leaves nothing behind, whatever happened in between."""
 
     cloud: str
     pace: Pace
@@ -81,9 +83,9 @@ class World:
 
     def start(self) -> None:
         (self.folder / "logs").mkdir()
-        self.policy.write_text(scene.policy(self.cloud, self.pace.probation), encoding="utf-8")
+        self.policy.write_text(manifests.policy(self.cloud, self.pace.probation), encoding="utf-8")
         kubernetes = self._server("kubernetes-api", *self._kubernetes())
-        aws = self._server("aws", "recovery_demo.cloud") if self.cloud == "aws" else None
+        aws = self._server("aws", "recovery_demo.aws_server") if self.cloud == "aws" else None
         self.api = KubeApi(self._address("kubernetes-api", kubernetes), "demo")
         self.aws = self._address("aws", aws) if aws else ""
         if self.aws:
@@ -95,7 +97,7 @@ class World:
 
     def _kubernetes(self) -> list[str]:
         arguments = ["recovery_testkit.kubernetes", "--kubeconfig", str(self.kubeconfig)]
-        for file in scene.definitions():
+        for file in crd_files():
             arguments += ["--load", str(file)]
         return arguments
 
@@ -197,7 +199,7 @@ class World:
         now = datetime.now(UTC)
         found: dict[str, float] = {}
         for metric in cloudwatch.list_metrics(Namespace=namespace)["Metrics"]:
-            told = [d["Value"] for d in metric["Dimensions"] if d["Name"] not in ("ClusterName", "Provider")]
+            dimensions = [d["Value"] for d in metric["Dimensions"] if d["Name"] not in COMMON]
             answer = cloudwatch.get_metric_statistics(
                 Namespace=namespace,
                 MetricName=metric["MetricName"],
@@ -210,7 +212,7 @@ class World:
             points = answer["Datapoints"]
             name = str(metric["MetricName"])
             if metric["Dimensions"]:
-                found[f"{name}({', '.join(told)})"] = sum(p["Sum"] for p in points)
+                found[f"{name}({', '.join(dimensions)})"] = sum(p["Sum"] for p in points)
             else:
                 found[name] = max((p["Maximum"] for p in points), default=0.0)
         return found

@@ -1,8 +1,8 @@
 """The state of the fake Azure: scale sets, machines, managed clusters, and the operations that run on them.
 
-An accepted operation takes ``operation_seconds`` by the clock ``now``, or until it is told to end. What is
-due is carried out by whoever looks next, and while the server runs by a thread that looks by itself. Until
-then the machine is what it was, and its provisioning state says that something is going on.
+An accepted operation takes ``operation_seconds`` by the clock ``now``, or until a test ends it. What is due
+is carried out at the next request, and while the server runs also by a thread. Until then the machine is as
+it was, and its provisioning state shows that an operation is under way.
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ EFFECTS: Mapping[str, Callable[[Instance], Instance]] = {
     "deallocate": lambda machine: replace(machine, power="deallocated"),
     "reapply": lambda machine: machine,
 }
-"""What an operation makes of a machine. A reimage stays on the host; a redeploy leaves it."""
+"""The effect of an operation on a machine. A reimage stays on the host; a redeploy leaves it."""
 
 
-class World:
-    """Everything. Callers hold ``lock``, but for ``settle``, ``tell``, ``tick`` and ``stop``."""
+class ArmState:
+    """All that exists. Callers hold ``lock``, except for ``settle``, ``tell``, ``tick`` and ``stop``."""
 
     def __init__(self, now: Callable[[], float], subscription: str, operation_seconds: float) -> None:
         self.now, self.subscription, self.operation_seconds = now, subscription, operation_seconds
@@ -221,7 +221,7 @@ class World:
     def begin(
         self, verb: str, targets: Iterable[str], location: str, owner: str = "", provider: str = COMPUTE
     ) -> Operation:
-        """Accept a change of ``targets``. The capacity of a scale set whose machine goes sinks at once."""
+        """Accept a change of ``targets``. The capacity of a scale set whose machine goes drops at once."""
         now, keys = self.now(), tuple(t.lower() for t in targets)
         operation = Operation(verb, keys, provider, location, owner, now, due=None)
         if not self.held:
@@ -265,14 +265,14 @@ class World:
         self.instances[target] = replace(self.instances[target], provisioning=provisioning)
 
     def change(self, target: str, effect: Callable[[Instance], Instance]) -> None:
-        """Make of a machine what ``effect`` says, and tell of it if it has booted."""
+        """Apply ``effect`` to a machine. A boot is reported to the hooks."""
         before = self.instances[target]
         self.instances[target] = after = effect(before)
         if after.boots > before.boots:
             self._happened.append(("boot", after))
 
     def remove(self, target: str) -> None:
-        """Take a machine away at once, also from the operation on it. The capacity of its scale set sinks."""
+        """Take a machine away at once, also from the operation on it. The capacity of its scale set drops."""
         machine = self.instances.pop(target)
         if machine.provisioning != "Deleting":
             self.count(machine, -1)
@@ -284,7 +284,7 @@ class World:
     # ------------------------------------------------------------ time
 
     def settle(self) -> None:
-        """Carry out what is due. The hooks are told by ``tell``."""
+        """Carry out what is due. ``tell`` calls the hooks."""
         with self.lock:
             now = self.now()
             for operation in list(self.operations.values()):
@@ -300,7 +300,7 @@ class World:
                     hook(machine.id, machine)
 
     def tick(self) -> None:
-        """Settle and tell until ``stop``, at rest while nothing has an end."""
+        """``settle`` and ``tell`` until ``stop``. Waits while no operation has a time at which it ends."""
         while not self._stopping:
             with self._begun:
                 timed = any(o.ended is None and o.due is not None for o in self.operations.values())

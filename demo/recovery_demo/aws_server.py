@@ -1,4 +1,4 @@
-"""``python -m recovery_demo.cloud``: moto's AWS over HTTP, as a process of its own. Prints its address."""
+"""``python -m recovery_demo.aws_server``: moto's AWS over HTTP, in its own process. Prints its address."""
 
 from __future__ import annotations
 

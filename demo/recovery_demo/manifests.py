@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
@@ -19,20 +18,6 @@ CHECKPOINT = "example.com/checkpoint"
 CHECKPOINTED = 75
 """The exit code of a trainer that has written its checkpoint and wants to be started elsewhere."""
 VALIDATION = "node-validation"
-
-CRDS = ("noderecoveries.yaml", "recoverygates.yaml")
-_ROOT = Path(__file__).resolve().parents[2]
-
-
-def definitions() -> list[Path]:
-    """The CRDs that the repository ships. Raises ``FileNotFoundError`` with a sentence."""
-    found = [_ROOT / "deploy" / "crds" / name for name in CRDS]
-    for file in found:
-        if not file.is_file():
-            raise FileNotFoundError(
-                f"the demo needs the source tree: {file} is not there. Clone the repository and `make demo`"
-            )
-    return found
 
 
 def page(name: str) -> bytes:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recovery_demo import scene
-from recovery_demo.scene import APP, HOME, NAMESPACE, VALIDATION
+from recovery_demo import manifests
+from recovery_demo.manifests import APP, HOME, NAMESPACE, VALIDATION
 
 Json = dict[str, Any]
 
 GPUS = 8
 ROLE = {"role": "worker"}
 HOME_PODS = f"/api/v1/namespaces/{HOME}/pods"
-_AGAIN = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [scene.CHECKPOINTED]}}
+_AGAIN = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [manifests.CHECKPOINTED]}}
 
 
 def training(workers: int) -> list[tuple[str, Json]]:
@@ -63,7 +63,7 @@ def training(workers: int) -> list[tuple[str, Json]]:
 
 def trainer(name: str, on: str, owner: Json) -> Json:
     """A worker of the training Job, bound to node ``on``. It is Pending."""
-    made = scene.pod(name, on, app=APP, owner=owner)
+    made = manifests.pod(name, on, app=APP, owner=owner)
     made["metadata"]["labels"] |= ROLE
     made["spec"]["restartPolicy"] = "Never"
     return made

@@ -1,7 +1,7 @@
-"""What the books hold on bare metal besides: trainers that were told, sentinels, validation Jobs. Pure.
+"""What the ledger holds on bare metal besides: trainers asked to end, sentinels, validation Jobs. Pure.
 
-What came before what on different objects is told by their resourceVersions, which this API counts for all of
-them together: two watches may be heard in another order.
+Two watches may arrive in any order. Which of two objects was written first is seen by their resourceVersions,
+which this API counts up for all objects together.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from datetime import datetime
 from recovery.decide.drain import EVICT_AFTER
 from recovery.model import TAINT
 from recovery.units import parse_moment
-from recovery_demo import scene, seen
+from recovery_demo import manifests, seen
 from recovery_demo.ledger import Ledger
 from recovery_demo.seen import Json, Seen, condition
 
 
 @dataclass
 class Trainer:
-    """A pod of the training job. ``told``: by annotation, while it ran; ``ended``: when its container did."""
+    """A pod of the training job. ``annotated``: it was asked to end while it ran."""
 
     node: str
-    told: bool = False
+    annotated: bool = False
     evict_after: datetime | None = None
     ended: datetime | None = None
     evicted: bool = False
     serving: bool = False
 
     def __str__(self) -> str:
-        told = f"told to end before {self.evict_after:%X}" if self.evict_after else "not told"
+        asked = f"told to end before {self.evict_after:%X}" if self.evict_after else "not told"
         ended = f"ended at {self.ended:%X}" if self.ended else "not ended"
-        return f"{told}, {ended}{', evicted' if self.evicted else ''}"
+        return f"{asked}, {ended}{', evicted' if self.evicted else ''}"
 
     @property
     def in_time(self) -> bool:
-        """Told first, then ended by itself, before it would have been evicted."""
-        if not self.told or self.evict_after is None or self.ended is None:
+        """It was asked to end, and ended by itself before it would have been evicted."""
+        if not self.annotated or self.evict_after is None or self.ended is None:
             return False
         return self.ended < self.evict_after and not self.evicted
 
@@ -107,7 +107,7 @@ class MetalLedger(Ledger):
     def _pod(self, s: Seen) -> None:
         super()._pod(s)
         meta = s.what["metadata"]
-        if (meta.get("labels") or {}).get("app") != scene.APP:
+        if (meta.get("labels") or {}).get("app") != manifests.APP:
             return
         t = self.trainers.setdefault(s.name, Trainer(str(s.spec["nodeName"])))
         leaving = s.gone or meta.get("deletionTimestamp") or condition(s.what, "DisruptionTarget") == "True"
@@ -115,8 +115,8 @@ class MetalLedger(Ledger):
         t.serving = self._trainers[s.name]
         r = self.recoveries.get(t.node)
         notes = meta.get("annotations") or {}
-        if s.status.get("phase") == "Running" and notes.get(scene.CHECKPOINT) and EVICT_AFTER in notes:
-            t.told, t.evict_after = True, parse_moment(notes[EVICT_AFTER])
+        if s.status.get("phase") == "Running" and notes.get(manifests.CHECKPOINT) and EVICT_AFTER in notes:
+            t.annotated, t.evict_after = True, parse_moment(notes[EVICT_AFTER])
             if r is not None:
                 r.reached("told", s.at)
         for container in s.status.get("containerStatuses") or []:

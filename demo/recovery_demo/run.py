@@ -1,4 +1,4 @@
-"""The demo from beginning to end: sets the stage, has the story told, sums up, and clears everything away."""
+"""The demo from beginning to end: starts the sandbox, runs the story, prints the summary, and cleans up."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from dataclasses import replace
 from importlib.util import find_spec
 
-from recovery_demo import processes, report, scene
+from recovery_demo import processes, report
 from recovery_demo.metal_story import BareMetalStory
 from recovery_demo.on_metal import memory
+from recovery_demo.sandbox import Broken, Pace, Sandbox, tail
 from recovery_demo.screen import BOLD, DIM, GREEN, RED, Screen
 from recovery_demo.story import AzureStory, Story
-from recovery_demo.world import Broken, Pace, World, tail
 
 DONE, FAILURE, USAGE = 0, 1, 2
 SLOW, FAST = Pace("10s", "5s", pause=2.0), Pace("6s", "2s", pause=1.0)
 LEASES = {"baremetal": "10s"}
-"""Where nobody needs to run out: of a machine that is soon back its own agent goes on, and not a peer."""
+"""Longer where no Lease should expire: the machine is soon back, and its own agent goes on, not a peer."""
 STORIES: dict[str, type[Story]] = {"aws": Story, "azure": AzureStory, "baremetal": BareMetalStory}
 
 
@@ -30,18 +30,18 @@ def run(*, fast: bool, keep: bool, cloud: str) -> int:
     pace = replace(pace, lease=LEASES.get(cloud, pace.lease))
     screen = Screen()
     processes.end_on_signals()
-    world: World | None = None
+    sandbox: Sandbox | None = None
     try:
-        world = World(cloud, pace, time.monotonic(), memory() if cloud == "baremetal" else None)
-        return _run(world, STORIES[cloud](world, screen), screen, keep)
+        sandbox = Sandbox(cloud, pace, time.monotonic(), memory() if cloud == "baremetal" else None)
+        return _run(sandbox, STORIES[cloud](sandbox, screen), screen, keep)
     except processes.Ended as ended:
         screen.say()
         screen.say("Stopped. Clearing away ...")
         return ended.code
     finally:
         processes.ignore_signals()
-        if world is not None:
-            world.close()
+        if sandbox is not None:
+            sandbox.close()
 
 
 def _unable(cloud: str) -> str:
@@ -49,7 +49,7 @@ def _unable(cloud: str) -> str:
     if cloud not in STORIES:
         return f"There is no demo of {cloud}. Try one of {', '.join(f'CLOUD={name}' for name in STORIES)}."
     if cloud == "aws" and not _installed("moto"):
-        return "The demo of AWS needs moto: pip install -e '.[aws,demo]' in a clone, or run `make demo`."
+        return "The demo of AWS needs moto: pip install -e './testkit[aws]' in a clone, or run `make demo`."
     if cloud == "azure" and not (_installed("azure.identity") and _installed("azure.mgmt.compute")):
         return "The demo of Azure needs its SDK: pip install -e '.[azure]' in a clone, or run `make demo`."
     if cloud == "baremetal" and memory() is None:
@@ -57,33 +57,29 @@ def _unable(cloud: str) -> str:
             "The demo of bare metal needs a Linux whose /dev/shm is a tmpfs that this user may write to: the "
             "file by which kured is asked has to be in memory, or it would outlive the reboot."
         )
-    try:
-        scene.definitions()
-    except FileNotFoundError as error:
-        return str(error)
     return ""
 
 
 def _installed(module: str) -> bool:
-    """Whether it could be imported. It is not; the packages above it are."""
+    """Whether it could be imported. Only the packages above it are imported to find out."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
 
 
-def _run(world: World, story: Story, screen: Screen, keep: bool) -> int:
+def _run(sandbox: Sandbox, story: Story, screen: Screen, keep: bool) -> int:
     code = DONE
     try:
         story.introduce()
-        world.start()
+        sandbox.start()
         story.tell()
         code = _sum_up(story, screen)
     except Broken as broken:
         code = FAILURE
-        _complain(world, screen, str(broken), broken.logs)
+        _complain(sandbox, screen, str(broken), broken.logs)
     if keep:
-        _stay(world, story, screen)
+        _stay(sandbox, story, screen)
     return code
 
 
@@ -107,27 +103,27 @@ def _sum_up(story: Story, screen: Screen) -> int:
     return DONE
 
 
-def _complain(world: World, screen: Screen, sentence: str, logs: tuple[str, ...]) -> None:
-    """What differed, and the ends of the logs that may say why."""
+def _complain(sandbox: Sandbox, screen: Screen, sentence: str, logs: tuple[str, ...]) -> None:
+    """Print what went wrong, and the ends of the logs that may say why."""
     screen.say()
     for name in dict.fromkeys(logs):
-        lines = tail(world.log(name))
+        lines = tail(sandbox.log(name))
         if lines:
             screen.say(screen.paint(f"--- the end of the log of {name}", BOLD))
             screen.lines(f"    {line}" for line in lines)
     screen.say()
-    screen.say(screen.paint(f"FAILED after {world.now:.0f} s: {sentence}", RED, BOLD))
+    screen.say(screen.paint(f"FAILED after {sandbox.now:.0f} s: {sentence}", RED, BOLD))
 
 
-def _stay(world: World, story: Story, screen: Screen) -> None:
-    """KEEP=1: until Ctrl-C, still telling what happens."""
+def _stay(sandbox: Sandbox, story: Story, screen: Screen) -> None:
+    """KEEP=1: print what happens until Ctrl-C."""
     first = next(iter(story.ledger.recoveries), "NODE")
     screen.say()
     screen.say("Everything stays up until Ctrl-C. In another terminal:")
     screen.say()
     screen.lines(f"  {command}" for command in story.hints(first))
     screen.say()
-    screen.say(screen.paint(f"  Logs of all processes: {world.folder / 'logs'}", DIM))
+    screen.say(screen.paint(f"  Logs of all processes: {sandbox.folder / 'logs'}", DIM))
     screen.say()
     try:
         story.listen()
