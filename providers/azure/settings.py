@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from recovery.provider.address import NO_SCHEME, Address, parsed
 from recovery.provider.declaration import Declaration, Expected, Setting, did_you_mean, switch
 
 PUBLIC = "https://management.azure.com"
@@ -87,6 +86,8 @@ def endpoint(text: str) -> str:
 
     A bearer token is sent there, hence https, and nothing that could lead elsewhere.
     """
+    from recovery.provider.address import NO_SCHEME, Address, parsed  # most agents have no such address
+
     found = parsed(text)
     if found == NO_SCHEME:
         raise Expected("an http:// or https:// URL")
@@ -128,7 +129,7 @@ MANAGER = Setting(
     "AZURE_RESOURCE_MANAGER_ENDPOINT",
     PUBLIC,
     "Azure Resource Manager; another one in clouds other than the public",
-    lambda text: endpoint(text or PUBLIC),
+    lambda text: endpoint(text) if text else PUBLIC,
 )
 MONITOR = Setting(
     "AZURE_MONITOR_ENDPOINT",

@@ -17,13 +17,19 @@ DECLARATIONS = "node_recovery.declarations"
 class Declared:
     """One provider's declaration. ``broken`` says why it is empty where it could not be read."""
 
-    provider: str
-    distribution: str
+    entry: EntryPoint
     declaration: Declaration
     broken: str = ""
 
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return self.entry.name
+
     def __str__(self) -> str:
-        return f"{self.provider} (of {self.distribution})"
+        # Not before it is needed: the distribution's name is in a file that takes a millisecond to parse.
+        distribution = self.entry.dist.name if self.entry.dist else "an unknown distribution"
+        return f"{self.provider} (of {distribution})"
 
 
 class Installed:
@@ -62,8 +68,7 @@ class Installed:
 
 def installed() -> Installed:
     """Import and read the declarations. One that is broken keeps the others from nothing."""
-    entries = entry_points(group=DECLARATIONS)
-    return Installed(tuple(_declared(e) for e in sorted(entries, key=lambda e: (e.name, _distribution(e)))))
+    return Installed(tuple(map(_declared, sorted(entry_points(group=DECLARATIONS), key=lambda e: e.name))))
 
 
 def conflict(scheme: str, providers: tuple[Declared, ...]) -> str:
@@ -77,7 +82,7 @@ def conflict(scheme: str, providers: tuple[Declared, ...]) -> str:
 
 
 def _declared(entry: EntryPoint) -> Declared:
-    empty = Declared(entry.name, _distribution(entry), Declaration())
+    empty = Declared(entry, Declaration())
     try:
         found = entry.load()
     except Exception as error:  # foreign code can raise anything when it is imported
@@ -86,10 +91,6 @@ def _declared(entry: EntryPoint) -> Declared:
         what = f"{entry.value} is of type {type(found).__name__}, expected a Declaration"
         return replace(empty, broken=_unusable(empty, what))
     return replace(empty, declaration=found)
-
-
-def _distribution(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else "an unknown distribution"
 
 
 def _mistakes(setting: Setting[Any], environ: Mapping[str, str]) -> Iterator[str]:

@@ -89,11 +89,12 @@ class Providers:
         if self._configured != AUTO:
             return self._configured
         scheme, separator, _ = node.provider_id.partition("://")
-        known = self._declared().of_scheme(scheme) if separator or not node.provider_id else ()
-        if len(known) == 1:
-            return known[0].provider
-        if known:
-            return Identified(problem=conflict(scheme, known))
+        # "://x" and "x" have no scheme, and a Node with one of them is not without a providerID
+        found = self._declared().of_scheme(scheme) if bool(scheme) is bool(separator) else ()
+        if len(found) > 1:
+            return Identified(problem=conflict(scheme, found))
+        if found:
+            return found[0].provider
         return Identified(
             problem=f"{node.name} has the providerID {node.provider_id!r}, whose cloud no provider here knows"
         )
