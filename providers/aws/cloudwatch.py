@@ -2,43 +2,27 @@
 
 Sources: the CloudWatch API reference, ``PutMetricData`` and ``MetricDatum``: at most 1,000 metrics of 30
 dimensions each per request, no NaN or infinity, values within 2**360, timestamps from two weeks ago until
-two hours ahead, names and values of at most 255 and 1,024 characters, a namespace of at most 255 that does
-not begin with "AWS/".
+two hours ahead, names and values of at most 255 and 1,024 characters. ``settings`` checks the namespace.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from providers.aws.session import AwsSession
 from recovery.clock import Clock
-from recovery.errors import Ambiguous, Refused, Retry, SettingsError
+from recovery.errors import Ambiguous, Refused, Retry
 from recovery.provider.monitor import Metric
 
-DEFAULT_NAMESPACE = "NodeRecovery"
 BATCH = 1000
 DIMENSIONS = 30
 OLDEST = timedelta(days=14)
 FURTHEST = timedelta(hours=2)
 _SLACK = timedelta(minutes=1)  # for the way there, and for a clock that is a little off
 _LARGEST = 2.0**360
-_NAMESPACE = re.compile(r"[A-Za-z0-9._\-/#: ]{1,255}")
-
-
-def namespace_of(environ: Mapping[str, str]) -> str:
-    """CLOUDWATCH_NAMESPACE, or ``NodeRecovery``. Raises ``SettingsError``."""
-    name = environ.get("CLOUDWATCH_NAMESPACE") or DEFAULT_NAMESPACE
-    if name.startswith("AWS/"):
-        raise SettingsError([f"CLOUDWATCH_NAMESPACE={name}: namespaces beginning with AWS/ are AWS's own"])
-    if not _NAMESPACE.fullmatch(name) or name.startswith(":") or not name.strip():
-        raise SettingsError(
-            [f"CLOUDWATCH_NAMESPACE={name!r}: at most 255 of letters, digits, blank and . - _ / # :"]
-        )
-    return name
 
 
 class CloudWatchMonitor:

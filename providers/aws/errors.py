@@ -16,8 +16,8 @@ from enum import Enum, auto
 from typing import Any
 
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
-
-LONGEST = 200  # characters of AWS's own words that a sentence may hold
+from recovery.provider import words
+from recovery.provider.words import LONGEST
 
 
 class Fate(Enum):
@@ -199,10 +199,7 @@ _SECRETS = (
 
 def brief(text: str, longest: int = LONGEST) -> str:
     """AWS's own words, on one line, bounded, without ARNs, keys, tokens, addresses or account numbers."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+    return words.brief(text, _SECRETS, longest)
 
 
 def _words(error: Exception) -> str:

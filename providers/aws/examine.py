@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from providers.aws.cloudwatch import namespace_of
 from providers.aws.group import Group, group_of
 from providers.aws.lookup import activities, ec2_state, instance
 from providers.aws.session import AwsSession, region_of
+from providers.aws.settings import NAMESPACE
 from providers.aws.simulate import POLICY, simulated
 from recovery.errors import NodeRecoveryError, Refused, Retry, SettingsError
 from recovery.model import Machine, Step
@@ -228,7 +228,7 @@ class _Examination:
 
     def _metrics(self) -> Iterator[Finding]:
         try:
-            namespace = namespace_of(self.environ)
+            namespace = NAMESPACE.of(self.environ)
         except SettingsError as error:
             yield Finding(AREA, False, str(error), "set CLOUDWATCH_NAMESPACE")
             return

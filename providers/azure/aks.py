@@ -6,36 +6,16 @@ and takes nothing off the node first. It works on the managed cluster, not on it
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from providers.azure.errors import Fate, fate_of
 from providers.azure.machines import unchanged
 from providers.azure.session import AzureSession
-from recovery.errors import SettingsError
+from providers.azure.settings import Cluster
 
 SERVICE = "containerservice"
-_CLUSTER = re.compile(
-    r"/subscriptions/(?P<subscription>[0-9a-f-]{36})/resourcegroups/(?P<group>[-\w.()]{1,90})"
-    r"/providers/microsoft\.containerservice/managedclusters/(?P<name>[-\w]{1,63})",
-    re.IGNORECASE | re.ASCII,
-)
-_SCALE_SET = re.compile(
-    r"/subscriptions/[0-9a-f-]{36}/resourcegroups/[-\w.()]{1,90}"
-    r"/providers/microsoft\.compute/virtualmachinescalesets/[-\w.]{1,80}",
-    re.IGNORECASE | re.ASCII,
-)
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A managed cluster, as AZURE_CLUSTER_ID names it."""
-
-    subscription: str
-    group: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -48,25 +28,6 @@ class Pool:
     state: str
     etag: str
     body: Any
-
-
-def cluster_of(environ: Mapping[str, str]) -> Cluster | None:
-    """The cluster of AZURE_CLUSTER_ID, None where it names none. Raises ``SettingsError``."""
-    found = _CLUSTER.fullmatch(resource_of(environ))
-    return Cluster(**found.groupdict()) if found is not None else None
-
-
-def resource_of(environ: Mapping[str, str]) -> str:
-    """AZURE_CLUSTER_ID: a managed cluster's or a scale set's resource ID. Raises ``SettingsError``."""
-    text = environ.get("AZURE_CLUSTER_ID", "")
-    if text and not _CLUSTER.fullmatch(text) and not _SCALE_SET.fullmatch(text):
-        raise SettingsError(
-            [
-                f"AZURE_CLUSTER_ID={text[:160]!r}: expected a resource ID like /subscriptions/<id>/"
-                "resourceGroups/<group>/providers/Microsoft.ContainerService/managedClusters/<name>"
-            ]
-        )
-    return text
 
 
 def machine(session: AzureSession, cluster: Cluster, pool: str, name: str) -> str | None:

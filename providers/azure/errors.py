@@ -17,12 +17,12 @@ from enum import Enum, auto
 from typing import Any
 
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
+from recovery.provider import words
+from recovery.provider.words import LONGEST
 
-LONGEST = 200  # characters of Azure's own words that a sentence may hold
 BUSY_FOR = timedelta(seconds=30)
 MOST_PATIENCE = timedelta(minutes=10)
 """A Retry-After that is longer is not believed: the call is made again then, and turned away again."""
-OPERATION_RUNS = frozenset({"OperationNotAllowed", "ConflictingUserInput", "OperationPreempted"})
 LOCKED = "DenyAssignmentAuthorizationFailed"
 
 
@@ -123,10 +123,7 @@ _SECRETS = (
 
 def brief(text: str, longest: int = LONGEST) -> str:
     """Azure's own words, on one line, bounded, without tokens, addresses, subscriptions or ids."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+    return words.brief(text, _SECRETS, longest)
 
 
 def words_of(error: Exception) -> str:

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from providers.azure import aks
-from providers.azure.endpoint import checked_endpoint
 from providers.azure.identity import VM
 from providers.azure.machines import named, set_id
-from providers.azure.options import COMPUTE, Options
+from providers.azure.options import Options
 from providers.azure.permissions import BY_ROUTE, CAPACITY, PERMISSIONS
 from providers.azure.session import WORKLOAD, AzureSession
+from providers.azure.settings import CLUSTER_ID, COMPUTE, MONITOR, Cluster
 from recovery.errors import NodeRecoveryError, Refused, Retry, SettingsError
 from recovery.model import Machine, Preflight, Step
+from recovery.provider.declaration import check_all
 from recovery.provider.protocol import Abilities, Finding
 
 AREA = "azure"
@@ -180,7 +180,7 @@ def _status(route: Mapping[str, str]) -> Right:
     return Right(scope, f"resource group {route['resource_group']}", STATUS, lost)
 
 
-def _path_of(cluster: aks.Cluster) -> str:
+def _path_of(cluster: Cluster) -> str:
     return (
         f"/subscriptions/{cluster.subscription}/resourceGroups/{cluster.group}"
         f"/providers/Microsoft.ContainerService/managedClusters/{cluster.name}"
@@ -240,9 +240,8 @@ def granted(action: str, permissions: Iterable[Mapping[str, Any]], data: bool = 
 
 def _to_tell(environ: Mapping[str, str]) -> Iterator[Right]:
     """What telling Azure Monitor needs, where there is a resource to tell of. Raises ``SettingsError``."""
-    if endpoint := environ.get("AZURE_MONITOR_ENDPOINT"):
-        checked_endpoint(endpoint, "AZURE_MONITOR_ENDPOINT")
-    if subject := aks.resource_of(environ):
+    check_all((CLUSTER_ID, MONITOR), environ)
+    if subject := CLUSTER_ID.of(environ).id:
         lost = "it recovers, and Azure Monitor hears nothing"
         yield Right(subject, subject.rpartition("/")[2], PERMISSIONS["monitor"], lost, data=True)
 

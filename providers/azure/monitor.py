@@ -24,8 +24,9 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from providers.azure.documents import bodies_of, lines_of
-from providers.azure.endpoint import checked_endpoint, pool_to, trust
+from providers.azure.endpoint import pool_to, trust
 from providers.azure.errors import brief
+from providers.azure.settings import MONITOR
 from recovery.clock import Clock
 from recovery.errors import Refused, Retry
 from recovery.provider.monitor import Metric
@@ -93,7 +94,7 @@ class AzureMonitor:
         self._clock = clock
         self._token = token
         self._subject = subject
-        self._endpoint = checked_endpoint(endpoint, "AZURE_MONITOR_ENDPOINT") if endpoint else ""
+        self._endpoint = MONITOR.of({MONITOR.name: endpoint})
         self._scope = scope or scope_of(self._endpoint)
         self._namespace = namespace
         self._timeout = urllib3.Timeout(connect=timeout, read=timeout)

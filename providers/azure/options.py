@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from providers.azure import aks
+from providers.azure.settings import ALLOW, AUTOSCALER, CLUSTER_ID, COMPUTE, DELETE, Cluster
 from recovery.errors import SettingsError
-
-COMPUTE, DELETE, REIMAGE = "aks-compute", "aks-replace", "flexible-reimage"
-_ALLOWED = (COMPUTE, DELETE, REIMAGE)
+from recovery.provider.declaration import check_all
 
 
 @dataclass(frozen=True)
@@ -18,7 +16,7 @@ class Options:
 
     allow: frozenset[str] = frozenset()
     autoscaler: bool = False
-    cluster: aks.Cluster | None = None
+    cluster: Cluster | None = None
 
     @property
     def about_aks(self) -> str:
@@ -34,23 +32,10 @@ class Options:
 
 def options_of(environ: Mapping[str, str]) -> Options:
     """AZURE_ALLOW, AZURE_AUTOSCALER, AZURE_CLUSTER_ID. Raises ``SettingsError``."""
-    mistakes: list[str] = []
-    allow = frozenset(word for word in environ.get("AZURE_ALLOW", "").replace(" ", "").split(",") if word)
-    if strange := sorted(allow - set(_ALLOWED)):
-        told = ", ".join(strange)
-        mistakes.append(f"AZURE_ALLOW: found {told}, expected any of {', '.join(_ALLOWED)}")
-    autoscaler = environ.get("AZURE_AUTOSCALER") or "false"
-    if autoscaler not in ("true", "false"):
-        mistakes.append(f"AZURE_AUTOSCALER={autoscaler}: expected true or false")
-    cluster = None
-    try:
-        cluster = aks.cluster_of(environ)
-    except SettingsError as error:
-        mistakes += error.mistakes
-    if DELETE in allow and cluster is None and not mistakes:
-        mistakes.append(
-            f"AZURE_ALLOW={DELETE}: expected AZURE_CLUSTER_ID beside it, the cluster that is asked"
+    check_all((ALLOW, AUTOSCALER, CLUSTER_ID), environ)
+    options = Options(ALLOW.of(environ), AUTOSCALER.of(environ), CLUSTER_ID.of(environ).cluster)
+    if DELETE in options.allow and options.cluster is None:
+        raise SettingsError(
+            [f"AZURE_ALLOW={DELETE}: expected AZURE_CLUSTER_ID beside it, the cluster that is asked"]
         )
-    if mistakes:
-        raise SettingsError(mistakes)
-    return Options(allow, autoscaler == "true", cluster)
+    return options

@@ -11,6 +11,7 @@ from providers.azure.errors import operation_failed
 from providers.azure.identity import route_of
 from providers.azure.machines import Vm, named
 from providers.azure.session import AzureSession, operation_id
+from providers.azure.settings import Cluster
 from recovery.errors import Refused, Retry
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Running, Unfinished
 
@@ -118,7 +119,7 @@ def _nothing_new(what: str, group: machines.ScaleSet, wanted: int) -> str:
     return f"{what} is gone, and scale set {group.name} has no new VM yet"
 
 
-def deleted(session: AzureSession, machine: Machine, data: Data, cluster: aks.Cluster) -> Poll:
+def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluster) -> Poll:
     """A machine of AKS's, deleted by AKS; the pool's count set back; another machine in its place."""
     pool_name, name = str(data["pool"]), str(data["node"])
     what = f"machine {name} of pool {pool_name}"
@@ -144,7 +145,7 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: aks.Cl
     return Running(f"{what} is gone, and pool {pool_name} has no new machine yet")
 
 
-def _unique(session: AzureSession, cluster: aks.Cluster, pool: str, name: str) -> str:
+def _unique(session: AzureSession, cluster: Cluster, pool: str, name: str) -> str:
     """The unique ID of a new machine's VM, which AKS does not tell; empty while it is being made."""
     path = aks.machine(session, cluster, pool, name) or ""
     route = route_of(f"azure://{path}")

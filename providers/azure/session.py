@@ -16,12 +16,11 @@ from functools import cached_property
 from typing import Any
 
 from providers.azure import errors
-from providers.azure.endpoint import checked_endpoint
+from providers.azure.settings import MANAGER, PUBLIC
 from recovery.clock import Clock
 from recovery.errors import Refused, Retry, SettingsError
 
 INSTALL = "PROVIDER=azure needs the Azure SDK: install node-recovery[azure]"
-PUBLIC = "https://management.azure.com"
 PREPARE = 3.0  # seconds allowed for a token, before a call that changes something
 RESOLVE = 3.0  # seconds allowed for finding an address
 ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the whole connect timeout
@@ -67,12 +66,6 @@ def check_identity(environ: Mapping[str, str]) -> None:
         raise SettingsError([f"{missing}: expected beside {' and '.join(given)}, for workload identity"])
 
 
-def checked_manager(environ: Mapping[str, str]) -> str:
-    """AZURE_RESOURCE_MANAGER_ENDPOINT, or the public cloud's. Raises ``SettingsError``."""
-    name = "AZURE_RESOURCE_MANAGER_ENDPOINT"
-    return checked_endpoint(environ.get(name) or PUBLIC, name)
-
-
 class AzureSession:
     """Makes calls, each once. ``limits`` holds for all of them."""
 
@@ -80,7 +73,7 @@ class AzureSession:
         self._clock = clock
         self._environ = environ
         self._limits = limits
-        self.endpoint = checked_manager(environ)
+        self.endpoint = MANAGER.of(environ)
         self._credential: Any = None
         self._clients: dict[tuple[str, str], Any] = {}
         self._busy: dict[bool, tuple[float, str]] = {}  # mutating -> until when nothing is asked, and why

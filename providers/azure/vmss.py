@@ -15,9 +15,10 @@ from typing import Any
 from providers.azure import aks, machines, outcome
 from providers.azure.identity import NAME, VM, group_of, identify
 from providers.azure.machines import Vm, named
-from providers.azure.options import COMPUTE, DELETE, REIMAGE, Options
+from providers.azure.options import Options
 from providers.azure.permissions import PERMISSIONS
 from providers.azure.session import AzureSession
+from providers.azure.settings import COMPUTE, DELETE, REIMAGE, Cluster
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import Machine, NodeView, Poll, Preflight, Reference, Rung, Step
@@ -217,7 +218,7 @@ class AzureProvider:
 
     # ------------------------------------------------------------ guards
 
-    def _cluster(self) -> aks.Cluster:
+    def _cluster(self) -> Cluster:
         if self._options.cluster is None:
             raise Refused("AKS is asked by the name of the cluster: set AZURE_CLUSTER_ID")
         return self._options.cluster

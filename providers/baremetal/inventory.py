@@ -13,8 +13,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from ipaddress import IPv4Network, IPv6Network, ip_network
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import yaml
@@ -29,20 +27,18 @@ from providers.baremetal.machine import (
     address_of,
     canonical,
     credentials_in,
-    literal,
 )
+from providers.baremetal.settings import CREDENTIALS, INVENTORY, NETWORKS
 from recovery.errors import Refused, SettingsError
 from recovery.model import GROUP, VERSION, Machine
+from recovery.provider.address import literal
 
 log = logging.getLogger(__name__)
 
-DIRECTORY = "/etc/node-recovery/bmc"
 LARGEST = 1024 * 1024  # bytes
 _HEAD = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "BMCInventory"}
 _SWITCH = {"true": True, "false": False}
 _FIELDS = ("systemUUID", "node", "address", "credentials", "verify")
-
-Network = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True)
@@ -59,13 +55,13 @@ class Inventory:
     """BMC_INVENTORY, BMC_CREDENTIALS and BMC_NETWORKS. Raises ``SettingsError`` with every mistake."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.path = environ.get("BMC_INVENTORY", "")
-        self.directory = Path(environ.get("BMC_CREDENTIALS") or DIRECTORY)
+        self.path = INVENTORY.of(environ)
+        self.directory = CREDENTIALS.of(environ)
         self._seen: tuple[int, ...] = ()
         self._known: tuple[Entry, ...] | SettingsError = ()
         mistakes: list[str] = []
         try:
-            self._networks = networks_of(environ)
+            self._networks = NETWORKS.of(environ)
         except SettingsError as error:
             mistakes += error.mistakes
         try:
@@ -158,20 +154,6 @@ class Inventory:
     def credentials_for(self, bmc: Bmc) -> Credentials:
         """What ``bmc`` is asked with. Raises ``Refused``."""
         return credentials_in(self.directory / bmc.credentials)
-
-
-def networks_of(environ: Mapping[str, str]) -> tuple[Network, ...]:
-    """BMC_NETWORKS. Raises ``SettingsError``."""
-    found: list[Network] = []
-    mistakes: list[str] = []
-    for word in (word.strip() for word in environ.get("BMC_NETWORKS", "").split(",")):
-        try:
-            found += [ip_network(word)] if word else []
-        except ValueError:
-            mistakes.append(f"BMC_NETWORKS: found {word[:80]!r}, expected networks such as 10.0.7.0/24")
-    if mistakes:
-        raise SettingsError(mistakes)
-    return tuple(found)
 
 
 # ---------------------------------------------------------------- the file

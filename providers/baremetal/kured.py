@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from providers.baremetal import BareMetalProvider, unable
-from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry, SettingsError
+from providers.baremetal.base import BareMetalProvider, unable
+from providers.baremetal.settings import SENTINEL
+from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
 from recovery.model import (
     Failed,
     Machine,
@@ -36,7 +37,6 @@ from recovery.model import (
 )
 from recovery.provider.protocol import Finding, ProviderContext
 
-SENTINEL = "/var/run/reboot-required"
 IN_PROGRESS = "weave.works/kured-reboot-in-progress"
 MARK = "node-recovery:"
 """How a sentinel of ours begins."""
@@ -321,7 +321,4 @@ def _quote(text: object) -> str:
 
 def make(context: ProviderContext) -> KuredProvider:
     """The provider for this agent's node. Raises ``SettingsError``."""
-    text = context.environ.get("KURED_SENTINEL") or SENTINEL
-    if not text.startswith("/") or text.endswith("/") or ".." in text.split("/"):
-        raise SettingsError([f"KURED_SENTINEL={text}: expected the absolute path of a file"])
-    return KuredProvider(Path(text), context.environ.get("NODE_NAME", ""))
+    return KuredProvider(SENTINEL.of(context.environ), context.environ.get("NODE_NAME", ""))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from recovery.errors import Refused
 from recovery.model import GROUP, Machine, NodeView
+from recovery.provider.address import NO_SCHEME, parsed
 
 NAME = "baremetal"
 BMC_ADDRESS, BMC_CREDENTIALS = f"{GROUP}/bmc-address", f"{GROUP}/bmc-credentials"
@@ -36,8 +35,6 @@ EXPECTED = (
 )
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}", re.ASCII)
 SYSTEM_PATH = re.compile(r"/redfish(?:/(?!\.+(?:/|$))[\w.~:+-]+)+/?", re.ASCII)
-_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_PRINTABLE = re.compile(r"[!-\[\]-~]*")  # ASCII without blanks and backslash
 
 
 @dataclass(frozen=True)
@@ -107,35 +104,16 @@ def canonical(uuid: str) -> str:
 
 def address_of(text: str) -> Bmc | str:
     """The BMC at this address, or what is wrong with it. A password is sent there, hence https."""
-    if not _PRINTABLE.fullmatch(text):
-        return "a blank, or another character that no address holds"
-    try:
-        parts = urlsplit(text)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        return "what is no address"
-    if "@" in parts.netloc:
-        return "a user name or password"
-    if "?" in text or "#" in text:
-        return "a query or a fragment"
-    if parts.scheme not in ("http", "https"):
+    found = parsed(text)
+    if found == NO_SCHEME:
         return f"{text[:80]!r}, which begins with neither"
-    address, path = literal(host), "" if parts.path == "/" else parts.path
-    if not (_HOST.fullmatch(host) or address) or parts.netloc.endswith(":"):
-        return f"{parts.netloc[:80]!r} for a host"
-    if parts.scheme == "http" and not (host == "localhost" or (address and address.is_loopback)):
-        return f"http://{host}, over which a password could be read by others"
-    if path and not SYSTEM_PATH.fullmatch(path):
-        return f"the path {path[:80]!r}, which does not begin with /redfish/ or leads elsewhere"
-    return Bmc(f"{parts.scheme}://{parts.netloc}".lower(), path)
-
-
-def literal(host: str) -> IPv4Address | IPv6Address | None:
-    """The IP address that ``host`` is; None for a name."""
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
+    if isinstance(found, str):
+        return found
+    if found.readable:
+        return f"http://{found.host}, over which a password could be read by others"
+    if found.path and not SYSTEM_PATH.fullmatch(found.path):
+        return f"the path {found.path[:80]!r}, which does not begin with /redfish/ or leads elsewhere"
+    return Bmc(found.origin, found.path)
 
 
 def credentials_in(directory: Path) -> Credentials:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from providers.baremetal import BareMetalProvider, unable
+from providers.baremetal.base import BareMetalProvider, unable
 from providers.baremetal.metal3_host import (
     OWNER,
     REBOOT,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from providers.baremetal import BareMetalProvider, unable
+from providers.baremetal.base import BareMetalProvider, unable
 from providers.baremetal.bmc import LATER, Limits, brief
 from providers.baremetal.inventory import Inventory
 from providers.baremetal.machine import NAME, SYSTEM_PATH, canonical

@@ -1,13 +1,12 @@
 """The environment -> frozen ``Settings``, policy included; every mistake is reported at once.
 
-Wiring comes from environment variables, behaviour from the policy file. An unknown variable is none of this
-program's business, unless it looks like one of its own misspelt: that is a warning.
+Wiring comes from environment variables, behaviour from the policy file. The variables of all installed
+providers are checked, chosen or not; each provider reads its own. An unknown variable is none of this
+program's business, unless it looks like one of these misspelt: that is a warning.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +19,9 @@ from recovery.config.environment import Mode, Variables
 from recovery.config.policy_file import PolicyFile, load_builtin, load_policy
 from recovery.errors import SettingsError
 from recovery.model import Policy
+from recovery.provider.declaration import Expected, mistake
+from recovery.provider.installed import Installed, installed
+from recovery.provider.registry import AUTO
 
 __all__ = ["Mode", "Settings", "describe", "load_settings"]
 
@@ -39,7 +41,6 @@ class Settings:
     provider: str  # "auto", or the name of an installed provider
     cluster_name: str
     poll_interval: timedelta
-    cloudwatch_namespace: str
     heartbeat_interval: timedelta | None  # None is off
     metrics_address: tuple[str, int] | None
     pod_namespace: str  # "" where it was not given
@@ -61,6 +62,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     except ValidationError as error:
         mistakes += [_sentence(one, environ) for one in error.errors(include_url=False)]
     mistakes += _nameless(environ)
+    providers = installed()
+    wrong, unchecked = _of_providers(providers, environ)
+    mistakes += wrong
     try:
         path = environ.get("POLICY_FILE", "")
         policy_file = load_policy(path) if path else load_builtin()
@@ -68,13 +72,25 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         mistakes += error.mistakes
     if mistakes or found is None:
         raise SettingsError(mistakes)
-    warnings = (*_warnings(environ), *policy_file.warnings)
+    warnings = (*_warnings(environ, providers), *unchecked, *policy_file.warnings)
     return _settings(found, policy_file, warnings)
 
 
 def describe() -> list[tuple[str, str, str]]:
     """(name, default as one would write it, description) of every variable, for the README and its test."""
-    return [(n, info.default or "", info.description or "") for n, info in Variables.model_fields.items()]
+    core = [(n, info.default or "", info.description or "") for n, info in Variables.model_fields.items()]
+    return core + [(s.name, s.default, s.description) for s in installed().settings()]
+
+
+def _of_providers(providers: Installed, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Mistakes and warnings. A declaration that cannot be used is a mistake if its provider is chosen."""
+    chosen = environ.get("PROVIDER", AUTO)
+    mistakes, broken = providers.check(environ)
+    if chosen in broken:
+        mistakes.append(f"PROVIDER={chosen}: {broken.pop(chosen)}")
+    if chosen == AUTO:
+        mistakes += providers.conflicts()
+    return mistakes, list(broken.values())
 
 
 def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ...]) -> Settings:
@@ -87,7 +103,6 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
         provider=found.PROVIDER,
         cluster_name=found.CLUSTER_NAME,
         poll_interval=found.POLL_INTERVAL,
-        cloudwatch_namespace=found.CLOUDWATCH_NAMESPACE,
         heartbeat_interval=found.HEARTBEAT_INTERVAL,
         metrics_address=found.METRICS_ADDRESS,
         pod_namespace=found.POD_NAMESPACE,
@@ -102,12 +117,9 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
 
 def _sentence(error: ErrorDetails, environ: Mapping[str, str]) -> str:
     name = str(error["loc"][0])
-    return f"{name}: found {json.dumps(_hidden(environ[name]), ensure_ascii=False)}, {error['msg']}"
-
-
-def _hidden(value: str) -> str:
-    """Without the user and password of a URL."""
-    return re.sub(r"//[^/]*@", "//***@", value)
+    if isinstance(cause := error.get("ctx", {}).get("error"), Expected):
+        return cause.sentence(name, environ[name])
+    return mistake(name, environ[name], error["msg"])
 
 
 def _nameless(environ: Mapping[str, str]) -> Iterator[str]:
@@ -116,8 +128,8 @@ def _nameless(environ: Mapping[str, str]) -> Iterator[str]:
         yield "NODE_NAME: missing, expected this Node's name (from spec.nodeName) in sidecar mode"
 
 
-def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
-    known = list(Variables.model_fields)
+def _warnings(environ: Mapping[str, str], providers: Installed) -> Iterator[str]:
+    known = [*Variables.model_fields, *(setting.name for setting in providers.settings())]
     for name in sorted(set(environ) - set(known)):
         near = get_close_matches(name.upper(), known, n=1, cutoff=0.88)
         if near and near[0] not in environ:

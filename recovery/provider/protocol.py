@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from recovery.clock import Clock
 from recovery.errors import Refused, SettingsError
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.provider.entries import entry_points
 from recovery.provider.monitor import Monitor
 
 ENTRY_POINTS = "node_recovery.providers"

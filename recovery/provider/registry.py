@@ -1,16 +1,17 @@
-"""Which provider a node's machine belongs to, decided anew for each decision."""
+"""Which provider a node's machine belongs to, asked anew for each decision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts
+from recovery.provider.installed import Installed, conflict, installed
 from recovery.provider.protocol import Canceller, Provider, Witness, abilities_of
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
-SCHEMES = {"aws": "aws", "azure": "azure"}
 AUTO = "auto"
 
 
@@ -43,11 +44,20 @@ class Identified:
 
 
 class Providers:
-    """Chooses and loads providers. ``configured`` is PROVIDER: a name, or ``auto``."""
+    """Chooses and loads providers. ``configured`` is PROVIDER: a name, or ``auto``.
 
-    def __init__(self, configured: str, load: Callable[[str], Provider]) -> None:
+    With ``auto`` it is the provider that declares the scheme of the Node's providerID.
+    """
+
+    def __init__(
+        self,
+        configured: str,
+        load: Callable[[str], Provider],
+        declared: Callable[[], Installed] = installed,
+    ) -> None:
         self._configured = configured
         self._load = load
+        self._declared = cache(declared)
         self._loaded: dict[str, Provider] = {}
 
     def in_use(self) -> str:
@@ -79,11 +89,13 @@ class Providers:
             return Identified(wait=f"{node.name} is not initialised by its cloud yet (taint {UNINITIALIZED})")
         if self._configured != AUTO:
             return self._configured
-        if not node.provider_id:
-            return "baremetal"
-        scheme = node.provider_id.split("://", 1)[0]
-        if scheme in SCHEMES:
-            return SCHEMES[scheme]
+        scheme, separator, _ = node.provider_id.partition("://")
+        # "://x" and "x" have no scheme, and a Node with one of them is not without a providerID
+        found = self._declared().of_scheme(scheme) if bool(scheme) is bool(separator) else ()
+        if len(found) > 1:
+            return Identified(problem=conflict(scheme, found))
+        if found:
+            return found[0].provider
         return Identified(
             problem=f"{node.name} has the providerID {node.provider_id!r}, whose cloud no provider here knows"
         )

@@ -308,7 +308,9 @@ def test_the_simulator_is_asked_of_the_role_behind_a_session(caller: str, asked:
 
 def test_a_namespace_that_cloudwatch_refuses_is_told(world: World) -> None:
     world.examine(environ={**REGION, "CLOUDWATCH_NAMESPACE": "AWS/EC2"})
-    found = world.says("CLOUDWATCH_NAMESPACE=AWS/EC2: namespaces beginning with AWS/ are AWS's own")
+    found = world.says(
+        'CLOUDWATCH_NAMESPACE: found "AWS/EC2", expected a namespace of your own; AWS/ belongs to AWS'
+    )
     assert (found.ok, found.remedy) == (False, "set CLOUDWATCH_NAMESPACE")
 
 

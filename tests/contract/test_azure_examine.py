@@ -462,4 +462,6 @@ def test_an_address_that_no_token_may_be_sent_to_is_told(world: World) -> None:
     world.environ["AZURE_MONITOR_ENDPOINT"] = "http://metrics.example.com"
     (found,) = world.examine(ALL)
     assert (found.ok, found.remedy) == (False, "mend the setting")
-    assert found.sentence.startswith("AZURE_MONITOR_ENDPOINT: found http://metrics.example.com, over which")
+    assert found.sentence.startswith(
+        'AZURE_MONITOR_ENDPOINT: found "http://metrics.example.com", expected https://'
+    )

@@ -302,8 +302,8 @@ def test_an_agent_with_a_broken_file_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         inventory(tmp_path, one(verify="maybe"), BMC_NETWORKS="10.0.0.0/33, 10.0.0.7/24")
     assert [mistake.removeprefix(f"{tmp_path}/") for mistake in caught.value.mistakes] == [
-        "BMC_NETWORKS: found '10.0.0.0/33', expected networks such as 10.0.7.0/24",
-        "BMC_NETWORKS: found '10.0.0.7/24', expected networks such as 10.0.7.0/24",
+        'BMC_NETWORKS: found "10.0.0.0/33, 10.0.0.7/24", expected networks such as 10.0.7.0/24, with commas '
+        "between",
         'bmc.yaml:7: field machines[0].verify: found "maybe", expected true or false',
     ]
     with pytest.raises(SettingsError, match=r"nowhere/bmc\.yaml: cannot be read: No such file"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from recovery_testkit.aws import environment, shared_aws
 from recovery_testkit.proxy import CountingProxy
 
 from providers.aws import create_monitor
-from providers.aws.cloudwatch import CloudWatchMonitor, namespace_of
+from providers.aws.cloudwatch import CloudWatchMonitor
 from providers.aws.session import AwsSession, Limits
+from providers.aws.settings import NAMESPACE
 from recovery.clock import SystemClock
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.provider.monitor import Metric
@@ -190,17 +192,18 @@ def test_without_a_region_a_person_is_told_what_to_set(session: AwsSession) -> N
 
 
 def test_the_namespace_comes_from_the_environment_and_is_checked() -> None:
-    assert namespace_of({}) == namespace_of({"CLOUDWATCH_NAMESPACE": ""}) == "NodeRecovery"
-    assert namespace_of({"CLOUDWATCH_NAMESPACE": "NeuronHealthCheck"}) == "NeuronHealthCheck"
+    assert NAMESPACE.of({}) == "NodeRecovery"
+    assert NAMESPACE.of({"CLOUDWATCH_NAMESPACE": "NeuronHealthCheck"}) == "NeuronHealthCheck"
     with pytest.raises(
-        SettingsError, match="CLOUDWATCH_NAMESPACE=AWS/EC2: namespaces beginning with AWS/ are"
+        SettingsError, match='CLOUDWATCH_NAMESPACE: found "AWS/EC2", expected a namespace of your own; AWS/'
     ):
-        namespace_of({"CLOUDWATCH_NAMESPACE": "AWS/EC2"})
-    for wrong in ("a" * 256, "tab\t", ":", " "):
+        create_monitor(ProviderContext(SystemClock(), {"CLOUDWATCH_NAMESPACE": "AWS/EC2"}))
+    for wrong in ("a" * 256, "tab\t", ":", " ", "a b", ""):
         with pytest.raises(SettingsError) as caught:
-            namespace_of({"CLOUDWATCH_NAMESPACE": wrong})
+            NAMESPACE.of({"CLOUDWATCH_NAMESPACE": wrong})
         assert str(caught.value) == (
-            f"CLOUDWATCH_NAMESPACE={wrong!r}: at most 255 of letters, digits, blank and . - _ / # :"
+            f"CLOUDWATCH_NAMESPACE: found {json.dumps(wrong)}, expected 1 to 255 letters, digits and ._-/#: "
+            "not beginning with a colon"
         )
 
 

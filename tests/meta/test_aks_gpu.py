@@ -14,9 +14,9 @@ import yaml
 from providers.azure.options import Options, options_of
 from providers.azure.session import Limits, check_identity
 from recovery.catalog import foreign_claim, lookup
-from recovery.config.environment import Mode, Variables
+from recovery.config.environment import Mode
 from recovery.config.policy_file import load_builtin, load_policy
-from recovery.config.settings import Settings, load_settings
+from recovery.config.settings import Settings, describe, load_settings
 from recovery.model import Step
 from recovery.signals.page_url import check_url
 from tests.builders.manifests import (
@@ -81,7 +81,7 @@ def test_it_ships_with_recovery_off_and_says_its_provider(ours: Manifest) -> Non
 
 @OURS
 def test_every_variable_is_one_that_is_read(ours: Manifest) -> None:
-    assert environment(ours).keys() - {"HOST_IP"} <= Variables.model_fields.keys() | OF_AZURE
+    assert environment(ours).keys() - {"HOST_IP"} <= {name for name, _, _ in describe()} | OF_AZURE
     assert settings().keys() >= OF_AZURE
 
 

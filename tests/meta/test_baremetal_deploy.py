@@ -12,15 +12,16 @@ import pytest
 import yaml
 from recovery_testkit.clock import FakeClock
 
-from providers.baremetal import NONE, POWERS, power_of
+from providers.baremetal import settings as of_metal
 from providers.baremetal.bmc import Limits
-from providers.baremetal.inventory import DIRECTORY, Inventory
+from providers.baremetal.inventory import Inventory
 from providers.baremetal.kured import KuredProvider, make
 from providers.baremetal.metal3 import Metal3Provider
 from providers.baremetal.metal3_host import REBOOT
-from recovery.config.environment import Mode, Variables
+from providers.baremetal.settings import DIRECTORY, NONE, POWERS
+from recovery.config.environment import Mode
 from recovery.config.policy_file import check_for, load_builtin, load_policy
-from recovery.config.settings import Settings, load_settings
+from recovery.config.settings import Settings, describe, load_settings
 from recovery.model import Step
 from recovery.provider.protocol import ProviderContext
 from tests.builders.manifests import (
@@ -94,7 +95,7 @@ def test_it_ships_with_recovery_off_and_nobody_has_the_power(ours: Manifest) -> 
     assert started(ours).enable_recovery is False
     assert started(ours).provider == "baremetal"
     assert started(ours).warnings == ()
-    assert power_of(environment(ours)) == NONE
+    assert of_metal.POWER.of(environment(ours)) == NONE
 
 
 @OURS
@@ -114,7 +115,7 @@ def test_one_file_holds_the_switch_for_every_pod(ours: Manifest) -> None:
 
 @pytest.mark.parametrize("component", sorted(PARTS))
 def test_every_variable_is_one_that_is_read(component: str) -> None:
-    assert environment(AGENT, component).keys() <= Variables.model_fields.keys() | OF_METAL
+    assert environment(AGENT, component).keys() <= {name for name, _, _ in describe()} | OF_METAL
 
 
 def test_an_agent_knows_its_node_and_a_concluder_has_none() -> None:

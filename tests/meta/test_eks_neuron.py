@@ -17,9 +17,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from providers.aws.session import Limits
-from recovery.config.environment import Mode, Variables
+from providers.aws.settings import NAMESPACE
+from recovery.config.environment import Mode
 from recovery.config.policy_file import load_builtin
-from recovery.config.settings import Settings, load_settings
+from recovery.config.settings import Settings, describe, load_settings
 from recovery.decide.diagnosis import matches
 from recovery.model import Fault, Step
 from recovery.units import parse_duration
@@ -72,7 +73,7 @@ def test_it_ships_with_recovery_off(ours: Manifest) -> None:
 
 @OURS
 def test_every_variable_is_one_that_the_program_reads(ours: Manifest) -> None:
-    assert environment(ours).keys() <= Variables.model_fields.keys()
+    assert environment(ours).keys() <= {name for name, _, _ in describe()}
 
 
 @OURS
@@ -92,7 +93,7 @@ def test_a_sidecar_knows_its_node_and_a_concluder_has_none() -> None:
 
 
 def test_faults_go_where_the_alarms_of_neurons_users_look() -> None:
-    assert started(SIDECAR).cloudwatch_namespace == "NeuronHealthCheck"
+    assert NAMESPACE.of(environment(SIDECAR)) == "NeuronHealthCheck"
 
 
 def test_names_are_those_of_the_detector_whose_place_it_takes() -> None:

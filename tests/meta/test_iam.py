@@ -25,7 +25,7 @@ from cfnlint.decode.cfn_yaml import loads  # type: ignore[import-untyped]
 from policy_sentry.querying.actions import get_action_data
 
 from providers.aws.asg import AwsProvider
-from providers.aws.cloudwatch import DEFAULT_NAMESPACE
+from providers.aws.settings import NAMESPACE
 
 ROOT = Path(__file__).parents[2]
 IAM = ROOT / "iam" / "aws"
@@ -39,7 +39,7 @@ FILLED = {
     "ACCOUNT": "111122223333",
     "CLUSTER": "training",
     "GROUP": "trn1",
-    "METRIC_NAMESPACE": DEFAULT_NAMESPACE,
+    "METRIC_NAMESPACE": NAMESPACE.default,
     "NAMESPACE": "node-recovery",
     "SERVICE_ACCOUNT": "node-recovery",
     "OIDC_PROVIDER": "oidc.eks.us-west-2.amazonaws.com/id/EXAMPLE",
@@ -220,7 +220,7 @@ def test_the_templates_defaults_are_the_ones_of_the_shipped_manifests(template: 
     assert defaults == {
         "ClusterName": None,
         "GroupName": "",
-        "MetricNamespace": DEFAULT_NAMESPACE,
+        "MetricNamespace": NAMESPACE.default,
         "Namespace": account["namespace"],
         "ServiceAccount": account["name"],
         "OidcProvider": "",
@@ -334,4 +334,4 @@ def test_the_readmes_table_has_the_names_of_each_installation() -> None:
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "node-recovery" / "values.yaml").read_text())
     assert told["namespace"] == (account["namespace"], neuron["namespace"])
     assert told["service account"] == (account["name"], chart["serviceAccount"]["name"])
-    assert told["metric namespace"] == (DEFAULT_NAMESPACE, chart["settings"]["CLOUDWATCH_NAMESPACE"])
+    assert told["metric namespace"] == (NAMESPACE.default, chart["settings"]["CLOUDWATCH_NAMESPACE"])

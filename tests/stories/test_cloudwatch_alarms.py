@@ -15,7 +15,7 @@ from cfnlint.api import ManualArgs, lint
 from recovery_testkit.aws import shared_aws
 from recovery_testkit.stage import Stage, npd_page
 
-from providers.aws.cloudwatch import namespace_of
+from providers.aws.settings import NAMESPACE
 from recovery.catalog import faults
 from recovery.config.settings import load_settings
 from recovery.errors import Ambiguous, Refused
@@ -262,7 +262,7 @@ def test_every_fault_with_a_remedy_of_its_own_has_an_alarm(alarms: dict[str, dic
 
 
 def test_the_metrics_are_looked_for_where_the_agents_put_them(alarms: dict[str, dict[str, Any]]) -> None:
-    assert {selection(alarm).namespace for alarm in alarms.values()} == {namespace_of({})}
+    assert {selection(alarm).namespace for alarm in alarms.values()} == {NAMESPACE.default}
 
 
 def test_cluster_and_namespace_can_be_chosen(alarms: dict[str, dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -11,24 +12,21 @@ from typing import Any
 import pytest
 
 from providers.azure import create, create_monitor
-from providers.azure.aks import Cluster, cluster_of, resource_of
-from providers.azure.endpoint import checked_endpoint
 from providers.azure.identity import identify
 from providers.azure.options import Options, options_of
 from providers.azure.session import (
     INSTALL,
-    PUBLIC,
     AzureSession,
     check_identity,
-    checked_manager,
     require_sdk,
 )
+from providers.azure.settings import ALLOWED, CLUSTER_ID, MANAGER, PUBLIC, Cluster, endpoint
 from recovery.clock import SystemClock
-from recovery.config.environment import AZURE_ALLOWED
 from recovery.config.policy_file import check_for, load_policy
 from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
 from recovery.model import NodeView, Step
+from recovery.provider.declaration import Expected
 from recovery.provider.protocol import ProviderContext, load_provider
 from tests.builders.mistakes import mistakes
 from tests.builders.nodes import node
@@ -66,8 +64,8 @@ def test_words_are_parted_by_commas_and_blanks_do_not_matter(text: str) -> None:
 
 def test_a_word_that_allows_nothing_is_named_with_those_that_do() -> None:
     (mistake,) = mistakes(options_of, AZURE_ALLOW="replace,aks-compute,AKS-replace")
-    expected = "expected any of aks-compute, aks-replace, flexible-reimage"
-    assert mistake == f"AZURE_ALLOW: found AKS-replace, replace, {expected}"
+    expected = 'expected any of aks-replace, aks-compute, flexible-reimage; did you mean "aks-replace"?'
+    assert mistake == f'AZURE_ALLOW: found "replace,aks-compute,AKS-replace", {expected}'
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("", False)])
@@ -77,7 +75,9 @@ def test_an_autoscaler_is_there_or_not(text: str, value: bool) -> None:
 
 @pytest.mark.parametrize("text", ["True", "yes", "1", " true"])
 def test_no_other_word_says_so(text: str) -> None:
-    assert mistakes(options_of, AZURE_AUTOSCALER=text) == [f"AZURE_AUTOSCALER={text}: expected true or false"]
+    assert mistakes(options_of, AZURE_AUTOSCALER=text) == [
+        f'AZURE_AUTOSCALER: found "{text}", expected "true" or "false"'
+    ]
 
 
 def test_aks_can_be_asked_to_delete_only_where_it_is_known_which_cluster() -> None:
@@ -109,14 +109,14 @@ def test_what_more_could_be_allowed_on_aks_is_said(allow: str, about: str) -> No
 
 @pytest.mark.parametrize("text", [CLUSTER, CLUSTER.upper(), CLUSTER.lower()])
 def test_a_cluster_is_known_by_its_resource_id_in_any_case(text: str) -> None:
-    found = cluster_of({"AZURE_CLUSTER_ID": text})
+    found = CLUSTER_ID.of({"AZURE_CLUSTER_ID": text}).cluster
     assert found is not None
     assert (found.group.lower(), found.name.lower()) == ("gpu", "gpu-7")
 
 
 def test_a_scale_set_may_stand_there_for_its_metrics() -> None:
-    assert resource_of({"AZURE_CLUSTER_ID": SCALE_SET}) == SCALE_SET
-    assert cluster_of({"AZURE_CLUSTER_ID": SCALE_SET}) is None
+    found = CLUSTER_ID.of({"AZURE_CLUSTER_ID": SCALE_SET})
+    assert (found.id, found.cluster) == (SCALE_SET, None)
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,23 @@ def test_a_scale_set_may_stand_there_for_its_metrics() -> None:
 )
 def test_anything_else_is_quoted_with_the_form_that_was_expected(text: str) -> None:
     (mistake,) = mistakes(options_of, AZURE_CLUSTER_ID=text)
-    assert mistake.startswith(
-        f"AZURE_CLUSTER_ID={text[:160]!r}: expected a resource ID like /subscriptions/<id>/"
+    found, _, expected = mistake.partition(", expected ")
+    assert found == f"AZURE_CLUSTER_ID: found {json.dumps(text)}"
+    assert expected in (
+        "a resource ID: /subscriptions/ID/resourceGroups/GROUP/providers/...",
+        "the resource ID of an AKS cluster (.../Microsoft.ContainerService/managedClusters/NAME) or of a "
+        "scale set (.../Microsoft.Compute/virtualMachineScaleSets/NAME)",
     )
+    whole = text.startswith("/subscriptions/") and "/providers/" in text and not text.endswith("/")
+    assert expected.startswith("the resource ID of an AKS cluster") is whole
+    assert mistakes(load_settings, NODE_NAME="n", AZURE_CLUSTER_ID=text) == [mistake]
 
 
 # ---------------------------------------------------------------- where a token may go
 
 
 def test_without_an_endpoint_it_is_the_public_clouds() -> None:
-    assert checked_manager({}) == checked_manager({NAME: ""}) == PUBLIC == "https://management.azure.com"
+    assert MANAGER.of({}) == MANAGER.of({NAME: ""}) == PUBLIC == "https://management.azure.com"
 
 
 @pytest.mark.parametrize(
@@ -160,17 +167,12 @@ def test_without_an_endpoint_it_is_the_public_clouds() -> None:
     ],
 )
 def test_an_endpoint_is_https_or_this_machine(text: str, found: str) -> None:
-    assert checked_manager({NAME: text}) == found
+    assert MANAGER.of({NAME: text}) == found
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("management.azure.com", "'management.azure.com', which begins with neither"),
-        (
-            "http://management.azure.com",
-            "http://management.azure.com, over which a token could be read by others",
-        ),
         ("https://management.azure.com/subscriptions", "the path '/subscriptions'"),
         ("https://ada:secret@management.azure.com", "a user name or password"),
         ("https://management.azure.com?key=secret", "a query or a fragment"),
@@ -178,14 +180,44 @@ def test_an_endpoint_is_https_or_this_machine(text: str, found: str) -> None:
     ],
 )
 def test_an_address_that_no_token_may_go_to_is_named_without_its_secrets(text: str, found: str) -> None:
-    (mistake,) = mistakes(checked_manager, **{NAME: text})
+    (mistake,) = mistakes(MANAGER.of, **{NAME: text})
     assert mistake == f"{NAME}: found {found}; {EXPECTED}"
     assert "secret" not in mistake
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("management.azure.com", "expected an http:// or https:// URL"),
+        (
+            "http://management.azure.com",
+            "expected https://, for a token is sent there (http:// on loopback only)",
+        ),
+    ],
+)
+def test_an_address_that_is_not_https_is_repeated(text: str, expected: str) -> None:
+    assert mistakes(MANAGER.of, **{NAME: text}) == [f'{NAME}: found "{text}", {expected}']
+
+
 def test_nothing_is_no_address_where_one_was_asked_for() -> None:
-    with pytest.raises(SettingsError, match="AZURE_MONITOR_ENDPOINT: found nothing; expected https://"):
-        checked_endpoint("", "AZURE_MONITOR_ENDPOINT")
+    with pytest.raises(Expected) as caught:
+        endpoint("")
+    assert (caught.value.found, f"expected {caught.value.what}") == ("nothing", EXPECTED)
+
+
+def test_a_secret_in_an_address_is_told_neither_at_the_start_nor_by_the_factory() -> None:
+    environ = {
+        **WORKLOAD,
+        **START,
+        "AZURE_MONITOR_ENDPOINT": "https://x?sig=hunter2",
+        NAME: "https://a:hunter2@x",
+    }
+    told = mistakes(load_settings, **environ)
+    assert told == [
+        f"{NAME}: found a user name or password; {EXPECTED}",
+        f"AZURE_MONITOR_ENDPOINT: found a query or a fragment; {EXPECTED}",
+    ]
+    assert mistakes(lambda e: create_monitor(ProviderContext(SystemClock(), e)), **environ) == told
 
 
 def test_a_token_is_for_the_endpoint_it_goes_to() -> None:
@@ -263,7 +295,7 @@ def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPa
 
 def test_a_monitor_checks_where_it_would_send_a_token() -> None:
     environ = {**WORKLOAD, "AZURE_MONITOR_ENDPOINT": "http://example.com"}
-    with pytest.raises(SettingsError, match=r"AZURE_MONITOR_ENDPOINT: found http://example\.com, over which"):
+    with pytest.raises(SettingsError, match=r'AZURE_MONITOR_ENDPOINT: found "http://example\.com", exp'):
         create_monitor(ProviderContext(SystemClock(), environ))
 
 
@@ -274,7 +306,7 @@ AT_START = [
     (
         "AZURE_ALLOW",
         "aks-repalce",
-        f'expected any of {", ".join(AZURE_ALLOWED)}; did you mean "aks-replace"?',
+        f'expected any of {", ".join(ALLOWED)}; did you mean "aks-replace"?',
     ),
     ("AZURE_AUTOSCALER", "yes", 'expected "true" or "false"'),
     (
@@ -296,7 +328,7 @@ def test_an_agent_with_wrong_settings_does_not_start() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"AZURE_ALLOW": ",".join(AZURE_ALLOWED), "AZURE_CLUSTER_ID": CLUSTER, "AZURE_REGION": "West US 3"},
+        {"AZURE_ALLOW": ",".join(ALLOWED), "AZURE_CLUSTER_ID": CLUSTER, "AZURE_REGION": "West US 3"},
         {"AZURE_ALLOW": " aks-compute, ", "AZURE_CLUSTER_ID": SCALE_SET, "AZURE_AUTOSCALER": "true"},
         {NAME: "https://management.usgovcloudapi.net", "AZURE_MONITOR_ENDPOINT": "http://127.0.0.1:1"},
         dict.fromkeys([name for name, _, _ in AT_START], ""),
@@ -305,14 +337,6 @@ def test_an_agent_with_wrong_settings_does_not_start() -> None:
 def test_what_the_provider_takes_the_agent_starts_with(given: dict[str, str]) -> None:
     assert made(**WORKLOAD, **given).name == "azure"
     assert load_settings(START | WORKLOAD | given).warnings == ()
-
-
-def test_the_agent_knows_the_words_that_the_provider_knows() -> None:
-    assert options_of({"AZURE_ALLOW": ",".join(AZURE_ALLOWED), "AZURE_CLUSTER_ID": CLUSTER}).allow == set(
-        AZURE_ALLOWED
-    )
-    (mistake,) = mistakes(options_of, AZURE_ALLOW="x")
-    assert set(mistake.partition("any of ")[2].split(", ")) == set(AZURE_ALLOWED)
 
 
 # ---------------------------------------------------------------- the guide

@@ -33,7 +33,6 @@ def test_a_sidecar_needs_only_its_nodes_name() -> None:
     assert found.provider == "auto"
     assert found.cluster_name == "default"
     assert found.poll_interval == timedelta(seconds=0.5)
-    assert found.cloudwatch_namespace == "NodeRecovery"
     assert found.heartbeat_interval is None
     assert found.metrics_address == ("", 9108)
     assert found.pod_namespace == ""
@@ -233,11 +232,11 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "POLICY_FILE",
         "CLUSTER_NAME",
         "POLL_INTERVAL",
-        "CLOUDWATCH_NAMESPACE",
         "HEARTBEAT_INTERVAL",
         "METRICS_ADDRESS",
         "POD_NAMESPACE",
         "LEASE_DURATION",
+        "CLOUDWATCH_NAMESPACE",
         "AZURE_CLUSTER_ID",
         "AZURE_REGION",
         "AZURE_ALLOW",

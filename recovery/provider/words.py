@@ -1,0 +1,19 @@
+"""What others say, made fit for a sentence of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+LONGEST = 200  # characters of a cloud's own words that a sentence may hold
+
+Secrets = Iterable[tuple[re.Pattern[str], str]]
+"""What must not be repeated, and what stands in its place."""
+
+
+def brief(text: str, secrets: Secrets = (), longest: int = LONGEST) -> str:
+    """``text`` on one line, of at most ``longest`` characters, without ``secrets``."""
+    for pattern, instead in secrets:
+        text = pattern.sub(instead, text)
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
