@@ -1,19 +1,21 @@
 """Write again what the README has from the code: ``python docs/render.py``. A test says when to.
 
-Settings, commands and metrics are each between two comments, ``<!-- NAME: made by docs/render.py -->`` and
-``<!-- end of NAME -->``.
+Settings, commands, metrics and the states of a record are each between two comments,
+``<!-- NAME: made by docs/render.py -->`` and ``<!-- end of NAME -->``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
 
 from recovery.cli import group
 from recovery.config.settings import describe
+from recovery.decide.lifecycle import TABLE, Event
+from recovery.model import Phase
 from recovery.report.metrics import Metrics
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -59,10 +61,63 @@ def metrics() -> Iterator[str]:
         yield f"| `{name}{braces}` | {what[0].lower()}{what[1:].removesuffix('.')} |"
 
 
+Moves = Mapping[tuple[Phase, Event], Phase]
+
+
+def states(table: Moves = TABLE) -> Iterator[str]:
+    """The usual way on the first line; under it the other moves. What all open phases share is one line."""
+    groups = {"any open phase": [p for p in Phase if p.open], "any other": [p for p in Phase if not p.open]}
+    shared = {name: _shared(table, phases) for name, phases in groups.items()}
+    own = {
+        (phase, event): after
+        for (phase, event), after in table.items()
+        if not any(phase in groups[name] and event in shared[name] for name in groups)
+    }
+    usual = _usual(own)
+    yield "```text"
+    yield usual[0][0] + "".join(f" --{event}--> {own[phase, event]}" for phase, event in usual)
+    yield ""
+    for phase in Phase:
+        rest = [
+            (event, after) for (at, event), after in own.items() if at is phase and (at, event) not in usual
+        ]
+        if rest:
+            yield _line(phase.value, rest)
+    for name in groups:
+        yield _line(name, shared[name].items())
+    yield ""
+    yield f"open: {', '.join(groups['any open phase'])}"
+    yield "```"
+
+
+def _shared(table: Moves, phases: list[Phase]) -> dict[Event, Phase]:
+    """The events that each of ``phases`` takes to the same phase."""
+    first, *others = phases
+    moves = [(event, after) for (phase, event), after in table.items() if phase is first]
+    return {event: after for event, after in moves if all(table.get((o, event)) is after for o in others)}
+
+
+def _usual(own: Moves) -> list[tuple[Phase, Event]]:
+    """The shortest way from a fault that was seen to a recovery that is proved."""
+    ways: list[tuple[Phase, list[tuple[Phase, Event]]]] = [(Phase.SUSPECT, [])]
+    for at, way in ways:  # grows while it is read: the shortest ways come first
+        if at is Phase.RECOVERED:
+            return way
+        ways += [
+            (after, [*way, move]) for move, after in own.items() if move[0] is at and len(way) < len(Phase)
+        ]
+    raise ValueError("no way leads from suspect to recovered")
+
+
+def _line(phase: str, moves: Iterable[tuple[Event, Phase]]) -> str:
+    return f"from {phase + ':':<16}" + ", ".join(f"{event} -> {after}" for event, after in moves)
+
+
 def rendered(text: str) -> str:
     """``text`` with the tables as the code has them now. Raises ``ValueError`` where one has no place."""
-    for name, lines in (("settings", settings()), ("commands", commands()), ("metrics", metrics())):
-        table = "\n".join(lines)
+    parts = {"settings": settings, "commands": commands, "metrics": metrics, "states": states}
+    for name, lines in parts.items():
+        table = "\n".join(lines())
         begin, end = f"<!-- {name}: made by docs/render.py -->", f"<!-- end of {name} -->"
         place = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
         found = len(place.findall(text))

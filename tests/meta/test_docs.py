@@ -1,4 +1,4 @@
-"""The guides in ``docs/``: what they point at is there, and what they say of the shipped files is so."""
+"""The pages of the repository: what they point at is there, and what they say of the shipped files is so."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from recovery.cli import group
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for top in ("docs", "deploy", "iam") for page in sorted((ROOT / top).rglob("*.md"))),
+]
+TOPS = ("recovery", "providers", "testkit", "demo", "tests", "deploy", "iam", "bench", "docs", r"\.ci")
+WRITTEN_BY_READERS = {ROOT / "docs" / "writing-a-provider.md": {"tests/test_rack.py"}}
+"""Paths in the repository of who follows a guide."""
 MOVING = (ROOT / "docs" / "moving-from-the-neuron-agent.md").read_text()
 
 
@@ -21,13 +28,48 @@ def guides() -> pytest.MarkDecorator:
     return pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
 
 
+def pages() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
 @guides()
-def test_every_link_and_path_of_a_guide_leads_somewhere(guide: Path) -> None:
+def test_every_link_of_a_guide_leads_somewhere(guide: Path) -> None:
     text = guide.read_text()
     links = re.findall(r"\]\((?!https?://)([^)#]+)", text)
-    paths = re.findall(r"`((?:deploy|iam|docs|\.ci)/[\w./-]+)`", text)
     assert [link for link in links if not (guide.parent / link).exists()] == []
-    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pages()
+def test_every_path_that_a_page_names_is_there(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    paths = set(re.findall(rf"`((?:{'|'.join(TOPS)})/[\w./-]*)`", text)) - WRITTEN_BY_READERS.get(page, set())
+    assert sorted(path for path in paths if not (ROOT / path).exists()) == []
+
+
+@pages()
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    named = set(
+        re.findall(
+            r"`((?:recovery|providers|recovery_testkit|recovery_demo)(?:\.[a-z_]+)+)`", page.read_text()
+        )
+    )
+    homes = {"recovery_testkit": "testkit", "recovery_demo": "demo"}
+    files = {name: ROOT / homes.get(name.partition(".")[0], "") / name.replace(".", "/") for name in named}
+    assert (
+        sorted(name for name, at in files.items() if not (at.is_dir() or at.with_suffix(".py").exists()))
+        == []
+    )
+
+
+@pages()
+def test_every_heading_that_a_page_links_to_is_there(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", page.read_text()):
+        text = (page.parent / target if target else page).read_text()
+        headings = [
+            re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-")
+            for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        ]
+        assert anchor in headings, f"{target}#{anchor}"
 
 
 @guides()

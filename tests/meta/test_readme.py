@@ -10,20 +10,52 @@ from pathlib import Path
 import pytest
 
 from recovery.config.policy_file import load_policy
-from recovery.model import Share, Step, Then
+from recovery.decide.lifecycle import TABLE, Event
+from recovery.model import Phase, Share, Step, Then
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 RENDER = runpy.run_path(str(ROOT / "docs" / "render.py"))
 
 
-def test_settings_commands_and_metrics_are_as_the_code_has_them() -> None:
+def test_settings_commands_metrics_and_states_are_as_the_code_has_them() -> None:
     assert RENDER["rendered"](README) == README, "run: python docs/render.py"
 
 
 def test_a_table_without_its_place_is_an_error() -> None:
     with pytest.raises(ValueError, match="found 0 places for metrics, expected 1"):
         RENDER["rendered"](README.replace("<!-- end of metrics -->", ""))
+
+
+def test_the_states_say_each_move_of_the_table_and_no_other() -> None:
+    usual, *others = (line for line in RENDER["states"]() if "->" in line)
+    words = usual.split()
+    said = {
+        (Phase(at), Event(by.strip("->"))): Phase(to)
+        for at, by, to in zip(words[::2], words[1::2], words[2::2], strict=False)
+    }
+    groups = {"any open phase": [p for p in Phase if p.open], "any other": [p for p in Phase if not p.open]}
+    for line in others:
+        phase, _, moves = line.removeprefix("from ").partition(":")
+        for event, to in re.findall(r"(\w+) -> (\w+)", moves):
+            said |= dict.fromkeys([(Phase(p), Event(event)) for p in groups.get(phase) or [phase]], Phase(to))
+    assert said == TABLE
+
+
+def test_states_in_which_no_recovery_is_proved_are_an_error() -> None:
+    less = {move: after for move, after in TABLE.items() if after is not Phase.RECOVERED}
+    with pytest.raises(ValueError, match="no way leads from suspect to recovered"):
+        list(RENDER["states"](less))
+
+
+def test_the_chapter_on_the_layout_fits_on_a_screen_and_names_files_that_are_there() -> None:
+    chapter = README.partition("## How the code is laid out\n")[2].rpartition("\nApache-2.0.")[0]
+    assert 0 < len(chapter.strip().splitlines()) <= 45
+    picture = re.search(r"```text\n(.*?)```", chapter, re.DOTALL)
+    assert picture is not None
+    named = re.findall(r"\b[a-z]+/[a-z_]+\.py\b", picture[1])
+    assert named
+    assert [path for path in named if not (ROOT / "recovery" / path).exists()] == []
 
 
 def test_no_word_of_the_readme_is_about_this_machine() -> None:
