@@ -63,7 +63,7 @@ def answers(refused: str, hint: str = "") -> Iterator[None]:
     except TooManyRequests as error:
         raise Retry(error.reason) from None
     except Conflict:
-        raise Retry(f"{refused}: somebody else wrote first") from None
+        raise Retry(f"{refused}: it was changed meanwhile") from None
     except ApiUnavailable as error:
         raise Ambiguous(error.reason) from None
     except ApiError as error:

@@ -285,7 +285,7 @@ def test_where_somebody_wrote_between_the_second_look_and_the_patch_nothing_is_a
         return go()
 
     world.fault(overtaken)
-    with pytest.raises(Retry, match="somebody else wrote first"):
+    with pytest.raises(Retry, match="it was changed meanwhile"):
         world.provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
     assert REBOOT not in world.annotations
 
