@@ -7,20 +7,29 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from recovery_testkit.provider_kit import ActionKit
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "writing-a-provider.md").read_text()
+DECLARED = re.search(
+    r"^```toml\n(\[project\.entry-points\.\"node_recovery\.declarations\"\].*?)^```$.*?^```python\n(.*?)^```$",
+    DOC,
+    re.MULTILINE | re.DOTALL,
+)
 FILES = dict(re.findall(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the document's files, and ``site``: the package as an installation would lay it out."""
-    folder = tmp_path_factory.mktemp("rack")
-    for name, content in FILES.items():
+    return built(tmp_path_factory.mktemp("rack"), FILES)
+
+
+def built(folder: Path, files: Mapping[str, str]) -> Path:
+    for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     run(folder, "-m", "hatchling", "build", "--target", "wheel")
@@ -79,3 +88,42 @@ def test_a_policy_that_asks_it_for_more_than_it_can_is_refused(folder: Path) -> 
     refused = run(folder, "-m", "recovery", "policy", "check", policy.name, "--provider", "rack", check=False)
     assert refused.returncode == 2
     assert "which provider rack cannot do; its actions are reboot" in refused.stderr
+
+
+CHOSEN = """
+import sys
+from recovery.clock import SystemClock
+from recovery.config.settings import load_settings
+from recovery.errors import SettingsError
+from recovery.model import NodeView
+from recovery.provider.protocol import ProviderContext, load_provider
+from recovery.provider.registry import Providers
+
+environ = {"NODE_NAME": "n", "RACK_URL": "http://rack:8000"}
+assert load_settings(environ).warnings == ()
+print("imported:", "node_recovery_rack.settings" in sys.modules)
+context = ProviderContext(SystemClock(), environ)
+node = NodeView("n", "u", "1", sys.argv[1])
+found = Providers("auto", lambda name: load_provider(name, context)).identify(node)
+print("chosen:", found.provider.name, found.machine.id)
+try:
+    load_settings({"NODE_NAME": "n", "RACK_URL": "rack:8000", "AZURE_AUTOSCALER": "x"})
+except SettingsError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow(3)
+def test_the_declaration_of_the_document_is_checked_at_the_start_and_chosen_by_auto(tmp_path: Path) -> None:
+    assert DECLARED is not None
+    entry, module = DECLARED.groups()
+    files = FILES | {"node_recovery_rack/settings.py": module}
+    files["pyproject.toml"] += f"\n{entry}"
+    folder = built(tmp_path, files)
+    told = run(folder, "-c", CHOSEN, "rack://hall-1/SN42").stdout.splitlines()
+    assert told == [
+        "imported: True",
+        "chosen: rack SN42",
+        'AZURE_AUTOSCALER: found "x", expected "true" or "false"',
+        'RACK_URL: found "rack:8000", expected the address of the controller, http://HOST:PORT',
+    ]
