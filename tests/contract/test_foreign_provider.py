@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,11 @@ from recovery_testkit.provider_kit import ActionKit
 
 ROOT = Path(__file__).resolve().parents[2]
 DOC = (ROOT / "docs" / "writing-a-provider.md").read_text()
+DECLARED = re.search(
+    r"^```toml\n(\[project\.entry-points\.\"node_recovery\.declarations\"\].*?)^```$.*?^```python\n(.*?)^```$",
+    DOC,
+    re.MULTILINE | re.DOTALL,
+)
 FILES = dict(re.findall(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL))
 COMMANDS = re.findall(r"^```\n(python3 -m venv .*?)^```$", DOC, re.MULTILINE | re.DOTALL)[0].splitlines()
 OFFLINE = {
@@ -29,11 +35,11 @@ OFFLINE = {
 class Folder:
     """The reader's folder, beside a clone, with the document's files."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Mapping[str, str] = FILES) -> None:
         self.path = path
         path.mkdir()
         (path.parent / "node-recovery").symlink_to(ROOT)
-        for name, content in FILES.items():
+        for name, content in files.items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(content)
 
@@ -56,6 +62,10 @@ class Folder:
         ).exists():  # no command of its own: that package is in the other environment
             program, arguments = ".venv/bin/python", ["-m", Path(program).name, *arguments]
         return self._run([program, *arguments], check=check, **environ)
+
+    def python(self, *arguments: str) -> str:
+        """What the environment's own Python prints."""
+        return self._run([".venv/bin/python", *arguments]).stdout
 
     def _run(self, command: list[str], check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         unwanted = ("PYTEST", "PYTHON", "PIP_", "RACK_", "VIRTUAL_ENV")
@@ -129,3 +139,44 @@ def test_a_policy_that_asks_it_for_more_than_it_can_is_refused(folder: Folder) -
     refused = folder.run(COMMANDS[3].replace("policy.yaml", policy.name), check=False)
     assert refused.returncode == 2
     assert "which provider rack cannot do; its actions are reboot" in refused.stderr
+
+
+CHOSEN = """
+import sys
+from recovery.clock import SystemClock
+from recovery.config.settings import load_settings
+from recovery.errors import SettingsError
+from recovery.model import NodeView
+from recovery.provider.protocol import ProviderContext, load_provider
+from recovery.provider.registry import Providers
+
+environ = {"NODE_NAME": "n", "RACK_URL": "http://rack:8000"}
+assert load_settings(environ).warnings == ()
+print("imported:", "node_recovery_rack.settings" in sys.modules)
+context = ProviderContext(SystemClock(), environ)
+node = NodeView("n", "u", "1", sys.argv[1])
+found = Providers("auto", lambda name: load_provider(name, context)).identify(node)
+print("chosen:", found.provider.name, found.machine.id)
+try:
+    load_settings({"NODE_NAME": "n", "RACK_URL": "rack:8000", "AZURE_AUTOSCALER": "x"})
+except SettingsError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow(3)
+def test_the_declaration_of_the_document_is_checked_at_the_start_and_chosen_by_auto(tmp_path: Path) -> None:
+    assert DECLARED is not None
+    entry, module = DECLARED.groups()
+    files = FILES | {"node_recovery_rack/settings.py": module}
+    files["pyproject.toml"] += f"\n{entry}"
+    folder = Folder(tmp_path / "rack", files)
+    folder.make_environment()
+    folder.run(COMMANDS[1])
+    told = folder.python("-c", CHOSEN, "rack://hall-1/SN42").splitlines()
+    assert told == [
+        "imported: True",
+        "chosen: rack SN42",
+        'AZURE_AUTOSCALER: found "x", expected "true" or "false"',
+        'RACK_URL: found "rack:8000", expected the address of the controller, http://HOST:PORT',
+    ]

@@ -1014,7 +1014,7 @@ def test_a_provider_that_cannot_examine_itself_is_a_question(
     in_pod: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "providers.baremetal.BareMetalProvider.permissions", {"poll": frozenset({"bmc:Read"})}
+        "providers.baremetal.base.BareMetalProvider.permissions", {"poll": frozenset({"bmc:Read"})}
     )
     in_pod()
     found = in_pod.says("provider baremetal cannot say what it lacks")

@@ -1,7 +1,7 @@
-"""Records of the version before ``progress`` (commit 6cf9989, written by its own codec while its stories ran).
+"""Records of the version before ``progress``: commit 6cf9989, written by its own codec as its stories ran.
 
-Each line of the capture has a record, and what that version's own functions answered about it. There is one for
-each phase, each state of an intent in it, and each last line of history.
+Each line of the capture has a record, and what that version's own functions answered about it. There is one
+for each phase, each state of an intent in it, and each last line of history.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recovery.decide.idle import recovered_at
 from recovery.model import Phase, Progress, Record
 from recovery.store.record import THIRD, decode, encode
 
-CAPTURE = Path(__file__).resolve().parents[1] / "captures/records-6cf9989/records.jsonl"
+CAPTURE = Path(__file__).resolve().parents[1] / "captures/records-6cf9989.jsonl"
 ROWS: dict[str, dict[str, Any]] = {
     row["was"]: row for row in map(json.loads, CAPTURE.read_text().splitlines())
 }
