@@ -70,7 +70,7 @@ class AwsProvider:
     # ------------------------------------------------------------ preflight
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
-        """Ask the instance's group. No call at all for a machine of Karpenter's."""
+        """Ask the instance's group. For an instance of Karpenter's nothing is called."""
         self._able(action)
         if action is Step.REBOOT:
             return self._preflight_reboot(machine)
@@ -176,7 +176,7 @@ class AwsProvider:
     # ------------------------------------------------------------ doctor
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
-        """What ``steps`` would lack. Asked with less patience than a recovery has, and imported only here."""
+        """What is missing for ``steps``. Calls time out sooner than in a recovery, because a person waits."""
         from providers.aws.examine import examine
 
         return examine(AwsSession(self._clock, IMPATIENT), self._environ, machine, steps, own)
@@ -188,7 +188,7 @@ class AwsProvider:
             raise Refused(f"the provider {NAME} cannot {action}; it can {', '.join(sorted(self.actions))}")
 
     def _same(self, machine: Machine, reference: Reference, action: str) -> None:
-        """A reference to another machine or action is a mix-up that must not reach AWS."""
+        """Raise ``Refused`` for a reference to another machine or action: it must not reach AWS."""
         if (reference.provider, reference.action) != (NAME, action):
             raise Refused(f"the reference of {reference.provider} {reference.action} is not one of {action}")
         if reference.data.get("instance") != machine.id:
@@ -198,7 +198,7 @@ class AwsProvider:
 def _reference(
     machine: Machine, action: Step, group: Group | None = None, at: datetime | None = None
 ) -> Reference:
-    """How the action is found again: plain values, also after the instance itself is gone."""
+    """What identifies the action later, also once the instance is gone. Plain values: it becomes JSON."""
     data: dict[str, object] = {
         "kind": INSTANCE,
         "instance": machine.id,

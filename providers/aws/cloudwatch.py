@@ -21,12 +21,12 @@ BATCH = 1000
 DIMENSIONS = 30
 OLDEST = timedelta(days=14)
 FURTHEST = timedelta(hours=2)
-_SLACK = timedelta(minutes=1)  # for the way there, and for a clock that is a little off
+_SLACK = timedelta(minutes=1)  # for latency and clock skew
 _LARGEST = 2.0**360
 
 
 class CloudWatchMonitor:
-    """Publishes with one attempt and at most a few seconds per request: telling never blocks doing."""
+    """Publishes with one attempt and at most a few seconds per request, so that recovery is not held up."""
 
     name = "cloudwatch"
 
@@ -39,8 +39,8 @@ class CloudWatchMonitor:
     def publish(self, metrics: Sequence[Metric]) -> None:
         """Send all, in requests of at most 1,000. Raises ``Retry`` or ``Refused`` at the first that fails.
 
-        A request whose answer was lost may have been stored: ``Retry``, for a data point told twice does no
-        harm to a maximum or an alarm.
+        A request whose answer was lost may have been stored. It is ``Retry`` all the same: sending a data
+        point twice changes neither a maximum nor an alarm.
         """
         data = [self._datum(metric) for metric in metrics]
         if data and not self.region:

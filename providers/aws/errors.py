@@ -16,8 +16,7 @@ from enum import Enum, auto
 from typing import Any
 
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
-from recovery.provider import words
-from recovery.provider.words import LONGEST
+from recovery.provider.words import LONGEST, one_line
 
 
 class Fate(Enum):
@@ -199,7 +198,7 @@ _SECRETS = (
 
 def brief(text: str, longest: int = LONGEST) -> str:
     """AWS's own words, on one line, bounded, without ARNs, keys, tokens, addresses or account numbers."""
-    return words.brief(text, _SECRETS, longest)
+    return one_line(text, _SECRETS, longest)
 
 
 def _words(error: Exception) -> str:
@@ -214,9 +213,9 @@ def translate(
 ) -> NodeRecoveryError:
     """The error to raise instead of ``error``.
 
-    ``what`` names the call for people, as in "autoscaling:SetInstanceHealth on group workers". For a call
-    that changes nothing a lost answer is only worth another try. An error that is not the SDK's is raised
-    again as it is: it is a bug.
+    ``what`` names the call for people, as in "autoscaling:SetInstanceHealth on group workers". A lost answer
+    is ``Ambiguous`` only if the call is ``mutating``, else ``Retry``. An error that is not the SDK's is a
+    bug, and is raised as it is.
     """
     fate = fate_of(error, operation)
     if fate is None:
@@ -248,7 +247,7 @@ _SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {
 
 
 def _grace(error: Exception, what: str, now: datetime) -> Retry:
-    """Turned away because the instance is too young; the two ages tell until when, where AWS gives them."""
+    """Turned away because of the grace period. The message may say how long it still lasts."""
     found = _GRACE.search(message_of(error))
     if found is None:
         return Retry(f"{what} is not yet possible: {_words(error)}", timedelta(seconds=60))
@@ -257,7 +256,7 @@ def _grace(error: Exception, what: str, now: datetime) -> Retry:
 
 
 def _denied(error: Exception, what: str) -> Refused:
-    """Not permitted: what to do depends on whether a permission lacks or a policy forbids it.
+    """Not permitted. What to do depends on whether a permission is missing or a policy denies it.
 
     The IAM user guide, "Troubleshoot access denied error messages": AWS says "because no identity-based
     policy allows", or "with an explicit deny in" and which kind of policy that is.

@@ -41,7 +41,7 @@ class Member:
 
     @property
     def leaving(self) -> bool:
-        """Being terminated. A retained instance is not gone and does not go by itself."""
+        """Whether it is being terminated. A retained instance is not: it stays until it is terminated."""
         return self.lifecycle.startswith("Terminating")
 
 
@@ -170,7 +170,7 @@ def termination_of(instance: str, activities: Sequence[Activity]) -> Activity | 
 
 
 def oldest_first(instances: Sequence[str], activities: Sequence[Activity]) -> tuple[str, ...]:
-    """``instances`` in the order of their launch. Those that the history is too short for came first."""
+    """``instances`` by launch time. Those launched before the history begins come first."""
     begun = {
         instance: a.start
         for a in activities

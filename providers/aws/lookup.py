@@ -63,7 +63,7 @@ def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ..
 def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:
     """The state EC2 gives: pending, running, shutting-down, terminated, stopping, stopped; "" if unknown.
 
-    The rare confirmation: the service model of EC2 alone takes 15 MiB.
+    To be asked rarely: loading the service model of EC2 takes 15 MiB.
     """
     try:
         answer = session.read(
@@ -85,6 +85,6 @@ def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:
 
 
 def _first(answer: Mapping[str, Any], part: str, key: str, wanted: str) -> Mapping[str, Any] | None:
-    """The entry that was asked for. An answer about another thing is no answer."""
+    """The entry that was asked for; None if the answer is about something else."""
     entries: list[Mapping[str, Any]] = answer.get(part) or []
     return next((entry for entry in entries if entry.get(key) == wanted), None)

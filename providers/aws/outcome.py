@@ -21,7 +21,7 @@ _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (an
 
 
 def reboot_outcome(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
-    """Still running, or gone. That it booted is the Node's boot ID to say."""
+    """Running or gone. Whether it has booted is not known here: the agent compares the Node's boot ID."""
     state = lookup.ec2_state(session, machine, lookup.region(machine, reference))
     if state in _ENDING:
         return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")
@@ -121,6 +121,6 @@ def _in_its_place(
 
 
 def _begun(reference: Reference) -> datetime:
-    """When the preflight was, a minute early because AWS's clock is another."""
+    """When the preflight was, less a minute for clock skew."""
     at = str(reference.data.get("at", ""))
     return datetime.fromisoformat(at) - timedelta(minutes=1) if at else datetime(1970, 1, 1, tzinfo=UTC)

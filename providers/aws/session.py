@@ -71,8 +71,8 @@ class AwsSession:
     ) -> Mapping[str, Any]:
         """Call what changes something, once. Raises ``Retry``, ``Refused`` or ``Ambiguous``.
 
-        Fetching credentials can take minutes (STS has timeouts of its own). A call after that would begin
-        when others may believe that it cannot begin any more: it is not made.
+        Fetching credentials can take minutes (STS has timeouts of its own). After more than ``PREPARE``
+        seconds the call is not made: other agents may already take it for one that was never sent.
         """
         begun = self._clock.boottime()
         client = self._client(service, region, what, mutating=True)
@@ -81,7 +81,7 @@ class AwsSession:
         try:
             return self._call(client, operation, what, params, mutating=True)
         finally:
-            client.close()  # a connection that AWS closes meanwhile would make the next call look lost
+            client.close()  # if AWS closes an idle connection, the next call would look lost
 
     def _call(
         self, client: Any, operation: str, what: str, params: dict[str, Any], mutating: bool
@@ -93,7 +93,7 @@ class AwsSession:
         return answer
 
     def _client(self, service: str, region: str, what: str, mutating: bool) -> Any:
-        """A client that can sign. All that fails here failed before anything was sent."""
+        """A client that can sign requests. An error here means that nothing was sent."""
         try:
             sdk = self._session()
             key = (service, region, mutating)

@@ -8,7 +8,7 @@ from recovery.provider.declaration import Declaration, Expected, Setting
 
 
 def _namespace(text: str) -> str:
-    """As the CloudWatch API reference has it (``PutMetricData``), but for blanks."""
+    """What CloudWatch allows (API reference, ``PutMetricData``), except blanks."""
     if text.startswith("AWS/"):
         raise Expected("a namespace of your own; AWS/ belongs to AWS")
     if not re.fullmatch(r"(?!:)[0-9A-Za-z._/#:-]{1,255}", text):

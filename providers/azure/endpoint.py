@@ -20,7 +20,7 @@ from recovery.provider.address import is_loopback
 
 
 def trust() -> ssl.SSLContext:
-    """By whom Azure must be certified. To be made once and kept: it costs. Raises ``Refused``."""
+    """The certificate authorities to trust. Loading them is slow: keep the result. Raises ``Refused``."""
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
     try:
         if os.path.isdir(bundle):

@@ -17,12 +17,11 @@ from enum import Enum, auto
 from typing import Any
 
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
-from recovery.provider import words
-from recovery.provider.words import LONGEST
+from recovery.provider.words import LONGEST, one_line
 
 BUSY_FOR = timedelta(seconds=30)
 MOST_PATIENCE = timedelta(minutes=10)
-"""A Retry-After that is longer is not believed: the call is made again then, and turned away again."""
+"""The longest Retry-After that is obeyed. After that the call is made again, and may be turned away again."""
 LOCKED = "DenyAssignmentAuthorizationFailed"
 
 
@@ -123,7 +122,7 @@ _SECRETS = (
 
 def brief(text: str, longest: int = LONGEST) -> str:
     """Azure's own words, on one line, bounded, without tokens, addresses, subscriptions or ids."""
-    return words.brief(text, _SECRETS, longest)
+    return one_line(text, _SECRETS, longest)
 
 
 def words_of(error: Exception) -> str:
@@ -137,8 +136,8 @@ def words_of(error: Exception) -> str:
 def translate(error: Exception, what: str, mutating: bool) -> NodeRecoveryError:
     """The error to raise instead of ``error``.
 
-    ``what`` names the call for people. For a call that changes nothing a lost answer is only worth another
-    try. An error that is not the SDK's is raised again as it is: it is a bug.
+    ``what`` names the call for people. A lost answer is ``Ambiguous`` only if the call is ``mutating``, else
+    ``Retry``. An error that is not the SDK's is a bug, and is raised as it is.
     """
     fate = fate_of(error)
     if fate is None:
@@ -166,7 +165,7 @@ _SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {
 
 
 def _busy(error: Exception, what: str) -> Retry:
-    """Turned away for now. Which limit was used up is in the headers, where it is told."""
+    """Turned away for now. The headers may say which rate limit is used up."""
     headers = headers_of(error)
     after = retry_after(headers) or BUSY_FOR
     if status_of(error) == 429:

@@ -113,7 +113,7 @@ def _somebody(session: AzureSession, environ: Mapping[str, str], own: bool) -> F
 
 
 def _route(options: Options, machine: Machine, able: Abilities, steps: frozenset[Step]) -> Iterator[Finding]:
-    """What this machine cannot have at all, and what AKS thinks of what it can."""
+    """The steps that this machine cannot have, and what AKS supports of the others."""
     on_aks = "aks" in machine.route
     if lacking := ", ".join(sorted(steps - able.actions)):
         note = f": {able.note}" if able.note else ""
@@ -174,7 +174,7 @@ def _needed(options: Options, machine: Machine, step: Step, ready: Preflight | N
 
 
 def _status(route: Mapping[str, str]) -> Right:
-    """An operation's status lies below no scale set and no VM."""
+    """Reading an operation's status is a permission on the resource group, not on a scale set or VM."""
     scope = f"/subscriptions/{route['subscription']}/resourceGroups/{route['resource_group']}"
     lost = "how an operation stands is then unknown, until the node boots or the step's deadline"
     return Right(scope, f"resource group {route['resource_group']}", STATUS, lost)
@@ -188,7 +188,7 @@ def _path_of(cluster: Cluster) -> str:
 
 
 def _by_scope(rights: Iterable[Right]) -> Iterable[Right]:
-    """What is needed on one scope, together: its list is asked for once."""
+    """The rights grouped by scope, so that each scope's permissions are listed once."""
     found: dict[tuple[str, str], Right] = {}
     for right in rights:
         known = found.setdefault((right.scope, right.without), right)
@@ -197,7 +197,7 @@ def _by_scope(rights: Iterable[Right]) -> Iterable[Right]:
 
 
 def _permitted(session: AzureSession, rights: Iterable[Right]) -> Iterator[Finding]:
-    """One look for each scope; none after the first list that is denied, for the others would be too."""
+    """One request for each scope. Once one is denied, no more are made: the others would be denied too."""
     for right in rights:
         path = f"{right.scope}/providers/Microsoft.Authorization/permissions?api-version={VERSION}"
         try:
@@ -226,7 +226,7 @@ def _weighed(right: Right, answer: Mapping[str, Any]) -> Finding:
 
 
 def granted(action: str, permissions: Iterable[Mapping[str, Any]], data: bool = False) -> bool:
-    """Whether any of these allows ``action`` and does not itself take it back."""
+    """Whether one of ``permissions`` allows ``action`` and does not exclude it again."""
     field, back = ("dataActions", "notDataActions") if data else ("actions", "notActions")
 
     def fits(patterns: Any) -> bool:
@@ -239,7 +239,7 @@ def granted(action: str, permissions: Iterable[Mapping[str, Any]], data: bool = 
 
 
 def _to_tell(environ: Mapping[str, str]) -> Iterator[Right]:
-    """What telling Azure Monitor needs, where there is a resource to tell of. Raises ``SettingsError``."""
+    """The right to publish metrics of AZURE_CLUSTER_ID, if that is set. Raises ``SettingsError``."""
     check_all((CLUSTER_ID, MONITOR), environ)
     if subject := CLUSTER_ID.of(environ).id:
         lost = "it recovers, and Azure Monitor hears nothing"

@@ -133,7 +133,7 @@ def set_capacity(session: AzureSession, route: Route, found: ScaleSet, capacity:
 
 
 def unchanged(etag: str) -> dict[str, Any]:
-    """The condition that what is written over is what was read, where Azure gives something to tell it by."""
+    """Arguments for a write that fails if the object changed since it was read; none without an ETag."""
     if not etag:
         return {}
     from azure.core import MatchConditions
@@ -145,7 +145,7 @@ def unchanged(etag: str) -> dict[str, Any]:
 
 
 def where(route: Route) -> tuple[str, ...]:
-    """Arguments that name the VM. A route that does not name one is a mix-up that must not reach Azure."""
+    """Arguments that name the VM. Raises ``Refused`` for a route that names none: it must not reach Azure."""
     names = ("scale_set", "instance") if route["kind"] == UNIFORM else ("vm",)
     found = tuple(str(route.get(name, "")) for name in ("resource_group", *names))
     if not all(part.strip(".") for part in found) or (route["kind"] == UNIFORM and not found[-1].isdigit()):
@@ -162,7 +162,7 @@ def set_id(route: Route) -> str:
 
 
 def named(route: Route) -> str:
-    """The VM as people know it."""
+    """The VM's name for sentences."""
     if route["kind"] == UNIFORM:
         return f"instance {route['instance']} of scale set {route['scale_set']}"
     return f"VM {route['vm']}"

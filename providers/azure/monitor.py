@@ -70,7 +70,7 @@ def scope_of(endpoint: str) -> str:
 
 
 class AzureMonitor:
-    """Publishes with one attempt and at most a few seconds per request: telling never blocks doing.
+    """Publishes with one attempt and at most a few seconds per request, so that recovery is not held up.
 
     ``token`` gives a bearer token for a scope, and raises ``Retry`` or ``Refused``. ``endpoint`` is
     AZURE_MONITOR_ENDPOINT, empty for the public cloud's service in the subject's region; ``scope`` is derived

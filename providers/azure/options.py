@@ -20,7 +20,7 @@ class Options:
 
     @property
     def about_aks(self) -> str:
-        """Why a node of AKS's can have so little, and how it could have more."""
+        """Why few steps are allowed on an AKS node, and which settings allow more; empty if all are set."""
         if {COMPUTE, DELETE} <= self.allow:
             return ""
         return (

@@ -49,7 +49,7 @@ def operation(session: AzureSession, data: Data) -> Operation | None:
 
 
 def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -> Poll:
-    """Restart, reimage, redeploy. That the machine booted is the Node's boot ID to say."""
+    """Restart, reimage, redeploy. Whether it has booted is not known here: the agent compares boot IDs."""
     what = named(data)
     known = operation(session, data)
     if known is not None and known.state in ("Failed", "Canceled"):

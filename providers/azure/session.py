@@ -51,7 +51,7 @@ def require_sdk() -> None:
 
 
 def check_identity(environ: Mapping[str, str]) -> None:
-    """Raise ``SettingsError`` where it cannot be told as whom to ask. Nothing is asked."""
+    """Raise ``SettingsError`` if the variables name no identity. Nothing is connected to."""
     given = [name for name in WORKLOAD if environ.get(name)]
     if "AZURE_CLIENT_ID" not in given:
         raise SettingsError(
@@ -107,14 +107,15 @@ class AzureSession:
     ) -> str:
         """Ask for what changes something, once. Returns the ID of Azure's operation, empty where it has none.
 
-        Raises ``Retry`` (nothing was done), ``Refused`` or ``Ambiguous``. Fetching a token can take minutes;
-        a call after that would begin when others may believe that it cannot begin any more: it is not made.
+        Raises ``Retry`` (nothing was done), ``Refused`` or ``Ambiguous``. Fetching a token can take minutes.
+        After more than ``PREPARE`` seconds the call is not made: other agents may already take it for one
+        that was never sent.
         """
         begun = self._clock.boottime()
         self.token(what)
         if self._clock.boottime() - begun > PREPARE:
             raise Retry(f"{what} was not sent: getting a token took more than {PREPARE:g} s")
-        client = self._made(service, subscription)  # a connection of its own: none that Azure has closed
+        client = self._made(service, subscription)  # with a new connection: Azure may have closed an idle one
         seen = Seen()
         try:
             hook = {"polling": False, "raw_response_hook": seen}

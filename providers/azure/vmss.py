@@ -158,7 +158,7 @@ class AzureProvider:
     # ------------------------------------------------------------ start, poll, finish
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Reference:
-        """Look who is there, and submit once. The reference is given back with Azure's operation on it."""
+        """Check that it is the same VM, and submit once. Returns the reference with the operation's ID."""
         data = self._checked(machine, reference, action)
         if action not in self.abilities(machine).actions:
             raise Refused(f"{named(machine.route)} cannot have {action.value}")
@@ -211,7 +211,7 @@ class AzureProvider:
     # ------------------------------------------------------------ doctor
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
-        """What ``steps`` would lack. Imported only here."""
+        """What is missing for ``steps``."""
         from providers.azure.examine import examine
 
         return examine(self, self._session, self._options, machine, steps, own)
@@ -233,7 +233,7 @@ class AzureProvider:
         return found
 
     def _checked(self, machine: Machine, reference: Reference, action: str) -> Mapping[str, Any]:
-        """A reference to another machine or action is a mix-up that must not reach Azure.
+        """Raise ``Refused`` for a reference to another machine or action: it must not reach Azure.
 
         Which VM is meant is read off the machine, not off the reference.
         """
@@ -244,7 +244,7 @@ class AzureProvider:
         return {**reference.data, **machine.route}
 
     def _data(self, machine: Machine, found: Vm) -> dict[str, Any]:
-        """How the action is found again: plain values, also after the VM itself is gone."""
+        """What identifies the action later, also once the VM is gone. Plain values: it becomes JSON."""
         return {**machine.route, "machine": machine.id, "location": found.location}
 
     def _recent(self, use: str, machine: Machine, action: str, ask: Callable[[], Any]) -> Any:

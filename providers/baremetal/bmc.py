@@ -20,6 +20,7 @@ from urllib.parse import urljoin
 from providers.baremetal.machine import Bmc, Credentials
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
+from recovery.provider.words import one_line
 
 RESOLVE = 3.0  # seconds allowed for finding an address
 ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the whole connect timeout
@@ -80,7 +81,7 @@ class Wire:
             {"Connection": "close", "Accept-Encoding": "identity", "OData-Version": "4.0"}
         )
         self.set_http_basic_auth(known.username, known.password)
-        if not bmc.verify:  # it was said when the inventory was read
+        if not bmc.verify:  # a warning was logged when the inventory was read
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     def set_auth(self, auth: Any) -> None:
@@ -110,7 +111,7 @@ class Wire:
     def post(self, path: str, data: Mapping[str, Any]) -> None:
         """What changes something, once. Raises ``Retry`` (nothing was done), ``Refused`` or ``Ambiguous``."""
         answer = self._send("POST", path, data)
-        if 200 <= answer.status_code < 300:  # also 202: how the task goes on is seen on the machine
+        if 200 <= answer.status_code < 300:  # 202 too: what became of the task is seen on the machine
             return
         if answer.status_code == 408 or not 400 <= answer.status_code < 500:
             words = self._words(answer)
@@ -133,7 +134,7 @@ class Wire:
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             raise self._no_answer(error, method != "GET") from error
         finally:
-            self._session.close()  # one that the BMC closes meanwhile would make the next call look lost
+            self._session.close()  # if the BMC closes an idle connection, the next call would look lost
 
     def _address(self, path: str) -> str:
         """On the one BMC: what an answer or a record names leads nowhere else."""
@@ -171,7 +172,7 @@ class Wire:
         return Retry(f"{self._who} did not answer: {words}", LATER)
 
     def _turned_away(self, answer: Answer, what: str) -> NodeRecoveryError:
-        """An answer that surely did nothing."""
+        """The error for an answer by which nothing was changed."""
         status, words = answer.status_code, self._words(answer)
         if status in (401, 403):
             return Refused(
@@ -220,5 +221,4 @@ def cause(error: Exception) -> str:
 def brief(text: str, known: Credentials, longest: int = 200) -> str:
     """A BMC's words, on one line, bounded, and without what it was asked with."""
     text = re.sub(r"(?i)\bbasic\s+\S+", "(credentials)", text.replace(known.password, "(the password)"))
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+    return one_line(text, longest=longest)

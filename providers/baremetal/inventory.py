@@ -152,7 +152,7 @@ class Inventory:
             raise Refused(f"{what}: found {found}, which is in none of BMC_NETWORKS ({told})")
 
     def credentials_for(self, bmc: Bmc) -> Credentials:
-        """What ``bmc`` is asked with. Raises ``Refused``."""
+        """The credentials for ``bmc``, read now. Raises ``Refused``."""
         return credentials_in(self.directory / bmc.credentials)
 
 
@@ -224,7 +224,7 @@ class _Reader:
         return root
 
     def _fields(self, node: yaml.Node, where: str, known: tuple[str, ...]) -> _Fields | None:
-        """A mapping's; what has no place in it is told."""
+        """The fields of a mapping. Unknown and repeated ones are mistakes."""
         if not isinstance(node, yaml.MappingNode):
             self._tell(node, where, f"found {_shown(node)}, expected a mapping")
             return None

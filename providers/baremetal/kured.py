@@ -121,7 +121,7 @@ class KuredProvider(BareMetalProvider):
         return Preflight(Reference(self.name, action, data))
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Reference:
-        """Leave the sentinel. One that is there already is as good as ours, and stays its owner's."""
+        """Write the sentinel. If there is one already, it serves as well, and stays its owner's."""
         if action not in self.actions:
             raise unable(machine, action)
         self._same(machine, reference)
@@ -139,7 +139,7 @@ class KuredProvider(BareMetalProvider):
         return Reference(self.name, reference.action, {**reference.data, "asked": asked})
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
-        """Whether kured is still asked. That it has rebooted is for the boot ID to prove."""
+        """Whether the sentinel is still there. That it has rebooted is proved by the boot ID, not here."""
         self._same(machine, reference)
         node = _node(machine)
         if node != self._me:

@@ -117,7 +117,7 @@ def address_of(text: str) -> Bmc | str:
 
 
 def credentials_in(directory: Path) -> Credentials:
-    """What a BMC is asked with, read now. Raises ``Refused``, which repeats none of it."""
+    """The credentials in ``directory``, read now. Raises ``Refused``, whose sentence holds none of them."""
     username, password = _secret(directory / "username"), _secret(directory / "password")
     if ":" in username:
         raise Refused(f"{directory / 'username'} holds a colon, which no user name may (RFC 7617)")

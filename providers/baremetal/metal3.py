@@ -100,7 +100,7 @@ class Metal3Provider(BareMetalProvider):
         self._annotate(machine, host, order)
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
-        """How far Metal3 is. That the machine has rebooted is for the boot ID to prove."""
+        """How far Metal3 is. That it has rebooted is proved by the boot ID, not here."""
         self._same(machine, reference)
         host, name = self._look(machine), machine.route["host"]
         if host is None or host.uid != reference.data.get("uid"):

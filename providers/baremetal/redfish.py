@@ -118,7 +118,7 @@ class RedfishProvider(BareMetalProvider):
     # ------------------------------------------------------------ poll, finish
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
-        """How the reset stands, as far as a BMC can say: that it booted is the Node's boot ID to prove."""
+        """How far the reset is, as the BMC says. That it has booted is proved by the boot ID, not here."""
         data = self._checked(machine, reference)
         found: Poll = self._recent("poll", machine, dict(data), lambda: self._poll(machine, data))
         return found
@@ -216,7 +216,7 @@ class RedfishProvider(BareMetalProvider):
             )
 
     def _checked(self, machine: Machine, reference: Reference) -> Mapping[str, Any]:
-        """A reference to another machine or action is a mix-up that must reach no BMC."""
+        """Raise ``Refused`` for a reference to another machine or action: it must not reach a BMC."""
         if (reference.provider, reference.action) != (NAME, Step.REBOOT):
             raise Refused(
                 f"the reference of {reference.provider} {reference.action} is not one of a reboot here"
@@ -233,7 +233,7 @@ class RedfishProvider(BareMetalProvider):
         return path
 
     def _talk(self, machine: Machine) -> Talk:
-        """Where the BMC is and with whose credentials it is asked is looked up anew, and is in no record."""
+        """The BMC, by its address and credentials of now: neither is ever taken from a record."""
         bmc = self._inventory.find(machine)
         return Talk(machine, bmc, self._inventory.credentials_for(bmc), self._limits, self._clock)
 

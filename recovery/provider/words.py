@@ -11,7 +11,7 @@ Secrets = Iterable[tuple[re.Pattern[str], str]]
 """What must not be repeated, and what stands in its place."""
 
 
-def brief(text: str, secrets: Secrets = (), longest: int = LONGEST) -> str:
+def one_line(text: str, secrets: Secrets = (), longest: int = LONGEST) -> str:
     """``text`` on one line, of at most ``longest`` characters, without ``secrets``."""
     for pattern, instead in secrets:
         text = pattern.sub(instead, text)
