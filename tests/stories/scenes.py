@@ -219,6 +219,15 @@ def braked() -> Stage:
     return s
 
 
+def handed_over() -> Stage:
+    """node-0 is kept out of the way, and a person asked."""
+    s = cast(policy_file("{do: cordon}"))
+    s.fault("node-0")
+    s.run(10)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+    return s
+
+
 def beating(every: timedelta, *, on: bool = True) -> Stage:
     """Two agents that tell the monitor so often that they live."""
     s = Stage()
