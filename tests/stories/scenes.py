@@ -14,10 +14,9 @@ from recovery.signals.npd import Unreadable
 from recovery.store.record import encode
 from tests.builders.objects import budget_object, gate_object
 from tests.builders.policies import policy_file
+from tests.stories.scenery import GATES, RECORDS
 
 NODES = "/api/v1/nodes"
-RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
-GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 MERGE = "application/merge-patch+json"
 PERSON = "a person"
 TAINT = {"key": "noderecovery.dev/unhealthy", "effect": "NoSchedule"}
