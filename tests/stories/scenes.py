@@ -14,10 +14,9 @@ from recovery.signals.npd import Unreadable
 from recovery.store.record import encode
 from tests.builders.objects import budget_object, gate_object
 from tests.builders.policies import policy_file
+from tests.stories.scenery import GATES, RECORDS
 
 NODES = "/api/v1/nodes"
-RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
-GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 MERGE = "application/merge-patch+json"
 PERSON = "a person"
 TAINT = {"key": "noderecovery.dev/unhealthy", "effect": "NoSchedule"}
@@ -216,6 +215,15 @@ def braked() -> Stage:
     for node in ("node-0", "node-1", "node-2"):
         s.fault(node)
     s.run(4)
+    return s
+
+
+def handed_over() -> Stage:
+    """node-0 is kept out of the way, and a person asked."""
+    s = cast(policy_file("{do: cordon}"))
+    s.fault("node-0")
+    s.run(10)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
     return s
 
 

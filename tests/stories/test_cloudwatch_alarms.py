@@ -19,9 +19,8 @@ from providers.aws.settings import NAMESPACE
 from recovery.catalog import faults
 from recovery.config.settings import load_settings
 from recovery.errors import Ambiguous, Refused
-from tests.builders.policies import policy_file
 from tests.stories.cloudwatch import selection, states
-from tests.stories.scenes import at, beating, boot, braked, cast, counted_page, new_process
+from tests.stories.scenes import at, beating, boot, braked, cast, counted_page, handed_over, new_process
 
 ALARMS = Path(__file__).parents[2] / "deploy" / "alarms"
 TEMPLATE = ALARMS / "cloudformation" / "alarms.yaml"
@@ -134,13 +133,6 @@ def refused() -> Stage:
     s.provider.preflight_error = Refused("AccessDenied")
     s.fault("node-0")
     s.run(5)
-    return s
-
-
-def handed_over() -> Stage:
-    s = cast(policy_file("{do: cordon}"))
-    s.fault("node-0")
-    s.run(10)
     return s
 
 

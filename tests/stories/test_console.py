@@ -23,6 +23,7 @@ from tests.stories.scenes import (
     calls,
     cast,
     exclude,
+    handed_over,
     label,
     marked,
     messages,
@@ -46,15 +47,6 @@ def sit(monkeypatch: pytest.MonkeyPatch) -> Sit:
         return Terminal(stage, monkeypatch)
 
     return made
-
-
-def handed_over() -> Stage:
-    """node-0 is in a person's hands, cordoned: its remedy is a cordon."""
-    s = cast(policy_file("{do: cordon}"))
-    s.fault("node-0")
-    s.run(10)
-    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
-    return s
 
 
 def of_another_version(s: Stage, path: str) -> None:

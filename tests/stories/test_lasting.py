@@ -11,7 +11,18 @@ from recovery_testkit.stage import Stage
 from recovery.errors import Retry
 from recovery.signals.npd import Unreadable
 from tests.builders.policies import policy_file
-from tests.stories.scenes import at, beating, braked, cast, new_process, pause, remove_pod, resume, value
+from tests.stories.scenes import (
+    at,
+    beating,
+    braked,
+    cast,
+    handed_over,
+    new_process,
+    pause,
+    remove_pod,
+    resume,
+    value,
+)
 
 FIVE_MINUTES = timedelta(minutes=5)
 SICK = ("node-0", "node-1", "node-2")
@@ -77,9 +88,7 @@ def test_a_hand_over_is_told_each_minute_until_it_is_taken() -> None:
 
 
 def test_a_hand_over_whose_agent_is_gone_is_told_by_another() -> None:
-    s = cast(policy_file("{do: cordon}"))
-    s.fault("node-0")
-    s.run(10)
+    s = handed_over()
     s.kill(s.actors["agent of node-0"])
     s.concluder()
     s.run(70, step=2)  # its Lease runs out

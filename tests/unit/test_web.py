@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socketserver
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,8 +39,16 @@ class Site:
             connection.close()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_stop() -> Iterator[None]:
+    """A server looks every half second whether it is to stop; each of these tests would wait for that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socketserver.BaseServer.serve_forever, "__defaults__", (0.01,))
+        yield
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[Site]:
+def server(quick_to_stop: None) -> Iterator[Site]:
     made = Site(0, Metrics())
     server = web.serve(
         ("127.0.0.1", 0),
