@@ -84,7 +84,7 @@ rules:
 # ---------------------------------------------------------------- the cluster
 
 
-class Witness:
+class PowerSensor:
     """Sees every change of every pod, in the order in which the store took them."""
 
     def __init__(self, plane: Plane) -> None:
@@ -149,7 +149,7 @@ class Stage:
         self.folder = folder
         self.here, self.there = HALVES
         self.audit = Audit(plane.audit_log, "")
-        self.witness = Witness(plane)
+        self.witness = PowerSensor(plane)
         plane.apply(ROOT / "deploy" / "crds")
         for number, node in enumerate(n for half in HALVES for n in nodes_of(half)):
             self.write("POST", "/api/v1/nodes", node_body(node, number))

@@ -651,7 +651,7 @@ class ProviderFacts:
     call_timeout: float = 10.0
     software_remedy: tuple[Rung, ...] = ()
     note: str = ""
-    from_outside: frozenset[Step] = frozenset()
+    out_of_band: frozenset[Step] = frozenset()
     cancels: bool = False
     sees_power: bool = False
 

@@ -53,7 +53,7 @@ class RedfishProvider(BareMetalProvider):
     """The provider ``baremetal``, with BMCs. sushy is imported at the first preflight."""
 
     actions = frozenset({Step.REBOOT})
-    from_outside = frozenset({Step.REBOOT})
+    out_of_band = frozenset({Step.REBOOT})
     permissions: Mapping[str, frozenset[str]] = {"preflight": READ, "poll": READ, Step.REBOOT: RESET}
 
     def __init__(

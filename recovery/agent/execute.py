@@ -48,7 +48,7 @@ from recovery.decide.situation import (
 from recovery.decide.validation import job_of
 from recovery.errors import ApiError, ApiUnavailable, Conflict, Refused, Retry
 from recovery.model import OUT_OF_SERVICE, Marks
-from recovery.provider.protocol import Canceller, Finisher
+from recovery.provider.protocol import Cancellable, Resumable
 from recovery.report.publish import Notice, Publisher
 
 CREATE_AGAIN = timedelta(seconds=15)
@@ -220,7 +220,7 @@ class Executor:
         assert s.record.intent is not None
         r, intent = s.record, s.record.intent
         provider = self._w.providers.get(r.machine.provider)
-        assert isinstance(provider, Finisher)  # it said that something is unfinished
+        assert isinstance(provider, Resumable)  # it said that something is unfinished
         try:
             provider.finish(r.machine, intent.reference)
         except Retry as error:
@@ -238,7 +238,7 @@ class Executor:
         assert s.record.intent is not None
         r, intent = s.record, s.record.intent
         provider = self._w.providers.get(r.machine.provider)
-        assert isinstance(provider, Canceller)  # decided on it
+        assert isinstance(provider, Cancellable)  # decided on it
         what = f"{intent.action} of {r.machine.id}"
         told = f"{what} was called off"
         # As it is now, where it is the same one: its Node may say more than when it was asked for.

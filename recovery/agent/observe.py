@@ -50,7 +50,7 @@ from recovery.model import (
     Standing,
     Step,
 )
-from recovery.provider.protocol import Witness
+from recovery.provider.protocol import PowerSensor
 from recovery.provider.registry import Identified, Providers
 from recovery.store.gate import Gates
 from recovery.store.lease import Leases
@@ -219,7 +219,7 @@ class Observer:
         assert s.machine is not None
         assert s.provider is not None
         provider = self.world.providers.get(s.provider.name)
-        assert isinstance(provider, Witness)  # it declared it
+        assert isinstance(provider, PowerSensor)  # it declared it
         now = self.world.clock.monotonic()
         if memory.down is None or now - memory.down[0] >= DOWN_AGE:
             try:

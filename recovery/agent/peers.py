@@ -21,7 +21,7 @@ from recovery.decide.orphan import conclude
 from recovery.decide.situation import REPEAT, Decision, EventReason, Role, Situation
 from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError, Undecodable
 from recovery.model import Gate, Phase
-from recovery.provider.protocol import Outside, Provider, abilities_of
+from recovery.provider.protocol import OutOfBand, Provider, abilities_of
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Notice, Publisher
 from recovery.store.record import decode
@@ -125,10 +125,10 @@ class Sweeper:
         begun = {place for place in others if place[0] in self._said}
         turn = int(self._w.clock.monotonic() / (self._idle * SWEEPS_A_TURN))
 
-        def lot(place: tuple[str, str]) -> int:
+        def rendezvous(place: tuple[str, str]) -> int:
             return zlib.crc32(f"{self._me} {turn} {place}".encode())
 
-        return begun | set(heapq.nsmallest(WATCHED, others - begun, key=lot))
+        return begun | set(heapq.nsmallest(WATCHED, others - begun, key=rendezvous))
 
     def _look_at(self, others: set[tuple[str, str]]) -> float:
         """Look at every open record that is not ours. Seconds until one of them wants the next look."""
@@ -171,7 +171,7 @@ class Sweeper:
 
     def _for_the_concluder(self, node: str) -> bool:
         """Whether an agent leaves a dead peer's record alone, for one that may switch the machine's power."""
-        if not self._me or not isinstance(self._provider_in_use(), Outside):
+        if not self._me or not isinstance(self._provider_in_use(), OutOfBand):
             return False
         try:
             r = self._w.records.read(node)
@@ -180,7 +180,7 @@ class Sweeper:
             able = abilities_of(self._w.providers.get(r.machine.provider), r.machine)
         except (SettingsError, Undecodable):
             return False
-        if not any(rung.do in able.from_outside for rung in r.ladder[r.rung :]):
+        if not any(rung.do in able.out_of_band for rung in r.ladder[r.rung :]):
             return False
         recovery = f"{r.uid}/{r.starts[-1].at if r.starts else ''}"
         if len(self._left) > MOST_LEFT:

@@ -36,7 +36,7 @@ from recovery.signals.npd import NpdSource
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
-from recovery.store.lease import Identity, Leases, Place, this_place
+from recovery.store.lease import Identity, InstanceLock, Leases, this_pod
 from recovery.store.record import Records, decode
 from recovery.units import format_duration
 
@@ -53,7 +53,7 @@ class Program:
         self._settings = settings
         self._clock = clock
         self._stop = threading.Event()
-        self._place = Place()
+        self._instance_lock = InstanceLock()
         self._monitors: dict[str, Monitor | None] = {}
         self.metrics = Metrics()
         self.metrics.enabled.set(1 if settings.enable_recovery else 0)
@@ -62,8 +62,8 @@ class Program:
         self._context = ProviderContext(clock, environ, ClusterObjects(self.cluster))
         self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
         me = settings.node_name or socket.gethostname()
-        identity = Identity(me, this_place())
-        identity.sole = self._place.take(f"{settings.mode.value}/{me}")
+        identity = Identity(me, this_pod())
+        identity.alone = self._instance_lock.take(f"{settings.mode.value}/{me}")
         self._leases = Leases(self.cluster, clock, identity, settings.lease_duration)
         self.world = World(
             clock=clock,
@@ -176,7 +176,7 @@ class Program:
                 self.agent.stop()
             self._leases.release_all()
             self.publisher.flush(2.0)
-            self._place.close()
+            self._instance_lock.close()
 
     def step(self) -> float:
         """One round. Returns seconds to wait."""
@@ -232,9 +232,10 @@ def stuck(age: float, pause: timedelta) -> str | None:
 
 def run(environ: Mapping[str, str]) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code; wrong settings raise ``SettingsError``."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for sdk in ("botocore", "azure", "msal"):
-        logging.getLogger(sdk).setLevel(logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.addFilter(_worth_a_line)
+    form = "%(asctime)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, handlers=[handler])
     settings = load_settings(environ)
     for warning in settings.warnings:
         log.warning("%s", warning)
@@ -250,6 +251,11 @@ def run(environ: Mapping[str, str]) -> int:
             server.shutdown()
             server.server_close()
     return 0
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """SDKs say at INFO what they ask for."""
+    return record.levelno >= logging.WARNING or record.name.startswith(("recovery", "providers"))
 
 
 def _introduce(settings: Settings) -> None:

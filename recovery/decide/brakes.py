@@ -124,7 +124,7 @@ def _last_start(gate: Gate, node: str) -> GroupStart | None:
     return next((x for x in reversed(gate.starts) if x.node == node), None)
 
 
-def heir(s: Situation) -> str | None:
+def pending_replacement(s: Situation) -> str | None:
     """A newcomer may be what a recovery of its group waits for: replaced now, it would leave that in vain.
 
     Once it is claimed, it takes over its predecessor's place and attempts.
@@ -302,7 +302,7 @@ CHEAP: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
     ("skewed", skewed),
     ("group-worn", group_worn),
-    ("heir", heir),
+    ("heir", pending_replacement),
     ("budget", budget),
     ("cooldown", cooldown),
 )

@@ -6,7 +6,7 @@ from recovery.model import HARDWARE_ID, NodeView
 
 MOST = 16
 LONGEST = 48  # a GPU UUID has 40; the gate keeps those of 500 starts
-_NOBODYS = frozenset(
+PLACEHOLDER_SERIALS = frozenset(
     {
         *(
             "",
@@ -25,7 +25,7 @@ _NOBODYS = frozenset(
     }
 )
 """What firmware says where nobody has set a number: every such machine would be the same one."""
-_NOBODYS_UUIDS = ("00000000", "ffffffff", "03000200-0400-0500-0006-000700080009")
+PLACEHOLDER_UUIDS = ("00000000", "ffffffff", "03000200-0400-0500-0006-000700080009")
 
 
 def hardware(node: NodeView | None) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def hardware(node: NodeView | None) -> tuple[str, ...]:
     written = (where.get(HARDWARE_ID, "") for where in (node.labels, node.annotations))
     serials = [serial.strip() for text in written for serial in text.split(",")]
     uuid = node.system_uuid.strip().lower()
-    if uuid and not uuid.startswith(_NOBODYS_UUIDS):
+    if uuid and not uuid.startswith(PLACEHOLDER_UUIDS):
         serials.insert(0, uuid)
-    known = (serial[:LONGEST] for serial in serials if serial.lower() not in _NOBODYS)
+    known = (serial[:LONGEST] for serial in serials if serial.lower() not in PLACEHOLDER_SERIALS)
     return tuple(dict.fromkeys(known))[:MOST]

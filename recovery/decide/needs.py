@@ -105,6 +105,6 @@ def _preflight(s: Situation, r: Record) -> Iterator[Need]:
     action = next((x.do for x in r.ladder[r.rung :] if x.do.provider_action), None)
     if action is None or s.provider is None or s.machine is None:
         return
-    if s.role is Role.OWNER and action in s.provider.from_outside:
+    if s.role is Role.OWNER and action in s.provider.out_of_band:
         return  # another one's to ask
     yield Preflighted(action)

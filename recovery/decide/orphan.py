@@ -143,12 +143,12 @@ def _may_give_up(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool
 # ---------------------------------------------------------------- a power cycle from outside
 
 
-def from_outside(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """A step that the machine's own agent never starts, once that agent and its kubelet are dead."""
     if not s.may_power or s.provider is None or r.phase is not Phase.RECOVERING or s.node is None:
         return None
     ahead = ((i, rung) for i, rung in enumerate(r.ladder) if i >= r.rung)
-    i, rung = next(((i, x) for i, x in ahead if x.do in s.provider.from_outside), (0, None))
+    i, rung = next(((i, x) for i, x in ahead if x.do in s.provider.out_of_band), (0, None))
     if rung is None:
         return None
     if s.node.ready or s.owner_gone_for < DEAD_AFTER or not r.marks:
@@ -171,7 +171,7 @@ QUESTIONS = (
     pods_of_a_dead_machine,
     _what_was_asked_for,
     _not_its_node,
-    from_outside,
+    out_of_band,
 )
 """Asked of an open record, before its agent's patience counts; the first answer counts."""
 

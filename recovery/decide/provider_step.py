@@ -44,7 +44,7 @@ def _began(r: Record) -> datetime:
 
 
 def _never_of_itself(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.from_outside:
+    if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.out_of_band:
         return None
     never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent, and the machine lives"
     return hand_over(s, r, f"{never}: a person has to", outcome="refused")

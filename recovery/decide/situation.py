@@ -178,7 +178,7 @@ class Situation:
     def may_power(self) -> bool:
         """Whether this concluder may start what a machine's own agent never does."""
         return (
-            self.role is Role.CONCLUDER and self.apart and bool(self.provider and self.provider.from_outside)
+            self.role is Role.CONCLUDER and self.apart and bool(self.provider and self.provider.out_of_band)
         )
 
 

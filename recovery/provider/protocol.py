@@ -5,10 +5,10 @@ call that changes something, logs no policy and knows no Kubernetes. Built-in an
 the same way, by the entry point group ``node_recovery.providers``; only the chosen one is imported.
 
 Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
-*preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more than that:
-``Routed`` where its machines differ in what can be done to them, a ``Finisher`` where an action has a second
-step, a ``Witness`` where it can see that a machine is down, a ``Canceller`` where what was asked for may
-still be called off, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
+*preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more
+than that: ``Routed`` where its machines differ in what can be done to them, ``Resumable`` where an action has
+a second step, a ``PowerSensor`` where it can see that a machine is down, ``Cancellable`` where what was asked
+for may still be called off, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Provider(Protocol):
 class Abilities:
     """What can be done to one machine. No ``software_remedy``: the default one is for software too.
 
-    ``note`` says why there is not more, where a setting could change it. ``from_outside``: steps that the
+    ``note`` says why there is not more, where a setting could change it. ``out_of_band``: steps that the
     agent of the very machine never starts; a peer does, once the machine is dead.
     """
 
@@ -77,7 +77,7 @@ class Abilities:
     default_remedy: tuple[Rung, ...]
     software_remedy: tuple[Rung, ...] = ()
     note: str = ""
-    from_outside: frozenset[Step] = frozenset()
+    out_of_band: frozenset[Step] = frozenset()
 
 
 @runtime_checkable
@@ -89,7 +89,7 @@ class Routed(Protocol):
 
 
 @runtime_checkable
-class Finisher(Protocol):
+class Resumable(Protocol):
     """A provider with an action whose ``poll`` may say ``Unfinished``."""
 
     def finish(self, machine: Machine, reference: Reference) -> None:
@@ -100,14 +100,14 @@ class Finisher(Protocol):
 
 
 @runtime_checkable
-class Outside(Protocol):
+class OutOfBand(Protocol):
     """A provider with steps that would end the program that asks for them of its own machine."""
 
-    from_outside: frozenset[Step]
+    out_of_band: frozenset[Step]
 
 
 @runtime_checkable
-class Witness(Protocol):
+class PowerSensor(Protocol):
     """A provider that can see whether a machine is powered down."""
 
     def down(self, machine: Machine) -> str | None:
@@ -118,7 +118,7 @@ class Witness(Protocol):
 
 
 @runtime_checkable
-class Canceller(Protocol):
+class Cancellable(Protocol):
     """A provider that leaves an order for somebody else, who may take it up much later."""
 
     def cancel(self, machine: Machine, reference: Reference) -> None:
@@ -132,8 +132,8 @@ def abilities_of(provider: Provider, machine: Machine | None) -> Abilities:
     """What ``provider`` can do to ``machine``; without one, what it can do at all."""
     if machine is not None and isinstance(provider, Routed):
         return provider.abilities(machine)
-    outside = provider.from_outside if isinstance(provider, Outside) else frozenset[Step]()
-    return Abilities(provider.actions, provider.default_remedy, from_outside=outside)
+    outside = provider.out_of_band if isinstance(provider, OutOfBand) else frozenset[Step]()
+    return Abilities(provider.actions, provider.default_remedy, out_of_band=outside)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import cache
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts
 from recovery.provider.installed import Installed, conflict, installed
-from recovery.provider.protocol import Canceller, Provider, Witness, abilities_of
+from recovery.provider.protocol import Cancellable, PowerSensor, Provider, abilities_of
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 AUTO = "auto"
@@ -37,9 +37,9 @@ class Identified:
             p.call_timeout,
             able.software_remedy,
             able.note,
-            able.from_outside,
-            isinstance(p, Canceller),
-            isinstance(p, Witness),
+            able.out_of_band,
+            isinstance(p, Cancellable),
+            isinstance(p, PowerSensor),
         )
 
 

@@ -35,28 +35,28 @@ class LeaseObjects(Protocol):
 
 @dataclass
 class Identity:
-    """Who we are. ``place`` is the same for all processes of this pod and for no other.
+    """Who we are. ``pod`` is the same for all processes of this pod and for no other.
 
-    While we hold the place's socket no other process of this pod and node lives: the kernel lets go of it
-    with the process, however it ended.
+    ``alone``: we hold the instance lock, so no other process of this pod and node lives. The kernel lets go
+    of the lock with the process, however it ended.
     """
 
     node: str
-    place: str
+    pod: str
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    sole: bool = False
+    alone: bool = False
 
     def holder(self, role: Role) -> str:
-        return f"{role.value}/{self.node}/{self.place}/{self.token}"
+        return f"{role.value}/{self.node}/{self.pod}/{self.token}"
 
-    def predecessor(self, holder: str) -> bool:
-        """Whether ``holder`` was a process that has surely ended, because we have its place to ourselves."""
+    def ended_in_this_pod(self, holder: str) -> bool:
+        """Whether ``holder`` was a process of this pod: it has surely ended, since we have its lock."""
         parts = holder.split("/")
-        return self.sole and len(parts) == 4 and parts[1] == self.node and parts[2] == self.place
+        return self.alone and len(parts) == 4 and parts[1] == self.node and parts[2] == self.pod
 
 
-class Place:
-    """The socket that only one living process per pod and node can hold. Linux only."""
+class InstanceLock:
+    """A single-instance lock: a socket that one living process of a pod and node can hold. Linux only."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -77,7 +77,7 @@ class Place:
             self._socket = None
 
 
-def this_place() -> str:
+def this_pod() -> str:
     """Host name (the pod's) and network namespace: what processes of one pod share."""
     try:
         network = os.stat("/proc/self/ns/net").st_ino
@@ -146,7 +146,7 @@ class Leases:
             not holder
             or ours  # and lapsed, or its answer was lost: nobody else goes by our token
             or now - seen.at >= length
-            or self._identity.predecessor(holder)
+            or self._identity.ended_in_this_pod(holder)
             or self._yields(node, holder)
         )
         return Lease(holder=holder, mine=mine, stale=stale)

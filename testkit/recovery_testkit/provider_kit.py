@@ -44,7 +44,7 @@ from recovery.model import (
     Step,
     Unfinished,
 )
-from recovery.provider.protocol import Finisher, Provider
+from recovery.provider.protocol import Provider, Resumable
 
 TOKEN = "kit-token"  # noqa: S105 (an idempotency token)
 PROVIDER_STEPS = frozenset(step for step in Step if step.provider_action)
@@ -247,7 +247,7 @@ class ActionKit(ProviderKit):
         new = world.finish_action(action)
         outcome, calls = provider.poll(machine, reference), 1
         if isinstance(outcome, Unfinished):
-            assert isinstance(provider, Finisher)
+            assert isinstance(provider, Resumable)
             for _ in range(2):  # any agent that sees it may finish it, more than once
                 provider.finish(machine, reference)
             assert world.mutating_calls() == 2, "what is done already is not asked for again"

@@ -232,20 +232,20 @@ class Stage:
     # ------------------------------------------------------------ actors
 
     def agent(
-        self, node: str, *, on: bool = True, name: str = "", place: str = "", sole: bool = False
+        self, node: str, *, on: bool = True, name: str = "", place: str = "", alone: bool = False
     ) -> Actor:
         """Start the node's own agent (again: a new process of the same or another place)."""
-        return self._start(name or f"agent of {node}", node, on, place or f"pod-of-{node}", sole)
+        return self._start(name or f"agent of {node}", node, on, place or f"pod-of-{node}", alone)
 
     def concluder(self, name: str = "concluder") -> Actor:
         return self._start(name, "", True, name, False)
 
-    def _start(self, name: str, node: str, on: bool, place: str, sole: bool) -> Actor:
+    def _start(self, name: str, node: str, on: bool, place: str, alone: bool) -> Actor:
         clock = self.clock
         transport = self.wrap(StoreTransport(self.api, name))
         cluster = Cluster(transport, clock, "default")
         metrics = Metrics()
-        identity = Identity(node or name, place, sole=sole)
+        identity = Identity(node or name, place, alone=alone)
         leases = Leases(cluster, clock, identity)
         world = World(
             clock=clock,

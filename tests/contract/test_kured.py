@@ -20,7 +20,7 @@ from providers.baremetal.kured import IN_PROGRESS, Host, KuredProvider, filesyst
 from recovery.catalog import foreign_claim
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 from recovery.model import Failed, Machine, NodeView, NotApplied, Reference, Running, Step
-from recovery.provider.protocol import Canceller, ProviderContext
+from recovery.provider.protocol import Cancellable, ProviderContext
 
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 BOOT, NEXT_BOOT = "0f0f0f0f-1111-4222-8333-444444444444", "1e1e1e1e-1111-4222-8333-444444444444"
@@ -449,7 +449,7 @@ def test_a_record_of_another_machine_is_not_followed_either(world: KuredWorld, m
 
 
 def test_what_was_asked_for_is_taken_back_and_again(world: KuredWorld, machine: Machine) -> None:
-    assert isinstance(world.provider, Canceller)
+    assert isinstance(world.provider, Cancellable)
     reference = begun(world, machine)
     for _ in range(2):
         world.provider.cancel(machine, reference)

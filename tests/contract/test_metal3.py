@@ -36,7 +36,7 @@ from recovery.errors import Ambiguous, Refused, Retry
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step
-from recovery.provider.protocol import Canceller, NoObjects, ProviderContext, Witness
+from recovery.provider.protocol import Cancellable, NoObjects, PowerSensor, ProviderContext
 
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 TOKEN = "a1b2c3"  # noqa: S105 (an idempotency token)
@@ -585,7 +585,7 @@ def test_a_record_that_names_another_host_makes_nobody_read_or_write_it(
 
 
 def test_what_was_asked_for_is_taken_back_and_again(world: Metal3World, machine: Machine) -> None:
-    assert isinstance(world.provider, Canceller)
+    assert isinstance(world.provider, Cancellable)
     reference = begun(world, machine)
     for _ in range(2):
         world.provider.cancel(machine, reference)
@@ -625,7 +625,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(world: Metal3World, machine: 
 
 
 def test_a_power_that_is_off_is_seen(world: Metal3World, machine: Machine) -> None:
-    assert isinstance(world.provider, Witness)
+    assert isinstance(world.provider, PowerSensor)
     assert world.provider.down(machine) is None
     world.status(poweredOn=False)
     assert world.provider.down(machine) == "Metal3 says that the power of BareMetalHost metal3/rack-1 is off"

@@ -25,7 +25,7 @@ from providers.baremetal.system import chosen
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
 from recovery.model import Gone, Machine, NodeView, NotApplied, Reference, Running, Step, Unfinished
-from recovery.provider.protocol import Examiner, Finisher, Outside, Witness, abilities_of
+from recovery.provider.protocol import Examiner, OutOfBand, PowerSensor, Resumable, abilities_of
 
 QUICK = Limits(connect=2.0, read=1.0)
 TOKEN = "token"  # noqa: S105 (an idempotency token)
@@ -208,11 +208,11 @@ def begun(provider: RedfishProvider, machine: Machine) -> Reference:
 
 
 def test_it_is_what_the_core_looks_for(provider: RedfishProvider, machine: Machine) -> None:
-    assert isinstance(provider, Finisher)
-    assert isinstance(provider, Outside)
-    assert isinstance(provider, Witness)
+    assert isinstance(provider, Resumable)
+    assert isinstance(provider, OutOfBand)
+    assert isinstance(provider, PowerSensor)
     assert isinstance(provider, Examiner)
-    assert abilities_of(provider, machine).from_outside == {Step.REBOOT}
+    assert abilities_of(provider, machine).out_of_band == {Step.REBOOT}
     assert [rung.do for rung in provider.default_remedy] == [Step.CORDON]
 
 

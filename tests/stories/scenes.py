@@ -130,7 +130,7 @@ def new_process(s: Stage, node: str, *, on: bool = True) -> Actor:
         if actor.node == node:
             s.kill(actor)
     name = f"agent of {node}, {len(s.actors)}"
-    return s.agent(node, on=on, name=name, place=f"pod-of-{node}", sole=True)
+    return s.agent(node, on=on, name=name, place=f"pod-of-{node}", alone=True)
 
 
 # ---------------------------------------------------------------- looking

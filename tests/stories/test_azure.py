@@ -108,7 +108,7 @@ class AzureStage(Stage):
 
     def _new_agent(self, node: str) -> None:
         self.agents += 1
-        self.agent(node, name=f"agent of {node} ({self.agents})", sole=True)
+        self.agent(node, name=f"agent of {node} ({self.agents})", alone=True)
 
     def asked(self) -> list[str]:
         """What Resource Manager was asked to change, in short."""

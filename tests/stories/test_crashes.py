@@ -76,7 +76,7 @@ def test_the_clean_run_has_a_boundary_for_each_kind_of_write() -> None:
 @pytest.mark.parametrize("point", OWNERS)
 def test_an_agent_killed_and_restarted_at_once_in_its_pod_recovers_its_node_with_one_call(point: str) -> None:
     stage, cloud = killed(OWNER, point)
-    stage.agent("node-0", name="agent of node-0, again", sole=True)
+    stage.agent("node-0", name="agent of node-0, again", alone=True)
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
@@ -125,7 +125,7 @@ def test_a_machine_that_is_rebooted_after_the_kill_keeps_neither_cordon_nor_tain
     stage, cloud = killed(OWNER, point)
     stage.pages["node-0"] = Page()
     reboot(stage, "node-0")
-    stage.agent("node-0", name="agent of node-0, again", sole=True)
+    stage.agent("node-0", name="agent of node-0, again", alone=True)
     to_the_end(stage, cloud, limit=900)
     judge(stage)
     assert records(stage) in ({"node-0": "withdrawn"}, {})

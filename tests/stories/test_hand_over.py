@@ -160,7 +160,7 @@ def test_a_ladder_that_ends_with_a_mark_is_handed_over_with_the_mark_kept(steps:
 def test_a_machine_handed_over_is_not_treated_again_by_a_restarted_agent() -> None:
     s = late("handOver")
     remove_pod(s)
-    s.agent("node-0", name="again", place="pod-of-node-0", sole=True)
+    s.agent("node-0", name="again", place="pod-of-node-0", alone=True)
     s.run(120, step=1)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
 

@@ -45,7 +45,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 class Powered(FakeProvider):
     """Machines behind controllers of their own, which only another machine may ask."""
 
-    from_outside = frozenset({Step.REBOOT})
+    out_of_band = frozenset({Step.REBOOT})
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def test_a_node_that_hangs_in_its_drain_is_power_cycled_from_outside_once_it_is_
     ready(s, "node-0", "True")
     s.store.start_kubelet("node-0")
     s.pages["node-0"].body = npd_page()
-    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", alone=True)
     s.run(5 * 60)
     assert (phase(s), marked(s), no_place(s)) == (Phase.RECOVERED, NO_MARKS, True)
     judge(s, faulty=["node-0"])
@@ -213,7 +213,7 @@ def test_the_second_time_a_node_hangs_it_is_left_to_the_concluder_as_the_first_t
     s.store.start_kubelet("node-0")
     remove_pod(s)
     s.pages["node-0"].body = npd_page()
-    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", alone=True)
     s.run(20 * 60, step=5)
     assert phase(s) is Phase.RECOVERED
     s.kill(s.actors["concluder"])
@@ -411,7 +411,7 @@ def test_a_machine_that_is_up_again_loses_the_taint_by_its_own_agent() -> None:
     s.kill(s.actors["concluder"])
     ready(s, "node-0", "True")
     s.run(61)
-    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", alone=True)
     s.turns(limit=1)
     assert (OUT_OF_SERVICE in taints(s), phase(s)) == (False, Phase.RECOVERING), "the first thing it does"
 
@@ -427,7 +427,7 @@ def test_pods_that_are_not_given_up_hold_nothing_up_and_the_taint_goes_when_the_
     assert OUT_OF_SERVICE in taints(s), "it is down, and they are stuck: what is proved stays so"
     s.kill(s.actors["concluder"])
     ready(s, "node-0", "True")
-    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", alone=True)
     s.run(10)
     assert OUT_OF_SERVICE not in taints(s)
     assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS), "the rest is a person's"
@@ -490,7 +490,7 @@ def test_an_order_on_a_node_that_has_booted_since_is_nobodys_to_call_off() -> No
     s.kill(s.actors["agent of node-0"])
     swap_record(s, close(the_record(s), s.clock.now(), Event.RELEASED, "released by ada"))
     boot(s, "node-0")
-    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", sole=True)
+    s.agent("node-0", name="its agent after the boot", place="pod-of-node-0", alone=True)
     s.run(10)
     assert provider.cancelled == []
 

@@ -23,7 +23,7 @@ def test_an_agent_that_finds_its_node_on_probation_looks_on_for_the_whole_of_it_
         stage.kill(stage.actors[f"agent of {peer}"])
     stage.pages["node-0"].body = npd_page()
     pass_time(stage, 600)
-    back = stage.agent("node-0", name="agent of node-0, again", sole=True)
+    back = stage.agent("node-0", name="agent of node-0, again", alone=True)
     began = stage.clock.monotonic()
     pass_time(stage, 600, until=lambda: records(stage) == {"node-0": "recovered"}, step=1)
     assert back.sentences

@@ -228,7 +228,7 @@ def test_a_call_whose_effect_shows_late_is_not_repeated_by_the_restarted_agent()
 
     stage.provider.after_call = accepted
     pass_time(stage, 60, cloud, until=lambda: reaper.fired)
-    stage.agent("node-0", name="agent of node-0, again", sole=True)
+    stage.agent("node-0", name="agent of node-0, again", alone=True)
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert len(stage.provider.calls) == 1

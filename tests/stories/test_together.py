@@ -121,7 +121,7 @@ def test_an_agent_that_is_restarted_and_only_waits_keeps_its_lease() -> None:
     stage.fault("node-0")
     pass_time(stage, 5)
     stage.kill(stage.actors["agent of node-0"])
-    stage.agent("node-0", name="agent of node-0, again", sole=True)
+    stage.agent("node-0", name="agent of node-0, again", alone=True)
     pass_time(stage, 2400)
     assert records(stage) == {"node-0": "waiting"}
     assert writers(stage, "/leases") == {"agent of node-0", "agent of node-0, again"}
@@ -164,7 +164,7 @@ def at_once(stage: Stage, nodes: list[str], cloud: Cloud | None = None) -> None:
     print(f"seed {seed}")  # noqa: T201
     chance = random.Random(seed)  # noqa: S311
     for actor in list(stage.actors.values()):
-        stage.agent(actor.node, place="started out of step", sole=True)
+        stage.agent(actor.node, place="started out of step", alone=True)
     for node in nodes:
         stage.fault(node)
     actors, stage.actors = stage.actors, {}
@@ -364,7 +364,7 @@ def test_a_recovery_whose_record_somebody_deleted_stops_and_its_place_is_freed_a
     delete_record(stage, "node-0")
     if restarted:
         stage.kill(stage.actors["agent of node-0"])
-        stage.agent("node-0", name="agent of node-0, again", sole=True)
+        stage.agent("node-0", name="agent of node-0, again", alone=True)
     free_pod(stage, "node-0")
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-1"])
@@ -638,7 +638,7 @@ def test_a_foreign_cordon_stays_when_a_recovery_is_withdrawn() -> None:
     stage.fault("node-0")
     stage.run(5)
     stage.pages["node-0"] = Page()
-    stage.agent("node-0", sole=True)
+    stage.agent("node-0", alone=True)
     reboot(stage, "node-0")
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
@@ -678,7 +678,7 @@ def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_
             return answer
 
     stage.wrap = Deleted
-    stage.agent("node-0", sole=True)
+    stage.agent("node-0", alone=True)
     stage.fault("node-0")
     pass_time(stage, 0.1, cloud, step=0.1)
     stage.fault("node-1")

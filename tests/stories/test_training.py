@@ -126,7 +126,7 @@ def test_an_agent_that_dies_while_a_job_has_its_time_goes_on_where_it_was() -> N
     s = train(WORKERS, {"name": "w", "role": "worker"})
     s.run(100)
     s.kill(s.actors["agent of node-0"])
-    s.agent("node-0", name="its successor", place="pod-of-node-0", sole=True)
+    s.agent("node-0", name="its successor", place="pod-of-node-0", alone=True)
     s.run(180)
     assert evictions(s) == []
     s.run(40)

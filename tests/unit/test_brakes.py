@@ -94,7 +94,7 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
         "3 recoveries were started in group workers within 6 h; next after 06:00:00Z",
     ),
     "heir": (
-        brakes.heir,
+        brakes.pending_replacement,
         newcomer(),
         "it may be what m-1 of node-1 is being replaced with: that ends first",
     ),
@@ -191,22 +191,22 @@ NO_REASON: dict[str, tuple[brakes.Question, Situation]] = {
             gate=gate(starts=tuple(start(HOUR, group="") for _ in range(3))),
         ),
     ),
-    "older than the start": (brakes.heir, newcomer(node=node(created=NOW - HOUR))),
-    "of unknown age": (brakes.heir, newcomer(node=node())),
+    "older than the start": (brakes.pending_replacement, newcomer(node=node(created=NOW - HOUR))),
+    "of unknown age": (brakes.pending_replacement, newcomer(node=node())),
     "claimed already": (
-        brakes.heir,
+        brakes.pending_replacement,
         newcomer(gate=gate(slots=(OTHERS_SLOT,), starts=OUT, claimed=(Claim("m-0", "m-2"),))),
     ),
     "the other has its replacement": (
-        brakes.heir,
+        brakes.pending_replacement,
         newcomer(gate=gate(slots=(OTHERS_SLOT,), starts=OUT, claimed=(Claim("m-9", "m-1"),))),
     ),
-    "the other has ended": (brakes.heir, newcomer(gate=gate(starts=OUT))),
+    "the other has ended": (brakes.pending_replacement, newcomer(gate=gate(starts=OUT))),
     "the other's group": (
-        brakes.heir,
+        brakes.pending_replacement,
         newcomer(gate=gate(slots=(OTHERS_SLOT,), starts=(replace(OUT[0], group="b"),))),
     ),
-    "the other was never started": (brakes.heir, newcomer(gate=gate(slots=(OTHERS_SLOT,)))),
+    "the other was never started": (brakes.pending_replacement, newcomer(gate=gate(slots=(OTHERS_SLOT,)))),
     "other zone's slot": (
         brakes.budget,
         limits("{budget: 5}", gate=gate(slots=(slot("n", "r", "fleet", f"{ZONE}=b"),))),

@@ -13,7 +13,7 @@ from recovery_testkit.kubestore import KubernetesStore
 from recovery.clock import ApiTime
 from recovery.decide.situation import Role
 from recovery.errors import ApiUnavailable, Conflict, NotFound
-from recovery.store.lease import Identity, Leases, Place, lease_name
+from recovery.store.lease import Identity, InstanceLock, Leases, lease_name
 
 NODE = "node-0"
 
@@ -59,8 +59,8 @@ class World:
     store: KubernetesStore
     cluster: Cluster
 
-    def agent(self, node: str = NODE, place: str = "pod-1", sole: bool = False) -> Leases:
-        return Leases(self.cluster, self.clock, Identity(node, place, sole=sole))
+    def agent(self, node: str = NODE, place: str = "pod-1", alone: bool = False) -> Leases:
+        return Leases(self.cluster, self.clock, Identity(node, place, alone=alone))
 
     def spec(self) -> dict[str, Any]:
         return dict(self.cluster.get_lease(lease_name(NODE))["spec"])
@@ -185,20 +185,20 @@ def test_of_two_that_take_a_stale_lease_one_gets_it(world: World) -> None:
 
 def test_a_process_that_died_in_this_very_place_is_followed_at_once(world: World) -> None:
     world.agent().hold(NODE, Role.OWNER)
-    assert world.agent(sole=True).look(NODE).stale
+    assert world.agent(alone=True).look(NODE).stale
 
 
-@pytest.mark.parametrize(("node", "place", "sole"), [(NODE, "pod-1", False), (NODE, "pod-2", True)])
+@pytest.mark.parametrize(("node", "place", "alone"), [(NODE, "pod-1", False), (NODE, "pod-2", True)])
 def test_a_process_of_another_place_or_beside_a_living_one_waits(
-    world: World, node: str, place: str, sole: bool
+    world: World, node: str, place: str, alone: bool
 ) -> None:
     world.agent().hold(NODE, Role.OWNER)
-    assert not world.agent(node, place, sole).look(NODE).stale
+    assert not world.agent(node, place, alone).look(NODE).stale
 
 
 def test_a_process_of_the_same_place_for_another_node_is_no_predecessor(world: World) -> None:
     world.agent().hold(NODE, Role.OWNER)
-    assert not world.agent("node-1", "pod-1", sole=True).look(NODE).stale
+    assert not world.agent("node-1", "pod-1", alone=True).look(NODE).stale
 
 
 def test_a_concluder_yields_to_the_nodes_own_agent(world: World) -> None:
@@ -272,7 +272,7 @@ def test_a_name_of_any_length_has_a_short_lease_of_its_own() -> None:
 
 
 def test_one_process_at_a_time_has_the_place() -> None:
-    first, second = Place(), Place()
+    first, second = InstanceLock(), InstanceLock()
     try:
         assert first.take("node-of-this-test")
         assert not second.take("node-of-this-test")
@@ -280,6 +280,6 @@ def test_one_process_at_a_time_has_the_place() -> None:
     finally:
         first.close()
         second.close()
-    third = Place()
+    third = InstanceLock()
     assert third.take("node-of-this-test")
     third.close()

@@ -47,7 +47,7 @@ def start(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
     yield program
     for each in started:
-        each._place.close()
+        each._instance_lock.close()
 
 
 # ---------------------------------------------------------------- checks at the start
