@@ -1,0 +1,6 @@
+"""The core, PURE: same situation, same decision. No clock, no I/O, no cloud.
+
+``own_node.decide`` and ``orphan.conclude`` answer a ``Situation``; ``needs`` says what to read for it,
+``assessment`` what it means. Others import these, ``situation``, and what changes values (``budget``,
+``history``, ``marks``). Imports model, units, errors and catalog.
+"""

@@ -30,7 +30,6 @@ DEFAULT_PROBATION = timedelta(minutes=2)
 LONGEST_PROOF = timedelta(minutes=30)
 MOST_FAULTS = 20
 RESET = timedelta(seconds=5)
-RETRY_AFTER = timedelta(seconds=15)
 LONGEST_CANCEL = timedelta(minutes=5)
 """After a step's deadline: how long it is tried to call off what nobody has carried out."""
 

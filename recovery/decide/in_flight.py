@@ -8,7 +8,6 @@ from datetime import datetime
 from recovery.decide.budget import replacement_of
 from recovery.decide.endings import (
     NOT_APPLIED_AFTER,
-    RETRY_AFTER,
     call_off,
     hand_over,
     next_rung,
@@ -18,6 +17,7 @@ from recovery.decide.history import LONGEST_LINE, HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
     POLLED,
+    RETRY_AFTER,
     ClaimReplacement,
     Decision,
     EventReason,

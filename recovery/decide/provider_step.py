@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import name, unreadable
-from recovery.decide.endings import RETRY_AFTER, hand_over, next_rung
+from recovery.decide.endings import hand_over, next_rung
 from recovery.decide.marks import undone
 from recovery.decide.situation import (
     POLLED,
+    RETRY_AFTER,
     Decision,
     Role,
     Situation,

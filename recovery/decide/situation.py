@@ -36,6 +36,8 @@ POLLED = timedelta(seconds=2)
 SELDOM = timedelta(seconds=10)
 """Between two looks at what only a person or a cloud changes."""
 REPEAT = timedelta(seconds=60)
+RETRY_AFTER = timedelta(seconds=15)
+"""A call that was put off is not made again sooner."""
 
 
 class Role(StrEnum):
