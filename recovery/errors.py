@@ -7,9 +7,14 @@
     ├── Retry                    nothing was submitted: look again after a while
     ├── Ambiguous                something may have been submitted: observe, never resubmit
     ├── Refused                  it cannot be done: hand over, with the reason
+    ├── Unreadable               a detector's page cannot be read, or is no page of metrics
     ├── Undecodable              an object of ours that this version cannot understand
     ├── Dropped                  the API server did not keep all of an object: its CRDs are older
     ├── IllegalMove              an event that the record's phase does not know: a bug
+    ├── NotInstalled             the CRDs are not there
+    ├── UnknownNode              there is neither a Node nor a record of this name
+    ├── CannotRelease            the release would do harm, or record something untrue
+    ├── Declined                 the person said no
     └── ApiError                 the Kubernetes API server said no, or said nothing
         ├── NotFound             404
         ├── Conflict             409, or 422 on a precondition: another writer was first
@@ -106,3 +111,32 @@ class Dropped(NodeRecoveryError):
 
 class IllegalMove(NodeRecoveryError):
     """An event that the record's phase does not know. A bug: nothing was changed."""
+
+
+class Unreadable(NodeRecoveryError):
+    """The page could not be read, or is no page of metrics. ``reason`` is a sentence for people."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class NotInstalled(NodeRecoveryError):
+    """The CRDs are not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the API server knows no NodeRecovery: the CRDs are not installed (kubectl apply -k deploy/crds)"
+        )
+
+
+class UnknownNode(NodeRecoveryError):
+    """There is neither a Node nor a record of this name."""
+
+
+class CannotRelease(NodeRecoveryError):
+    """The release would do harm or record something untrue. Nothing was changed."""
+
+
+class Declined(NodeRecoveryError):
+    """The person said no."""

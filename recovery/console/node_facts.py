@@ -7,16 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from recovery.console.api import AgentPod, UserApi
-from recovery.console.recoveries import NotInstalled, read_gate
-from recovery.errors import ApiError, NodeRecoveryError, NotFound, Undecodable
+from recovery.console.recoveries import read_gate
+from recovery.errors import ApiError, NotFound, NotInstalled, Undecodable, UnknownNode
 from recovery.model import Gate, NodeView, Record
 from recovery.store import record as records
 
 AGENT = "/api/v1/explain"
-
-
-class Unknown(NodeRecoveryError):
-    """There is neither a Node nor a record of this name."""
 
 
 @dataclass
@@ -36,12 +32,12 @@ class Facts:
 
 
 def gather(api: UserApi, name: str) -> Facts:
-    """Read everything; only the API server has to answer. Raises ``Unknown``, ``ApiError``."""
+    """Read everything; only the API server has to answer. Raises ``UnknownNode``, ``ApiError``."""
     node = _node(api, name)
     pod, agent, no_answer = _ask_agent(api, name)
     record, problem = _record(api, name)  # after the agent, so that it is not the older of the two
     if node is None and record is None and not problem:
-        raise Unknown(f"there is no Node {name}, and no record of one")
+        raise UnknownNode(f"there is no Node {name}, and no record of one")
     gate, gate_problem = read_gate(api)
     return Facts(name, api.time.now(), node, record, problem, gate, gate_problem, pod, agent, no_answer)
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from recovery.decide.situation import span
-from recovery.errors import NodeRecoveryError, SettingsError
+from recovery.errors import Declined, SettingsError
 
 HUMAN, JSON = "human", "json"
 COLOURS = {
@@ -23,10 +23,6 @@ COLOURS = {
     "handedOver": "red",
     "lost": "red",
 }
-
-
-class Declined(NodeRecoveryError):
-    """The person said no."""
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:

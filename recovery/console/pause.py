@@ -10,9 +10,9 @@ import click
 
 from recovery.console.api import UserApi, connect
 from recovery.console.output import JSON, as_json, ask
-from recovery.console.recoveries import NotInstalled, pause_as_json, retry_on_conflict
+from recovery.console.recoveries import pause_as_json, retry_on_conflict
 from recovery.console.status import pause_sentence
-from recovery.errors import Conflict, NotFound
+from recovery.errors import Conflict, NotFound, NotInstalled
 from recovery.model import Gate
 from recovery.store import gate as gates
 from recovery.store.gate import read_pause

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recovery.console.api import UserApi
-from recovery.errors import Conflict, NodeRecoveryError, NotFound, Undecodable
+from recovery.errors import Conflict, NotFound, NotInstalled, Undecodable
 from recovery.model import Gate, Line, Record
 from recovery.store import gate as gates
 from recovery.store import record as records
@@ -16,15 +16,6 @@ from recovery.units import moment
 Found = TypeVar("Found")
 TRIES = 8
 """How often a write is tried that conflicts with somebody else's."""
-
-
-class NotInstalled(NodeRecoveryError):
-    """The CRDs are not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the API server knows no NodeRecovery: the CRDs are not installed (kubectl apply -k deploy/crds)"
-        )
 
 
 @dataclass(frozen=True)

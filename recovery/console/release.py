@@ -9,22 +9,18 @@ import click
 
 from recovery.console.api import UserApi, connect
 from recovery.console.output import JSON, as_json, ask
-from recovery.console.recoveries import NotInstalled, read_gate, retry_on_conflict
+from recovery.console.recoveries import read_gate, retry_on_conflict
 from recovery.decide import budget
 from recovery.decide.budget import places
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import TABLE, Event
 from recovery.decide.marks import marked, unmark_patch
 from recovery.decide.situation import span
-from recovery.errors import ApiError, NodeRecoveryError, NotFound, Undecodable
+from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Undecodable
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
 from recovery.report.publish import Notice, event_body
 from recovery.store import gate as gates
 from recovery.store import record as records
-
-
-class CannotRelease(NodeRecoveryError):
-    """The release would do harm or record something untrue. Nothing was changed."""
 
 
 @dataclass

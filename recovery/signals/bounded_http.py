@@ -9,15 +9,7 @@ import time
 import zlib
 from typing import Any
 
-from recovery.errors import NodeRecoveryError
-
-
-class Unreadable(NodeRecoveryError):
-    """The page could not be read, or is no page of metrics. ``reason`` is a sentence for people."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+from recovery.errors import Unreadable
 
 
 class Budget:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from recovery.clock import Clock
+from recovery.errors import Unreadable
 from recovery.model import Reading
-from recovery.signals.bounded_http import Unreadable
 from recovery.signals.memory import SOURCE, State
 from recovery.signals.page import Page, parse
 from recovery.signals.tracker import missed, observe

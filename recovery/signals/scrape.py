@@ -13,7 +13,8 @@ from collections.abc import Collection
 from typing import cast
 from urllib.parse import SplitResult, urlsplit
 
-from recovery.signals.bounded_http import Body, BoundedSocket, Budget, Unreadable, dial
+from recovery.errors import Unreadable
+from recovery.signals.bounded_http import Body, BoundedSocket, Budget, dial
 from recovery.signals.page_url import addresses_of, is_own
 
 DEADLINE = 2.0

@@ -9,8 +9,8 @@ from typing import Any
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import QUICK, REASONS, Actor, Stage, npd_page
 
+from recovery.errors import Unreadable
 from recovery.model import Outcome, Phase, Record
-from recovery.signals.npd import Unreadable
 from recovery.store.record import encode
 from tests.builders.objects import budget_object, gate_object
 from tests.builders.policies import policy_file

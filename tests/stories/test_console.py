@@ -8,8 +8,8 @@ import pytest
 from recovery_testkit.kubernetes import lost_request, refused
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.errors import Unreadable
 from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
 from tests.stories.console import Said, Terminal, pod_of

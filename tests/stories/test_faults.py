@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.errors import Unreadable
 from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 from tests.builders.faults import DMA, HANG, HBM
 from tests.builders.policies import policy_file
 from tests.stories.scenes import (

@@ -8,8 +8,7 @@ import pytest
 from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage
 
-from recovery.errors import Retry
-from recovery.signals.npd import Unreadable
+from recovery.errors import Retry, Unreadable
 from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     at,

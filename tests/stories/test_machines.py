@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.errors import Unreadable
 from recovery.model import Phase
-from recovery.signals.npd import Unreadable
 from tests.builders.faults import DMA
 from tests.stories.scenes import (
     ALL_MARKS,

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from recovery.signals.bounded_http import Unreadable
+from recovery.errors import Unreadable
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 

@@ -9,8 +9,8 @@ import pytest
 from recovery_testkit.kubefaults import lost_answer, refused
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.errors import Unreadable
 from recovery.model import Phase, Record
-from recovery.signals.npd import Unreadable
 from recovery.store.record import encode
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file

@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from recovery.errors import Unreadable
 from recovery.model import Kind, Problem, Reading
 from recovery.signals.compare import EDGE_LIMIT
 from recovery.signals.memory import SETTLE, State
-from recovery.signals.npd import NpdSource, Unreadable, stale_after
+from recovery.signals.npd import NpdSource, stale_after
 from recovery.signals.page import EDGES, WHOLE, Page, Pair, parse
 from recovery.signals.tracker import missed, observe
 

@@ -9,9 +9,9 @@ from typing import Any
 from recovery.console.doctor import rules
 from recovery.console.doctor.context import CheckContext
 from recovery.console.output import ago
+from recovery.errors import Unreadable
 from recovery.model import NodeView
 from recovery.provider.protocol import Finding
-from recovery.signals.bounded_http import Unreadable
 from recovery.signals.memory import SOURCE
 from recovery.signals.npd import stale_after
 from recovery.signals.page import EDGES, WHOLE, Page, Pair, parse
