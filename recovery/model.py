@@ -158,7 +158,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """An Event about a node, as somebody else told it. ``at``: when it was last seen to happen."""
+    """An Event about a node, as somebody else reported it. ``at``: when it was last seen to happen."""
 
     reason: str
     at: datetime
@@ -260,7 +260,7 @@ class PodMode(StrEnum):
 class PodRule:
     """How pods of these namespaces and with these labels (shell patterns) are drained.
 
-    *wait*: they have ``within`` to end by themselves, and are told by ``annotate``; then they are evicted.
+    *wait*: they are annotated with ``annotate``, have ``within`` to end by themselves, and then are evicted.
     *never*: a node with such a pod is handed over, and nothing is evicted from it.
     """
 

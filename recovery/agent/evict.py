@@ -8,8 +8,8 @@ from typing import TypeVar
 from recovery.agent.memory import LONGEST_REFUSAL
 from recovery.agent.observe import Observer, World
 from recovery.agent.submit import Performed
-from recovery.decide.drain import TELLING, counted
-from recovery.decide.situation import EventReason, Situation, Tell
+from recovery.decide.drain import ANNOTATED, counted
+from recovery.decide.situation import EventReason, Report, Situation
 from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound
 from recovery.model import PodView
 
@@ -27,9 +27,9 @@ class Evictions:
         self._w = world
         self._observer = observer
 
-    def tell(self, s: Situation, pods: Iterable[tuple[PodView, Mapping[str, str]]]) -> Performed:
-        """Whether they could be told or not, they have their time."""
-        memory, untold = self._observer.memory(s.node_name), ""
+    def annotate(self, s: Situation, pods: Iterable[tuple[PodView, Mapping[str, str]]]) -> Performed:
+        """Whether they could be annotated or not, they have their time."""
+        memory, problem_seen = self._observer.memory(s.node_name), ""
         for pod, notes in self._for_a_while(pods):
             problem = ""
             try:
@@ -38,11 +38,15 @@ class Evictions:
                 pass  # it is gone, or another pod has its name
             except ApiError as error:
                 problem = error.reason
-                untold = untold or f"{pod} could not be told that it will be evicted: {problem}"
-            # Whatever came of it: a pod whose annotations somebody takes off is not told in a loop.
+                problem_seen = problem_seen or f"{pod} could not be told that it will be evicted: {problem}"
+            # Whatever came of it: a pod whose annotations somebody takes off is not annotated in a loop.
             pause = LONGEST_REFUSAL if problem else None
-            memory.refuse(f"{TELLING}{pod}", problem or "told", self._w.clock.monotonic(), pause)
-        return Performed(untold, Tell(EventReason.PODS_UNTOLD, warning=True)) if untold else Performed()
+            memory.refuse(f"{ANNOTATED}{pod}", problem or "told", self._w.clock.monotonic(), pause)
+        return (
+            Performed(problem_seen, Report(EventReason.PODS_UNTOLD, warning=True))
+            if problem_seen
+            else Performed()
+        )
 
     def ask(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Performed:
         """One pass. A refusal is remembered, so that the next pass asks for others first; what is refused
@@ -58,9 +62,9 @@ class Evictions:
                 refused += sum(self._refuses(s, pod) for pod in group)
             except ApiUnavailable as error:  # look up before the next
                 return Performed(f"the eviction of {group[0]} was not answered: {error.reason}")
-        told = f"asked for the eviction of {counted(asked)}"
-        news = Tell(EventReason.DRAINING) if refused < asked else None
-        return Performed(f"{told}, {refused} may not go yet" if refused else told, news)
+        asked_for = f"asked for the eviction of {counted(asked)}"
+        news = Report(EventReason.DRAINING) if refused < asked else None
+        return Performed(f"{asked_for}, {refused} may not go yet" if refused else asked_for, news)
 
     def _for_a_while(self, items: Iterable[Some]) -> Iterable[Some]:
         """At least one of ``items``. What is left over is decided anew."""

@@ -34,11 +34,11 @@ from recovery.decide.situation import (
     Lease,
     Mark,
     OutOfService,
+    Report,
     RestoreSlot,
     Situation,
     Submit,
     TakeSlot,
-    Tell,
     TellPods,
     Unmark,
     WriteRecord,
@@ -86,10 +86,10 @@ class Executor:
         self._conflicts.pop(s.node_name, None)
         if isinstance(done, Decision):
             return done
-        tell = done.tell or d.tell
-        if tell is not None:
-            self._tell(s, done.sentence or d.reason, tell)
-        return replace(d, reason=done.sentence or d.reason, tell=tell)
+        report = done.report or d.report
+        if report is not None:
+            self._publish(s, done.sentence or d.reason, report)
+        return replace(d, reason=done.sentence or d.reason, report=report)
 
     def _back_off(self, node: str) -> timedelta:
         """Exponential with full jitter, up to 5 s."""
@@ -103,13 +103,13 @@ class Executor:
             return None
         return self._w.leases.hold(s.node_name, s.role)
 
-    def _tell(self, s: Situation, sentence: str, tell: Tell) -> None:
+    def _publish(self, s: Situation, sentence: str, report: Report) -> None:
         uid = s.node.uid if s.node else (s.record.node_uid if s.record else "")
         now = self._w.cluster.time.now()
-        self._publisher.event(Notice(s.node_name, uid, tell.event.value, sentence, tell.warning, now))
-        if tell.outcome:
+        self._publisher.event(Notice(s.node_name, uid, report.event.value, sentence, report.warning, now))
+        if report.outcome:
             provider = s.provider.name if s.provider else (s.record.machine.provider if s.record else "")
-            self._publisher.outcome(provider, tell.action, tell.outcome, now)
+            self._publisher.outcome(provider, report.action, report.outcome, now)
 
     def _do(self, s: Situation, d: Decision, again: Again, ask: Ask) -> Performed | Decision:
         effect = d.effect
@@ -126,7 +126,7 @@ class Executor:
             case Unmark():
                 self._unmark(s)
             case TellPods(pods):
-                return self._evictions.tell(s, pods)
+                return self._evictions.annotate(s, pods)
             case Evict(groups):
                 return self._evictions.ask(s, groups)
             case Finish():
@@ -240,7 +240,7 @@ class Executor:
         provider = self._w.providers.get(r.machine.provider)
         assert isinstance(provider, Cancellable)  # decided on it
         what = f"{intent.action} of {r.machine.id}"
-        told = f"{what} was called off"
+        sentence = f"{what} was called off"
         # As it is now, where it is the same one: its Node may say more than when it was asked for.
         machine = s.machine if s.machine is not None and s.machine.id == r.machine.id else r.machine
         try:
@@ -248,12 +248,12 @@ class Executor:
         except (Retry, Refused) as error:
             if isinstance(error, Retry) and not last_try:
                 return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")
-            told = f"{what} could not be called off, and may still come: {error.reason}"
-        written = note(r, self._w.cluster.time.now(), HistoryEvent.CALLED_OFF, told)
+            sentence = f"{what} could not be called off, and may still come: {error.reason}"
+        written = note(r, self._w.cluster.time.now(), HistoryEvent.CALLED_OFF, sentence)
         written = replace(written, progress=replace(r.progress, called_off=intent.attempt))
         # On a closed record the sentence is the person's, who reads it until the node is taken.
         self._w.records.write(written if r.phase.open else replace(written, sentence=r.sentence))
-        return Performed(told, Tell(EventReason.CALLED_OFF, warning=True))
+        return Performed(sentence, Report(EventReason.CALLED_OFF, warning=True))
 
     # ------------------------------------------------------------ the way back
 

@@ -42,7 +42,7 @@ LEFT_TO_THE_CONCLUDER = 20 * 60.0
 class _HandOver:
     sentence: str
     node_uid: str
-    told_at: float
+    reported_at: float
 
 
 class Sweeper:
@@ -198,7 +198,7 @@ class Sweeper:
     # ------------------------------------------------------------ hand-overs
 
     def _after(self, s: Situation, d: Decision) -> None:
-        if d.tell is not None and d.tell.event is EventReason.HANDED_OVER:
+        if d.report is not None and d.report.event is EventReason.HANDED_OVER:
             uid = s.node.uid if s.node else ""
             self._handed[s.node_name] = _HandOver(d.reason, uid, self._w.clock.monotonic())
 
@@ -208,22 +208,22 @@ class Sweeper:
         Seconds until the next one is due.
         """
         now = self._w.clock.monotonic()
-        for node, told in list(self._handed.items()):
-            if now - told.told_at < REPEAT.total_seconds():
+        for node, handed in list(self._handed.items()):
+            if now - handed.reported_at < REPEAT.total_seconds():
                 continue
             record = self._w.records.read(node)
             if record is None or record.phase is not Phase.HANDED_OVER:
                 del self._handed[node]
                 continue
-            told.told_at = now
+            handed.reported_at = now
             at = self._w.cluster.time.now()
             self._publisher.event(
-                Notice(node, told.node_uid, EventReason.HANDED_OVER.value, record.sentence, True, at)
+                Notice(node, handed.node_uid, EventReason.HANDED_OVER.value, record.sentence, True, at)
             )
             self._publisher.held("handedOver", at)
         self._metrics.hand_overs("sweeper", len(self._handed))
         return min(
-            (x.told_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=self._idle
+            (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=self._idle
         )
 
     def _unlisted(self) -> set[tuple[str, str]]:

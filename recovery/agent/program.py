@@ -1,4 +1,4 @@
-"""``node-recovery run``: the composition root. Puts the parts together, runs the loop until told to stop."""
+"""``node-recovery run``: the composition root. Puts the parts together, runs the loop until it is stopped."""
 
 from __future__ import annotations
 
@@ -287,7 +287,11 @@ def _serve(settings: Settings, program: Program) -> web.Server | None:
         )
     except (OSError, UnicodeError) as error:  # UnicodeError: a host that no name can be
         host, port = settings.metrics_address
-        told = f"METRICS_ADDRESS: cannot listen on {host}:{port}: {getattr(error, 'strerror', '') or error}"
-        raise SettingsError([f"{told}; expected one that is free on this host, or nothing for off"]) from None
+        problem = (
+            f"METRICS_ADDRESS: cannot listen on {host}:{port}: {getattr(error, 'strerror', '') or error}"
+        )
+        raise SettingsError(
+            [f"{problem}; expected one that is free on this host, or nothing for off"]
+        ) from None
     log.info("serving /metrics, /healthz and /readyz on port %s", server.server_address[1])
     return server

@@ -14,7 +14,7 @@ from recovery.decide.assessment import assess
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import settled
 from recovery.decide.provider_step import not_now
-from recovery.decide.situation import Decision, EventReason, Situation, Tell
+from recovery.decide.situation import Decision, EventReason, Report, Situation
 from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
 from recovery.kube.provider_objects import answers
 from recovery.model import ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step
@@ -37,14 +37,14 @@ Again = Callable[[], Situation]
 
 @dataclass(frozen=True)
 class Performed:
-    """An effect carried out: what to tell, and the sentence if it differs from the decision's."""
+    """An effect carried out: what to report, and the sentence if it differs from the decision's."""
 
     sentence: str = ""
-    tell: Tell | None = None
+    report: Report | None = None
 
 
 class Submission:
-    """The one destructive effect, in its order: preflight, tell, read again, intent, call, outcome."""
+    """The one destructive effect, in its order: preflight, report, read again, intent, call, outcome."""
 
     def __init__(self, world: World, publisher: Publisher, s: Situation, action: Step, again: Again) -> None:
         assert s.record is not None
@@ -141,7 +141,7 @@ class Submission:
         done = self._settle(
             IntentState.SUBMITTED, HistoryEvent.SUBMITTED, f"{what} was accepted by {self._provider.name}"
         )
-        return replace(done, tell=Tell(EventReason.SUBMITTED, warning=True))
+        return replace(done, report=Report(EventReason.SUBMITTED, warning=True))
 
     def _delete(self, route: ClusterDelete) -> None:
         """A delete through the API server, with the same three answers as a provider's call."""
@@ -166,4 +166,4 @@ class Submission:
         now = self._w.cluster.time.now()
         self._w.records.write(settled(self._r, now, state, event, sentence))
         reason = EventReason(event[0].upper() + event[1:])
-        return Performed(sentence, Tell(reason, warning=state is not IntentState.SUBMITTED))
+        return Performed(sentence, Report(reason, warning=state is not IntentState.SUBMITTED))

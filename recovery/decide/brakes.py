@@ -46,8 +46,8 @@ def excluded(s: Situation) -> str | None:
         return f"the node is excluded by its label {EXCLUDE}=true"
     for wanted in s.policy.exclude:
         if all(k in labels and fnmatchcase(labels[k], v) for k, v in wanted.items()):
-            told = ",".join(f"{k}={v}" for k, v in wanted.items())
-            return f"the policy excludes nodes with {told}"
+            wanted_labels = ",".join(f"{k}={v}" for k, v in wanted.items())
+            return f"the policy excludes nodes with {wanted_labels}"
     return None
 
 
@@ -79,10 +79,10 @@ def attempts_used(s: Situation) -> str | None:
     if len(starts) < limit.max:
         return None
     machines = sorted({x.machine for x in starts})
-    told = "it" if len(machines) == 1 else f"it and its predecessors ({', '.join(machines)})"
+    whom = "it" if len(machines) == 1 else f"it and its predecessors ({', '.join(machines)})"
     latest = sorted(starts, key=lambda x: x.at)[-MOST_TOLD:]
     past = ", ".join(f"{x.reason} at {x.at:%Y-%m-%d %H:%MZ}" for x in latest)
-    return f"{len(starts)} recoveries of {told} within {span(limit.within)} have not helped: {past}"
+    return f"{len(starts)} recoveries of {whom} within {span(limit.within)} have not helped: {past}"
 
 
 def _attempts(s: Situation) -> list[GroupStart]:

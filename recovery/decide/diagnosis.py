@@ -30,11 +30,11 @@ class Diagnosis:
     rule: Rule | None
     rank: int
     ladder: tuple[Rung, ...]
-    why_only_told: str = ""
+    why_only_reported: str = ""
 
     @property
     def treat(self) -> bool:
-        """Whether more is to be done than to tell."""
+        """Whether more is to be done than to report it."""
         return any(r.do is not Step.NOTIFY for r in self.ladder)
 
     @property
@@ -227,5 +227,5 @@ def healthy(s: Situation) -> str:
     return "healthy: no confirmed problem" if s.readings else "nothing has been read yet"
 
 
-def told_why(d: Diagnosis) -> str:
-    return d.why_only_told or f"rule {d.rule_name}: notify"
+def why_reported(d: Diagnosis) -> str:
+    return d.why_only_reported or f"rule {d.rule_name}: notify"

@@ -1,4 +1,4 @@
-"""Which pods a drain still waits for, which it tells first, and which it asks for. PURE.
+"""Which pods a drain still waits for, which it annotates first, and which it evicts. PURE.
 
 As ``kubectl drain --ignore-daemonsets``: everything is evicted through the eviction API, so disruption
 budgets are honoured and failure policies see it; DaemonSet and mirror pods stay; finished pods do not matter.
@@ -19,9 +19,9 @@ from recovery.units import moment
 
 FINISHED = ("Succeeded", "Failed")
 EVICT_AFTER = f"{GROUP}/evict-after"
-"""Annotation on a pod that is told to end by itself: the moment from which on it is evicted."""
-TELLING = "telling "
-"""Before a pod's name among the refusals: it could not be told."""
+"""Annotation on a pod that is asked to end by itself: the moment from which on it is evicted."""
+ANNOTATED = "annotated "
+"""Before a pod's name among the refusals: it was annotated a moment ago, or could not be."""
 ANY = PodRule(PodMode.EVICT)
 
 Group = tuple[PodView, ...]
@@ -31,13 +31,13 @@ Group = tuple[PodView, ...]
 class Plan:
     """What a drain is about to do. ``left``: the pods that keep the node from being empty.
 
-    ``never``: why this node is not drained at all. ``tell``: annotations to put on pods. ``ask``: pods to ask
-    the eviction of, each group together. ``waits``: why a pod is not asked for now.
+    ``never``: why this node is not drained at all. ``annotate``: annotations to put on pods. ``ask``: pods to
+    ask the eviction of, each group together. ``waits``: why a pod is not asked for now.
     """
 
     left: tuple[PodView, ...]
     never: str = ""
-    tell: tuple[tuple[PodView, Mapping[str, str]], ...] = ()
+    annotate: tuple[tuple[PodView, Mapping[str, str]], ...] = ()
     ask: tuple[Group, ...] = ()
     waits: Mapping[str, str] | None = None
 
@@ -87,13 +87,13 @@ def plan(
         if (rule := rule_of(pod, policy)).mode is PodMode.NEVER:
             n = policy.pods.index(rule)
             return Plan(left, never=f"{pod} may never be evicted (drain.pods[{n}] of the policy)")
-    tell: list[tuple[PodView, Mapping[str, str]]] = []
+    annotate: list[tuple[PodView, Mapping[str, str]]] = []
     ask: list[Group] = []
     waits: dict[str, str] = {}
     for gang in _gangs(left):
         staying = tuple(p for p in gang if p.deletion_timestamp is None)
         kept = {str(p): why for p in staying if (why := _kept(p, policy, began, now, refused))}
-        tell += [(p, told) for p in staying if (told := _untold(p, policy, began, now, refused))]
+        annotate += [(p, notes) for p in staying if (notes := _notes_missing(p, policy, began, now, refused))]
         if not kept:
             ask += [staying] if staying else []
             continue
@@ -102,7 +102,7 @@ def plan(
         waits |= {str(p): kept.get(str(p), together) for p in staying}
     # Not all nodes in the same order: those that drain at once would all ask of one disruption budget first.
     ask.sort(key=lambda group: group[0].uid)
-    return Plan(left, tell=tuple(tell), ask=tuple(ask), waits=waits)
+    return Plan(left, annotate=tuple(annotate), ask=tuple(ask), waits=waits)
 
 
 def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -> tuple[Group, ...]:
@@ -153,14 +153,14 @@ def _kept(
     return ""
 
 
-def _untold(
+def _notes_missing(
     pod: PodView, policy: DrainPolicy, began: datetime, now: datetime, refused: Mapping[str, str]
 ) -> Mapping[str, str]:
     """The annotations that ``pod`` still lacks, while it has time to end by itself."""
     rule = rule_of(pod, policy)
     if rule.mode is not PodMode.WAIT or not rule.annotate or now >= began + rule.within:
         return {}
-    if f"{TELLING}{pod}" in refused:
+    if f"{ANNOTATED}{pod}" in refused:
         return {}
     wanted = {**rule.annotate, EVICT_AFTER: moment(began + rule.within)}
     return {} if wanted.items() <= pod.annotations.items() else wanted

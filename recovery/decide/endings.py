@@ -13,9 +13,9 @@ from recovery.decide.situation import (
     Decision,
     EventReason,
     OutOfService,
+    Report,
     Role,
     Situation,
-    Tell,
     Unmark,
     WriteRecord,
     act,
@@ -51,11 +51,11 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
     )
 
 
-def end(s: Situation, r: Record, event: Event, why: str, tell: Tell) -> Decision:
+def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Decision:
     """Close, with our marks taken off first: a crash in between leaves a record that still owes it."""
     if s.role is Role.OWNER and s.node is not None and ((r.marks and same_object(s, r)) or left_marks(s)):
-        return act(Unmark(), f"{why}; our marks come off", Tell(EventReason.UNCORDONED))
-    return act(WriteRecord(close(r, s.now, event, why)), why, tell)
+        return act(Unmark(), f"{why}; our marks come off", Report(EventReason.UNCORDONED))
+    return act(WriteRecord(close(r, s.now, event, why)), why, report)
 
 
 def left_marks(s: Situation) -> bool:
@@ -69,20 +69,20 @@ def same_object(s: Situation, r: Record) -> bool:
 
 
 def hand_over(
-    s: Situation, r: Record, why: str, *, told: bool = False, outcome: str = "handedOver"
+    s: Situation, r: Record, why: str, *, plain: bool = False, outcome: str = "handedOver"
 ) -> Decision:
     """A person has to. The marks stay: nothing new should land on this node."""
-    sentence = why if told else f"handed over to a person: {why}"
+    sentence = why if plain else f"handed over to a person: {why}"
     action = r.step.do.value if r.step else ""
-    tell = Tell(EventReason.HANDED_OVER, warning=True, outcome=outcome, action=action)
-    return act(WriteRecord(close(r, s.now, Event.GAVE_UP, sentence)), sentence, tell)
+    report = Report(EventReason.HANDED_OVER, warning=True, outcome=outcome, action=action)
+    return act(WriteRecord(close(r, s.now, Event.GAVE_UP, sentence)), sentence, report)
 
 
 def excluded_away(s: Situation, r: Record, reason: str) -> Decision:
     """Excluded before the call: marks off, slot freed, closed."""
     done = "no further step is taken" if r.progress.acted else "closed without a destructive step"
     why = f"{done}: {reason}"
-    return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
+    return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def next_rung(s: Situation, r: Record, why: str) -> Decision:
@@ -94,7 +94,7 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
         return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step{tried}")
     sentence = f"{why}; next: {following.do.value}"
     noted = note(r, s.now, HistoryEvent.RUNG, sentence)
-    return act(WriteRecord(on_rung(noted, r.rung + 1, s.now)), sentence, Tell(EventReason.NEXT_STEP))
+    return act(WriteRecord(on_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))
 
 
 def on_rung(r: Record, rung: int, now: datetime) -> Record:
@@ -104,7 +104,7 @@ def on_rung(r: Record, rung: int, now: datetime) -> Record:
 
 
 def outstanding(s: Situation, r: Record) -> bool:
-    """Whether somebody could still carry out what was asked for, and nobody has told them not to."""
+    """Whether somebody could still carry out what was asked for, and nobody has called it off."""
     if r.intent is None or not r.in_flight or s.provider is None or not s.provider.cancels:
         return False
     evidence = r.progress.evidence

@@ -18,8 +18,8 @@ from recovery.decide.situation import (
     Decision,
     EventReason,
     FreeSlot,
+    Report,
     Situation,
-    Tell,
     Unmark,
     WriteRecord,
     act,
@@ -44,7 +44,7 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
         return act(call_off(s, r), f"{r.sentence}; what was asked for is called off")
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
     if left_marks(s) and not kept:
-        return act(Unmark(), f"{r.sentence}; our marks come off", Tell(EventReason.UNCORDONED))
+        return act(Unmark(), f"{r.sentence}; our marks come off", Report(EventReason.UNCORDONED))
     return None
 
 
@@ -74,15 +74,15 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     """Handed over: said again until taken. Another machine, or the source itself, can end it."""
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now: the hand-over of {r.machine.id} has ended"
-        return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED))
-    only_told = not r.marks and r.intent is None
-    if only_told and a.found:
+        return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
+    only_reported = not r.marks and r.intent is None
+    if only_reported and a.found:
         return begin(s, a)
     rebooted_since = bool(s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id)
-    if only_told and (rebooted_since or a.taken_back):
+    if only_reported and (rebooted_since or a.taken_back):
         by = "a new boot" if rebooted_since else "its own source"
         why = f"{name(r.faults[0])} was taken back by {by}"
-        return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
+        return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     return still_handed_over(r)
 
 
@@ -110,8 +110,8 @@ def begin(s: Situation, a: Assessment) -> Decision:
         return wait(f"{name(d.fault)}: another agent works on this node ({s.lease.holder})", key="lease")
     assert s.machine is not None or s.machine_problem
     record = opened(s, a.found)
-    tell = Tell(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest(d))
-    return act(WriteRecord(record), record.sentence, tell)
+    report = Report(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest(d))
+    return act(WriteRecord(record), record.sentence, report)
 
 
 def strongest(d: Diagnosis) -> str:

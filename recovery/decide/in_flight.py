@@ -22,8 +22,8 @@ from recovery.decide.situation import (
     Decision,
     EventReason,
     Finish,
+    Report,
     Situation,
-    Tell,
     WriteRecord,
     act,
     span,
@@ -71,7 +71,9 @@ def follow(s: Situation, r: Record) -> Decision:
     if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
         why = f"{r.intent.action} had no effect after {span(NOT_APPLIED_AFTER)}: {s.poll.sentence}"
         changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
-        return act(WriteRecord(changed), why, Tell(EventReason.NOT_APPLIED, True, "failed", r.intent.action))
+        return act(
+            WriteRecord(changed), why, Report(EventReason.NOT_APPLIED, True, "failed", r.intent.action)
+        )
     if isinstance(s.poll, Running | Gone) and r.intent.state is IntentState.AMBIGUOUS:
         why = f"{r.intent.action} is under way: {s.poll.sentence}"
         return act(WriteRecord(settled(r, s.now, IntentState.SUBMITTED, HistoryEvent.ADOPTED, why)), why)
@@ -146,4 +148,4 @@ def to_proof(s: Situation, r: Record, why: str) -> Decision:
             r.progress, evidence=Evidence(attempt, s.now, why[:LONGEST_LINE]), proving_since=s.now
         ),
     )
-    return act(WriteRecord(changed), f"{why}; probation begins", Tell(EventReason.PROVING))
+    return act(WriteRecord(changed), f"{why}; probation begins", Report(EventReason.PROVING))

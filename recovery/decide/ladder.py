@@ -22,9 +22,9 @@ from recovery.decide.situation import (
     EventReason,
     Evict,
     Mark,
+    Report,
     RestoreSlot,
     Situation,
-    Tell,
     TellPods,
     WriteRecord,
     act,
@@ -51,7 +51,7 @@ def climb(s: Situation, a: Assessment, r: Record) -> Decision:
     if rung is None:
         return hand_over(s, r, "every step of the remedy was done, and the machine still needs a person")
     if rung.do is Step.NOTIFY:
-        return next_rung(s, r, f"{name(r.faults[0])}: told")
+        return next_rung(s, r, f"{name(r.faults[0])}: reported")
     return on_the_rung(s, r, rung)
 
 
@@ -61,7 +61,7 @@ def no_fault_left(s: Situation, r: Record) -> Decision:
     gone = f"{name(r.faults[0])} was taken back by its own source"
     if not r.progress.acted:
         why = f"{gone} before anything destructive"
-        return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
+        return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     last = r.progress.submitted[-1]
     return to_proof(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
 
@@ -89,7 +89,7 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
     wanted = marks_wanted(s, r, rung)
     if wanted != r.marks:
         how = "cordoned" if wanted.cordoned else "tainted"
-        return act(Mark(wanted), f"{how} for {name(r.faults[0])}", Tell(EventReason.CORDONED))
+        return act(Mark(wanted), f"{how} for {name(r.faults[0])}", Report(EventReason.CORDONED))
     if rung.do in (Step.CORDON, Step.TAINT):
         held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
         return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}")
@@ -142,10 +142,12 @@ def drain_on(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
     if plan.never:
         return hand_over(s, r, f"{name(r.faults[0])}: {plan.never}")
     state = f"{name(r.faults[0])}: draining, {plan}"
-    if plan.tell:
-        count = drain.counted(len(plan.tell))
-        told = f"{name(r.faults[0])}: {count} told that the node is drained, {plan.tell[0][0]} first"
-        return act(TellPods(plan.tell), told, Tell(EventReason.PODS_TOLD))
+    if plan.annotate:
+        count = drain.counted(len(plan.annotate))
+        sentence = (
+            f"{name(r.faults[0])}: {count} annotated, that the node is drained, {plan.annotate[0][0]} first"
+        )
+        return act(TellPods(plan.annotate), sentence, Report(EventReason.PODS_TOLD))
     most = s.policy.drain.evictions_per_second
     if ask := drain.within_rate(plan.ask, s.evictions_free, most):
         return act(Evict(ask), state)

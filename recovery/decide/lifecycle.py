@@ -45,7 +45,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.PROVING, Event.PROVED): Phase.RECOVERED,
     (Phase.PROVING, Event.CLEARED): Phase.WITHDRAWN,
     (Phase.PROVING, Event.SUSPECTED): Phase.SUSPECT,
-    # A person holds it. What was only told is withdrawn by its source; another machine ends the matter.
+    # A person holds it. What was only reported is withdrawn by its source; another machine ends the matter.
     (Phase.HANDED_OVER, Event.FAULT): Phase.SUSPECT,
     (Phase.HANDED_OVER, Event.RELEASED): Phase.RELEASED,
     (Phase.HANDED_OVER, Event.CLEARED): Phase.WITHDRAWN,

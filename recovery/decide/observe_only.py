@@ -1,30 +1,28 @@
-"""Switched off, or only looking on: what is told instead of done (law 7). PURE."""
+"""Switched off, or only looking on: what is reported instead of done (law 7). PURE."""
 
 from __future__ import annotations
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
-from recovery.decide.diagnosis import Diagnosis, healthy, name, told_why
+from recovery.decide.diagnosis import Diagnosis, healthy, name, why_reported
 from recovery.decide.idle import still_handed_over
 from recovery.decide.situation import REPEAT, Decision, Situation, hold, leave, span, until, wait
 from recovery.model import Phase, Step
 
 
 def observe_only(s: Situation, a: Assessment) -> Decision:
-    """Off: tell what would be done, and what was begun and is now left alone (law 7)."""
+    """Off: report what would be done, and what was begun and is now left alone (law 7)."""
     why = brakes.off(s)
     if s.record is not None and s.record.phase.open:
-        return hold(
-            f"{why}: what was begun here is left as it is, abandoned by switch-off ({s.record.sentence})",
-            REPEAT,
-            "abandoned",
-        )
+        left = "the recovery of this node is left as it is, abandoned by switching recovery off"
+        return hold(f"{why}: {left} ({s.record.sentence})", REPEAT, "abandoned")
     if not a.found:
         handed = s.record is not None and s.record.phase is Phase.HANDED_OVER
         return still_handed_over(s.record) if s.record and handed else leave(healthy(s))
     d = a.found[0]
     if not d.treat:
-        return hold(f"{why}: would tell of {name(d.fault)} ({told_why(d)})", REPEAT, f"tell {d.fault.key}")
+        sentence = f"{why}: would only report {name(d.fault)} ({why_reported(d)})"
+        return hold(sentence, REPEAT, f"tell {d.fault.key}")
     steps = ", ".join(r.do.value for r in d.ladder)
     if s.now < d.due:
         return wait(

@@ -26,8 +26,8 @@ from recovery.decide.situation import (
     EventReason,
     FreeSlot,
     OutOfService,
+    Report,
     Situation,
-    Tell,
     WriteRecord,
     act,
     first_answer,
@@ -88,7 +88,7 @@ def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
         why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}: nothing was called"
     else:
         return None
-    return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Tell(EventReason.SUPERSEDED))
+    return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Report(EventReason.SUPERSEDED))
 
 
 def gone_too_long(s: Situation, r: Record) -> Decision:
@@ -118,7 +118,7 @@ def pods_of_a_dead_machine(s: Situation, a: Assessment, r: Record) -> Decision |
     if not stuck or not _may_give_up(s, a, r, s.node):
         return None
     why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
-    return act(OutOfService(True), why, Tell(EventReason.OUT_OF_SERVICE, warning=True))
+    return act(OutOfService(True), why, Report(EventReason.OUT_OF_SERVICE, warning=True))
 
 
 def _being_given_up(s: Situation, r: Record, stuck: int) -> Decision | None:
@@ -161,7 +161,7 @@ def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
         gone = f"its agent has been gone for {span(s.owner_gone_for)} and the node is not Ready"
         why = f"{r.node} is dead: {gone}; next: {rung.do.value}, from outside"
         there = on_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
-        return act(WriteRecord(there), why, Tell(EventReason.NEXT_STEP, warning=True))
+        return act(WriteRecord(there), why, Report(EventReason.NEXT_STEP, warning=True))
     return provider_step(s, r, rung)
 
 
@@ -189,7 +189,7 @@ def lost(s: Situation) -> Decision:
     )
     why = "lost: somebody deleted the record of a recovery that was open"
     return act(
-        WriteRecord(note(gone, s.now, HistoryEvent.LOST, why)), why, Tell(EventReason.LOST, warning=True)
+        WriteRecord(note(gone, s.now, HistoryEvent.LOST, why)), why, Report(EventReason.LOST, warning=True)
     )
 
 

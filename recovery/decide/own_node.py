@@ -23,8 +23,8 @@ from recovery.decide.situation import (
     REPEAT,
     Decision,
     EventReason,
+    Report,
     Situation,
-    Tell,
     WriteRecord,
     act,
     first_answer,
@@ -91,7 +91,7 @@ def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return climb(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
     else:  # another machine's health proves nothing of this one's reboot
         why = f"{why}: there is nothing left to prove of its {r.intent.action}"
-    return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED))
+    return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
 
 
 def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -101,7 +101,7 @@ def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     why = f"{r.node} was registered anew by the same machine: going on"
     changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())
-    return act(WriteRecord(changed), why, Tell(EventReason.REGISTERED_ANEW))
+    return act(WriteRecord(changed), why, Report(EventReason.REGISTERED_ANEW))
 
 
 def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -133,7 +133,7 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
         validation=None,
         progress=replace(r.progress, boots=boots, proving_since=s.now),
     )
-    return act(WriteRecord(changed), why, Tell(EventReason.REBOOTED, warning=True))
+    return act(WriteRecord(changed), why, Report(EventReason.REBOOTED, warning=True))
 
 
 def _up_again(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -151,7 +151,7 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
     changed = replace(r, faults=(*r.faults, *(d.fault for d in new))[:MOST_FAULTS])
     why = f"{', '.join(name(d.fault) for d in new)} was seen too"
     noted = note(changed, s.now, HistoryEvent.FAULT, why)
-    return act(WriteRecord(noted), why, Tell(EventReason.FAULT_SEEN, warning=True))
+    return act(WriteRecord(noted), why, Report(EventReason.FAULT_SEEN, warning=True))
 
 
 FIRST = (

@@ -16,9 +16,9 @@ from recovery.decide.situation import (
     POLLED,
     Decision,
     EventReason,
+    Report,
     Role,
     Situation,
-    Tell,
     WriteRecord,
     act,
     span,
@@ -46,10 +46,10 @@ def of_no_machine(r: Record) -> Evidence | None:
     return evidence
 
 
-def succeeded(r: Record) -> Tell:
+def succeeded(r: Record) -> Report:
     """What brought the node back: the step in flight, or the last one that was asked for."""
     last = r.progress.submitted[-1].action if r.progress.submitted else ""
-    return Tell(EventReason.RECOVERED, outcome="succeeded", action=r.intent.action if r.intent else last)
+    return Report(EventReason.RECOVERED, outcome="succeeded", action=r.intent.action if r.intent else last)
 
 
 def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -62,7 +62,7 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         why = (
             f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {s.replacement_record}"
         )
-        return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED, warning=True))
+        return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
     if s.replacement_is_me and (seen := not_well(s, a)):
@@ -72,7 +72,7 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     if r.replacement != joined:
         why = f"{joined} ({new}) is Ready"
         changed = replace(note(r, s.now, HistoryEvent.JOINED, why), replacement=joined, phase_since=s.now)
-        return act(WriteRecord(changed), why, Tell(EventReason.JOINED))
+        return act(WriteRecord(changed), why, Report(EventReason.JOINED))
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, joined)
     by = (
@@ -92,7 +92,7 @@ def came_and_went(s: Situation, r: Record) -> Decision | None:
         return None
     sick = f"{start.node} ({new}) took its place and was sick too: {start.reason}"
     why = f"{r.machine.id} is gone; {sick}; what becomes of it is on the record of {start.node}"
-    return end(s, r, Event.OTHER_MACHINE, why, Tell(EventReason.SUPERSEDED, warning=True))
+    return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
 
 
 def not_well(s: Situation, a: Assessment) -> str | None:
@@ -160,7 +160,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         healthy += f", and passed Job {r.validation.job}" if r.validation else ""
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
     why = f"withdrawn: after a boot nobody here asked for, {healthy}"
-    return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
+    return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision:
@@ -182,4 +182,4 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision
         faults=current,
         validation=None,
     )
-    return act(WriteRecord(changed), why, Tell(EventReason.FAULT_RETURNED, warning=True))
+    return act(WriteRecord(changed), why, Report(EventReason.FAULT_RETURNED, warning=True))

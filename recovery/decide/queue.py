@@ -8,7 +8,7 @@ from datetime import timedelta
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import scopes_of
-from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, told_why, unreadable
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, unreadable, why_reported
 from recovery.decide.endings import DEFAULT_PROBATION, end, excluded_away, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note
@@ -20,9 +20,9 @@ from recovery.decide.situation import (
     Decision,
     EventReason,
     Join,
+    Report,
     Situation,
     TakeSlot,
-    Tell,
     WriteRecord,
     act,
     first_answer,
@@ -38,21 +38,21 @@ OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 
 
 def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
-    """Tolerated for as long as the rule says; then told, or queued for treatment."""
+    """Tolerated for as long as the rule says; then reported, or queued for treatment."""
     if a.taken_back:
         return withdrawn(s, r)
     # There is at least what the record is about: one without a fault cannot be read. Of the faults that are
     # due the earliest rule chooses; one that is still tolerated holds up no other.
     d = min(a.found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
     if s.now < d.due:
-        told = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
-        return wait(f"{told}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
+        sentence = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
+        return wait(f"{sentence}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
     if not d.fault.latched and (blind := unreadable(s, d.fault)):
         if any(x.fault.type == SIGNAL_UNKNOWN for x in a.found):
-            return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", told=True)
+            return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", plain=True)
         return wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
-        return hand_over(s, r, f"{name(d.fault)}: {told_why(d)}", told=True)
+        return hand_over(s, r, f"{name(d.fault)}: {why_reported(d)}", plain=True)
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
     return queued(s, r, d)
@@ -60,7 +60,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
 
 def withdrawn(s: Situation, r: Record) -> Decision:
     why = f"{name(r.faults[0])} was taken back by its own source"
-    return end(s, r, Event.CLEARED, why, Tell(EventReason.WITHDRAWN, outcome="withdrawn"))
+    return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
@@ -87,7 +87,7 @@ def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
         replacement_machine="",
         scopes=scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per),
     )
-    return act(WriteRecord(confirmed), why, Tell(EventReason.CONFIRMED, warning=True))
+    return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
 
 
 def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
@@ -129,7 +129,7 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _not_in_line(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if _line(s, r) is not None:
         return None
-    return act(Join(r.uid), f"{_what(r)} for a slot of the budget", Tell(EventReason.WAITING))
+    return act(Join(r.uid), f"{_what(r)} for a slot of the budget", Report(EventReason.WAITING))
 
 
 def _hands_off(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -156,8 +156,8 @@ def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.preflight_retry:
         return hold(f"{_what(r)}: {s.preflight_retry}", SELDOM, "preflight")
     if timedelta(0) <= s.now - line.since < s.settle:
-        told = f"{_what(r)} {span(s.settle)} for other faults to show"
-        return wait(told, until(line.since + s.settle, s.now), "settle")
+        sentence = f"{_what(r)} {span(s.settle)} for other faults to show"
+        return wait(sentence, until(line.since + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
         return wait(f"{_what(r)}: {s.preflight.not_yet}", early, "not-yet")
     return None
@@ -222,7 +222,7 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
         machine=replace(r.machine, group=group),
         starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
     )
-    return act(WriteRecord(started), why, Tell(EventReason.RECOVERY_STARTED, warning=True))
+    return act(WriteRecord(started), why, Report(EventReason.RECOVERY_STARTED, warning=True))
 
 
 def _group_at_start(s: Situation, r: Record) -> str:

@@ -259,7 +259,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """The one destructive effect: preflight, tell, read again, write the intent, call once."""
+    """The one destructive effect: preflight, report, read again, write the intent, call once."""
 
     action: Step
 
@@ -368,8 +368,8 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """What to tell people once the effect is done: an Event's reason, and an outcome for the metrics."""
+class Report:
+    """What to report to people once the effect is done: an Event's reason, and an outcome for the metrics."""
 
     event: EventReason
     warning: bool = False
@@ -381,14 +381,14 @@ class Tell:
 class Decision:
     """What to do now, why (a sentence for people), and when to look again.
 
-    ``key`` names the kind of reason without its figures, so that a sentence is told once and not every cycle.
+    ``key`` names the kind of reason without its figures, so that a sentence is said once, not every cycle.
     """
 
     verb: Verb
     reason: str
     look_again: timedelta = POLLED
     effect: Effect | None = None
-    tell: Tell | None = None
+    report: Report | None = None
     key: str = ""
 
 
@@ -404,8 +404,8 @@ def hold(reason: str, look_again: timedelta = POLLED, key: str = "hold") -> Deci
     return Decision(Verb.HOLD, reason, look_again, key=key)
 
 
-def act(effect: Effect, reason: str, tell: Tell | None = None) -> Decision:
-    return Decision(Verb.ACT, reason, SOON, effect, tell, key=type(effect).__name__)
+def act(effect: Effect, reason: str, report: Report | None = None) -> Decision:
+    return Decision(Verb.ACT, reason, SOON, effect, report, key=type(effect).__name__)
 
 
 Asked = ParamSpec("Asked")

@@ -18,8 +18,8 @@ from recovery.decide.situation import (
     CreateJob,
     Decision,
     EventReason,
+    Report,
     Situation,
-    Tell,
     WriteRecord,
     act,
     hold,
@@ -74,14 +74,14 @@ def pending(s: Situation, r: Record) -> Decision | None:
         decided = replace(
             note(r, s.now, HistoryEvent.VALIDATING, why), validation=ValidationRun(job_name(s, r), s.now)
         )
-        return act(WriteRecord(decided), why, Tell(EventReason.VALIDATING))
+        return act(WriteRecord(decided), why, Report(EventReason.VALIDATING))
     if s.job is not None:
-        told = f"{r.node} is being validated by Job {r.validation.job}"
-        return None if s.job.succeeded else wait(told, POLLED, "validating")
+        sentence = f"{r.node} is being validated by Job {r.validation.job}"
+        return None if s.job.succeeded else wait(sentence, POLLED, "validating")
     if s.job_problem and not s.job_due:
         return hold(f"the validation of {r.node} cannot begin: {s.job_problem}", key="validation")
-    told = f"validation of {r.node}: Job {r.validation.job} is made of CronJob {r.validate.cron_job}"
-    return act(CreateJob(r.validate.cron_job, r.validation.job, r.validate.within), told)
+    sentence = f"validation of {r.node}: Job {r.validation.job} is made of CronJob {r.validate.cron_job}"
+    return act(CreateJob(r.validate.cron_job, r.validation.job, r.validate.within), sentence)
 
 
 def job_name(s: Situation, r: Record) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from recovery.decide.diagnosis import Diagnosis, diagnose, told_why
+from recovery.decide.diagnosis import Diagnosis, diagnose, why_reported
 from recovery.decide.situation import Decision, Situation
 from recovery.model import Problem, Reading
 from recovery.units import moment
@@ -67,7 +67,7 @@ def _fault(d: Diagnosis) -> dict[str, Any]:
         "rule": d.rule.name if d.rule else "",
         "due": moment(d.due),
         "remedy": [rung.do.value for rung in d.ladder],
-        "onlyTold": None if d.treat else told_why(d),
+        "onlyTold": None if d.treat else why_reported(d),
     }
 
 

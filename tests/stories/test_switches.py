@@ -77,7 +77,9 @@ def test_what_off_abandons_is_said_each_minute(point: str) -> None:
     s.run(185, step=1)
     assert sayings(s, "AbandonedBySwitchOff", since) in (3, 4)
     (sentence,) = messages(s, "AbandonedBySwitchOff")
-    assert sentence.startswith(f"{OFF}: what was begun here is left as it is, abandoned by switch-off (")
+    assert sentence.startswith(
+        f"{OFF}: the recovery of this node is left as it is, abandoned by switching recovery off ("
+    )
     assert value(s.actors[off], "node_recovery_abandoned") == 1
 
 

@@ -80,7 +80,11 @@ def test_where_the_provider_has_none_either_it_is_told() -> None:
 
 def test_a_fault_that_no_rule_matches_is_told_and_not_treated() -> None:
     (d,) = seen("", problem())
-    assert (d.treat, steps(d), d.why_only_told) == (False, ["notify"], "no rule of the policy speaks of it")
+    assert (d.treat, steps(d), d.why_only_reported) == (
+        False,
+        ["notify"],
+        "no rule of the policy speaks of it",
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,9 @@ def test_what_is_not_this_nodes_fault_is_treated_only_when_named_in_full(reason:
     (d,) = seen(rule("one", f"type: NeuronHealth, reason: {reason}", REBOOT), problem(HANG))
     assert d.treat is treated
     if not treated:
-        assert d.why_only_told.startswith("it is not this node's own fault: This worker waits for another")
+        assert d.why_only_reported.startswith(
+            "it is not this node's own fault: This worker waits for another"
+        )
 
 
 def test_the_built_in_policy_does_what_this_provider_can() -> None:

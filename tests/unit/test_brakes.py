@@ -412,11 +412,11 @@ def test_of_all_that_is_in_the_way_the_first_question_speaks(first: int) -> None
     d = decide(stacked(LAYERS[first:]))
     name = LAYERS[first][0]
     if name == "excluded":
-        assert d.tell is not None
-        assert d.tell.event == "Withdrawn"
+        assert d.report is not None
+        assert d.report.event == "Withdrawn"
     elif name == "attempts":
-        assert d.tell is not None
-        assert d.tell.event == "HandedOver"
+        assert d.report is not None
+        assert d.report.event == "HandedOver"
     else:
         assert (d.verb, d.key) == (Verb.HOLD, name)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recovery.decide.drain import EVICT_AFTER, TELLING, Plan, plan, remaining, rule_of, stays, within_rate
+from recovery.decide.drain import ANNOTATED, EVICT_AFTER, Plan, plan, remaining, rule_of, stays, within_rate
 from recovery.decide.situation import hour
 from recovery.model import DrainPolicy, PodMode, PodRule, PodView
 from recovery.units import moment
@@ -130,11 +130,11 @@ def test_a_pod_has_its_time_to_end_by_itself_from_the_drains_begin_and_then_it_i
 def test_a_pod_that_has_time_is_told_until_when_once() -> None:
     policy = waiting(300, annotate={"example.com/checkpoint": "now"})
     wanted = {"example.com/checkpoint": "now", EVICT_AFTER: moment(BEGAN + 300 * SECOND)}
-    assert planned(TRAIN, policy=policy).tell == ((TRAIN, wanted),)
-    assert planned(replace(TRAIN, annotations={**wanted, "more": "x"}), policy=policy).tell == ()
-    assert planned(TRAIN, policy=policy, refused={f"{TELLING}default/train": "forbidden"}).tell == ()
-    assert planned(TRAIN, policy=waiting(60, annotate={"a": "b"})).tell == ()
-    assert planned(TRAIN, policy=waiting(300)).tell == ()
+    assert planned(TRAIN, policy=policy).annotate == ((TRAIN, wanted),)
+    assert planned(replace(TRAIN, annotations={**wanted, "more": "x"}), policy=policy).annotate == ()
+    assert planned(TRAIN, policy=policy, refused={f"{ANNOTATED}default/train": "forbidden"}).annotate == ()
+    assert planned(TRAIN, policy=waiting(60, annotate={"a": "b"})).annotate == ()
+    assert planned(TRAIN, policy=waiting(300)).annotate == ()
 
 
 def test_a_node_with_a_pod_that_may_never_go_is_not_drained() -> None:

@@ -206,7 +206,7 @@ OFF: dict[str, Row] = {
         situation(on=False, record=None, readings=(reading(problem(HANG)),)),
         "hold",
         f"tell {fault(HANG).key}",
-        f"recovery is off (ENABLE_RECOVERY=false): would tell of {HANG} (no rule",
+        f"recovery is off (ENABLE_RECOVERY=false): would only report {HANG} (no rule",
     ),
     "excluded": (
         situation(on=False, record=None, node=node(labels=EXCLUDED)),
@@ -247,8 +247,8 @@ OFF: dict[str, Row] = {
             situation(on=False, record=record(phase)),
             "hold",
             "abandoned",
-            "recovery is off (ENABLE_RECOVERY=false): what was begun here is left as it is, "
-            f"abandoned by switch-off ({DMA} was seen)",
+            "recovery is off (ENABLE_RECOVERY=false): the recovery of this node is left as it is, "
+            f"abandoned by switching recovery off ({DMA} was seen)",
         )
         for phase in Phase
         if phase.open
@@ -503,7 +503,7 @@ RECOVERING: dict[str, Row] = {
         recovering(draining(ladder=(Rung(Step.NOTIFY, MINUTE), LADDER[1]))),
         "act WriteRecord",
         "recovering",
-        f"{DMA}: told; next: replace",
+        f"{DMA}: reported; next: replace",
     ),
     "drain begins": (
         recovering(replace(draining(), rung_since=None)),
