@@ -53,6 +53,7 @@ from recovery.report.publish import Notice, Publisher
 
 CREATE_AGAIN = timedelta(seconds=15)
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.15, 5.0
+CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 
 Ask = Callable[[Situation], Decision]
@@ -81,8 +82,7 @@ class Executor:
         try:
             done = self._do(s, d, again, ask)
         except Conflict:
-            why = "409 Conflict: another agent wrote first; reading it again"
-            return wait(why, self._back_off(s.node_name), "conflict")
+            return wait(CONFLICT, self._back_off(s.node_name), "conflict")
         self._conflicts.pop(s.node_name, None)
         if isinstance(done, Decision):
             return done

@@ -56,8 +56,6 @@ def follow(s: Situation, r: Record) -> Decision:
         assert s.node is not None
         why = f"{r.intent.action} is proved by a new boot ID"
         return to_proof(s, replace(r, boot_id=s.node.boot_id), why)
-    if s.finish_refused:
-        return hand_over(s, r, s.finish_refused, outcome="refused")
     if s.poll is None:
         return wait(f"{r.intent.action}: its provider has not answered yet", key="poll")
     if isinstance(s.poll, Failed):
@@ -67,6 +65,8 @@ def follow(s: Situation, r: Record) -> Decision:
     if isinstance(s.poll, Done):
         return replaced(s, r, s.poll)
     if isinstance(s.poll, Unfinished):
+        if s.finish_refused:
+            return hand_over(s, r, s.finish_refused, outcome="refused")
         return act(Finish(), s.poll.sentence)
     if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
         why = f"{r.intent.action} had no effect after {span(NOT_APPLIED_AFTER)}: {s.poll.sentence}"

@@ -31,7 +31,7 @@ from recovery.decide.situation import (
     until,
     wait,
 )
-from recovery.model import GroupStart, Line, Progress, Record, Rung, Slot, Start, Step
+from recovery.model import GroupStart, Line, Record, Rung, Slot, Start, Step
 
 OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 """Where nothing is left of a remedy: the node is kept free, and a person asked."""
@@ -218,7 +218,7 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
         scopes=a.slot.scopes if a.slot else r.scopes,
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
-        progress=Progress(boots=r.progress.boots, step_since=s.now),
+        progress=replace(r.progress, step_since=s.now, tries=0, retry_at=None),
         machine=replace(r.machine, group=group),
         starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
     )

@@ -314,7 +314,10 @@ def test_of_two_that_take_a_slot_at_once_the_second_has_the_next_one_without_a_p
         stage.run(0)
         stage.clock.advance(0.5)
     assert sorted(slots(stage)) == ["node-0", "node-9"]
-    assert "somebody else wrote first: looking again" not in stage.actors["agent of node-0"].sentences
+    assert (
+        "409 Conflict: another agent wrote first; reading it again"
+        not in stage.actors["agent of node-0"].sentences
+    )
 
 
 @pytest.mark.parametrize("again", [False, True])
