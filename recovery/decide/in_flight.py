@@ -63,7 +63,9 @@ def follow(s: Situation, r: Record) -> Decision:
             return act(call_off(s, r), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
         return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}")
     if isinstance(s.poll, Done):
-        return replaced(s, r, s.poll)
+        if r.intent.action == Step.REPLACE.value:
+            return replaced(s, r, s.poll)
+        return still_running(s, r, f"{s.poll.evidence}; {r.node} does not show a new boot ID yet")
     if isinstance(s.poll, Unfinished):
         if s.finish_refused:
             return hand_over(s, r, s.finish_refused, outcome="refused")

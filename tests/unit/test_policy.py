@@ -10,7 +10,7 @@ import pytest
 from recovery.decide.assessment import assess
 from recovery.decide.own_node import decide
 from recovery.decide.provider_step import not_now
-from recovery.decide.situation import Decision, Lease, Situation, WriteRecord
+from recovery.decide.situation import Decision, Lease, Situation, Verb, WriteRecord
 from recovery.model import (
     CORDONED_BY,
     TAINT,
@@ -1168,6 +1168,13 @@ def test_a_queued_record_bears_a_copy_of_the_ladder_and_its_scopes() -> None:
     queued = has(decide(situation(record=record(Phase.SUSPECT))))
     assert (queued.ladder, queued.rule, queued.probation) == (LADDER, "neuron-hardware", 2 * MINUTE)
     assert queued.scopes == ("fleet", f"{ZONE}=a")
+
+
+def test_a_reboot_that_its_provider_calls_done_waits_for_the_new_boot_id_and_says_so() -> None:
+    """No machine takes the place of one that is rebooted."""
+    d = decide(called(action="reboot", poll=Done("m-0 has booted 8 times, 7 before"), gate=HELD))
+    assert (d.verb, d.effect) == (Verb.WAIT, None)
+    assert d.reason == "m-0 has booted 8 times, 7 before; node-0 does not show a new boot ID yet"
 
 
 def test_a_recovery_that_starts_again_after_its_probation_still_knows_what_it_did() -> None:
