@@ -24,7 +24,7 @@ from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Notice, Publisher
-from recovery.store.record import decode
+from recovery.store.record_codec import decode
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,8 @@ from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
 from recovery.store.lease import Identity, InstanceLock, Leases, this_pod
-from recovery.store.record import Records, decode
+from recovery.store.record import Records
+from recovery.store.record_codec import decode
 from recovery.units import format_duration
 
 log = logging.getLogger("recovery")

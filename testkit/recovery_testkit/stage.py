@@ -32,7 +32,8 @@ from recovery.signals.npd import NpdSource
 from recovery.store.gate import Gates
 from recovery.store.gate import decode as decode_gate
 from recovery.store.lease import Identity, Leases
-from recovery.store.record import Records, decode
+from recovery.store.record import Records
+from recovery.store.record_codec import decode
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.crds import read_crds
 from recovery_testkit.kubefaults import FaultyApi, NoAnswerError
