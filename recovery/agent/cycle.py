@@ -15,8 +15,9 @@ from typing import Protocol
 
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.reporter import Reporter
+from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import places
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG

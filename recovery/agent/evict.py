@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from recovery.agent.memory import LONGEST_REFUSAL
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.submit import Performed
+from recovery.agent.world import World
 from recovery.decide.drain import ANNOTATED, counted
 from recovery.decide.situation import EventReason, Report, Situation
 from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound

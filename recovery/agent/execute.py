@@ -15,8 +15,9 @@ from typing import Any
 
 from recovery.agent.evict import Evictions
 from recovery.agent.memory import LONGEST_REFUSAL
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.submit import Again, Performed, Submission
+from recovery.agent.world import World
 from recovery.decide import budget
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.marks import mark_patch, out_of_service_patch, unmark_patch

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from recovery.agent.execute import Executor
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
+from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import REPEAT, Decision, EventReason, Role, Situation

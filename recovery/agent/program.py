@@ -13,8 +13,9 @@ from typing import Any
 
 from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
 from recovery.agent.execute import Executor
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
 from recovery.config.policy_file import check_for

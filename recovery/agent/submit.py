@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from recovery.agent.observe import World
+from recovery.agent.world import World
 from recovery.decide.assessment import assess
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import settled

@@ -15,8 +15,9 @@ from typing import Any
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.situation import Decision
 from recovery.errors import ApiUnavailable
