@@ -37,7 +37,7 @@ API_RETRY = timedelta(seconds=2)
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
 NEXT = 10
-"""So many at the head of the queue look after those that have the slots, and not all who wait."""
+"""Only so many at the head of the queue look at the holders of slots every two seconds, not all who wait."""
 FAILURES = frozenset({"api", "error", "bug"})
 
 
@@ -83,8 +83,9 @@ class Agent:
         self._view = View(world.cluster.time.now(), (), self._last)
         self._keys: object = None
         self.bugs = 0
-        self.waiting = False
-        """Whether this node is among the next to have a slot: those that have one are worth a look sooner."""
+        self.next_in_queue = False
+        """Whether this node is among the next to get a slot. Such an agent looks at those that hold one every
+        two seconds, to free the slot of a dead agent soon."""
 
     @property
     def ready(self) -> bool:
@@ -114,7 +115,7 @@ class Agent:
             return self._last
         self._keys = keys
         self._reporter.faults(readings, self._w.cluster.time.now())
-        self._rests = self.waiting = False
+        self._rests = self.next_in_queue = False
         try:
             d = self._look(readings)
             self.bugs = 0
@@ -208,7 +209,7 @@ class Agent:
 
     def _note_place(self, a: Assessment, d: Decision, memory: Memory) -> None:
         """Whether this node is among the next to have a slot; since when one has been free for the first."""
-        self.waiting = d.key == "budget" and len(a.ahead) < NEXT
+        self.next_in_queue = d.key == "budget" and len(a.ahead) < NEXT
         if d.key != "turn":
             memory.turn = None
         elif memory.turn is None or memory.turn[0] != a.ahead[0]:

@@ -48,7 +48,7 @@ from recovery.decide.situation import (
 )
 from recovery.decide.validation import job_of
 from recovery.errors import ApiError, ApiUnavailable, Conflict, Refused, Retry
-from recovery.model import OUT_OF_SERVICE, Marks
+from recovery.model import OUT_OF_SERVICE, Marks, Record
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.report.publish import Notice, Publisher
 
@@ -116,30 +116,31 @@ class Executor:
         effect = d.effect
         match effect:
             case WriteRecord(record):
-                written = self._w.records.write(record)
-                if not written.phase.open:
-                    self._w.leases.release(s.node_name)
-                    self._observer.forget(s.node_name)
+                return self._write(s, record)
             case Join() | TakeSlot() | RestoreSlot() | FreeSlot() | ClaimReplacement():
                 return self._swap_gate(s, effect, ask)
-            case Mark(marks):
-                self._mark(s, marks)
-            case Unmark():
-                self._unmark(s)
+            case Mark() | Unmark() | OutOfService():
+                return self._change_node(s, effect)
             case TellPods(pods):
                 return self._evictions.annotate(s, pods)
             case Evict(groups):
                 return self._evictions.ask(s, groups)
-            case Finish():
-                return self._finish(s)
-            case Cancel(last_try):
-                return self._cancel(s, last_try)
-            case OutOfService(on):
-                return self._out_of_service(s, on)
             case CreateJob(cron_job, name, within):
                 return self._create_job(s, cron_job, name, within)
             case Submit(action):
                 return Submission(self._w, self._publisher, s, action, again).run()
+            case Finish():
+                return self._finish(s)
+            case Cancel(last_try):
+                return self._cancel(s, last_try)
+        return Performed()
+
+    def _write(self, s: Situation, record: Record) -> Performed:
+        """Who closes a record needs neither its Lease nor what was remembered of the node."""
+        written = self._w.records.write(record)
+        if not written.phase.open:
+            self._w.leases.release(s.node_name)
+            self._observer.forget(s.node_name)
         return Performed()
 
     # ------------------------------------------------------------ the gate
@@ -193,10 +194,19 @@ class Executor:
         with contextlib.suppress(ApiError):
             self._w.gates.write(replace(s.gate, census=s.census))
 
-    # ------------------------------------------------------------ marks
+    # ------------------------------------------------------------ the Node: cordon and taints
 
-    def _mark(self, s: Situation, marks: Marks) -> None:
-        """One patch under the resourceVersion that was weighed; then the record says so."""
+    def _change_node(self, s: Situation, effect: Mark | Unmark | OutOfService) -> Performed:
+        match effect:
+            case Mark(marks):
+                return self._mark(s, marks)
+            case Unmark():
+                return self._unmark(s)
+            case OutOfService(on):
+                return self._out_of_service(s, on)
+
+    def _mark(self, s: Situation, marks: Marks) -> Performed:
+        """One patch of the Node, with the resourceVersion it was decided on; then the record says so."""
         assert s.node is not None
         assert s.record is not None
         if (patch := mark_patch(s.node, marks)) is not None:
@@ -204,14 +214,35 @@ class Executor:
         now = self._w.cluster.time.now()
         r = s.record
         self._w.records.write(replace(r, marks=marks, rung_since=r.rung_since or now))
+        return Performed()
 
-    def _unmark(self, s: Situation) -> None:
+    def _unmark(self, s: Situation) -> Performed:
         """Only what is ours: the taint with our key, and the cordon that bears our annotation (law 5)."""
         assert s.node is not None
         assert s.record is not None
         if (patch := unmark_patch(s.node)) is not None:
             self._w.cluster.patch_node(s.node_name, patch)
         self._w.records.write(replace(s.record, marks=Marks()))
+        return Performed()
+
+    def _out_of_service(self, s: Situation, on: bool) -> Performed:
+        """Where it may not be put on, the recovery goes on without, and it is tried again later."""
+        assert s.node is not None
+        assert s.record is not None
+        if (patch := out_of_service_patch(s.node, on)) is not None:
+            try:
+                self._w.cluster.patch_node(s.node_name, patch)
+            except (ApiUnavailable, Conflict):
+                raise
+            except ApiError as error:
+                if not on:
+                    raise
+                memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
+                memory.refuse(OUT_OF_SERVICE, error.reason, now, LONGEST_REFUSAL)
+                why = f"the taint {OUT_OF_SERVICE} was not set, so its stuck pods stay: {error.reason}"
+                return Performed(f"{s.node_name}: {why}")
+        self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
+        return Performed()
 
     # ------------------------------------------------------------ an action's second step
 
@@ -256,26 +287,7 @@ class Executor:
         self._w.records.write(written if r.phase.open else replace(written, sentence=r.sentence))
         return Performed(sentence, Report(EventReason.CALLED_OFF, warning=True))
 
-    # ------------------------------------------------------------ the way back
-
-    def _out_of_service(self, s: Situation, on: bool) -> Performed:
-        """Where it may not be put on, the recovery goes on without, and it is tried again later."""
-        assert s.node is not None
-        assert s.record is not None
-        if (patch := out_of_service_patch(s.node, on)) is not None:
-            try:
-                self._w.cluster.patch_node(s.node_name, patch)
-            except (ApiUnavailable, Conflict):
-                raise
-            except ApiError as error:
-                if not on:
-                    raise
-                memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
-                memory.refuse(OUT_OF_SERVICE, error.reason, now, LONGEST_REFUSAL)
-                why = f"the taint {OUT_OF_SERVICE} was not set, so its stuck pods stay: {error.reason}"
-                return Performed(f"{s.node_name}: {why}")
-        self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
-        return Performed()
+    # ------------------------------------------------------------ the validation Job
 
     def _create_job(self, s: Situation, cron_job: str, name: str, within: timedelta) -> Performed | Decision:
         """What cannot be made is said until it is late."""

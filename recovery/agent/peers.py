@@ -78,12 +78,16 @@ class Sweeper:
         self._listed_at: float | None = None
         self._gate_uid = ""
 
-    def sweep(self, waiting: bool = False) -> float:
-        """Look at others' open records if it is time to; seconds until the next look. Never raises."""
+    def sweep(self, next_in_queue: bool = False) -> float:
+        """Look at others' open records if it is time to. Seconds until the next look. Never raises.
+
+        ``next_in_queue``: the own node is among the next to get a slot, so those that hold one are looked at
+        sooner.
+        """
         if not self._w.on:
             return self._idle
         now = self._w.clock.monotonic()
-        if now < min(self._due, self._holders_due if waiting else self._due):
+        if now < min(self._due, self._holders_due if next_in_queue else self._due):
             return self._due - now
         everybody = now >= self._due
         pause = self._idle * self._chance.uniform(0.8, 1.2)

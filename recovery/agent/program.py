@@ -183,12 +183,12 @@ class Program:
     def step(self) -> float:
         """One round. Returns seconds to wait."""
         pause = self._settings.poll_interval.total_seconds()
-        waiting = False
+        next_in_queue = False
         if self.agent is not None:
             d = self.agent.cycle()
             pause = min(pause, d.look_again.total_seconds())
-            waiting = self.agent.waiting
-        left = self.sweeper.sweep(waiting)
+            next_in_queue = self.agent.next_in_queue
+        left = self.sweeper.sweep(next_in_queue)
         self._beat = self._clock.monotonic()
         self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)

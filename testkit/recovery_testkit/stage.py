@@ -139,13 +139,13 @@ class Actor:
     def turn(self) -> Decision | None:
         """One round, as ``Program.step`` does it."""
         d = None
-        waiting = False
+        next_in_queue = False
         if self.agent is not None:
             d = self.agent.cycle()
-            waiting = self.agent.waiting
+            next_in_queue = self.agent.next_in_queue
             if not self.sentences or self.sentences[-1] != d.reason:
                 self.sentences.append(d.reason)
-        self.sweeper.sweep(waiting)
+        self.sweeper.sweep(next_in_queue)
         self.publisher.drain()
         return d
 
