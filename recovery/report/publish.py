@@ -87,7 +87,7 @@ class Publisher:
 
     def event(self, notice: Notice) -> None:
         if not self._events.put(notice):
-            self._metrics.untold.labels("queue").inc()
+            self._metrics.undelivered.labels("queue").inc()
 
     def fault(self, reason: str, at: datetime) -> None:
         """A fault that is there now: a metric of its reason's name, value 1, as alarms for Neuron expect."""
@@ -118,7 +118,7 @@ class Publisher:
 
     def _put(self, metric: Metric) -> None:
         if not self._intake.put(metric):
-            self._metrics.untold.labels("queue").inc()
+            self._metrics.undelivered.labels("queue").inc()
 
     # ------------------------------------------------------------ out of the queues
 
@@ -143,7 +143,7 @@ class Publisher:
         for monitor in _each(self._monitors()):
             queued = self._queue_of(monitor)
             if lost := sum(not queued.put(metric) for metric in metrics):
-                self._metrics.untold.labels(monitor.name).inc(lost)
+                self._metrics.undelivered.labels(monitor.name).inc(lost)
 
     def _queue_of(self, monitor: Monitor) -> _Queue[Metric]:
         for known, queued in self._monitor_queues:
@@ -157,7 +157,7 @@ class Publisher:
         dropped = _dropped(monitor)
         self._try(monitor.name, lambda: monitor.publish(metrics))
         if more := _dropped(monitor) - dropped:
-            self._metrics.untold.labels(monitor.name).inc(more)
+            self._metrics.undelivered.labels(monitor.name).inc(more)
 
     def _post_all(self, notices: list[Notice]) -> None:
         for notice in notices:
@@ -168,12 +168,12 @@ class Publisher:
         try:
             send()
         except NodeRecoveryError as error:
-            self._metrics.untold.labels(sink).inc()
+            self._metrics.undelivered.labels(sink).inc()
             if str(error) != self._last_error.get(sink):
                 self._last_error[sink] = str(error)
                 log.warning("%s%s: not delivered: %s", about, sink, error)
         except Exception:
-            self._metrics.untold.labels(sink).inc()
+            self._metrics.undelivered.labels(sink).inc()
             log.exception("%s%s: not delivered, because of a bug", about, sink)
 
     def _post(self, n: Notice) -> None:
