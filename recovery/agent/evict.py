@@ -46,8 +46,8 @@ class Evictions:
         return Performed(failure, Report(EventReason.PODS_UNTOLD, warning=True)) if failure else Performed()
 
     def ask(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Performed:
-        """Ask once for the eviction of each pod. One that is refused is left alone for some seconds, so the next
-        pass begins with others. A pass in which all are refused makes no Event."""
+        """Ask once for the eviction of each pod. One that is refused is left alone for some seconds, so
+        the next pass begins with others. A pass in which all are refused makes no Event."""
         asked = refused = 0
         for group in self._for_a_while(groups):
             asked += len(group)

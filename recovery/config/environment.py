@@ -1,6 +1,6 @@
-"""The core's environment variables: what each may be, and what is said of one that is not.
+"""The core's environment variables: default, check and description of each.
 
-What a provider reads, it declares itself: ``recovery.provider.declaration``.
+A provider declares its own: ``recovery.provider.declaration``.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _variable(default: str | None, description: str) -> Any:
 
 
 class Variables(BaseSettings):
-    """The variables, by their own names."""
+    """The variables by their own names, with the checked value of each."""
 
     model_config = SettingsConfigDict(case_sensitive=True, enable_decoding=False, extra="ignore", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Publishes what happened: Kubernetes Events, Prometheus metrics, and the clouds' own monitors.
+"""Publishes what happened, as Kubernetes Events, Prometheus metrics, and metrics of the clouds' own monitors.
 
 Publishing never blocks a recovery (law 9): everything goes through bounded queues, each with a thread of its
 own. Before a step that removes this very node, the queues are flushed, for at most five seconds.
@@ -24,7 +24,9 @@ from recovery.units import moment
 log = logging.getLogger(__name__)
 
 FLUSH = 5.0
+"""Seconds."""
 QUEUE = 1000
+"""Items that wait for one sink. What comes when it is full is dropped, and counted."""
 BATCH = 100
 COMPONENT = "node-recovery"
 
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 
 class Events(Protocol):
-    """The verbs of the cluster that publishing needs."""
+    """The part of the cluster that publishing needs."""
 
     def create_event(self, body: dict[str, Any]) -> dict[str, Any]: ...
     def patch_event(self, name: str, patch: dict[str, Any]) -> None: ...
@@ -57,9 +59,11 @@ Monitors = Monitor | Sequence[Monitor] | None
 class Publisher:
     """One queue and thread for Events, one for metrics, and one for each monitor.
 
-    None waits for another: a monitor that hangs holds up neither Events nor other monitors. ``monitors`` is
-    called when first needed, because SDKs are heavy. A monitor may count in ``dropped`` the metrics that its
-    service would not have taken; that is not an error.
+    None waits for another: a monitor that hangs delays neither Events nor others. ``monitors`` is
+    called when first needed, because SDKs are slow to import.
+
+    If a monitor has an attribute ``dropped``, it counts the metrics that it did not send because its service
+    would refuse them. That is not an error, and counts as undelivered.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class Publisher:
             self._metrics.undelivered.labels("queue").inc()
 
     def fault(self, reason: str, at: datetime) -> None:
-        """A fault that is there now: a metric of its reason's name, value 1, as alarms for Neuron expect."""
+        """A fault that is there now: a metric named by its reason, value 1, as alarms for Neuron expect."""
         self._put(Metric(reason, 1.0, at, {}))
 
     def outcome(self, provider: str, action: str, outcome: str, at: datetime) -> None:
@@ -123,7 +127,7 @@ class Publisher:
     # ------------------------------------------------------------ out of the queues
 
     def flush(self, seconds: float = FLUSH) -> bool:
-        """Wait until everything was tried once, at most ``seconds``. True if it was."""
+        """Wait until everything was tried once, at most ``seconds``. Whether it was."""
         if not self._threaded:
             self.drain()
         return self._pending.wait(seconds)

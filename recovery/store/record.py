@@ -17,7 +17,7 @@ from recovery.store.record_codec import decode, encode
 
 
 class RecordObjects(Protocol):
-    """What of the cluster a record store needs."""
+    """The part of the cluster that the store of records needs."""
 
     def list_records(self) -> Iterable[dict[str, Any]]: ...
     def get_record(self, node: str) -> dict[str, Any]: ...
@@ -33,7 +33,7 @@ class Records:
         self._decode = Unchanged(decode)
 
     def all(self) -> Iterator[Record | Undecodable]:
-        """All records there are; in place of one that cannot be understood, the error that says so."""
+        """All records there are. In place of one that cannot be decoded, the error that says why."""
         for obj in self._cluster.list_records():
             try:
                 yield self._decode(obj)
@@ -49,9 +49,9 @@ class Records:
             return None
 
     def write(self, record: Record) -> Record:
-        """Create (no resourceVersion) or swap ``record``; returns it with the version it has now.
+        """Create (no resourceVersion) or swap ``record``. Returns it with its new resourceVersion.
 
-        Raises ``Dropped`` where the server left something out: whoever comes next would not know of it.
+        Raises ``Dropped`` if the API server pruned a field: the next reader would not know of it.
         """
         body = encode(record)
         write = self._cluster.replace_record if record.resource_version else self._cluster.create_record

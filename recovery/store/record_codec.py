@@ -40,9 +40,9 @@ from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
 FIRST, SECOND, THIRD = 1, 2, 3
-"""Versions of the schema. A record is written in the oldest version that holds all it says: an older agent
-goes on with that, and holds any other. The second version has validation, what was tried in vain and the
-out-of-service taint; the third has what an open record's recovery has done so far."""
+"""Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
+goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
+the out-of-service taint. Version 3 added the progress of open records."""
 
 ACKNOWLEDGED = 20
 STARTS = 50
@@ -97,7 +97,7 @@ def _maybe(at: datetime | None) -> str | None:
 
 
 def _progress(p: Progress) -> dict[str, Any]:
-    """What it holds; an empty one is written too, since one that is not there is derived from history."""
+    """The fields with a value. An empty object is written too: without it, history would be read."""
     e = p.evidence
     said = {
         "submitted": [{"attempt": x.number, "action": x.action} for x in p.submitted],
