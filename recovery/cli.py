@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read the output has gone. Python would complain once more when it flushes at exit.
+        # The reader (head, less) has gone. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
 
@@ -51,8 +51,8 @@ def _complain(sentences: Sequence[str], code: int) -> int:
 
 
 class _Commands(click.Group):
-    """The commands of this program, and those that other distributions bring by the entry point group
-    ``node_recovery.commands``. A name of ours stays ours. Theirs are imported when asked for."""
+    """The commands of this program, and those of other distributions (entry points of the group
+    ``node_recovery.commands``). They are imported when asked for, and cannot replace one of ours."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(e.name for e in entry_points(group=COMMANDS))})
@@ -66,7 +66,7 @@ class _Commands(click.Group):
 
 
 def _foreign(entry: EntryPoint) -> click.Command:
-    """The command of another distribution. One that cannot be imported must not break ``--help``."""
+    """The command of another distribution. If it cannot be imported, ``--help`` must work all the same."""
     try:
         command = entry.load()
     except Exception as error:
@@ -103,8 +103,8 @@ def group() -> None:
     """Gets a broken accelerated node out of the way and a good one back.
 
     It reads what node-problem-detector says of a node, decides by a policy, and drains and replaces or
-    reboots the node, or cordons it, within a budget that all agents share. Environment variables and a
-    policy file tell it how; with ENABLE_RECOVERY=false, the default, it only says what it would do.
+    reboots the node, or cordons it, within a budget that all agents share. It is configured by environment
+    variables and a policy file. With ENABLE_RECOVERY=false, the default, it only says what it would do.
 
     \b
     node-recovery demo                      see it work, without a cluster (in a clone: make demo)
@@ -152,8 +152,8 @@ def _account(_: click.Context, __: click.Parameter, value: str) -> str:
 def status(every: bool, output: str) -> None:
     """What is being recovered, what waits, and what holds all of it.
 
-    A line for each open record and each node in a person's hands; then who is out of service, who waits, the
-    pause, and the last count of the sick, by which the brake goes.
+    A line for each open record and each node in a person's hands; then who has a slot of the budget, who
+    waits for one, the pause, and the last count of sick nodes, which the brake uses.
     """
     from recovery.console.status import status as show
 
@@ -167,7 +167,7 @@ def explain(node: str, output: str) -> None:
     """Why was NODE replaced, or why not? In one sentence, and the facts under it.
 
     Asks the agent on the node through the API server, so it works with ENABLE_RECOVERY=false too; your user
-    needs `get` on pods/proxy for that. Without an answer, the record and the Node speak.
+    needs `get` on pods/proxy for that. Without an answer it goes by the record and the Node.
     """
     from recovery.console.explain import explain as show
 
@@ -185,7 +185,7 @@ def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
     """Stop every destructive step that has not begun, on all nodes, for a while.
 
     It ends by itself. Observing, proving, uncordoning and cleaning up go on. A pause that ends later than
-    yours anyway is left as it is.
+    yours is left as it is.
     """
     from recovery.console.pause import pause as do
 

@@ -1,8 +1,8 @@
-"""One cycle of a node's own agent: observe, decide, record, act, record, publish -> a sentence.
+"""One cycle of a node's own agent: observe, assess, decide, carry out one effect, report.
 
-The page is read every poll; the API server is only asked when something has changed, or when the last
-decision said to look again. Level-triggered: what matters is in the record, the gate and the world, so a
-restart forgets nothing but a few seconds.
+The node's signals are read in every cycle. The API server is asked only when they have changed, or when
+the last decision said to look again. Level-triggered: all that matters is in the record, the gate and the
+cluster, so a restart costs a few seconds and loses nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Protocol
 
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.reporter import Reporter
+from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import places
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
@@ -35,13 +36,15 @@ log = logging.getLogger(__name__)
 API_RETRY = timedelta(seconds=2)
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
+"""After so many cycles in a row that failed on a bug, the liveness probe fails."""
 NEXT = 10
-"""So many at the head of the queue look after those that have the slots, and not all who wait."""
+"""Only so many at the head of the queue look at the holders of slots every two seconds, not all who wait."""
 FAILURES = frozenset({"api", "error", "bug"})
+"""Keys of decisions that say that the cycle itself failed."""
 
 
 class Source(Protocol):
-    """Where problems come from. Never raises: what cannot be read is unknown."""
+    """Reads a node's signals. Never raises: what cannot be read is unknown."""
 
     name: str
 
@@ -82,12 +85,13 @@ class Agent:
         self._view = View(world.cluster.time.now(), (), self._last)
         self._keys: object = None
         self.bugs = 0
-        self.waiting = False
-        """Whether this node is among the next to have a slot: those that have one are worth a look sooner."""
+        self.next_in_queue = False
+        """Whether this node is among the next to get a slot. Such an agent looks at those that hold one every
+        two seconds, to free the slot of a dead agent soon."""
 
     @property
     def ready(self) -> bool:
-        """Whether the world has been looked at at least once."""
+        """Whether the node has been looked at, at the API server, at least once."""
         return self._looked
 
     @property
@@ -96,13 +100,13 @@ class Agent:
 
     @property
     def view(self) -> View:
-        """What was last seen and decided; whole, whoever asks from another thread."""
+        """What was last seen and decided. Replaced as a whole, so that another thread may read it."""
         return self._view
 
     # ------------------------------------------------------------ the cycle
 
     def cycle(self) -> Decision:
-        """Read the sources; look at the world if there is a reason to; do one thing. Never raises."""
+        """Read the signals; if there is a reason to, look at the cluster and do one thing. Never raises."""
         self._metrics.cycles.inc()
         readings = tuple(source.poll(self._boot_id) for source in self._sources)
         if self._heartbeat is not None:
@@ -113,7 +117,7 @@ class Agent:
             return self._last
         self._keys = keys
         self._reporter.faults(readings, self._w.cluster.time.now())
-        self._rests = self.waiting = False
+        self._rests = self.next_in_queue = False
         try:
             d = self._look(readings)
             self.bugs = 0
@@ -133,7 +137,7 @@ class Agent:
         if d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
         pause = d.look_again.total_seconds()
-        if self._record is not None and self._record.phase.open:  # its Lease has to be renewed meanwhile
+        if self._record is not None and self._record.phase.open:  # its Lease has to be renewed
             pause = min(pause, self._w.leases.renew_every)
         self._due = self._w.clock.monotonic() + pause
         self._last = d
@@ -141,7 +145,7 @@ class Agent:
         return d
 
     def _look(self, readings: tuple[Reading, ...]) -> Decision:
-        """Observe, assess, decide, do one thing, say so."""
+        """Observe, assess, decide, do one thing, report it."""
         if quiet := self._quiet(readings):
             now = self._w.cluster.time.now()
             s = Situation(now, self.node, self._w.policy, self._w.on, readings=readings)
@@ -157,12 +161,12 @@ class Agent:
         return d
 
     def _quiet(self, readings: tuple[Reading, ...]) -> bool:
-        """Healthy, and no record of ours is open: nothing to ask the API server about."""
+        """Whether the node is healthy and has no record to end: then the API server need not be asked."""
         if not self._looked or (self._record is not None):
             return False
         now = self._w.cluster.time.now()
         if {r.source: r.cleared for r in readings} != self._cleared:
-            return False  # a source took something back: the record may have to forget it
+            return False  # a source cleared a fault that the record may still remember
         return not any(
             r.problems or any(now - at >= UNKNOWN_TOO_LONG for at in r.unknown_since.values())
             for r in readings
@@ -177,7 +181,7 @@ class Agent:
         return self._notice_deletion(s)
 
     def _notice_deletion(self, s: Situation) -> Situation:
-        """An agent whose open record vanished stops and does not make it again."""
+        """Remember the record. If an open one was deleted, stop, and do not create it again."""
         known = self._record
         if known is not None and s.record is None and not s.record_problem and known.phase.open:
             self._w.leases.release(self.node)
@@ -199,27 +203,27 @@ class Agent:
         self._note_place(a, d, memory)
         if d.key == "brake":
             self._executor.share_census(s, s.settle)
-        if s.node is None:  # whether its machine is gone is for others to prove: they need the Lease
+        if s.node is None:  # a peer has to prove that the machine is gone, under the Lease
             self._w.leases.release(self.node)
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
             self._w.leases.hold(self.node, Role.OWNER)
         return d
 
     def _note_place(self, a: Assessment, d: Decision, memory: Memory) -> None:
-        """Whether this node is among the next to have a slot; since when one has been free for the first."""
-        self.waiting = d.key == "budget" and len(a.ahead) < NEXT
+        """Note whether this node is next in the queue, and since when the first one leaves a slot free."""
+        self.next_in_queue = d.key == "budget" and len(a.ahead) < NEXT
         if d.key != "turn":
             memory.turn = None
         elif memory.turn is None or memory.turn[0] != a.ahead[0]:
             memory.turn = (a.ahead[0], self._w.clock.monotonic())
 
     def _again(self) -> Situation:
-        """The world read once more, right before a destructive call."""
+        """Read signals and cluster once more, right before a destructive call."""
         readings = tuple(source.poll(self._boot_id) for source in self._sources)
         return self._observe(readings, fresh=True)
 
     def stop(self) -> None:
-        """Let go of what others would otherwise have to wait for."""
+        """Release our Leases, or other agents would wait until they are stale."""
         self._w.leases.release_all()
 
 
@@ -230,7 +234,7 @@ def _on_gate(s: Situation) -> bool:
 
 
 def _keys(readings: tuple[Reading, ...]) -> object:
-    """What of the readings would change a decision. A fresh re-read of the same is no news."""
+    """What in the readings can change a decision. Their times cannot."""
     return tuple(
         (
             r.source,

@@ -1,4 +1,4 @@
-"""A drain's part of a cycle: pods are annotated, or asked to go, for at most ten seconds at a time."""
+"""Annotates and evicts the pods of a node that is drained, for at most ten seconds a cycle."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from recovery.agent.memory import LONGEST_REFUSAL
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.submit import Performed
+from recovery.agent.world import World
 from recovery.decide.drain import ANNOTATED, counted
 from recovery.decide.situation import EventReason, Report, Situation
 from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound
@@ -16,20 +17,20 @@ from recovery.model import PodView
 Some = TypeVar("Some")
 
 LONGEST_PASS = 10.0
-"""Seconds after which a pass over a node's pods is broken off, to see whether it may go on: there may be a
-pause or the brake, and the Lease is to be renewed."""
+"""Seconds after which a pass over a node's pods stops. The next cycle looks for a pause and the brake, renews
+the Lease and goes on."""
 
 
 class Evictions:
-    """What a drain does to pods. A refusal is remembered by the observer."""
+    """What a drain does to pods. What was refused is kept in the node's ``Memory``."""
 
     def __init__(self, world: World, observer: Observer) -> None:
         self._w = world
         self._observer = observer
 
     def annotate(self, s: Situation, pods: Iterable[tuple[PodView, Mapping[str, str]]]) -> Performed:
-        """Whether they could be annotated or not, they have their time."""
-        memory, problem_seen = self._observer.memory(s.node_name), ""
+        """Annotate pods that will be evicted. If that fails, they have as much time as the others."""
+        memory, failure = self._observer.memory(s.node_name), ""
         for pod, notes in self._for_a_while(pods):
             problem = ""
             try:
@@ -38,36 +39,32 @@ class Evictions:
                 pass  # it is gone, or another pod has its name
             except ApiError as error:
                 problem = error.reason
-                problem_seen = problem_seen or f"{pod} could not be told that it will be evicted: {problem}"
-            # Whatever came of it: a pod whose annotations somebody takes off is not annotated in a loop.
+                failure = failure or f"{pod} could not be annotated before its eviction: {problem}"
+            # Also after success: annotations that somebody removes again are not set in a loop.
             pause = LONGEST_REFUSAL if problem else None
-            memory.refuse(f"{ANNOTATED}{pod}", problem or "told", self._w.clock.monotonic(), pause)
-        return (
-            Performed(problem_seen, Report(EventReason.PODS_UNTOLD, warning=True))
-            if problem_seen
-            else Performed()
-        )
+            memory.refuse(f"{ANNOTATED}{pod}", problem or "annotated", self._w.clock.monotonic(), pause)
+        return Performed(failure, Report(EventReason.PODS_UNTOLD, warning=True)) if failure else Performed()
 
     def ask(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Performed:
-        """One pass. A refusal is remembered, so that the next pass asks for others first; what is refused
-        again and again is no news."""
+        """Ask once for the eviction of each pod. One that is refused is left alone for some seconds, so
+        the next pass begins with others. A pass in which all are refused makes no Event."""
         asked = refused = 0
         for group in self._for_a_while(groups):
             asked += len(group)
             try:
-                # Half a workload is worth nothing, and costs the other half's progress: all may go, or none.
+                # Half a job is worth nothing, and costs the other half's progress: evict all or none.
                 if len(group) > 1 and any(self._refuses(s, pod, only_ask=True) for pod in group):
                     refused += len(group)
                     continue
                 refused += sum(self._refuses(s, pod) for pod in group)
-            except ApiUnavailable as error:  # look up before the next
+            except ApiUnavailable as error:  # look again before the next one
                 return Performed(f"the eviction of {group[0]} was not answered: {error.reason}")
         asked_for = f"asked for the eviction of {counted(asked)}"
         news = Report(EventReason.DRAINING) if refused < asked else None
         return Performed(f"{asked_for}, {refused} may not go yet" if refused else asked_for, news)
 
     def _for_a_while(self, items: Iterable[Some]) -> Iterable[Some]:
-        """At least one of ``items``. What is left over is decided anew."""
+        """``items``, at least one, until ``LONGEST_PASS`` is over. The next cycle decides about the rest."""
         began = self._w.clock.monotonic()
         for item in items:
             yield item
@@ -75,13 +72,13 @@ class Evictions:
                 return
 
     def _refuses(self, s: Situation, pod: PodView, *, only_ask: bool = False) -> bool:
-        """Ask for one pod. Whether it may not go; raises ``ApiUnavailable``."""
+        """Ask for the eviction of ``pod``. True if it is refused. Raises ``ApiUnavailable``."""
         memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
         if not only_ask and s.evictions_free is not None:
             memory.evicted.append(now)
         try:
             self._w.cluster.evict(pod, only_ask=only_ask)
-        except (NotFound, Conflict) as error:  # it is gone, or another pod has its name; or a webhook says so
+        except (NotFound, Conflict) as error:  # it is gone, or another pod has its name, or a webhook says so
             memory.refuse(str(pod), error.reason, now)
             return False
         except ApiUnavailable as error:

@@ -1,7 +1,7 @@
-"""Performs the one effect of a decision, and writes down what came of it.
+"""Carries out the one effect of a decision, and writes down what came of it.
 
-Order is everything here: what is about to be done is on the record before it is done, and
-the intent is the last write before the call, so that few crashes are ambiguous.
+What is about to be done is on the record before it is done, and the outcome is written afterwards, so that
+whoever goes on after a crash knows what to look for.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 from recovery.agent.evict import Evictions
 from recovery.agent.memory import LONGEST_REFUSAL
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.submit import Again, Performed, Submission
+from recovery.agent.world import World
 from recovery.decide import budget
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.marks import mark_patch, out_of_service_patch, unmark_patch
@@ -47,7 +48,7 @@ from recovery.decide.situation import (
 )
 from recovery.decide.validation import job_of
 from recovery.errors import ApiError, ApiUnavailable, Conflict, Refused, Retry
-from recovery.model import OUT_OF_SERVICE, Marks
+from recovery.model import OUT_OF_SERVICE, Marks, Record
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.report.publish import Notice, Publisher
 
@@ -57,11 +58,11 @@ CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 
 Ask = Callable[[Situation], Decision]
-"""``decide`` or ``conclude``."""
+"""``decide`` (own node) or ``conclude`` (a dead agent's node)."""
 
 
 class Executor:
-    """Does what was decided. One method per effect."""
+    """Carries out decisions, with a method for each effect."""
 
     def __init__(self, world: World, observer: Observer, publisher: Publisher) -> None:
         self._w = world
@@ -74,7 +75,7 @@ class Executor:
     def perform(self, s: Situation, d: Decision, again: Again, ask: Ask) -> Decision:
         """Carry out ``d``. Returns it, or a wait that says why not.
 
-        ``again`` reads the world once more; ``ask`` is the question that ``d`` answered.
+        ``again`` reads the world once more; ``ask`` is the function that made ``d``.
         """
         lease = self._lease_for(s, d)
         if lease is not None and not lease.mine:
@@ -92,13 +93,13 @@ class Executor:
         return replace(d, reason=done.sentence or d.reason, report=report)
 
     def _back_off(self, node: str) -> timedelta:
-        """Exponential with full jitter, up to 5 s."""
+        """How long to wait after a lost race: exponential with full jitter, up to 5 s."""
         lost = self._conflicts[node] = self._conflicts.get(node, 0) + 1
         most = min(WORST_BACK_OFF, FIRST_BACK_OFF * 2**lost)
         return timedelta(seconds=self._chance.uniform(0.01, most))
 
     def _lease_for(self, s: Situation, d: Decision) -> Lease | None:
-        """Whatever is written under a record is written under its Lease; the gate guards itself."""
+        """The record's Lease. Freeing a slot needs none: the gate's resourceVersion guards it."""
         if isinstance(d.effect, FreeSlot):
             return None
         return self._w.leases.hold(s.node_name, s.role)
@@ -115,36 +116,37 @@ class Executor:
         effect = d.effect
         match effect:
             case WriteRecord(record):
-                written = self._w.records.write(record)
-                if not written.phase.open:
-                    self._w.leases.release(s.node_name)
-                    self._observer.forget(s.node_name)
+                return self._write(s, record)
             case Join() | TakeSlot() | RestoreSlot() | FreeSlot() | ClaimReplacement():
                 return self._swap_gate(s, effect, ask)
-            case Mark(marks):
-                self._mark(s, marks)
-            case Unmark():
-                self._unmark(s)
+            case Mark() | Unmark() | OutOfService():
+                return self._change_node(s, effect)
             case TellPods(pods):
                 return self._evictions.annotate(s, pods)
             case Evict(groups):
                 return self._evictions.ask(s, groups)
-            case Finish():
-                return self._finish(s)
-            case Cancel(last_try):
-                return self._cancel(s, last_try)
-            case OutOfService(on):
-                return self._out_of_service(s, on)
             case CreateJob(cron_job, name, within):
                 return self._create_job(s, cron_job, name, within)
             case Submit(action):
                 return Submission(self._w, self._publisher, s, action, again).run()
+            case Finish():
+                return self._finish(s)
+            case Cancel(last_try):
+                return self._cancel(s, last_try)
+        return Performed()
+
+    def _write(self, s: Situation, record: Record) -> Performed:
+        """Write the record. A closed one needs no Lease, and what was remembered of the node is dropped."""
+        written = self._w.records.write(record)
+        if not written.phase.open:
+            self._w.leases.release(s.node_name)
+            self._observer.forget(s.node_name)
         return Performed()
 
     # ------------------------------------------------------------ the gate
 
     def _swap_gate(self, s: Situation, effect: Any, ask: Ask) -> Performed | Decision:
-        """Who was too late, and would do the same on the gate as it is now, tries once more at once."""
+        """Swap the gate. After a conflict, a slot is taken or freed at once on the new gate if still due."""
         try:
             return self._swap_once(s, effect)
         except Conflict:
@@ -160,8 +162,8 @@ class Executor:
         gate = s.gate
         if isinstance(effect, FreeSlot):
             gate = self._w.gates.read()
-            if self._open_again(s.node_name, effect.record_uid):
-                return wait(f"the record of {s.node_name} is not closed: its place stays", key="conflict")
+            if self._needs_slot(s.node_name, effect.record_uid):
+                return wait(f"the record of {s.node_name} is not closed: its slot stays", key="conflict")
         if gate is None:
             gate = self._w.gates.ready(gate, now)
         if isinstance(effect, Join):
@@ -178,13 +180,13 @@ class Executor:
             self._w.gates.write(changed)
         return Performed()
 
-    def _open_again(self, node: str, uid: str) -> bool:
-        """Read after the gate that is swapped: the fault may have come back since the record was closed."""
+    def _needs_slot(self, node: str, uid: str) -> bool:
+        """Whether the record still needs its slot: it was opened again, or deleted. Read after the gate."""
         record = self._w.records.read(node)
         return record is None or (record.uid == uid and record.phase.open)
 
     def share_census(self, s: Situation, age: timedelta) -> None:
-        """Leave a count on the gate where the one there is older by ``age``: the others need not count."""
+        """Put our census on the gate if the one there is older by ``age``, so that others need not count."""
         if s.gate is None or s.census is None:
             return
         if s.gate.census is not None and s.census.at - s.gate.census.at < age:
@@ -192,10 +194,19 @@ class Executor:
         with contextlib.suppress(ApiError):
             self._w.gates.write(replace(s.gate, census=s.census))
 
-    # ------------------------------------------------------------ marks
+    # ------------------------------------------------------------ the Node: cordon and taints
 
-    def _mark(self, s: Situation, marks: Marks) -> None:
-        """One patch under the resourceVersion that was weighed; then the record says so."""
+    def _change_node(self, s: Situation, effect: Mark | Unmark | OutOfService) -> Performed:
+        match effect:
+            case Mark(marks):
+                return self._mark(s, marks)
+            case Unmark():
+                return self._unmark(s)
+            case OutOfService(on):
+                return self._out_of_service(s, on)
+
+    def _mark(self, s: Situation, marks: Marks) -> Performed:
+        """One patch of the Node, with the resourceVersion it was decided on; then the record says so."""
         assert s.node is not None
         assert s.record is not None
         if (patch := mark_patch(s.node, marks)) is not None:
@@ -203,62 +214,19 @@ class Executor:
         now = self._w.cluster.time.now()
         r = s.record
         self._w.records.write(replace(r, marks=marks, rung_since=r.rung_since or now))
+        return Performed()
 
-    def _unmark(self, s: Situation) -> None:
+    def _unmark(self, s: Situation) -> Performed:
         """Only what is ours: the taint with our key, and the cordon that bears our annotation (law 5)."""
         assert s.node is not None
         assert s.record is not None
         if (patch := unmark_patch(s.node)) is not None:
             self._w.cluster.patch_node(s.node_name, patch)
         self._w.records.write(replace(s.record, marks=Marks()))
-
-    # ------------------------------------------------------------ an action's second step
-
-    def _finish(self, s: Situation) -> Performed | Decision:
-        """What is left of an action, by whoever holds the Lease. The way back is never braked (law 8)."""
-        assert s.record is not None
-        assert s.record.intent is not None
-        r, intent = s.record, s.record.intent
-        provider = self._w.providers.get(r.machine.provider)
-        assert isinstance(provider, Resumable)  # it said that something is unfinished
-        try:
-            provider.finish(r.machine, intent.reference)
-        except Retry as error:
-            return wait(f"{intent.action}: {error.reason}", error.after, "finish")
-        except Refused as error:
-            self._observer.memory(s.node_name).finish_refused = (intent.token, error.reason)
-            return wait(f"{intent.action}: {error.reason}", SOON, "finish")
-        asked = f"asked {provider.name} for what was left of {intent.action}"
-        self._w.records.write(note(r, self._w.cluster.time.now(), HistoryEvent.FINISHED, asked))
         return Performed()
 
-    def _cancel(self, s: Situation, last_try: bool) -> Performed | Decision:
-        """Whether it could be taken back or not is written down: what is given up is not waited for."""
-        assert s.record is not None
-        assert s.record.intent is not None
-        r, intent = s.record, s.record.intent
-        provider = self._w.providers.get(r.machine.provider)
-        assert isinstance(provider, Cancellable)  # decided on it
-        what = f"{intent.action} of {r.machine.id}"
-        sentence = f"{what} was called off"
-        # As it is now, where it is the same one: its Node may say more than when it was asked for.
-        machine = s.machine if s.machine is not None and s.machine.id == r.machine.id else r.machine
-        try:
-            provider.cancel(machine, intent.reference)
-        except (Retry, Refused) as error:
-            if isinstance(error, Retry) and not last_try:
-                return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")
-            sentence = f"{what} could not be called off, and may still come: {error.reason}"
-        written = note(r, self._w.cluster.time.now(), HistoryEvent.CALLED_OFF, sentence)
-        written = replace(written, progress=replace(r.progress, called_off=intent.attempt))
-        # On a closed record the sentence is the person's, who reads it until the node is taken.
-        self._w.records.write(written if r.phase.open else replace(written, sentence=r.sentence))
-        return Performed(sentence, Report(EventReason.CALLED_OFF, warning=True))
-
-    # ------------------------------------------------------------ the way back
-
     def _out_of_service(self, s: Situation, on: bool) -> Performed:
-        """Where it may not be put on, the recovery goes on without, and it is tried again later."""
+        """Set or remove the taint. If it may not be set, the recovery goes on and tries again later."""
         assert s.node is not None
         assert s.record is not None
         if (patch := out_of_service_patch(s.node, on)) is not None:
@@ -276,13 +244,58 @@ class Executor:
         self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
         return Performed()
 
+    # ------------------------------------------------------------ an action's second step
+
+    def _finish(self, s: Situation) -> Performed | Decision:
+        """Have the provider do what is left of the action. The way back is never braked (law 8)."""
+        assert s.record is not None
+        assert s.record.intent is not None
+        r, intent = s.record, s.record.intent
+        provider = self._w.providers.get(r.machine.provider)
+        assert isinstance(provider, Resumable)  # its poll said ``Unfinished``
+        try:
+            provider.finish(r.machine, intent.reference)
+        except Retry as error:
+            return wait(f"{intent.action}: {error.reason}", error.after, "finish")
+        except Refused as error:
+            self._observer.memory(s.node_name).finish_refused = (intent.token, error.reason)
+            return wait(f"{intent.action}: {error.reason}", SOON, "finish")
+        asked = f"asked {provider.name} for what was left of {intent.action}"
+        self._w.records.write(note(r, self._w.cluster.time.now(), HistoryEvent.FINISHED, asked))
+        return Performed()
+
+    def _cancel(self, s: Situation, last_try: bool) -> Performed | Decision:
+        """Call off the order. The last failure is written down as well: nobody waits for it any longer."""
+        assert s.record is not None
+        assert s.record.intent is not None
+        r, intent = s.record, s.record.intent
+        provider = self._w.providers.get(r.machine.provider)
+        assert isinstance(provider, Cancellable)  # the decision requires it
+        what = f"{intent.action} of {r.machine.id}"
+        sentence = f"{what} was called off"
+        # As its Node shows it now, if it is the same one: that may say more than the record.
+        machine = s.machine if s.machine is not None and s.machine.id == r.machine.id else r.machine
+        try:
+            provider.cancel(machine, intent.reference)
+        except (Retry, Refused) as error:
+            if isinstance(error, Retry) and not last_try:
+                return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")
+            sentence = f"{what} could not be called off, and may still come: {error.reason}"
+        written = note(r, self._w.cluster.time.now(), HistoryEvent.CALLED_OFF, sentence)
+        written = replace(written, progress=replace(r.progress, called_off=intent.attempt))
+        # The sentence of a closed record stays: it is for the person who has to take the node.
+        self._w.records.write(written if r.phase.open else replace(written, sentence=r.sentence))
+        return Performed(sentence, Report(EventReason.CALLED_OFF, warning=True))
+
+    # ------------------------------------------------------------ the validation Job
+
     def _create_job(self, s: Situation, cron_job: str, name: str, within: timedelta) -> Performed | Decision:
-        """What cannot be made is said until it is late."""
+        """Create the validation Job. If it cannot be created, that is reported, and tried again."""
         memory = self._observer.memory(s.node_name)
         try:
             found = self._w.cluster.get_cron_job(cron_job)
             self._w.cluster.create_job(job_of(found, name, s.node_name, within.total_seconds()))
-        except (ApiUnavailable, Conflict):  # it may be there: look again
+        except (ApiUnavailable, Conflict):  # it may have been created: look again
             raise
         except ApiError as error:
             memory.job_problem = f"no Job was made of CronJob {cron_job}: {error.reason}"

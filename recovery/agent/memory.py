@@ -9,15 +9,16 @@ from datetime import timedelta
 from recovery.model import Census, Record
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
-"""Seconds after which a pod that a disruption budget kept is asked for again; each time twice as many."""
+"""Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""
 LONGEST_REFUSAL = 30.0
-"""Seconds for which a server may send us away; and between two tries of what it forbids."""
+"""The longest Retry-After that is obeyed, in seconds. What is forbidden is tried again after as long."""
 RATE_WINDOW = 1.0
+"""Seconds over which evictions are counted against the policy's evictions per second."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """What was said when a pod was asked for, how often in a row, and until when it is left alone."""
+    """Why a request was refused (an eviction, mostly), how often in a row, and until when to wait."""
 
     reason: str
     times: int
@@ -26,24 +27,24 @@ class Refusal:
 
 @dataclass
 class Memory:
-    """Of one node; moments are seconds on the monotonic clock, but for ``intents`` (boot time)."""
+    """Of one node. Moments are seconds on the monotonic clock, those of ``intents`` on the boot clock."""
 
     refused: dict[str, Refusal] = field(default_factory=dict)
-    evicted: list[float] = field(default_factory=list)  # when evictions were asked for, of late
+    evicted: list[float] = field(default_factory=list)  # when evictions were asked for, lately
     intents: dict[str, float] = field(default_factory=dict)
-    gone_since: float | None = None
-    turn: tuple[str, float] | None = None  # who is at the head of the queue, and since when
+    gone_since: float | None = None  # since when the node's own agent is seen gone
+    turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
-    proving_since: float | None = None
-    seek_again: float = 0.0  # when to look for its new machine again
-    down: tuple[float, str] | None = None  # by what a machine was seen to be down, and when that was asked
+    proving_since: float | None = None  # since when this agent watches the probation
+    seek_again: float = 0.0  # when to search for the Node of the new machine again
+    down: tuple[float, str] | None = None  # when that was asked, and what shows that the machine is down
     job_problem: str = ""  # why the validation Job could not be made
-    job_again: float = 0.0  # when to try again
-    claim: tuple[float, str] | None = None  # what other remediators say in Events, and when that was read
-    finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its rest was refused
+    job_again: float = 0.0  # when to try to make it again
+    claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show
+    finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
-        """``what`` is not asked for again for a while, which doubles with each time."""
+        """Do not ask for ``what`` again for a while, which doubles each time."""
         before = self.refused.get(what)
         times = before.times + 1 if before else 1
         pause = min(FIRST_REFUSAL * 2 ** (times - 1), WORST_REFUSAL)
@@ -55,19 +56,19 @@ class Memory:
         return {what: each.reason for what, each in self.refused.items() if now < each.until}
 
     def evictions_free(self, most: int | None, now: float) -> int | None:
-        """How many of ``most`` evictions a second are left now."""
+        """How many of ``most`` evictions a second are left now; None is no limit."""
         if most is None:
             return None
         self.evicted = [at for at in self.evicted if now - at < RATE_WINDOW]
         return max(0, most - len(self.evicted))
 
     def gone_for(self, now: float) -> timedelta:
-        """How long its own agent has been seen gone."""
+        """How long this agent has seen the node's own agent gone; from the first call on."""
         self.gone_since = now if self.gone_since is None else self.gone_since
         return timedelta(seconds=now - self.gone_since)
 
     def watched_for(self, now: float) -> timedelta:
-        """How long this very agent has looked on at its probation."""
+        """How long this very agent has watched the probation; from the first call on."""
         self.proving_since = now if self.proving_since is None else self.proving_since
         return timedelta(seconds=now - self.proving_since)
 
@@ -77,7 +78,7 @@ class Memory:
         return timedelta(seconds=now - self.turn[1]) if known and self.turn else timedelta(0)
 
     def intent_seen_for(self, r: Record, boottime: float) -> timedelta:
-        """How long this very intent was seen, on the clock that a stopped process cannot fool."""
+        """How long this agent has known this intent. Boot time goes on while a machine is suspended."""
         assert r.intent is not None
         first = self.intents.setdefault(f"{r.intent.token}/{r.intent.attempt}", boottime)
         return timedelta(seconds=boottime - first)

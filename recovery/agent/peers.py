@@ -1,8 +1,8 @@
-"""Peers: ending what agents that are gone left open.
+"""Peers: finishes the recoveries of agents that are dead.
 
-Each agent looks over the gate's queue about once a minute; while it waits for a slot itself, every two
-seconds over those that have one. Lease and Node are read only for records that are open.
-``RECOVERY_MODE=concluder`` is this sweep without a node of its own.
+Each agent sweeps over the others' open records, which are on the gate, about once a minute. While its own
+node is next in the queue, it looks at the holders of slots every two seconds. Lease and Node are read only
+for open records. ``RECOVERY_MODE=concluder`` is the same sweep without a node of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from recovery.agent.execute import Executor
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
+from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import REPEAT, Decision, EventReason, Role, Situation
@@ -24,7 +25,7 @@ from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Notice, Publisher
-from recovery.store.record import decode
+from recovery.store.record_codec import decode
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +33,10 @@ IDLE = 60.0
 BUSY = 2.0
 WATCHED = 10
 SWEEPS_A_TURN = 5
-"""For so many sweeps an agent watches the same: that a Lease does not change is seen by looking twice."""
+"""For so many sweeps an agent watches the same records: a Lease is stale if it does not change meanwhile."""
 MOST_LEFT = 1000
 LEFT_TO_THE_CONCLUDER = 20 * 60.0
-"""Seconds for which agents leave a record alone that the concluder can do more about than they."""
+"""Seconds for which agents leave a record to the concluder, where that alone may power-cycle the machine."""
 
 
 @dataclass
@@ -46,8 +47,10 @@ class _HandOver:
 
 
 class Sweeper:
-    """Sweeps. ``me`` is the node this agent looks after itself, or empty for a concluder. ``idle``: seconds
-    between two looks when nothing is going on, as long as a Lease: a dead agent's goes stale meanwhile.
+    """Looks at other nodes' open records, and takes over those of dead agents.
+
+    ``me`` is this agent's own node, empty for a concluder. ``idle``: seconds between two sweeps when nothing
+    is going on. It is the duration of a Lease, so that a dead agent's goes stale between two sweeps.
     """
 
     def __init__(
@@ -77,12 +80,16 @@ class Sweeper:
         self._listed_at: float | None = None
         self._gate_uid = ""
 
-    def sweep(self, waiting: bool = False) -> float:
-        """Look at others' open records if it is time to; seconds until the next look. Never raises."""
+    def sweep(self, next_in_queue: bool = False) -> float:
+        """Look at others' open records if it is time to. Seconds until the next look. Never raises.
+
+        ``next_in_queue``: the own node is among the next to get a slot, so those that hold one are looked at
+        sooner.
+        """
         if not self._w.on:
             return self._idle
         now = self._w.clock.monotonic()
-        if now < min(self._due, self._holders_due if waiting else self._due):
+        if now < min(self._due, self._holders_due if next_in_queue else self._due):
             return self._due - now
         everybody = now >= self._due
         pause = self._idle * self._chance.uniform(0.8, 1.2)
@@ -106,7 +113,7 @@ class Sweeper:
         return self._due - now
 
     def _gate(self) -> Gate | None:
-        """The gate; rebuilt where somebody deleted it while those whose places it held may be gone."""
+        """The gate. One that somebody deleted is rebuilt: the agents it listed may all be dead."""
         gate = self._w.gates.read()
         if self._gate_uid and (gate is None or gate.uid != self._gate_uid):
             gate = self._w.gates.ready(gate, self._w.cluster.time.now())
@@ -114,10 +121,10 @@ class Sweeper:
         return gate
 
     def _mine_to_watch(self, places: set[tuple[str, str]]) -> set[tuple[str, str]]:
-        """An agent's share of the open records: those it is concluding, and ``WATCHED`` others, by turns.
+        """This agent's share of the open records: those it has taken over, and ``WATCHED`` others by turns.
 
-        Many agents watch each. Did all watch all, 600 agents would ask for the Leases of 300 sick nodes 3,000
-        times a second.
+        Each record is watched by many agents, but not by all: 600 agents would ask for the Leases of 300 sick
+        nodes 3,000 times a second.
         """
         if not self._me:
             return places
@@ -131,13 +138,13 @@ class Sweeper:
         return begun | set(heapq.nsmallest(WATCHED, others - begun, key=rendezvous))
 
     def _look_at(self, others: set[tuple[str, str]]) -> float:
-        """Look at every open record that is not ours. Seconds until one of them wants the next look."""
+        """Look at each of these records. Seconds until one of them needs the next look."""
         return min((self._one(node, uid) for node, uid in sorted(others)), default=self._idle)
 
     def _one(self, node: str, uid: str) -> float:
         lease = self._w.leases.look(node)
         if lease.stale and not self._for_the_concluder(node):
-            # One is enough: the others need not ask the cloud what it asks.
+            # Under the Lease, so that one agent asks the cloud and not all of them.
             lease = self._w.leases.hold(node, Role.CONCLUDER)
         if not lease.mine:
             self._said.pop(node, None)
@@ -170,7 +177,7 @@ class Sweeper:
         return self._observer.situation(node, Role.CONCLUDER, me=self._me, fresh=True)
 
     def _for_the_concluder(self, node: str) -> bool:
-        """Whether an agent leaves a dead peer's record alone, for one that may switch the machine's power."""
+        """Whether a dead peer's record is left to the concluder, which may switch the machine's power."""
         if not self._me or not isinstance(self._provider_in_use(), OutOfBand):
             return False
         try:
@@ -203,7 +210,7 @@ class Sweeper:
             self._handed[s.node_name] = _HandOver(d.reason, uid, self._w.clock.monotonic())
 
     def _repeat_hand_overs(self) -> float:
-        """Hand-overs of nodes whose agent is gone are said again every minute, until taken.
+        """Report hand-overs of nodes whose agent is dead again every minute, until somebody takes the node.
 
         Seconds until the next one is due.
         """
@@ -227,8 +234,9 @@ class Sweeper:
         )
 
     def _unlisted(self) -> set[tuple[str, str]]:
-        """A concluder knows all records; one look a minute. The open ones: their agents may have died before
-        they stood on the gate, or somebody deleted the gate."""
+        """The open records among all there are, listed by the concluder once a minute. Some may not be on the
+        gate: their agents died before they joined the queue, or somebody deleted the gate. Hand-overs of dead
+        agents are noted on the way."""
         now = self._w.clock.monotonic()
         if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
             return set()

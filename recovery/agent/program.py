@@ -1,4 +1,4 @@
-"""``node-recovery run``: the composition root. Puts the parts together, runs the loop until it is stopped."""
+"""``node-recovery run``: puts the parts together, and runs the main loop until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
 from recovery.agent.execute import Executor
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
 from recovery.config.policy_file import check_for
@@ -37,13 +38,14 @@ from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
 from recovery.store.lease import Identity, InstanceLock, Leases, this_pod
-from recovery.store.record import Records, decode
+from recovery.store.record import Records
+from recovery.store.record_codec import decode
 from recovery.units import format_duration
 
 log = logging.getLogger("recovery")
 
 STUCK = timedelta(seconds=90)
-"""A loop that has not come round for this long, and for its own pause, is stuck: liveness fails."""
+"""The liveness probe fails when the main loop has finished no round for this long plus its own pause."""
 
 
 class Program:
@@ -117,11 +119,11 @@ class Program:
         return Heartbeat(self.publisher, self._clock, self.cluster.time.now, interval) if interval else None
 
     def _all_records(self) -> list[Record]:
-        """For rebuilding the gate: a record that cannot be read may hold a slot, so it stops this."""
+        """For rebuilding the gate. Raises ``Undecodable``: a record that cannot be read may hold a slot."""
         return [decode(obj) for obj in self.cluster.list_records()]
 
     def _monitors_in_use(self) -> list[Monitor]:
-        """The monitor of the provider in use; imported when there is something to tell it."""
+        """The monitor of the provider in use; imported when there is something to send."""
         name = self._providers.in_use()
         if name and name not in self._monitors:
             self._monitors[name] = load_monitor(name, self._context)
@@ -131,7 +133,7 @@ class Program:
     # ------------------------------------------------------------ checks at start
 
     def check(self) -> None:
-        """What can only be checked against the world. Raises ``SettingsError``; waits for the API server."""
+        """Checks of settings against the Node. Raises ``SettingsError``; waits for the API server."""
         if self._settings.mode is not Mode.SIDECAR:
             return
         node = self._own_node()
@@ -166,7 +168,7 @@ class Program:
     # ------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Until stopped: one cycle of our own node, one look at others', a pause."""
+        """Until stopped: one cycle for our own node, one sweep over others, a pause."""
         try:
             self.check()
             while not self._stop.is_set():
@@ -181,12 +183,12 @@ class Program:
     def step(self) -> float:
         """One round. Returns seconds to wait."""
         pause = self._settings.poll_interval.total_seconds()
-        waiting = False
+        next_in_queue = False
         if self.agent is not None:
             d = self.agent.cycle()
             pause = min(pause, d.look_again.total_seconds())
-            waiting = self.agent.waiting
-        left = self.sweeper.sweep(waiting)
+            next_in_queue = self.agent.next_in_queue
+        left = self.sweeper.sweep(next_in_queue)
         self._beat = self._clock.monotonic()
         self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)
@@ -197,6 +199,7 @@ class Program:
     # ------------------------------------------------------------ health
 
     def healthy(self) -> str | None:
+        """Why the liveness probe should fail; None if it should not."""
         if why := stuck(self._clock.monotonic() - self._beat, self._settings.poll_interval):
             return why
         if self.agent is not None and self.agent.bugs >= BUGS_TO_DIE:
@@ -204,6 +207,7 @@ class Program:
         return None
 
     def ready(self) -> str | None:
+        """Why the readiness probe should fail; None if it should not."""
         if self.agent is not None and not self.agent.ready:
             return f"not yet: {self.agent.last.reason}"
         return None
@@ -224,10 +228,13 @@ class Program:
 
 
 def stuck(age: float, pause: timedelta) -> str | None:
-    """Why a loop that last came round ``age`` seconds ago, and pauses for ``pause``, is taken for stuck."""
+    """Why the loop counts as stuck, ``age`` seconds after its last round; None if it does not.
+
+    ``pause`` is its own pause between two rounds.
+    """
     if age <= (STUCK + pause).total_seconds():
         return None
-    return f"the loop has not come round for {age:.0f} s"
+    return f"the main loop has finished no round for {age:.0f} s"
 
 
 def run(environ: Mapping[str, str]) -> int:
@@ -254,13 +261,13 @@ def run(environ: Mapping[str, str]) -> int:
 
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
-    """SDKs say at INFO what they ask for."""
+    """Drop the SDKs' INFO lines: one for each of their requests."""
     return record.levelno >= logging.WARNING or record.name.startswith(("recovery", "providers"))
 
 
 def _introduce(settings: Settings) -> None:
-    """What we run with, in one line: the first thing anyone asks of a log."""
-    who = settings.node_name or "nobody's own node (concluder)"
+    """Log what we run with in one line: the first thing that anyone looks for in a log."""
+    who = settings.node_name or "no node of its own (concluder)"
     state = "on" if settings.enable_recovery else "off: only observing"
     provider = "found by providerID" if settings.provider == AUTO else settings.provider
     log.info(
@@ -285,7 +292,7 @@ def _serve(settings: Settings, program: Program) -> web.Server | None:
             program.ready,
             program.explain,
         )
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host that no name can be
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host can have this name
         host, port = settings.metrics_address
         problem = (
             f"METRICS_ADDRESS: cannot listen on {host}:{port}: {getattr(error, 'strerror', '') or error}"

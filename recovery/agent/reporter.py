@@ -1,4 +1,4 @@
-"""What an agent says of its cycles: the log line, Events, and metrics, each when it is due."""
+"""What an agent reports of its cycles: the log line, Events and metrics, each when it is due."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from recovery.report.publish import Notice, Publisher
 log = logging.getLogger(__name__)
 
 REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
-"""Keys of decisions whose Event is sent again every minute, until somebody takes it."""
+"""Keys of decisions whose Event is sent again every minute, until somebody acts on it."""
 QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
-"""Keys of waits that are no news."""
+"""Keys of short waits that make no Event."""
 EVENT_OF = {"handedOver": EventReason.HANDED_OVER, "abandoned": EventReason.ABANDONED_BY_SWITCH_OFF}
 
 
 class Reporter:
-    """Speaks for one node's agent. What repeats is said once, or once a minute."""
+    """Reports for one node's agent: what repeats only once, or once a minute."""
 
     def __init__(self, node: str, clock: Clock, publisher: Publisher, metrics: Metrics) -> None:
         self.node = node
@@ -35,12 +35,12 @@ class Reporter:
         self._logged = ""
 
     def decision(self, s: Situation, a: Assessment, d: Decision) -> None:
-        """A decision of a cycle that read the world."""
+        """Report the decision of a cycle."""
         self._gauges(s, d)
         self._held(s, d)
         self._log(d)
         if d.effect is not None or d.verb is Verb.LEAVE:
-            return  # what an effect has to say, its executor says
+            return  # effects are reported by the executor
         if d.verb is Verb.WAIT and d.key in QUIET_WAITS:
             return
         reason = _event_of(s, d)
@@ -52,13 +52,13 @@ class Reporter:
         self._event(reason, d.reason, d.verb is Verb.HOLD, s.now)
 
     def failure(self, d: Decision, now: datetime) -> None:
-        """A cycle that failed says so too: in the log, and as an Event where there is somebody to take it."""
+        """Report a cycle that failed, in the log and as an Event."""
         self._log(d)
         if self._due(f"failed {d.key}"):
             self._event(EventReason.FAILED, d.reason, True, now)
 
     def faults(self, readings: Iterable[Reading], at: datetime) -> None:
-        """Faults are published while they last, in observe mode too: alarms need data points."""
+        """Publish faults while they last, in observe mode too: alarms need data points."""
         self._metrics.faults.clear()
         now = self._clock.monotonic()
         for reading in readings:
@@ -74,7 +74,7 @@ class Reporter:
         self._publisher.event(Notice(self.node, self.node_uid, reason.value, sentence, warning, at))
 
     def _due(self, key: str, repeat: bool = False) -> bool:
-        """Once per kind of sentence; hand-overs and the like again every minute."""
+        """Whether ``key`` is to be sent now: once until another is sent, or every minute with ``repeat``."""
         now = self._clock.monotonic()
         last = self._sent_at.get(key)
         if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
@@ -85,9 +85,9 @@ class Reporter:
         return True
 
     def _held(self, s: Situation, d: Decision) -> None:
-        """What holds a recovery is published while it lasts, as faults are: above all the brake (law 10).
+        """Publish what holds a recovery while it lasts, as faults are: above all the brake (law 10).
 
-        In observe mode nothing is held, though there may be something to say.
+        In observe mode nothing is held, though decisions may have the verb.
         """
         kind = _kind(d)
         if d.verb is not Verb.HOLD or kind.startswith(("would", "tell")):
@@ -106,7 +106,7 @@ class Reporter:
         m.abandoned.set(1 if d.key == "abandoned" else 0)
 
     def _log(self, d: Decision) -> None:
-        """The sentence of the cycle, once and not every cycle, with the key that machines look for."""
+        """Log the sentence of the cycle when it changes, with the key that machines look for."""
         line = d.reason if d.effect is not None else f"{d.verb} {d.key}"
         if line != self._logged:
             self._logged = line
@@ -122,5 +122,5 @@ def _event_of(s: Situation, d: Decision) -> EventReason:
 
 
 def _kind(d: Decision) -> str:
-    """The key without the fault that some name: what it labels must not grow with the faults there are."""
+    """The key without the name of a fault: a metric's label must not have a value for each fault."""
     return d.key.split(" ", 1)[0]

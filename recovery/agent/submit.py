@@ -1,5 +1,7 @@
-"""The one destructive effect. Its order is everything: the intent is the last write before the call, so that
-few crashes are ambiguous.
+"""The one destructive effect: a step that is asked of the provider.
+
+The intent is the last write before the call. So a crash leaves it open whether the call was made only if it
+comes between these two.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from recovery.agent.observe import World
+from recovery.agent.world import World
 from recovery.decide.assessment import assess
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import settled
@@ -23,13 +25,15 @@ from recovery.report.publish import Notice, Publisher
 log = logging.getLogger(__name__)
 
 SUBMIT_WITHIN = 10.0
+"""Seconds after its intent within which a call may begin. A process that was suspended in between must not
+call: others may have gone on without it."""
 DOING = {
     Step.REBOOT: EventReason.REBOOTING,
     Step.REIMAGE: EventReason.REIMAGING,
     Step.REDEPLOY: EventReason.REDEPLOYING,
     Step.REPLACE: EventReason.REPLACING,
 }
-"""The Event's reason, before it is asked for."""
+"""The reason of the Event that announces a step."""
 
 Again = Callable[[], Situation]
 """Reads the world once more."""
@@ -37,14 +41,14 @@ Again = Callable[[], Situation]
 
 @dataclass(frozen=True)
 class Performed:
-    """An effect carried out: what to report, and the sentence if it differs from the decision's."""
+    """An effect was carried out. ``sentence`` and ``report`` take the place of the decision's if given."""
 
     sentence: str = ""
     report: Report | None = None
 
 
 class Submission:
-    """The one destructive effect, in its order: preflight, report, read again, intent, call, outcome."""
+    """In this order: report, read again, ask ``not_now``, write the intent, call, write the outcome."""
 
     def __init__(self, world: World, publisher: Publisher, s: Situation, action: Step, again: Again) -> None:
         assert s.record is not None
@@ -59,7 +63,7 @@ class Submission:
 
     def run(self) -> Performed | Decision:
         preflight = self._s.preflight
-        assert preflight is not None  # decided on it
+        assert preflight is not None  # the decision requires it
         if preflight.adopt:
             return self._adopt(preflight)
         self._announce()
@@ -82,7 +86,7 @@ class Submission:
         return self._call()
 
     def _announce(self) -> None:
-        """Publish before what removes this very node is done, for at most five seconds (law 9)."""
+        """Publish before the call, for at most five seconds (law 9): it may remove the node we run on."""
         faults = ", ".join(f.reason for f in self._r.faults)
         sentence = (
             f"{self._action.value} of {self._r.machine.id} is asked of {self._provider.name} now: {faults}"
@@ -94,7 +98,7 @@ class Submission:
             self._publisher.fault(fault.reason, now)
         self._publisher.outcome(self._provider.name, self._action.value, "started", now)
         if not self._publisher.flush():
-            log.warning("%s: telling takes long; going on without waiting", self._r.node)
+            log.warning("%s: publishing takes long; going on without waiting", self._r.node)
 
     def _intend(self, preflight: Preflight) -> None:
         now = self._w.cluster.time.now()
@@ -144,7 +148,7 @@ class Submission:
         return replace(done, report=Report(EventReason.SUBMITTED, warning=True))
 
     def _delete(self, route: ClusterDelete) -> None:
-        """A delete through the API server, with the same three answers as a provider's call."""
+        """Delete through the API server. Raises the same three errors as a provider's call."""
         granted = "; what an agent may delete is granted by deploy/rbac"
         with answers(f"{route.name} was not deleted", granted):
             try:
@@ -155,14 +159,14 @@ class Submission:
                 raise Refused(f"{route.name} is another object now: nothing was deleted") from None
 
     def _adopt(self, preflight: Preflight) -> Performed:
-        """Somebody else's call is under way: follow it as if it were ours, and call nothing."""
+        """Somebody else's call is under way: follow it as if it were ours, without a call."""
         self._intend(preflight)
         return self._settle(
             IntentState.SUBMITTED, HistoryEvent.ADOPTED, f"{preflight.adopt}; nothing more is asked for"
         )
 
     def _settle(self, state: IntentState, event: HistoryEvent, sentence: str) -> Performed:
-        """Write the outcome. If that fails, the intent stays as written, and is observed from then on."""
+        """Write the outcome. If that fails, the intent stays on record, and its effect is watched for."""
         now = self._w.cluster.time.now()
         self._w.records.write(settled(self._r, now, state, event, sentence))
         reason = EventReason(event[0].upper() + event[1:])

@@ -1,6 +1,6 @@
-"""The core's environment variables: what each may be, and what is said of one that is not.
+"""The core's environment variables: default, check and description of each.
 
-What a provider reads, it declares itself: ``recovery.provider.declaration``.
+A provider declares its own: ``recovery.provider.declaration``.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _variable(default: str | None, description: str) -> Any:
 
 
 class Variables(BaseSettings):
-    """The variables, by their own names."""
+    """The variables by their own names, with the checked value of each."""
 
     model_config = SettingsConfigDict(case_sensitive=True, enable_decoding=False, extra="ignore", frozen=True)
 
@@ -168,10 +168,10 @@ class Variables(BaseSettings):
         return (_Given(settings_cls, init_settings.init_kwargs["environ"]),)
 
     ENABLE_RECOVERY: Annotated[bool, BeforeValidator(switch)] = _variable(
-        "false", "act (`true`), or only watch and tell (`false`)"
+        "false", "recover nodes (`true`), or only observe and report (`false`)"
     )
     RECOVERY_MODE: Annotated[str, BeforeValidator(_mode)] = _variable(
-        "sidecar", "`sidecar`: this node; `concluder`: only finish what dead agents began"
+        "sidecar", "`sidecar`: look after this node; `concluder`: only finish the recoveries of dead agents"
     )
     NODE_NAME: Annotated[str, BeforeValidator(_node)] = _variable(
         None, "this Node's name, from `spec.nodeName`; required in sidecar mode"
@@ -188,15 +188,17 @@ class Variables(BaseSettings):
         "auto",
         "`auto` (from the Node's providerID) or the name of an installed one: `aws`, `azure`, `baremetal`",
     )
-    POLICY_FILE: str = _variable("", "a RecoveryPolicy that replaces the built-in one whole")
+    POLICY_FILE: str = _variable(
+        "", "path of a RecoveryPolicy file, which replaces the built-in policy as a whole"
+    )
     CLUSTER_NAME: Annotated[str, BeforeValidator(_cluster)] = _variable(
-        "default", "the dimension ClusterName of the metrics sent to the cloud"
+        "default", "the dimension ClusterName of the metrics sent to the cloud's monitor"
     )
     POLL_INTERVAL: Annotated[timedelta, _within("100ms", "5m", plain_seconds=True)] = _variable(
-        "0.5s", "between two looks, `100ms` to `5m`; a plain number is seconds"
+        "0.5s", "how often the node's signals are read, `100ms` to `5m`; a plain number is seconds"
     )
     HEARTBEAT_INTERVAL: Annotated[timedelta | None, BeforeValidator(_heartbeat)] = _variable(
-        "", "between two heartbeats sent to the cloud, `1m` to `1h`; empty is off"
+        "", "how often a heartbeat is sent to the cloud's monitor, `1m` to `1h`; empty is off"
     )
     METRICS_ADDRESS: Annotated[tuple[str, int] | None, BeforeValidator(_address)] = _variable(
         ":9108",
@@ -207,5 +209,5 @@ class Variables(BaseSettings):
         "", "the namespace of this pod, from `metadata.namespace`, where its Leases live"
     )
     LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(
-        "60s", "an agent that is silent this long is taken for dead, `5s` to `10m`"
+        "60s", "an agent that has not renewed its Lease for this long counts as dead, `5s` to `10m`"
     )

@@ -1,8 +1,8 @@
 """The environment -> frozen ``Settings``, policy included; every mistake is reported at once.
 
-Wiring comes from environment variables, behaviour from the policy file. The variables of all installed
-providers are checked, chosen or not; each provider reads its own. An unknown variable is none of this
-program's business, unless it looks like one of these misspelt: that is a warning.
+Environment variables say what the agent is connected to, the policy file what it does. The variables of all
+installed providers are checked, chosen or not; each provider reads its own. An unknown variable is ignored,
+with a warning if it looks like a misspelt one of these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Mode", "Settings", "describe", "load_settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the program is told from outside.
+    """The program's configuration: environment variables and policy, checked.
 
     ``metrics_address`` is (host, port), or None for off; host "" is every address, port 0 any free one.
     """
@@ -77,7 +77,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def describe() -> list[tuple[str, str, str]]:
-    """(name, default as one would write it, description) of every variable, for the README and its test."""
+    """(name, default as written in the environment, description) of every variable, for the README."""
     core = [(n, info.default or "", info.description or "") for n, info in Variables.model_fields.items()]
     return core + [(s.name, s.default, s.description) for s in installed().settings()]
 
@@ -123,7 +123,7 @@ def _sentence(error: ErrorDetails, environ: Mapping[str, str]) -> str:
 
 
 def _nameless(environ: Mapping[str, str]) -> Iterator[str]:
-    """A sidecar's missing NODE_NAME. An empty one has been found by its own check."""
+    """The mistake of a sidecar without NODE_NAME. One that is empty has been found by its own check."""
     if "NODE_NAME" not in environ and environ.get("RECOVERY_MODE", "sidecar") != "concluder":
         yield "NODE_NAME: missing, expected this Node's name (from spec.nodeName) in sidecar mode"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from recovery.agent.observe import own_fault
+from recovery.agent.fetch import own_fault
 from recovery.catalog import foreign_claim
 from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather

@@ -10,7 +10,7 @@ from recovery.console.api import AgentPod, UserApi
 from recovery.console.recoveries import read_gate
 from recovery.errors import ApiError, NotFound, NotInstalled, Undecodable, UnknownNode
 from recovery.model import Gate, NodeView, Record
-from recovery.store import record as records
+from recovery.store import record_codec as records
 
 AGENT = "/api/v1/explain"
 

@@ -10,7 +10,7 @@ from recovery.console.api import UserApi
 from recovery.errors import Conflict, NotFound, NotInstalled, Undecodable
 from recovery.model import Gate, Line, Record
 from recovery.store import gate as gates
-from recovery.store import record as records
+from recovery.store import record_codec as records
 from recovery.units import moment
 
 Found = TypeVar("Found")

@@ -20,7 +20,7 @@ from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Und
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
 from recovery.report.publish import Notice, event_body
 from recovery.store import gate as gates
-from recovery.store import record as records
+from recovery.store import record_codec as records
 
 
 @dataclass

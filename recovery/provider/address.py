@@ -1,4 +1,4 @@
-"""Addresses that a secret may be sent to: https, a host, and nothing that could lead elsewhere."""
+"""Addresses that a secret may be sent to: a scheme, a host, and nothing that could lead elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Address:
 def parsed(text: str) -> Address | str:
     """The address, or what is wrong with it, without a password that may be in it.
 
-    What is wrong is ``NO_SCHEME`` where it begins otherwise. Which path is good, and whether it may be
+    It is ``NO_SCHEME`` if the text has none. Which path is valid, and whether the address may be
     ``readable``, is for the provider to say.
     """
     if not text:

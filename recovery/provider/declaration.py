@@ -61,7 +61,7 @@ class Setting(Generic[T]):
 
 @dataclass(frozen=True)
 class Declaration:
-    """``schemes``: what its machines' providerIDs have before ``://``; "" is for a Node without one."""
+    """``schemes``: what its machines' providerIDs have before ``://``; "" is a Node without one."""
 
     settings: tuple[Setting[Any], ...] = ()
     schemes: tuple[str, ...] = ()
@@ -93,6 +93,6 @@ def did_you_mean(text: str, choices: Iterable[str]) -> str:
 
 
 def mistake(name: str, text: str, wanted: str) -> str:
-    """What is said of variable ``name``, whose value is ``text``: without the user and password of a URL."""
+    """The mistake in variable ``name``. ``text`` is its value, shown without a URL's user and password."""
     shown = re.sub(r"//[^/]*@", "//***@", text)
     return f"{name}: found {json.dumps(shown, ensure_ascii=False)}, {wanted}"

@@ -1,4 +1,4 @@
-"""The entry points of all installed distributions, read once: each reading costs a start milliseconds."""
+"""The entry points of all installed distributions, read once: each reading takes milliseconds."""
 
 from __future__ import annotations
 

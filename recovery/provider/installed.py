@@ -52,7 +52,7 @@ class Installed:
                 try:
                     mistakes |= dict.fromkeys(_mistakes(setting, environ))
                 except Exception as error:
-                    broken[each.provider] = _unusable(each, f"{setting.name}: {_told(error)}")
+                    broken[each.provider] = _unusable(each, f"{setting.name}: {_text_of(error)}")
         return list(mistakes), broken
 
     def of_scheme(self, scheme: str) -> tuple[Declared, ...]:
@@ -67,12 +67,12 @@ class Installed:
 
 
 def installed() -> Installed:
-    """Import and read the declarations. One that is broken keeps the others from nothing."""
+    """Import and read the declarations. A broken one does not affect the others."""
     return Installed(tuple(map(_declared, sorted(entry_points(group=DECLARATIONS), key=lambda e: e.name))))
 
 
 def conflict(scheme: str, providers: tuple[Declared, ...]) -> str:
-    """What is said where several providers declare ``scheme``."""
+    """The mistake that several providers declare ``scheme``."""
     machines = f"providerIDs {scheme}://..." if scheme else "Nodes without a providerID"
     names = " and ".join(map(str, providers))
     return (
@@ -86,7 +86,7 @@ def _declared(entry: EntryPoint) -> Declared:
     try:
         found = entry.load()
     except Exception as error:  # foreign code can raise anything when it is imported
-        return replace(empty, broken=_unusable(empty, _told(error)))
+        return replace(empty, broken=_unusable(empty, _text_of(error)))
     if not isinstance(found, Declaration):
         what = f"{entry.value} is of type {type(found).__name__}, expected a Declaration"
         return replace(empty, broken=_unusable(empty, what))
@@ -106,5 +106,5 @@ def _unusable(provider: Declared, why: str) -> str:
     return f"the declaration of provider {provider} cannot be used, so its settings are not checked: {why}"
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

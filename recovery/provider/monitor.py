@@ -1,4 +1,4 @@
-"""What is told to a cloud's own metric service, and what such a service is."""
+"""A data point, and the cloud's own metric service that it is sent to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Metric:
-    """One data point. ``at`` is timezone-aware; no dimensions is a metric of its own."""
+    """One data point. ``at`` is timezone-aware. Without dimensions it is another metric than with some."""
 
     name: str
     value: float
@@ -19,7 +19,7 @@ class Metric:
 
 
 class Monitor(Protocol):
-    """A cloud's metric service. Telling never blocks doing: every call is bounded in time (law 9)."""
+    """A cloud's metric service. Publishing never delays a recovery: every call is bounded in time (law 9)."""
 
     name: str
 

@@ -1,14 +1,15 @@
 """What a provider is, and how one is found.
 
 A provider knows its own machines and nothing else: it submits and reports. It never waits, never retries a
-call that changes something, logs no policy and knows no Kubernetes. Built-in and foreign providers are found
-the same way, by the entry point group ``node_recovery.providers``; only the chosen one is imported.
+call that changes something, and knows no policy and no Kubernetes but ``Objects``. Built-in and foreign
+providers are found the same way, by the entry point group ``node_recovery.providers``; only the chosen one is
+imported.
 
 Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
 *preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more
 than that: ``Routed`` where its machines differ in what can be done to them, ``Resumable`` where an action has
 a second step, a ``PowerSensor`` where it can see that a machine is down, ``Cancellable`` where what was asked
-for may still be called off, an ``Examiner`` that tells ``node-recovery doctor`` what is missing.
+for may still be called off, an ``Examiner`` where ``node-recovery doctor`` can ask it what is missing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Provider(Protocol):
     """One cloud, or bare metal.
 
     Errors of all methods: ``Retry`` (nothing was submitted), ``Ambiguous`` (only from ``start``: something
-    may have been), ``Refused`` (a person has to). Anything else is a bug of the provider's.
+    may have been), ``Refused`` (a person has to act). Anything else is a bug of the provider's.
     """
 
     name: str
@@ -52,12 +53,12 @@ class Provider(Protocol):
         """The machine behind a Node, from its providerID. Pure and strict: raises ``Refused``."""
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
-        """Whether ``action`` could be done now, and how it would be found again. Changes nothing."""
+        """Whether ``action`` could be done now, and the reference to find it by. Changes nothing."""
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:
         """Submit once and return at once.
 
-        A ``ClusterDelete`` is the caller's to carry out. A ``Reference`` takes the place of the one given: it
+        A ``ClusterDelete`` is carried out by the caller. A ``Reference`` takes the place of the one given: it
         says more, now that the action has begun.
         """
 
@@ -67,10 +68,10 @@ class Provider(Protocol):
 
 @dataclass(frozen=True)
 class Abilities:
-    """What can be done to one machine. No ``software_remedy``: the default one is for software too.
+    """What can be done to one machine. Without ``software_remedy``, ``default_remedy`` is for software too.
 
-    ``note`` says why there is not more, where a setting could change it. ``out_of_band``: steps that the
-    agent of the very machine never starts; a peer does, once the machine is dead.
+    ``note`` says why no more can be done, if a setting would change that. ``out_of_band``: steps that a
+    machine's own agent never starts; a peer does, once the machine is dead.
     """
 
     actions: frozenset[Step]
@@ -93,9 +94,9 @@ class Resumable(Protocol):
     """A provider with an action whose ``poll`` may say ``Unfinished``."""
 
     def finish(self, machine: Machine, reference: Reference) -> None:
-        """Do what is left. It may be done by anybody, and again: the reference holds the wanted end.
+        """Do what is left. Any agent may call it, and repeatedly: the reference holds the wanted end state.
 
-        Raises ``Retry`` (also where the answer was lost) or ``Refused``.
+        Raises ``Retry`` (also if the answer was lost) or ``Refused``.
         """
 
 
@@ -111,18 +112,18 @@ class PowerSensor(Protocol):
     """A provider that can see whether a machine is powered down."""
 
     def down(self, machine: Machine) -> str | None:
-        """By what it is seen that ``machine`` surely runs nothing any more; None where it may.
+        """What proves that ``machine`` runs nothing any more, for a sentence; None if it may still run.
 
-        Changes nothing. Raises ``Retry`` or ``Refused`` where it cannot be seen.
+        Changes nothing. Raises ``Retry`` or ``Refused`` if it cannot be found out.
         """
 
 
 @runtime_checkable
 class Cancellable(Protocol):
-    """A provider that leaves an order for somebody else, who may take it up much later."""
+    """A provider that hands an order to another controller, which may carry it out much later."""
 
     def cancel(self, machine: Machine, reference: Reference) -> None:
-        """Take the order back, if it is ours and still there. It may be done by anybody, and again.
+        """Take the order back, if it is ours and still there. Any agent may call it, and more than once.
 
         Raises ``Retry`` or ``Refused``.
         """
@@ -152,13 +153,13 @@ class Finding:
 
 @runtime_checkable
 class Examiner(Protocol):
-    """A provider that can say what it would lack. Only ``doctor`` asks; it may take a few seconds."""
+    """A provider that can say what it lacks. Only ``doctor`` asks, and it may take a few seconds."""
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterable[Finding]:
-        """What ``steps`` would need for ``machine``, without one what can be said of none.
+        """What ``steps`` need for ``machine``; without a machine, what can be said without one.
 
-        ``own``: it is the agent's own credentials that are found here. Those of another say nothing of what
-        the agent may do. Changes nothing; what cannot be asked is a finding with ``ok`` None.
+        ``own``: the credentials found here are the agent's own. Others say nothing of what the agent may do.
+        Changes nothing. What cannot be asked is a finding with ``ok`` None.
         """
 
 
@@ -175,7 +176,7 @@ class ObjectRef:
 class Objects(Protocol):
     """What a provider that delegates to another controller may do at the Kubernetes API, and no more.
 
-    What it asks for has to be granted beside ``deploy/rbac``, by the one who switches it on.
+    The rights for that are not in ``deploy/rbac``: whoever switches such a provider on has to grant them.
     """
 
     def get(self, ref: ObjectRef) -> Mapping[str, Any] | None:
@@ -192,7 +193,7 @@ class Objects(Protocol):
 
 
 class NoObjects:
-    """Where there is no cluster at hand."""
+    """For where there is no connection to a cluster: refuses everything."""
 
     def get(self, ref: ObjectRef) -> Mapping[str, Any] | None:
         """Always ``Refused``."""

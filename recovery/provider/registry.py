@@ -17,7 +17,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Identified:
-    """The machine behind a Node, or why there is none to speak of."""
+    """The machine behind a Node, or why it is not known."""
 
     provider: Provider | None = None
     machine: Machine | None = None
@@ -71,7 +71,7 @@ class Providers:
         return self._loaded[name]
 
     def identify(self, node: NodeView) -> Identified:
-        """Never a guessed cloud: what cannot be told is a sentence."""
+        """A cloud is never guessed: what is unclear is a ``wait``, or a ``problem`` for a person."""
         chosen = self._choose(node)
         if isinstance(chosen, Identified):
             return chosen

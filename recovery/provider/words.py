@@ -1,11 +1,11 @@
-"""What others say, made fit for a sentence of ours."""
+"""What a cloud's errors say, made fit for a sentence of ours: short, on one line, without secrets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-LONGEST = 200  # characters of a cloud's own words that a sentence may hold
+LONGEST = 200  # characters of a cloud's own words in one sentence
 
 Secrets = Iterable[tuple[re.Pattern[str], str]]
 """What must not be repeated, and what stands in its place."""

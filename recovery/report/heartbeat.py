@@ -1,7 +1,7 @@
 """A heartbeat metric for the cloud's monitor, so that its absence can alarm. Off without HEARTBEAT_INTERVAL.
 
-Faults are published while they last, and nothing otherwise: without a heartbeat, a healthy cluster and one
-whose agents are gone look the same there. It also shows that permissions, region and network are right.
+Without it, a healthy cluster and one without agents look the same there, since faults are published only
+while they last. It also shows that permissions, region and network are right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Heartbeat:
         self._next = clock.monotonic() + self._interval
 
     def beat(self, watching: bool) -> None:
-        """Called each cycle. ``watching``: the node's signals are read, and decided upon."""
+        """Call it each cycle. ``watching``: signals could be read, and the last cycle did not fail."""
         late = self._clock.monotonic() - self._next
         if late < 0:
             return

@@ -18,14 +18,14 @@ OwnView = Callable[[], dict[str, Any] | None]
 
 
 class Server(ThreadingHTTPServer):
-    """Threads that end with the process; a short queue."""
+    """Its threads end with the process. Few connections may wait."""
 
     daemon_threads = True
     request_queue_size = 16
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         host, port = address
-        if not host and socket.has_dualstack_ipv6():  # every address: the kubelet may come by either family
+        if not host and socket.has_dualstack_ipv6():  # every address: the kubelet may use IPv4 or IPv6
             host = "::"
         if ":" in host:
             self.address_family = socket.AF_INET6

@@ -16,7 +16,10 @@ class Metrics:
             "node_recovery_faults", "1 for each fault seen on this node now.", ["type", "reason"], registry=r
         )
         self.signal_unknown = Gauge(
-            "node_recovery_signal_unknown", "1 while nothing is known from a source.", ["source"], registry=r
+            "node_recovery_signal_unknown",
+            "1 while a source of signals cannot be read.",
+            ["source"],
+            registry=r,
         )
         self.phase = Gauge(
             "node_recovery_phase", "1 for the phase of this node's record.", ["phase"], registry=r
@@ -32,7 +35,7 @@ class Metrics:
         self._hand_overs: dict[str, int] = {}
         self.abandoned = Gauge(
             "node_recovery_abandoned",
-            "1 if recovery was switched off while one was under way here.",
+            "1 if recovery was switched off while this node was being recovered.",
             registry=r,
         )
         self.actions = Counter(
@@ -46,7 +49,7 @@ class Metrics:
         )
         self.cycles = Counter("node_recovery_cycles", "Cycles of the agent.", registry=r)
         self.errors = Counter("node_recovery_errors", "Errors, by kind.", ["kind"], registry=r)
-        self.untold = Counter(
+        self.undelivered = Counter(
             "node_recovery_untold",
             "Events and metrics that could not be delivered.",
             ["sink"],

@@ -18,13 +18,13 @@ from recovery.units import moment
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an agent last saw and decided. ``at`` is when; the readings are newer than the situation's own."""
+    """What an agent last saw and decided, at ``at``. ``readings`` may be newer than the situation's own."""
 
     at: datetime
     readings: tuple[Reading, ...]
     decision: Decision
     situation: Situation | None = None  # None until everything could be read once
-    rests: bool = False  # the record in the situation was read, and not written since
+    rests: bool = False  # the cycle had no effect: the record in the situation is as it was read
 
 
 def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Publishes what happened: Kubernetes Events, Prometheus metrics, and the clouds' own monitors.
+"""Publishes what happened, as Kubernetes Events, Prometheus metrics, and metrics of the clouds' own monitors.
 
 Publishing never blocks a recovery (law 9): everything goes through bounded queues, each with a thread of its
 own. Before a step that removes this very node, the queues are flushed, for at most five seconds.
@@ -24,7 +24,9 @@ from recovery.units import moment
 log = logging.getLogger(__name__)
 
 FLUSH = 5.0
+"""Seconds."""
 QUEUE = 1000
+"""Items that wait for one sink. What comes when it is full is dropped, and counted."""
 BATCH = 100
 COMPONENT = "node-recovery"
 
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 
 class Events(Protocol):
-    """The verbs of the cluster that publishing needs."""
+    """The part of the cluster that publishing needs."""
 
     def create_event(self, body: dict[str, Any]) -> dict[str, Any]: ...
     def patch_event(self, name: str, patch: dict[str, Any]) -> None: ...
@@ -57,9 +59,11 @@ Monitors = Monitor | Sequence[Monitor] | None
 class Publisher:
     """One queue and thread for Events, one for metrics, and one for each monitor.
 
-    None waits for another: a monitor that hangs holds up neither Events nor other monitors. ``monitors`` is
-    called when first needed, because SDKs are heavy. A monitor may count in ``dropped`` the metrics that its
-    service would not have taken; that is not an error.
+    None waits for another: a monitor that hangs delays neither Events nor others. ``monitors`` is
+    called when first needed, because SDKs are slow to import.
+
+    If a monitor has an attribute ``dropped``, it counts the metrics that it did not send because its service
+    would refuse them. That is not an error, and counts as undelivered.
     """
 
     def __init__(
@@ -87,10 +91,10 @@ class Publisher:
 
     def event(self, notice: Notice) -> None:
         if not self._events.put(notice):
-            self._metrics.untold.labels("queue").inc()
+            self._metrics.undelivered.labels("queue").inc()
 
     def fault(self, reason: str, at: datetime) -> None:
-        """A fault that is there now: a metric of its reason's name, value 1, as alarms for Neuron expect."""
+        """A fault that is there now: a metric named by its reason, value 1, as alarms for Neuron expect."""
         self._put(Metric(reason, 1.0, at, {}))
 
     def outcome(self, provider: str, action: str, outcome: str, at: datetime) -> None:
@@ -118,12 +122,12 @@ class Publisher:
 
     def _put(self, metric: Metric) -> None:
         if not self._intake.put(metric):
-            self._metrics.untold.labels("queue").inc()
+            self._metrics.undelivered.labels("queue").inc()
 
     # ------------------------------------------------------------ out of the queues
 
     def flush(self, seconds: float = FLUSH) -> bool:
-        """Wait until everything was tried once, at most ``seconds``. True if it was."""
+        """Wait until everything was tried once, at most ``seconds``. Whether it was."""
         if not self._threaded:
             self.drain()
         return self._pending.wait(seconds)
@@ -143,7 +147,7 @@ class Publisher:
         for monitor in _each(self._monitors()):
             queued = self._queue_of(monitor)
             if lost := sum(not queued.put(metric) for metric in metrics):
-                self._metrics.untold.labels(monitor.name).inc(lost)
+                self._metrics.undelivered.labels(monitor.name).inc(lost)
 
     def _queue_of(self, monitor: Monitor) -> _Queue[Metric]:
         for known, queued in self._monitor_queues:
@@ -157,7 +161,7 @@ class Publisher:
         dropped = _dropped(monitor)
         self._try(monitor.name, lambda: monitor.publish(metrics))
         if more := _dropped(monitor) - dropped:
-            self._metrics.untold.labels(monitor.name).inc(more)
+            self._metrics.undelivered.labels(monitor.name).inc(more)
 
     def _post_all(self, notices: list[Notice]) -> None:
         for notice in notices:
@@ -168,12 +172,12 @@ class Publisher:
         try:
             send()
         except NodeRecoveryError as error:
-            self._metrics.untold.labels(sink).inc()
+            self._metrics.undelivered.labels(sink).inc()
             if str(error) != self._last_error.get(sink):
                 self._last_error[sink] = str(error)
                 log.warning("%s%s: not delivered: %s", about, sink, error)
         except Exception:
-            self._metrics.untold.labels(sink).inc()
+            self._metrics.undelivered.labels(sink).inc()
             log.exception("%s%s: not delivered, because of a bug", about, sink)
 
     def _post(self, n: Notice) -> None:

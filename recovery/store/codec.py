@@ -1,4 +1,4 @@
-"""How moments and durations are written in our objects, and a strict reader for them. PURE."""
+"""A strict reader for the fields of our objects, and what it needs around it. PURE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Member = TypeVar("Member", bound=StrEnum)
 
 
 def dropped(sent: Any, kept: Any, path: str) -> str | None:
-    """The path of something in ``sent`` that says something and is not in ``kept``; None where all is."""
+    """The path of a field with a value in ``sent`` that is missing in ``kept``; None if none is missing.
+
+    The API server prunes what its CRD does not know.
+    """
     if isinstance(sent, Mapping):
         kept = kept if isinstance(kept, Mapping) else {}
         for key, value in sent.items():
@@ -120,7 +123,7 @@ class Reader:
 
 
 class Unchanged(Generic[Decoded]):
-    """Decodes objects; one that is the same as the last of its name is not decoded again."""
+    """Decodes objects. One that equals the last one of its name is not decoded again."""
 
     LIMIT = 100
 

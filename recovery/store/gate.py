@@ -1,9 +1,9 @@
 """The gate: one RecoveryGate named ``fleet``, shared by all agents through the API server.
 
-It holds who waits (``open``), who is out (``slots``), when recoveries were started, how many are sick, and
-whether somebody has paused it all. Every change here is a pure function from gate to gate; the store swaps
-it by compare-and-swap, so budgets hold over any number of agents. A slot is freed by evidence only: its
-record was swapped to a terminal phase first.
+It holds the queue of open records (``open``), who is out (``slots``), when recoveries were started, the last
+census, and the pause. Every change is a pure function of ``decide.budget``, and is written by
+compare-and-swap, so that budgets hold over any number of agents. A slot is freed by evidence only: its record
+was swapped to a terminal phase first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAME = "fleet"
 
 
 def encode(gate: Gate, spec: dict[str, Any]) -> dict[str, Any]:
-    """The whole object. ``spec`` is a person's (the pause) and is passed through as it was read."""
+    """The whole object. ``spec`` (the pause) belongs to people, and is written back as it was read."""
     metadata: dict[str, Any] = {"name": NAME}
     if gate.resource_version:
         metadata |= {"resourceVersion": gate.resource_version, "uid": gate.uid}
@@ -172,7 +172,7 @@ def decode(obj: Any) -> Gate:
 
 
 class GateObjects(Protocol):
-    """What of the cluster a gate store needs."""
+    """The part of the cluster that the store of the gate needs."""
 
     def get_gate(self) -> dict[str, Any]: ...
     def create_gate(self, body: dict[str, Any]) -> dict[str, Any]: ...
@@ -201,11 +201,11 @@ class Gates:
         return self._decode(obj)
 
     def write(self, gate: Gate) -> Gate:
-        """Swap. Raises ``Conflict`` when somebody else wrote first."""
+        """Swap the gate. Raises ``Conflict`` when somebody else wrote first."""
         return self._take(self._cluster.replace_gate(encode(gate, self._spec)))
 
     def ready(self, gate: Gate | None, now: datetime) -> Gate:
-        """A gate that may be granted from: created if missing, rebuilt if somebody emptied it."""
+        """A gate that slots may be taken from: created if missing, rebuilt from the records if made anew."""
         if gate is None:
             empty = Gate(uid="", resource_version="", stamp="")
             try:

@@ -2,7 +2,7 @@
 
 Only while a record is open, so a healthy fleet renews nothing. Staleness is judged as client-go does: a Lease
 that has not changed for its whole length on *our* clock is stale; its own timestamp is never believed. One
-exception is evidence, not time: a process that died in this very pod (docs/decisions/0004).
+exception goes by evidence, not by time: a process that died in this very pod (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recovery.units import moment
 
 
 class LeaseObjects(Protocol):
-    """What of the cluster leases need."""
+    """The part of the cluster that Leases need."""
 
     namespace: str
     time: Any
@@ -35,7 +35,7 @@ class LeaseObjects(Protocol):
 
 @dataclass
 class Identity:
-    """Who we are. ``pod`` is the same for all processes of this pod and for no other.
+    """Who we are. All processes of a pod have the same ``pod``, and no other process has it.
 
     ``alone``: we hold the instance lock, so no other process of this pod and node lives. The kernel lets go
     of the lock with the process, however it ended.
@@ -50,13 +50,13 @@ class Identity:
         return f"{role.value}/{self.node}/{self.pod}/{self.token}"
 
     def ended_in_this_pod(self, holder: str) -> bool:
-        """Whether ``holder`` was a process of this pod: it has surely ended, since we have its lock."""
+        """Whether ``holder`` was a process of this pod: it has ended, since we hold the instance lock."""
         parts = holder.split("/")
         return self.alone and len(parts) == 4 and parts[1] == self.node and parts[2] == self.pod
 
 
 class InstanceLock:
-    """A single-instance lock: a socket that one living process of a pod and node can hold. Linux only."""
+    """A single-instance lock: an abstract socket that one process of a pod and node can hold. Linux only."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -93,7 +93,7 @@ class _Seen:
 
 
 class Leases:
-    """Looks at, takes, renews and lets go of records' Leases. Never deletes one."""
+    """Reads, takes, renews and releases the Leases of records. Never deletes one."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class Leases:
     def look(self, node: str, *, fresh: bool = False) -> Lease:
         """Who holds the Lease of ``node``'s record, and whether that agent may be taken for dead.
 
-        An owner that renewed its own a moment ago knows, and asks only where it is to be read ``fresh``: a
-        concluder asks always, since it gives way to an agent that is back.
+        An owner that renewed its Lease a moment ago reads it again only if ``fresh``. A concluder always
+        reads it, since it yields to an agent that is back.
         """
         known = None if fresh else self._just_renewed(node)
         if known is not None and self._held[node][0] is Role.OWNER:
@@ -144,7 +144,7 @@ class Leases:
         length = float(spec.get("leaseDurationSeconds") or self._duration.total_seconds())
         stale = not mine and (
             not holder
-            or ours  # and lapsed, or its answer was lost: nobody else goes by our token
+            or ours  # lapsed, or the answer was lost: no other process has our token
             or now - seen.at >= length
             or self._identity.ended_in_this_pod(holder)
             or self._yields(node, holder)
@@ -152,22 +152,23 @@ class Leases:
         return Lease(holder=holder, mine=mine, stale=stale)
 
     def start_over(self) -> None:
-        """Forget what was seen unchanged: while nobody could renew, silence is no sign of death."""
+        """Forget since when Leases are unchanged: while the API server was away, nobody could renew."""
         self._seen.clear()
 
     def _yields(self, node: str, holder: str) -> bool:
-        """A concluder gives way to the node's own agent: it has started nothing that two could do twice."""
+        """Whether a concluder holds the Lease of our own node. We may take it at once: a concluder has
+        started nothing that two could do twice."""
         return node == self._identity.node and holder.startswith(Role.CONCLUDER.value + "/")
 
     def held(self, node: str) -> bool:
-        """Whether we renewed it recently enough that nobody can have taken it for stale."""
+        """Whether we renewed it so recently that it cannot be stale for anybody."""
         held = self._held.get(node)
         return held is not None and self._clock.boottime() - held[1] < self._duration.total_seconds() * 0.9
 
     # ------------------------------------------------------------ holding
 
     def hold(self, node: str, role: Role) -> Lease:
-        """Take the Lease if it may be taken, renew it if it is ours and due. Returns how it stands."""
+        """Take the Lease if it is stale, renew it if it is ours and due. Returns who holds it now."""
         if (known := self._just_renewed(node)) is not None:
             return known
         asked = self._clock.boottime()
@@ -197,7 +198,7 @@ class Leases:
         try:
             self._cluster.create_lease(self._body(node, role, None))
         except Conflict:
-            return Lease(holder="one that was quicker", mine=False, stale=False)
+            return Lease(holder="one that took it first", mine=False, stale=False)
         return self._got(node, role, asked)
 
     def _got(self, node: str, role: Role, asked: float) -> Lease:
@@ -222,7 +223,7 @@ class Leases:
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
     def release(self, node: str) -> None:
-        """Let go, so that the next agent need not wait. Best effort: a Lease goes stale by itself."""
+        """Release it, so that the next agent need not wait. Best effort: a Lease goes stale by itself."""
         if self._held.pop(node, None) is None:
             return
         with contextlib.suppress(Exception):

@@ -1,321 +1,23 @@
-"""The NodeRecovery record: how it is written, and how it is swapped.
+"""The store of NodeRecovery records: reads them, and swaps them by compare-and-swap.
 
-One cluster-scoped object per node ever treated, named after the node, without a status subresource: one PUT
-with a resourceVersion writes all of it, atomically. A record that cannot be understood, or that a newer
-version wrote, is held: we say so and touch nothing.
+One cluster-scoped object for each node that was ever treated, named after the node. It has no status
+subresource: one PUT with a resourceVersion writes all of it, atomically.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Protocol
 
-from recovery.decide.history import HISTORY
 from recovery.errors import Dropped, NotFound, Undecodable
-from recovery.model import (
-    GROUP,
-    VERSION,
-    Attempt,
-    Evidence,
-    Fault,
-    Intent,
-    IntentState,
-    Kind,
-    Machine,
-    Marks,
-    Outcome,
-    Phase,
-    Progress,
-    Record,
-    Reference,
-    Rung,
-    Start,
-    Step,
-    Then,
-    Validation,
-    ValidationRun,
-)
-from recovery.store.codec import Reader, Unchanged, dropped
-from recovery.store.upgrade import upgraded
-from recovery.units import duration, moment
-
-FIRST, SECOND, THIRD = 1, 2, 3
-"""Versions of the schema. A record is written in the oldest version that holds all it says: an older agent
-goes on with that, and holds any other. The second version has validation, what was tried in vain and the
-out-of-service taint; the third has what an open record's recovery has done so far."""
-
-ACKNOWLEDGED = 20
-STARTS = 50
-
-
-# ---------------------------------------------------------------- encode
-
-
-def _version(r: Record) -> int:
-    if r.phase.open and r.progress != Progress():
-        return THIRD
-    return SECOND if r.validate or r.validation or r.tried or r.marks.out_of_service else FIRST
-
-
-def _fault(f: Fault) -> dict[str, Any]:
-    return {
-        "source": f.source,
-        "type": f.type,
-        "reason": f.reason,
-        "message": f.message[:1024],
-        "since": moment(f.since),
-        "machine": f.machine,
-        "bootID": f.boot_id,
-        "counter": f.counter,
-        "kind": f.kind.value,
-        "latched": f.latched,
-        "cleared": f.cleared,
-    }
-
-
-def _intent(i: Intent) -> dict[str, Any]:
-    return {
-        "action": i.action,
-        "attempt": i.attempt,
-        "token": i.token,
-        "at": moment(i.at),
-        "machine": i.machine,
-        "bootID": i.boot_id,
-        "state": i.state.value,
-        "submitWithin": i.submit_within,
-        "callTimeout": i.call_timeout,
-        "reference": {
-            "provider": i.reference.provider,
-            "action": i.reference.action,
-            "data": dict(i.reference.data),
-        },
-    }
-
-
-def _maybe(at: datetime | None) -> str | None:
-    return moment(at) if at else None
-
-
-def _progress(p: Progress) -> dict[str, Any]:
-    """What it holds; an empty one is written too, since one that is not there is derived from history."""
-    e = p.evidence
-    said = {
-        "submitted": [{"attempt": x.number, "action": x.action} for x in p.submitted],
-        "tries": p.tries,
-        "boots": list(p.boots),
-        "evidence": {"attempt": e.attempt, "at": moment(e.at), "what": e.what} if e else None,
-        "calledOff": p.called_off,
-        "stepSince": _maybe(p.step_since),
-        "provingSince": _maybe(p.proving_since),
-        "retryAt": _maybe(p.retry_at),
-    }
-    return {key: value for key, value in said.items() if value}
-
-
-def _validate(v: Validation | None) -> dict[str, Any] | None:
-    return {"cronJob": v.cron_job, "within": duration(v.within)} if v else None
-
-
-def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
-    return {"job": v.job, "since": moment(v.since)} if v else None
-
-
-def encode(record: Record) -> dict[str, Any]:
-    """The whole object, ready for POST or PUT."""
-    metadata: dict[str, Any] = {"name": record.node}
-    if record.resource_version:
-        metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
-    m = record.machine
-    status = {
-        "version": _version(record),
-        "machine": {
-            "provider": m.provider,
-            "id": m.id,
-            "providerID": m.provider_id,
-            "group": m.group,
-            "route": dict(m.route),
-        },
-        "nodeUID": record.node_uid,
-        "bootID": record.boot_id,
-        "faults": [_fault(f) for f in record.faults],
-        "rule": record.rule,
-        "ladder": [
-            {"do": r.do.value, "within": duration(r.within), "then": r.then.value} for r in record.ladder
-        ],
-        "probation": duration(record.probation),
-        "after": duration(record.after),
-        "rung": record.rung,
-        "rungSince": _maybe(record.rung_since),
-        "attempt": record.attempt,
-        "phase": record.phase.value,
-        "phaseSince": moment(record.phase_since),
-        "intent": _intent(record.intent) if record.intent else None,
-        "replacement": record.replacement,
-        "replacementMachine": record.replacement_machine,
-        "marks": {
-            "cordoned": record.marks.cordoned,
-            "tainted": record.marks.tainted,
-            "outOfService": record.marks.out_of_service,
-        },
-        "sentence": record.sentence,
-        "history": [
-            {"at": moment(o.at), "attempt": o.attempt, "event": o.event, "sentence": o.sentence}
-            for o in record.history[-HISTORY:]
-        ],
-        "starts": [
-            {
-                "at": moment(s.at),
-                "machine": s.machine,
-                "reason": s.reason,
-                "group": s.group,
-                "hardware": list(s.hardware),
-            }
-            for s in record.starts[-STARTS:]
-        ],
-        "acknowledged": [_fault(f) for f in record.acknowledged[-ACKNOWLEDGED:]],
-        "scopes": list(record.scopes),
-        "validate": _validate(record.validate),
-        "validation": _validation(record.validation),
-        "tried": [step.value for step in record.tried],
-        "progress": _progress(record.progress),
-        "recoveredAt": _maybe(record.recovered_at),
-    }
-    return {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": "NodeRecovery",
-        "metadata": metadata,
-        "status": {k: v for k, v in status.items() if v is not None},
-    }
-
-
-# ---------------------------------------------------------------- decode
-
-
-def _read_fault(r: Reader) -> Fault:
-    return Fault(
-        source=r.text("source", ...),
-        type=r.text("type"),
-        reason=r.text("reason", ...),
-        message=r.text("message"),
-        since=r.at("since"),
-        machine=r.text("machine"),
-        boot_id=r.text("bootID"),
-        counter=r.number("counter"),
-        kind=r.member("kind", Kind),
-        latched=r.flag("latched"),
-        cleared=r.flag("cleared"),
-    )
-
-
-def _read_intent(r: Reader) -> Intent:
-    ref = r.child("reference")
-    if ref is None:
-        raise Undecodable("status.intent.reference: is missing")
-    return Intent(
-        action=r.text("action", ...),
-        attempt=r.integer("attempt", ...),
-        token=r.text("token"),
-        at=r.at("at"),
-        machine=r.text("machine", ...),
-        boot_id=r.text("bootID"),
-        state=r.member("state", IntentState),
-        submit_within=r.number("submitWithin") or 10.0,
-        call_timeout=r.number("callTimeout") or 10.0,
-        reference=Reference(ref.text("provider", ...), ref.text("action"), ref.mapping("data")),
-    )
-
-
-def _read_progress(r: Reader) -> Progress:
-    e = r.child("evidence")
-    return Progress(
-        submitted=tuple(
-            Attempt(x.integer("attempt", ...), x.text("action")) for x in r.children("submitted")
-        ),
-        tries=r.integer("tries"),
-        boots=r.strings("boots"),
-        evidence=Evidence(e.integer("attempt", ...), e.at("at"), e.text("what")) if e else None,
-        called_off=r.integer("calledOff"),
-        step_since=r.maybe_at("stepSince"),
-        proving_since=r.maybe_at("provingSince"),
-        retry_at=r.maybe_at("retryAt"),
-    )
-
-
-def decode(obj: Any) -> Record:
-    """The record in ``obj``. Raises ``Undecodable``, naming the field."""
-    top = Reader(obj, "NodeRecovery")
-    meta = Reader(obj.get("metadata"), "metadata")
-    s = top.child("status")
-    if s is None:
-        raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
-    version = s.integer("version", ...)
-    if version not in (FIRST, SECOND, THIRD):
-        raise Undecodable(
-            f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands versions up to {THIRD}"
-        )
-    machine = s.child("machine") or Reader({}, "status.machine")
-    marks = s.child("marks") or Reader({}, "status.marks")
-    intent, check, run = s.child("intent"), s.child("validate"), s.child("validation")
-    phase, faults = s.member("phase", Phase), tuple(_read_fault(f) for f in s.children("faults"))
-    if phase.open and not faults:
-        raise Undecodable("status.faults: an open record names no fault")
-    record = Record(
-        node=meta.text("name", ...),
-        uid=meta.text("uid"),
-        resource_version=meta.text("resourceVersion"),
-        phase=phase,
-        machine=Machine(
-            provider=machine.text("provider"),
-            id=machine.text("id"),
-            provider_id=machine.text("providerID"),
-            group=machine.text("group"),
-            route={k: str(v) for k, v in machine.mapping("route").items()},
-        ),
-        node_uid=s.text("nodeUID"),
-        boot_id=s.text("bootID"),
-        faults=faults,
-        phase_since=s.at("phaseSince"),
-        rule=s.text("rule"),
-        ladder=tuple(
-            Rung(r.member("do", Step), r.span("within"), r.member("then", Then)) for r in s.children("ladder")
-        ),
-        probation=s.span("probation"),
-        after=s.span("after"),
-        rung=s.integer("rung"),
-        rung_since=s.maybe_at("rungSince"),
-        attempt=s.integer("attempt"),
-        intent=_read_intent(intent) if intent else None,
-        replacement=s.text("replacement"),
-        replacement_machine=s.text("replacementMachine"),
-        marks=Marks(marks.flag("cordoned"), marks.flag("tainted"), marks.flag("outOfService")),
-        sentence=s.text("sentence"),
-        history=tuple(
-            Outcome(o.at("at"), o.integer("attempt"), o.text("event"), o.text("sentence"))
-            for o in s.children("history")
-        ),
-        starts=tuple(
-            Start(x.at("at"), x.text("machine"), x.text("reason"), x.text("group"), x.strings("hardware"))
-            for x in s.children("starts")
-        ),
-        acknowledged=tuple(_read_fault(f) for f in s.children("acknowledged")),
-        scopes=s.strings("scopes"),
-        validate=Validation(check.text("cronJob", ...), check.span("within")) if check else None,
-        validation=ValidationRun(run.text("job", ...), run.at("since")) if run else None,
-        tried=s.members("tried", Step),
-        recovered_at=s.maybe_at("recoveredAt"),
-    )
-    progress = s.child("progress")
-    return upgraded(record) if progress is None else replace(record, progress=_read_progress(progress))
-
-
-# ---------------------------------------------------------------- store
+from recovery.model import Record
+from recovery.store.codec import Unchanged, dropped
+from recovery.store.record_codec import decode, encode
 
 
 class RecordObjects(Protocol):
-    """What of the cluster a record store needs."""
+    """The part of the cluster that the store of records needs."""
 
     def list_records(self) -> Iterable[dict[str, Any]]: ...
     def get_record(self, node: str) -> dict[str, Any]: ...
@@ -331,7 +33,7 @@ class Records:
         self._decode = Unchanged(decode)
 
     def all(self) -> Iterator[Record | Undecodable]:
-        """All records there are; in place of one that cannot be understood, the error that says so."""
+        """All records there are. In place of one that cannot be decoded, the error that says why."""
         for obj in self._cluster.list_records():
             try:
                 yield self._decode(obj)
@@ -347,9 +49,9 @@ class Records:
             return None
 
     def write(self, record: Record) -> Record:
-        """Create (no resourceVersion) or swap ``record``; returns it with the version it has now.
+        """Create (no resourceVersion) or swap ``record``. Returns it with its new resourceVersion.
 
-        Raises ``Dropped`` where the server left something out: whoever comes next would not know of it.
+        Raises ``Dropped`` if the API server pruned a field: the next reader would not know of it.
         """
         body = encode(record)
         write = self._cluster.replace_record if record.resource_version else self._cluster.create_record

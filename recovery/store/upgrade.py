@@ -1,6 +1,6 @@
-"""Records that were written before they said what was done: their progress is derived from their history.
+"""Records without ``progress``, which older programs wrote: it is derived from their history. PURE.
 
-Only such records are read so: history has twenty lines, and of what is older it knows nothing.
+Only for those records: history keeps twenty lines, and older ones are lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from recovery.model import Attempt, Evidence, Outcome, Progress, Record
 
 
 def upgraded(r: Record) -> Record:
-    """``r``, decoded without any progress, with what its history says of it."""
+    """``r`` with the progress, and the time of recovery, that its history shows."""
     evidence = _last(r, HistoryEvent.EVIDENCE)
     called_off = _last(r, HistoryEvent.CALLED_OFF)
     step_since = _at(_last(r, HistoryEvent.RUNG, HistoryEvent.STARTED, HistoryEvent.RETURNED))
@@ -45,7 +45,7 @@ def _tries(r: Record, since: datetime) -> int:
 
 
 def _submitted(r: Record) -> tuple[Attempt, ...]:
-    """Since the recovery began. Of which action is known of the last one only."""
+    """The attempts since the recovery began. The action is known of the last one only."""
     asked = (HistoryEvent.SUBMITTED, HistoryEvent.AMBIGUOUS, HistoryEvent.ADOPTED)
     lines: list[Outcome] = []
     for line in reversed(r.history):

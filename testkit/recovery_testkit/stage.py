@@ -15,8 +15,9 @@ from typing import Any
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
-from recovery.agent.observe import Observer, World
+from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.situation import Decision
 from recovery.errors import ApiUnavailable
@@ -32,7 +33,8 @@ from recovery.signals.npd import NpdSource
 from recovery.store.gate import Gates
 from recovery.store.gate import decode as decode_gate
 from recovery.store.lease import Identity, Leases
-from recovery.store.record import Records, decode
+from recovery.store.record import Records
+from recovery.store.record_codec import decode
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.crds import read_crds
 from recovery_testkit.kubefaults import FaultyApi, NoAnswerError
@@ -137,13 +139,13 @@ class Actor:
     def turn(self) -> Decision | None:
         """One round, as ``Program.step`` does it."""
         d = None
-        waiting = False
+        next_in_queue = False
         if self.agent is not None:
             d = self.agent.cycle()
-            waiting = self.agent.waiting
+            next_in_queue = self.agent.next_in_queue
             if not self.sentences or self.sentences[-1] != d.reason:
                 self.sentences.append(d.reason)
-        self.sweeper.sweep(waiting)
+        self.sweeper.sweep(next_in_queue)
         self.publisher.drain()
         return d
 

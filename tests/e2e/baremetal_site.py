@@ -314,9 +314,9 @@ SOONER = """\
 import sys
 from datetime import timedelta
 from recovery.decide import orphan as conclude
-from recovery.agent import observe
+from recovery.agent import fetch
 conclude.DEAD_AFTER = timedelta(seconds={seconds})
-observe.DOWN_AGE = 1.0  # or its BMC is asked only twice before
+fetch.DOWN_AGE = 1.0  # or its BMC is asked only twice before
 from recovery.cli import main
 sys.exit(main())
 """

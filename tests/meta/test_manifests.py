@@ -45,7 +45,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.store import gate as gates
-from recovery.store import record as records
+from recovery.store import record_codec as records
 from tests.builders.manifests import CRDS, DEPLOY, crd, documents
 
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))

@@ -11,7 +11,7 @@ from recovery_testkit.stage import QUICK, REASONS, Actor, Stage, npd_page
 
 from recovery.errors import Unreadable
 from recovery.model import Outcome, Phase, Record
-from recovery.store.record import encode
+from recovery.store.record_codec import encode
 from tests.builders.objects import budget_object, gate_object
 from tests.builders.policies import policy_file
 from tests.stories.scenery import GATES, RECORDS

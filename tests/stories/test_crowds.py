@@ -11,7 +11,7 @@ import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Actor, Stage
 
-from recovery.agent import observe
+from recovery.agent import fetch
 from recovery.agent.peers import WATCHED
 from recovery.store.lease import lease_name
 from tests.builders.objects import budget_object, gate_object
@@ -117,7 +117,7 @@ def test_a_new_machine_is_looked_for_the_less_often_the_more_nodes_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Five nodes stand for five thousand: a look through all of them is worth ten seconds."""
-    monkeypatch.setattr(observe, "NODES_A_SECOND", 0.5)
+    monkeypatch.setattr(fetch, "NODES_A_SECOND", 0.5)
     stage = crowd(6, ROOM)
     cloud = Cloud(stage, joins_after=600.0)
     stage.fault("node-0")

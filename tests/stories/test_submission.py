@@ -254,7 +254,7 @@ def test_a_concluder_waits_until_a_written_intent_can_no_longer_be_carried_out(g
 
     def watch_until(second: float) -> list[str]:
         while stage.clock.monotonic() - killed_at < second:
-            concluder.sweeper.sweep(waiting=True)
+            concluder.sweeper.sweep(next_in_queue=True)
             pass_time(stage, 1, step=1)
         written = [w.path for w in stage.store.history[writes:] if w.actor == "concluder"]
         return [path for path in written if "/leases/" not in path]  # it holds the Lease while it waits

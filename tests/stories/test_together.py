@@ -428,7 +428,7 @@ def test_a_place_is_not_freed_when_the_record_was_opened_again_in_between(
     assert seen["n"] == 1
     said = [record.getMessage() for record in caplog.records]
     assert (
-        "node-0 (its agent is gone): the record of node-0 is not closed: its place stays [key=conflict]"
+        "node-0 (its agent is gone): the record of node-0 is not closed: its slot stays [key=conflict]"
         in said
     )
     judge(stage, finished=False)

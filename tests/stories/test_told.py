@@ -142,6 +142,6 @@ def test_a_dead_monitor_is_waited_for_no_longer_than_five_seconds(
         assert calls(s) == [("replace", "m-0")]
         assert waits == [5.0]
         said = [record.getMessage() for record in caplog.records]
-        assert said == ["node-0: telling takes long; going on without waiting"]
+        assert said == ["node-0: publishing takes long; going on without waiting"]
     finally:
         answering.set()

@@ -113,7 +113,7 @@ def test_a_pod_that_cannot_be_told_has_its_time_all_the_same_and_that_is_said() 
     s.fault("node-0")
     s.run(60)
     untold = [
-        x for x in sentences(s) if x.startswith("default/w could not be told that it will be evicted: ")
+        x for x in sentences(s) if x.startswith("default/w could not be annotated before its eviction: ")
     ]
     assert 1 <= len(untold) <= 3, "said, and not tried in a loop"
     assert evictions(s) == []

@@ -11,7 +11,7 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Unreadable
 from recovery.model import Phase, Record
-from recovery.store.record import encode
+from recovery.store.record_codec import encode
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
 from tests.stories.scenes import (

@@ -103,7 +103,7 @@ def test_of_two_that_make_it_at_once_the_slower_one_is_told_so(world: World) -> 
 
     world.cluster.get_lease = not_there_yet  # type: ignore[method-assign]
     found = mine.hold(NODE, Role.OWNER)
-    assert (found.holder, found.mine, found.stale) == ("one that was quicker", False, False)
+    assert (found.holder, found.mine, found.stale) == ("one that took it first", False, False)
 
 
 def test_it_is_sixty_seconds_long_and_renewed_every_fifteen(world: World) -> None:

@@ -32,7 +32,8 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
-from recovery.store.record import ACKNOWLEDGED, STARTS, THIRD, Records, decode, encode
+from recovery.store.record import Records
+from recovery.store.record_codec import ACKNOWLEDGED, STARTS, THIRD, decode, encode
 from recovery.units import duration, moment, parse_moment
 from tests.builders.faults import fault
 from tests.builders.nodes import MACHINE

@@ -16,7 +16,7 @@ import pytest
 
 from recovery.decide.idle import recovered_at
 from recovery.model import Phase, Progress, Record
-from recovery.store.record import THIRD, decode, encode
+from recovery.store.record_codec import THIRD, decode, encode
 
 CAPTURE = Path(__file__).resolve().parents[1] / "captures/records-6cf9989.jsonl"
 ROWS: dict[str, dict[str, Any]] = {

@@ -133,7 +133,7 @@ def test_ten_cycles_that_failed_on_a_bug_may_be_ended_by_the_kubelet(start: Call
 def test_a_program_whose_loop_hangs_is_not_healthy(stage: Stage, start: Callable[..., Program]) -> None:
     program = start()
     stage.clock.advance(120)
-    assert program.healthy() == "the loop has not come round for 120 s"
+    assert program.healthy() == "the main loop has finished no round for 120 s"
 
 
 def test_a_loop_that_came_round_a_minute_ago_is_alive() -> None:
@@ -141,9 +141,9 @@ def test_a_loop_that_came_round_a_minute_ago_is_alive() -> None:
 
 
 def test_a_loop_that_has_not_come_round_for_two_minutes_is_stuck() -> None:
-    assert stuck(120, timedelta(seconds=0.5)) == "the loop has not come round for 120 s"
+    assert stuck(120, timedelta(seconds=0.5)) == "the main loop has finished no round for 120 s"
 
 
 def test_a_loop_that_is_told_to_pause_for_five_minutes_is_not_stuck_meanwhile() -> None:
     assert stuck(310, timedelta(minutes=5)) is None
-    assert stuck(400, timedelta(minutes=5)) == "the loop has not come round for 400 s"
+    assert stuck(400, timedelta(minutes=5)) == "the main loop has finished no round for 400 s"

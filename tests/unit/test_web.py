@@ -73,8 +73,8 @@ def site(server: Site) -> Site:
 
 def test_healthy_is_200_and_the_reason_why_not_is_503(site: Site) -> None:
     assert site.ask("/healthz")[:2] == (200, "ok\n")
-    site.sick = "the loop has not come round for 99 s"
-    assert site.ask("/healthz")[:2] == (503, "the loop has not come round for 99 s\n")
+    site.sick = "the main loop has finished no round for 99 s"
+    assert site.ask("/healthz")[:2] == (503, "the main loop has finished no round for 99 s\n")
 
 
 def test_ready_is_asked_apart_from_healthy(site: Site) -> None:

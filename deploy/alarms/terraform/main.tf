@@ -24,7 +24,7 @@ variable "topic_arn" {
 }
 
 variable "info_topic_arn" {
-  description = "The SNS topic for what is good to know; empty tells nobody."
+  description = "The SNS topic for what is good to know. Empty: nobody is notified."
   type        = string
   default     = ""
 }

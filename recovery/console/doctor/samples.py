@@ -33,7 +33,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.store import gate as gates
-from recovery.store import record as records
+from recovery.store import record_codec as records
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)

@@ -38,7 +38,7 @@ checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml"
 {{- end }}
 {{- end }}
 
-{{/* Seconds in which a call to the cloud that was begun has surely ended, and been told of. */}}
+{{/* Seconds in which a call to the cloud that was begun has surely ended, and its outcome is written. */}}
 {{- define "node-recovery.grace" -}}
 {{- $azure := .Values.azure | default dict }}
 {{- if or $azure.clusterId $azure.clientId (eq (toString .Values.settings.PROVIDER) "azure") }}60{{ else }}30{{ end }}
