@@ -132,12 +132,21 @@ class Unchanged(Generic[Decoded]):
         self._last: dict[str, tuple[Mapping[str, Any], Decoded]] = {}
 
     def __call__(self, obj: Mapping[str, Any]) -> Decoded:
-        name = str((obj.get("metadata") or {}).get("name"))
-        known = self._last.get(name)
-        if known is not None and known[0] == obj:
-            return known[1]
-        decoded = self._decode(obj)
+        decoded = self.known(obj)
+        return self.keep(obj, self._decode(obj)) if decoded is None else decoded
+
+    def known(self, obj: Mapping[str, Any]) -> Decoded | None:
+        """What ``obj`` was decoded to, if it is the last one of its name."""
+        last = self._last.get(_name(obj))
+        return last[1] if last is not None and last[0] == obj else None
+
+    def keep(self, obj: Mapping[str, Any], decoded: Decoded) -> Decoded:
+        """Remember that ``obj`` means ``decoded``."""
         if len(self._last) >= self.LIMIT:
             self._last.clear()
-        self._last[name] = obj, decoded
+        self._last[_name(obj)] = obj, decoded
         return decoded
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    return str((obj.get("metadata") or {}).get("name"))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from recovery.errors import Dropped, NotFound, Undecodable
 from recovery.model import Record
 from recovery.store.codec import Unchanged, dropped
-from recovery.store.record_codec import decode, encode
+from recovery.store.record_codec import bounded, decode, encode
 
 
 class RecordObjects(Protocol):
@@ -36,7 +36,7 @@ class Records:
         """All records there are. In place of one that cannot be decoded, the error that says why."""
         for obj in self._cluster.list_records():
             try:
-                yield self._decode(obj)
+                yield self._decode.known(obj) or decode(obj)  # thousands are not worth remembering
             except Undecodable as error:
                 error.name = str(obj["metadata"]["name"])
                 yield error
@@ -62,4 +62,5 @@ class Records:
                 "program; kubectl apply -k deploy/crds"
             )
         meta = stored["metadata"]
-        return replace(record, uid=str(meta["uid"]), resource_version=str(meta["resourceVersion"]))
+        uid, version = str(meta["uid"]), str(meta["resourceVersion"])
+        return self._decode.keep(stored, replace(bounded(record), uid=uid, resource_version=version))

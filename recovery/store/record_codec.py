@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from recovery.decide.history import HISTORY
+from recovery.decide.history import HISTORY, LONGEST_LINE
 from recovery.errors import Undecodable
 from recovery.model import (
     GROUP,
@@ -62,7 +62,7 @@ def _fault(f: Fault) -> dict[str, Any]:
         "source": f.source,
         "type": f.type,
         "reason": f.reason,
-        "message": f.message[:1024],
+        "message": f.message,
         "since": moment(f.since),
         "machine": f.machine,
         "bootID": f.boot_id,
@@ -120,8 +120,24 @@ def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
     return {"job": v.job, "since": moment(v.since)} if v else None
 
 
+def bounded(record: Record) -> Record:
+    """``record`` with no more than is kept: the latest lines and starts, and no endless message."""
+    return replace(
+        record,
+        faults=tuple(map(_short, record.faults)),
+        history=record.history[-HISTORY:],
+        starts=record.starts[-STARTS:],
+        acknowledged=tuple(map(_short, record.acknowledged[-ACKNOWLEDGED:])),
+    )
+
+
+def _short(f: Fault) -> Fault:
+    return f if len(f.message) <= LONGEST_LINE else replace(f, message=f.message[:LONGEST_LINE])
+
+
 def encode(record: Record) -> dict[str, Any]:
-    """The whole object, ready for POST or PUT."""
+    """The whole object, ready for POST or PUT, of no more than is kept."""
+    record = bounded(record)
     metadata: dict[str, Any] = {"name": record.node}
     if record.resource_version:
         metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
@@ -160,7 +176,7 @@ def encode(record: Record) -> dict[str, Any]:
         "sentence": record.sentence,
         "history": [
             {"at": moment(o.at), "attempt": o.attempt, "event": o.event, "sentence": o.sentence}
-            for o in record.history[-HISTORY:]
+            for o in record.history
         ],
         "starts": [
             {
@@ -170,9 +186,9 @@ def encode(record: Record) -> dict[str, Any]:
                 "group": s.group,
                 "hardware": list(s.hardware),
             }
-            for s in record.starts[-STARTS:]
+            for s in record.starts
         ],
-        "acknowledged": [_fault(f) for f in record.acknowledged[-ACKNOWLEDGED:]],
+        "acknowledged": [_fault(f) for f in record.acknowledged],
         "scopes": list(record.scopes),
         "validate": _validate(record.validate),
         "validation": _validation(record.validation),
