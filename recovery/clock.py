@@ -17,7 +17,7 @@ class Clock(Protocol):
         """Seconds that never go back, and that do not count the time the machine is suspended."""
 
     def boottime(self) -> float:
-        """Seconds that never go back, and that count the time the process is stopped or the machine suspended."""
+        """Seconds that never go back, and go on while the process is stopped or the machine suspended."""
 
 
 class SystemClock:

@@ -583,7 +583,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the budget: this node may be out of service. It is freed by a closed record, never by age."""
+    """A place in the budget: this node may be out of service. A closed record frees it, never age."""
 
     node: str
     record_uid: str
