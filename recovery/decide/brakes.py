@@ -161,7 +161,7 @@ def budget(s: Situation) -> str | None:
 
 
 def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
-    """For each budget scope of the node: its name, how many nodes may be out (None: unknown), how many are."""
+    """For each budget scope of the node: name, how many nodes may be out (None: unknown), how many are."""
     labels = s.node.labels if s.node else {}
     for scope in scopes_of(labels, s.policy.limits.budget_per):
         share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]

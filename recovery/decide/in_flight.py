@@ -1,4 +1,8 @@
-"""After a call was made, or may have been: observe, never repeat (law 2). PURE."""
+"""What came of a destructive call that was made, or may have been? PURE.
+
+It is observed and never repeated (law 2). A call that had its effect goes on to probation. One that failed
+goes on to the next rung, or to a person.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ MOST_ATTEMPTS = 20
 
 
 def follow(s: Situation, r: Record) -> Decision:
-    """A call was made, or may have been: observe, never repeat (law 2)."""
+    """Observe the call in flight, and decide on what its provider answers (law 2)."""
     assert r.intent is not None
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before this agent stopped: observing"
@@ -81,7 +85,7 @@ def follow(s: Situation, r: Record) -> Decision:
 
 
 def settled(r: Record, now: datetime, state: IntentState, event: HistoryEvent, why: str) -> Record:
-    """``r`` with what came of its intent, which its progress then knows."""
+    """``r`` with what came of its intent, and its ``progress`` brought up to date with that."""
     assert r.intent is not None
     progress, attempt = r.progress, Attempt(r.intent.attempt, r.intent.action)
     if state in (IntentState.SUBMITTED, IntentState.AMBIGUOUS) and attempt not in progress.submitted:
@@ -115,7 +119,7 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
 
 
 def replaced(s: Situation, r: Record, found: Done) -> Decision:
-    """The old machine is gone. Claim one new machine, once, and put it on probation."""
+    """The action is done. For a replacement, claim one new machine, once; then probation begins."""
     assert r.intent is not None
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
@@ -137,7 +141,7 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
 
 
 def to_proof(s: Situation, r: Record, why: str) -> Decision:
-    """What was asked for is done, or no fault is left: what remains is probation."""
+    """The call had its effect, or no fault is left after it: probation begins."""
     attempt = r.intent.attempt if r.intent else r.progress.submitted[-1].number
     changed = replace(
         note(r, s.now, HistoryEvent.EVIDENCE, why),

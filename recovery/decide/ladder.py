@@ -1,7 +1,8 @@
-"""A recovery that has its slot, rung by rung up its ladder. PURE.
+"""What is the next step of a recovery that has its slot? PURE.
 
-Nothing destructive is decided here without the questions of ``brakes.GOING_ON``; observing, proving and
-taking our marks off are never asked (law 8). ``follow`` goes on after a call, ``proof`` after its evidence.
+Nothing destructive is decided here without the questions of ``brakes.GOING_ON``. Observing, proving and
+taking our marks off are never braked (law 8). ``in_flight`` goes on after a call, ``probation`` after its
+evidence.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Ru
 
 
 def climb(s: Situation, a: Assessment, r: Record) -> Decision:
-    """One effect on the current rung, or the reason why not yet."""
+    """The phase recovering: one effect on the current rung, or the reason why not yet."""
     if r.in_flight:
         return follow(s, r)
     if s.gate is None or s.gate_problem:
@@ -56,8 +57,10 @@ def climb(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def no_fault_left(s: Situation, r: Record) -> Decision:
-    """Its own source took the fault back, so nothing more is done to the machine. Where something destructive
-    was done, it is given back by proof only."""
+    """The fault was cleared by its own source, so nothing more is done to the machine.
+
+    After a destructive call the node is given back by proof only.
+    """
     gone = f"{name(r.faults[0])} was taken back by its own source"
     if not r.progress.acted:
         why = f"{gone} before anything destructive"
@@ -67,8 +70,11 @@ def no_fault_left(s: Situation, r: Record) -> Decision:
 
 
 def without_slot(s: Situation, r: Record) -> Decision:
-    """Somebody harmed the gate. A node that is out gets its slot back whatever the budget says; one to which
-    nothing was done yet stands back while others have it."""
+    """The slot is missing, so somebody edited or deleted the gate.
+
+    A node that is out of service already gets its slot back whatever the budget says. One to which nothing
+    was done yet waits while the budget is used up.
+    """
     out = bool(r.marks) or left_marks(s) or r.progress.acted
     if not out and (full := brakes.budget(s)):
         return hold(f"{name(r.faults[0])}: the slot was lost before anything was done: {full}", key="budget")
@@ -99,9 +105,10 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
 
 
 def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
-    """Our taint always; the cordon unless somebody else's is there already.
+    """The marks that the rung needs: our taint always, and the cordon unless another's is there already.
 
-    A cordon with our taint and annotation is ours, though a crash kept it off the record.
+    A cordon with our taint and annotation is ours, even if a crash kept it off the record. The taint step
+    alone leaves the cordon out.
     """
     assert s.node is not None
     if rung.do is Step.TAINT:
@@ -114,14 +121,14 @@ def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
 
 
 def planned(s: Situation, r: Record) -> drain.Plan | None:
-    """What the drain is about to do; None where the pods were not read, or it has not begun."""
+    """What the drain does next; None where it has not begun, or the pods were not read."""
     if s.pods is None or r.rung_since is None:
         return None
     return drain.plan(s.pods, s.policy.drain, r.rung_since, s.now, s.refusals)
 
 
 def drain_over(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decision | None:
-    """Whether the drain has ended, by an empty node or by its deadline."""
+    """What follows the drain, once the node is empty or its deadline has passed; None while it goes on."""
     assert r.rung_since is not None  # there is a plan only of one that has begun
     if not plan.left:
         return next_rung(s, r, f"drained in {span(s.now - r.rung_since)}")

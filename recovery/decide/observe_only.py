@@ -1,4 +1,4 @@
-"""Switched off, or only looking on: what is reported instead of done (law 7). PURE."""
+"""What would be done if recovery were on? With ENABLE_RECOVERY=false that is only reported (law 7). PURE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recovery.model import Phase, Step
 
 
 def observe_only(s: Situation, a: Assessment) -> Decision:
-    """Off: report what would be done, and what was begun and is now left alone (law 7)."""
+    """Recovery is off: report what would be done, or that a recovery under way is left as it is (law 7)."""
     why = brakes.off(s)
     if s.record is not None and s.record.phase.open:
         left = "the recovery of this node is left as it is, abandoned by switching recovery off"
@@ -37,7 +37,7 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
 
 
 def done(d: Diagnosis) -> str:
-    """The ladder's strongest step, as a participle."""
+    """The strongest step of the ladder, as a participle: ``replaced``."""
     words = {
         Step.REPLACE: "replaced",
         Step.REDEPLOY: "redeployed",

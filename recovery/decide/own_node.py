@@ -1,7 +1,8 @@
-"""decide(): what should be done about a node now, and why. PURE.
+"""What should an agent do about its own node now, and why? Start reading at ``decide``. PURE.
 
-Read from the top: guard clauses, in the order a careful person would ask; the act is the last line of each
-function. ``climb`` goes on with a recovery that has its slot; ``conclude`` ends what a dead agent left open.
+Guard clauses come first, in the order a careful person would ask; the act is the last line of a function.
+An open record goes on in the module of its phase (``PHASES``), a closed one in ``idle``. A record that a dead
+agent left open is for ``orphan.conclude``, on another node.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
 
 
 def closed(s: Situation, a: Assessment, r: Record) -> Decision:
-    """A closed record: what it still owes, what a person has in hand, and then the next fault."""
+    """A closed record: clean up after it, repeat that a person has the node, or go on to the next fault."""
     if tidy := tidy_up(s, r) or forget(s, r):
         return tidy
     if r.phase is Phase.LOST and same_boot(s, r):
@@ -63,7 +64,7 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
-    """An open record: the questions that come before any phase's own."""
+    """An open record: the questions of ``FIRST``, then those of its phase."""
     return first_answer(FIRST, s, a, r) or PHASES[r.phase](s, a, r)
 
 
@@ -81,7 +82,10 @@ def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Another machine goes by this name. Before submission: superseded, nothing is called (law 4)."""
+    """Another machine goes by this name: superseded, and nothing is called (law 4).
+
+    Unless a replacement is in flight, which is what it waited for.
+    """
     if s.machine is None or s.machine.id == r.machine.id:
         return None
     why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
@@ -89,13 +93,13 @@ def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
         why = f"{why}: nothing is called"
     elif r.intent.action == Step.REPLACE.value:
         return climb(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
-    else:  # another machine's health proves nothing of this one's reboot
+    else:  # the health of another machine proves nothing about this one's reboot
         why = f"{why}: there is nothing left to prove of its {r.intent.action}"
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
 
 
 def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """The same machine under a new Node object, which bears no marks of ours: carry on."""
+    """The same machine under a new Node object, which has no marks of ours: go on."""
     assert s.node is not None
     if s.machine is None or s.node.uid == r.node_uid:
         return None
@@ -105,17 +109,17 @@ def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """An unexpected boot: assessed anew through probation. Nothing is called, nothing closed (law 4)."""
+    """An unexpected boot may have cured the machine: on to probation. Nothing is called or closed (law 4)."""
     assert s.node is not None
     if not s.node.boot_id or not r.boot_id or s.node.boot_id == r.boot_id:
         return None
     if r.intent is not None and r.in_flight:
         if r.intent.action == Step.REPLACE.value:
-            # A machine that is being replaced may well boot once more. It stays what it is.
+            # A machine that is being replaced may well boot once more. The replacement goes on.
             booted = replace(r, boot_id=s.node.boot_id)
             return act(WriteRecord(booted), "the machine booted while being replaced")
         if r.phase is Phase.RECOVERING:
-            return None  # it was asked for; once it is proved, another boot is news
+            return None  # the boot was asked for, and is the evidence that ``in_flight`` looks for
     if r.validation is not None:
         why = f"the machine booted while it was validated by Job {r.validation.job}"
         return fault_returned(s, a, replace(r, boot_id=s.node.boot_id), why)
@@ -141,7 +145,7 @@ def _up_again(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Later faults are appended; they never restart, shorten or downgrade the ladder."""
+    """Faults seen later are added to the record. They never restart, shorten or downgrade the ladder."""
     if r.phase is Phase.PROVING:
         return None
     known = {f.key for f in r.faults}
@@ -163,6 +167,6 @@ FIRST = (
     _up_again,
     _unrecorded,
 )
-"""What comes before any phase's own question; the first answer counts."""
+"""Asked of every open record before its phase's own questions; the first answer counts."""
 
 PHASES = {Phase.SUSPECT: suspect, Phase.WAITING: waiting, Phase.RECOVERING: climb, Phase.PROVING: prove}

@@ -1,4 +1,4 @@
-"""A step that its provider does: what keeps it from being asked for, now and once more right before. PURE."""
+"""May the provider be asked for this destructive step now, and once more right before the call? PURE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recovery.model import IntentState, Phase, Preflight, Record, Rung, Step
 
 
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
-    """Everything that can be asked beforehand is; ``not_now`` asks the volatile part once more."""
+    """Submit the step, or why not. ``not_now`` asks what may change once more, right before the call."""
     found = first_answer(QUESTIONS, s, r, rung)
     return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}")
 
@@ -58,7 +58,10 @@ def _refused_before(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    """A throttled API is not asked in a loop. A moment further ahead than that is a clock that stepped."""
+    """A call that was put off waits for ``retry_at``, so that a throttled API is not called in a loop.
+
+    A ``retry_at`` further ahead than ``RETRY_AFTER`` comes from a clock that stepped, and does not count.
+    """
     again = r.progress.retry_at
     if again is None or not s.now < again <= s.now + RETRY_AFTER:
         return None
@@ -99,7 +102,7 @@ def _provider_cannot_say(s: Situation, r: Record, rung: Rung) -> Decision | None
 
 
 def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    assert s.preflight is not None  # it was given, refused or put off
+    assert s.preflight is not None  # refused and put off are the questions before this one
     early = not_yet(s, s.preflight)
     if not early:
         return None
@@ -131,11 +134,11 @@ QUESTIONS = (
     _provider_says_later,
     _group_or_clock,
 )
-"""What keeps a step from being asked for; the first answer counts."""
+"""What speaks against submitting the step, in this order; the first answer counts."""
 
 
 def not_yet(s: Situation, found: Preflight) -> timedelta | None:
-    """How long the provider would still say "not yet", or None where it would not."""
+    """When to ask the provider again, which says "not yet"; None where it does not say that."""
     if found.adopt or not found.not_yet:
         return None
     if found.not_before is None:
@@ -147,7 +150,7 @@ def not_yet(s: Situation, found: Preflight) -> timedelta | None:
 
 
 def not_now(s: Situation, a: Assessment, action: Step) -> Decision | None:
-    """The one question right before a destructive call, of a world read just now: None, and it is made."""
+    """Why the destructive call is not made after all, by what was read a moment ago; None: make it."""
     if found := _volatile(s, a):
         return hold(f"{action.value} is not asked for: {found}", key="volatile")
     if s.preflight is None:
@@ -213,4 +216,4 @@ VOLATILE = (
     _taken_back,
     _braked,
 )
-"""What may have changed since it was decided; the first reason counts."""
+"""What may have changed since the call was decided on; the first reason counts."""

@@ -1,4 +1,7 @@
-"""Before a start: tolerated, confirmed, waiting for a slot, granted. PURE."""
+"""May a recovery start: is its fault confirmed, and is there a slot of the budget for it? PURE.
+
+The phase suspect tolerates a fault for as long as its rule says. The phase waiting is the queue for a slot.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +37,15 @@ from recovery.decide.situation import (
 from recovery.model import GroupStart, Line, Progress, Record, Rung, Slot, Start, Step
 
 OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
-"""Where nothing is left of a remedy: the node is kept free, and a person asked."""
+"""The ladder where no step of the remedy is left to try: keep pods off the node, then hand over."""
 
 
 def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
-    """Tolerated for as long as the rule says; then reported, or queued for treatment."""
+    """The phase suspect: tolerate the fault for as long as its rule says, then report or queue it."""
     if a.taken_back:
         return withdrawn(s, r)
-    # There is at least what the record is about: one without a fault cannot be read. Of the faults that are
-    # due the earliest rule chooses; one that is still tolerated holds up no other.
+    # ``found`` is never empty: a record has one fault at least. Of the faults that are due, the first rule of
+    # the policy wins. A fault that is still tolerated does not hold up another one.
     d = min(a.found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
     if s.now < d.due:
         sentence = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
@@ -64,7 +67,7 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 
 
 def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
-    """Confirmed: the ladder is chosen, and stays as it is whatever becomes of the policy."""
+    """Confirmed: choose the ladder. It stays as it is, even if the policy changes later."""
     ladder = left_of(d.ladder, r.tried) or OUT_OF_THE_WAY
     steps = ", ".join(x.do.value for x in ladder)
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
@@ -91,7 +94,7 @@ def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
 
 
 def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
-    """``ladder`` without the steps that were tried in vain, each once for each time."""
+    """``ladder`` without the steps that did not help. A step tried once is left out once."""
     left, gone = [], list(tried)
     for rung in ladder:
         if rung.do in gone:
@@ -105,7 +108,10 @@ def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ..
 
 
 def waiting(s: Situation, a: Assessment, r: Record) -> Decision:
-    """In the queue: every question is asked on one gate, and the slot is taken on that very gate."""
+    """The phase waiting: all questions go by one reading of the gate, and the slot is taken on that one.
+
+    If the gate has changed since, the compare-and-swap fails and nothing is started.
+    """
     return first_answer(QUEUE, s, a, r) or take_slot(s, r)
 
 
@@ -150,7 +156,7 @@ def _held(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Its provider cannot say, other faults may still show, or its provider says later."""
+    """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
     line = _line(s, r)
     assert line is not None  # a question before this one
     if s.preflight_retry:
@@ -185,7 +191,7 @@ QUEUE = (
     _not_now,
     _brake_and_turn,
 )
-"""What keeps a record in the queue from a slot; the first answer counts."""
+"""What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 
 def _what(r: Record) -> str:
@@ -197,7 +203,7 @@ def _line(s: Situation, r: Record) -> Line | None:
 
 
 def _soon(a: Assessment) -> timedelta:
-    """The further back in the queue, the less often it is looked."""
+    """When to look again: the further back in the queue, the later."""
     return min(POLLED + brakes.STAGGER * len(a.ahead), SELDOM)
 
 
@@ -210,7 +216,7 @@ def take_slot(s: Situation, r: Record) -> Decision:
 
 
 def granted(s: Situation, a: Assessment, r: Record) -> Decision:
-    """The slot is ours: the record says so before the node bears any mark."""
+    """The slot is taken: the record says so before any mark is put on the node."""
     group = _group_at_start(s, r)
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
     started = replace(
@@ -226,7 +232,10 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _group_at_start(s: Situation, r: Record) -> str:
-    """As the gate noted it when the slot was taken: with the budget used up the cloud is not asked."""
+    """The machine's group, as the gate noted it when the slot was taken.
+
+    The preflight, which knows it too, is not made once this slot has used up the budget.
+    """
     starts = s.gate.starts if s.gate else ()
     noted = next((x.group for x in reversed(starts) if x.machine == r.machine.id and x.group), "")
     return noted or (s.preflight.group if s.preflight else r.machine.group)
