@@ -113,12 +113,14 @@ def _too_often(p: Problem, s: Situation) -> bool:
     """Whether an edge is a fault: some rule's ``times`` says how often is too often."""
     fault = fault_of(p, s)
     return any(
-        rule.match.times is not None and matches(rule, fault, s.node) and enough(p, rule.match.times, s.now)
+        rule.match.times is not None
+        and matches(rule, fault, s.node)
+        and often_enough(p, rule.match.times, s.now)
         for rule in s.policy.rules
     )
 
 
-def enough(p: Problem, times: Rate, now: datetime) -> bool:
+def often_enough(p: Problem, times: Rate, now: datetime) -> bool:
     return sum(1 for at in p.times if now - at <= times.within) >= times.max
 
 
@@ -135,7 +137,7 @@ def _settled(fault: Fault, s: Situation) -> bool:
         old.key == fault.key
         and old.machine == fault.machine
         and old.boot_id == fault.boot_id
-        and (old.counter == fault.counter or plugins(old))
+        and (old.counter == fault.counter or by_plugin(old))
         for old in s.record.acknowledged
     )
 
@@ -146,7 +148,7 @@ def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, 
     return bool(treated) and all(cleared(f, s) for f in treated)
 
 
-def plugins(fault: Fault) -> bool:
+def by_plugin(fault: Fault) -> bool:
     """Whether a custom plugin reports it. Its counter grows with every run, so a higher one is no news."""
     return fault.kind is Kind.LEVEL and not fault.latched
 
@@ -165,7 +167,7 @@ def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
 def _diagnosis(fault: Fault, s: Situation, edge: Problem | None) -> Diagnosis:
     for rank, rule in enumerate(s.policy.rules):
         times = rule.match.times
-        if edge is not None and times is not None and not enough(edge, times, s.now):
+        if edge is not None and times is not None and not often_enough(edge, times, s.now):
             continue
         if fault.kind is Kind.EDGE and edge is None and s.record is not None and rule.name != s.record.rule:
             continue  # the edge is over, and on the record: the rule that it met then still applies

@@ -59,17 +59,21 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
 
     In this order a crash in between leaves an open record, and the marks are taken off after the restart.
     """
-    if s.role is Role.OWNER and s.node is not None and ((r.marks and same_object(s, r)) or left_marks(s)):
+    if (
+        s.role is Role.OWNER
+        and s.node is not None
+        and ((r.marks and same_node_object(s, r)) or has_our_marks(s))
+    ):
         return act(Unmark(), f"{why}; our marks come off", Report(EventReason.UNCORDONED))
     return act(WriteRecord(close(r, s.now, event, why)), why, report)
 
 
-def left_marks(s: Situation) -> bool:
+def has_our_marks(s: Situation) -> bool:
     """Whether the Node has marks of ours. A crash may have kept them off the record."""
     return s.node is not None and marked(s.node)
 
 
-def same_object(s: Situation, r: Record) -> bool:
+def same_node_object(s: Situation, r: Record) -> bool:
     """Whether the Node is the object that the record's marks were put on. A re-created one has none."""
     return s.node is not None and s.node.uid == r.node_uid
 
@@ -84,7 +88,7 @@ def hand_over(
     return act(WriteRecord(close(r, s.now, Event.GAVE_UP, sentence)), sentence, report)
 
 
-def excluded_away(s: Situation, r: Record, reason: str) -> Decision:
+def close_excluded(s: Situation, r: Record, reason: str) -> Decision:
     """The node is excluded, and no call is in flight: take our marks off and close the record."""
     done = "no further step is taken" if r.progress.acted else "closed without a destructive step"
     why = f"{done}: {reason}"
@@ -103,16 +107,16 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
         return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step{tried}")
     sentence = f"{why}; next: {following.do.value}"
     noted = note(r, s.now, HistoryEvent.RUNG, sentence)
-    return act(WriteRecord(on_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))
+    return act(WriteRecord(moved_to_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))
 
 
-def on_rung(r: Record, rung: int, now: datetime) -> Record:
+def moved_to_rung(r: Record, rung: int, now: datetime) -> Record:
     """``r`` on this rung of its ladder from ``now``, with nothing tried on it yet."""
     fresh = replace(r.progress, step_since=now, tries=0, retry_at=None)
     return replace(r, rung=rung, rung_since=None, intent=None, progress=fresh)
 
 
-def outstanding(s: Situation, r: Record) -> bool:
+def can_call_off(s: Situation, r: Record) -> bool:
     """Whether the call on the record may still be carried out, and its provider can cancel it.
 
     One that was called off, or has its evidence, is not cancelled.

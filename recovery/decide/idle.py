@@ -11,8 +11,8 @@ from datetime import datetime
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import places
-from recovery.decide.diagnosis import Diagnosis, cleared, healthy, name, plugins
-from recovery.decide.endings import call_off, end, left_marks, outstanding, up_again
+from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
+from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
@@ -41,27 +41,27 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
 
     The marks stay while the node is handed over. After a lost record they stay until the next boot.
     """
-    for uid in sorted(standing(s)):
+    for uid in sorted(records_on_gate(s)):
         return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
     if up := up_again(s, r):
         return up
     given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
-    if given_up and same_boot(s, r) and s.machine is not None and outstanding(s, r):
+    if given_up and same_boot(s, r) and s.machine is not None and can_call_off(s, r):
         return act(call_off(s, r), f"{r.sentence}; what was asked for is called off")
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
-    if left_marks(s) and not kept:
+    if has_our_marks(s) and not kept:
         return act(Unmark(), f"{r.sentence}; our marks come off", Report(EventReason.UNCORDONED))
     return None
 
 
-def standing(s: Situation) -> set[str]:
+def records_on_gate(s: Situation) -> set[str]:
     """UIDs of this node's records that have a place on the gate. One other than the node's record is gone."""
     return {uid for node, uid in places(s.gate) if node == s.node_name} if s.gate else set()
 
 
-def forget(s: Situation, r: Record) -> Decision | None:
+def forget_cleared(s: Situation, r: Record) -> Decision | None:
     """Forget a plugin's fault that was dealt with, once the plugin has cleared it: the next one is new."""
-    gone = [f for f in r.acknowledged if plugins(f) and cleared(f, s)]
+    gone = [f for f in r.acknowledged if by_plugin(f) and cleared(f, s)]
     if not gone:
         return None
     kept = tuple(f for f in r.acknowledged if f not in gone)
@@ -118,16 +118,16 @@ def begin(s: Situation, a: Assessment) -> Decision:
     if not s.lease.mine and not s.lease.stale:
         return wait(f"{name(d.fault)}: another agent works on this node ({s.lease.holder})", key="lease")
     assert s.machine is not None or s.machine_problem
-    record = opened(s, a.found)
-    report = Report(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest(d))
+    record = new_record(s, a.found)
+    report = Report(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest_step(d))
     return act(WriteRecord(record), record.sentence, report)
 
 
-def strongest(d: Diagnosis) -> str:
+def strongest_step(d: Diagnosis) -> str:
     return next((r.do.value for r in reversed(d.ladder)), "notify")
 
 
-def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
+def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     """A record in the phase suspect: a new one, or the node's earlier one with what it remembers."""
     assert s.node is not None
     faults = tuple(d.fault for d in found)
@@ -159,14 +159,14 @@ def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             acknowledged=old.acknowledged,
             recovered_at=old.recovered_at,
         )
-        if tried := in_vain(s, old, fresh):
+        if tried := steps_in_vain(s, old, fresh):
             past = f"{span(s.now - recovered_at(old))} after {tried[-1].value} was proved"
             seen = f"{name(faults[0])} is back{also}, {past}: the same incident"
             fresh = replace(fresh, tried=tried)
     return note(fresh, s.now, HistoryEvent.SUSPECT, seen)
 
 
-def in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:
+def steps_in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:
     """The steps that did not help: the same fault is back on the same machine within ``sameIncident``."""
     same = {(f.type, f.reason) for f in old.faults} & {(f.type, f.reason) for f in new.faults}
     soon = s.now - recovered_at(old) <= s.policy.limits.same_incident

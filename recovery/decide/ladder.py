@@ -13,8 +13,8 @@ from datetime import timedelta
 from recovery.decide import brakes, drain
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import name
-from recovery.decide.endings import end, excluded_away, hand_over, left_marks, next_rung
-from recovery.decide.in_flight import follow, to_proof
+from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
+from recovery.decide.in_flight import begin_probation, observe_call
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import undone
 from recovery.decide.provider_step import provider_step
@@ -36,14 +36,14 @@ from recovery.decide.situation import (
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Rung, Slot, Step, Then
 
 
-def climb(s: Situation, a: Assessment, r: Record) -> Decision:
+def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
     """The phase recovering: one effect on the current rung, or the reason why not yet."""
     if r.in_flight:
-        return follow(s, r)
+        return observe_call(s, r)
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
     if reason := brakes.excluded(s):
-        return excluded_away(s, r, reason)
+        return close_excluded(s, r, reason)
     if a.taken_back:
         return no_fault_left(s, r)
     if a.slot is None:
@@ -53,7 +53,7 @@ def climb(s: Situation, a: Assessment, r: Record) -> Decision:
         return hand_over(s, r, "every step of the remedy was done, and the machine still needs a person")
     if rung.do is Step.NOTIFY:
         return next_rung(s, r, f"{name(r.faults[0])}: reported")
-    return on_the_rung(s, r, rung)
+    return take_step(s, r, rung)
 
 
 def no_fault_left(s: Situation, r: Record) -> Decision:
@@ -66,7 +66,7 @@ def no_fault_left(s: Situation, r: Record) -> Decision:
         why = f"{gone} before anything destructive"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     last = r.progress.submitted[-1]
-    return to_proof(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
+    return begin_probation(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
 
 
 def without_slot(s: Situation, r: Record) -> Decision:
@@ -75,19 +75,19 @@ def without_slot(s: Situation, r: Record) -> Decision:
     A node that is out of service already gets its slot back whatever the budget says. One to which nothing
     was done yet waits while the budget is used up.
     """
-    out = bool(r.marks) or left_marks(s) or r.progress.acted
+    out = bool(r.marks) or has_our_marks(s) or r.progress.acted
     if not out and (full := brakes.budget(s)):
         return hold(f"{name(r.faults[0])}: the slot was lost before anything was done: {full}", key="budget")
     slot = Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), s.now)
     return act(RestoreSlot(slot), "the slot of this recovery was missing on the gate and is put back")
 
 
-def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
+def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     assert s.node is not None
     what = f"{name(r.faults[0])}: {rung.do.value}"
     if gone := undone(s.node, r.marks):
         return hold(f"{what}: {gone}", key="undone")
-    plan = planned(s, r) if rung.do is Step.DRAIN else None
+    plan = drain_plan(s, r) if rung.do is Step.DRAIN else None
     if plan is not None and (over := drain_over(s, r, rung, plan)):
         return over
     if found := brakes.first_reason(brakes.GOING_ON, s):
@@ -100,7 +100,7 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
         held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
         return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}")
     if rung.do is Step.DRAIN:
-        return drain_on(s, r, plan)
+        return go_on_draining(s, r, plan)
     return provider_step(s, r, rung)
 
 
@@ -120,7 +120,7 @@ def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
 # ---------------------------------------------------------------- drain
 
 
-def planned(s: Situation, r: Record) -> drain.Plan | None:
+def drain_plan(s: Situation, r: Record) -> drain.Plan | None:
     """What the drain does next; None where it has not begun, or the pods were not read."""
     if s.pods is None or r.rung_since is None:
         return None
@@ -142,7 +142,7 @@ def drain_over(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decisio
     return None
 
 
-def drain_on(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
+def go_on_draining(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
     if r.rung_since is None:
         return act(WriteRecord(replace(r, rung_since=s.now)), f"{name(r.faults[0])}: the drain begins")
     assert plan is not None  # pods are read from the moment the drain begins

@@ -32,11 +32,11 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
         return hold(f"{why}: would leave {name(d.fault)} alone: {reason[1]}", REPEAT, "would-hold")
     if s.machine_problem:
         return hold(f"{why}: would hand over {name(d.fault)}: {s.machine_problem}", REPEAT, "would-hand-over")
-    what = f"would have {done(d)} {s.node_name}: {name(d.fault)} (rule {d.rule_name}: {steps})"
+    what = f"would have {participle(d)} {s.node_name}: {name(d.fault)} (rule {d.rule_name}: {steps})"
     return hold(f"{what}, if budget and brake allow; {why}", REPEAT, f"would {d.fault.key}")
 
 
-def done(d: Diagnosis) -> str:
+def participle(d: Diagnosis) -> str:
     """The strongest step of the ladder, as a participle: ``replaced``."""
     words = {
         Step.REPLACE: "replaced",

@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment, assess
-from recovery.decide.endings import close, hand_over, on_rung
+from recovery.decide.endings import close, hand_over, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.in_flight import follow
+from recovery.decide.in_flight import observe_call
 from recovery.decide.ladder import without_slot
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import out_of_service
@@ -74,10 +74,10 @@ def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return wait(fence, key="fence") if fence else None
 
 
-def _what_was_asked_for(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _call_in_flight(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if not r.in_flight:
         return None
-    return prove(s, a, r) if r.phase is Phase.PROVING else follow(s, r)
+    return prove(s, a, r) if r.phase is Phase.PROVING else observe_call(s, r)
 
 
 def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -103,7 +103,7 @@ def gone_too_long(s: Situation, r: Record) -> Decision:
 # ---------------------------------------------------------------- the out-of-service taint
 
 
-def pods_of_a_dead_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _stuck_pods(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Pods are stuck terminating on a machine that is proved down: set the out-of-service taint.
 
     Kubernetes then deletes them and detaches their volumes. The taint comes off once no pod is stuck, or
@@ -114,14 +114,14 @@ def pods_of_a_dead_machine(s: Situation, a: Assessment, r: Record) -> Decision |
     past = [p for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now]
     stuck = len(past) if s.down else 0
     if out_of_service(s.node):
-        return _being_given_up(s, r, stuck)
-    if not stuck or not _may_give_up(s, a, r, s.node):
+        return _taint_is_set(s, r, stuck)
+    if not stuck or not _may_set_taint(s, a, r, s.node):
         return None
     why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
     return act(OutOfService(True), why, Report(EventReason.OUT_OF_SERVICE, warning=True))
 
 
-def _being_given_up(s: Situation, r: Record, stuck: int) -> Decision | None:
+def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
     if not stuck:
         return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
     if s.owner_gone_for >= PATIENCE:
@@ -129,7 +129,7 @@ def _being_given_up(s: Situation, r: Record, stuck: int) -> Decision | None:
     return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
 
 
-def _may_give_up(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
+def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
     """Whether our out-of-service taint may be set.
 
     It may not where the API server refused it a moment ago, where another's taint is set already, for another
@@ -146,7 +146,7 @@ def _may_give_up(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool
 # ---------------------------------------------------------------- a power cycle out of band
 
 
-def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Start a step that the machine's own agent never may, once that agent and its kubelet are dead."""
     if not s.may_power or s.provider is None or r.phase is not Phase.RECOVERING or s.node is None:
         return None
@@ -163,7 +163,7 @@ def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if i != r.rung:
         gone = f"its agent has been gone for {span(s.owner_gone_for)} and the node is not Ready"
         why = f"{r.node} is dead: {gone}; next: {rung.do.value}, from outside"
-        there = on_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
+        there = moved_to_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
         return act(WriteRecord(there), why, Report(EventReason.NEXT_STEP, warning=True))
     return provider_step(s, r, rung)
 
@@ -171,10 +171,10 @@ def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
 QUESTIONS = (
     _alive,
     _fenced,
-    pods_of_a_dead_machine,
-    _what_was_asked_for,
+    _stuck_pods,
+    _call_in_flight,
     _not_its_node,
-    out_of_band,
+    _out_of_band,
 )
 """Asked of an open record, in this order; the first answer counts. Without one, ``gone_too_long`` decides."""
 

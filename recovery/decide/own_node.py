@@ -13,8 +13,15 @@ from recovery.decide.assessment import Assessment, assess
 from recovery.decide.diagnosis import name
 from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, end, hand_over, up_again
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.idle import begin, forget, in_a_persons_hands, same_boot, standing, tidy_up
-from recovery.decide.ladder import climb
+from recovery.decide.idle import (
+    begin,
+    forget_cleared,
+    in_a_persons_hands,
+    records_on_gate,
+    same_boot,
+    tidy_up,
+)
+from recovery.decide.ladder import recovering
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
@@ -47,13 +54,13 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
         why = "somebody deleted this node's record: this agent stops and does not make it again"
         return hold(why, REPEAT, "vanished")
     if s.record is None:
-        return lost(s) if standing(s) else begin(s, a)
+        return lost(s) if records_on_gate(s) else begin(s, a)
     return go_on(s, a, s.record) if s.record.phase.open else closed(s, a, s.record)
 
 
 def closed(s: Situation, a: Assessment, r: Record) -> Decision:
     """A closed record: clean up after it, repeat that a person has the node, or go on to the next fault."""
-    if tidy := tidy_up(s, r) or forget(s, r):
+    if tidy := tidy_up(s, r) or forget_cleared(s, r):
         return tidy
     if r.phase is Phase.LOST and same_boot(s, r):
         return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
@@ -92,13 +99,13 @@ def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if r.intent is None or not r.in_flight:
         why = f"{why}: nothing is called"
     elif r.intent.action == Step.REPLACE.value:
-        return climb(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
+        return recovering(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
     else:  # the health of another machine proves nothing about this one's reboot
         why = f"{why}: there is nothing left to prove of its {r.intent.action}"
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
 
 
-def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """The same machine under a new Node object, which has no marks of ours: go on."""
     assert s.node is not None
     if s.machine is None or s.node.uid == r.node_uid:
@@ -162,11 +169,11 @@ FIRST = (
     _another_agents,
     _no_node,
     _other_machine,
-    _registered_anew,
+    _new_node_object,
     _rebooted,
     _up_again,
     _unrecorded,
 )
 """Asked of every open record before its phase's own questions; the first answer counts."""
 
-PHASES = {Phase.SUSPECT: suspect, Phase.WAITING: waiting, Phase.RECOVERING: climb, Phase.PROVING: prove}
+PHASES = {Phase.SUSPECT: suspect, Phase.WAITING: waiting, Phase.RECOVERING: recovering, Phase.PROVING: prove}

@@ -12,7 +12,7 @@ from datetime import datetime
 from recovery.decide import validation
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import live, name
-from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, next_rung, on_rung
+from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
@@ -35,12 +35,12 @@ def prove(s: Situation, a: Assessment, r: Record) -> Decision:
     """The phase proving: the replacement, or else the same machine, has to stay healthy (law 11)."""
     if r.replacement_machine:
         return prove_replacement(s, a, r)
-    if evidence := of_no_machine(r):
+    if evidence := evidence_without_machine(r):
         return end(s, r, Event.PROVED, f"proved: {evidence.what}", succeeded(r))
     return prove_same_machine(s, a, r)
 
 
-def of_no_machine(r: Record) -> Evidence | None:
+def evidence_without_machine(r: Record) -> Evidence | None:
     """The evidence of a replacement that leaves no machine to prove: only that the old one is gone."""
     evidence = r.progress.evidence
     replaced = r.intent is not None and r.intent.action == Step.REPLACE.value and r.in_flight
@@ -58,7 +58,7 @@ def succeeded(r: Record) -> Report:
 def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     new = r.replacement_machine
     if s.replacement is None:
-        return came_and_went(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
+        return replacement_gone_again(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
     joined = s.replacement.name
     if s.replacement_record and joined != r.node:
         # Its own record needs the slot that this one holds. Attempts are counted over both machines.
@@ -68,7 +68,7 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
-    if s.replacement_is_me and (seen := not_well(s, a)):
+    if s.replacement_is_me and (seen := own_complaint(s, a)):
         return unproved(s, r, f"{joined} ({new}) is not healthy: {seen}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
@@ -87,7 +87,7 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     return end(s, r, Event.PROVED, why, succeeded(r))
 
 
-def came_and_went(s: Situation, r: Record) -> Decision | None:
+def replacement_gone_again(s: Situation, r: Record) -> Decision | None:
     """The replacement joined, got sick and is gone as well: its own record says what becomes of it."""
     new = r.replacement_machine
     start = next((x for x in s.gate.starts if x.machine == new), None) if s.gate is not None else None
@@ -98,7 +98,7 @@ def came_and_went(s: Situation, r: Record) -> Decision | None:
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
 
 
-def not_well(s: Situation, a: Assessment) -> str | None:
+def own_complaint(s: Situation, a: Assessment) -> str | None:
     """What this agent's own sources report against the node that it runs on, or None."""
     if found := live(s, a.found):
         return name(found[0].fault)
@@ -117,7 +117,7 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     waited_for_us = r.progress.acted and r.rung_since is not None
     began = r.rung_since if waited_for_us and r.rung_since else r.progress.proving_since or r.phase_since
     allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
-    if s.now >= max([began + allowed, *_proof_takes(r)]):
+    if s.now >= max([began + allowed, *_proof_deadlines(r)]):
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
         )
@@ -127,7 +127,7 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     return wait(f"probation: {why}", POLLED, f"unproved {why}")
 
 
-def _proof_takes(r: Record) -> Iterator[datetime]:
+def _proof_deadlines(r: Record) -> Iterator[datetime]:
     """Deadlines of what comes after the evidence: two probations, and the validation Job.
 
     The step's own deadline may pass while they run.
@@ -182,7 +182,7 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision
     )
     noted = note(r, s.now, HistoryEvent.RETURNED, why)
     changed = replace(
-        on_rung(noted, r.rung + 1 if used else r.rung, s.now),
+        moved_to_rung(noted, r.rung + 1 if used else r.rung, s.now),
         phase=move(r.phase, event),
         phase_since=s.now,
         faults=current,

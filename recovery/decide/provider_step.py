@@ -36,7 +36,7 @@ def _what(r: Record, rung: Rung) -> str:
     return f"{name(r.faults[0])}: {rung.do.value}"
 
 
-def _late(s: Situation, r: Record, rung: Rung) -> bool:
+def _past_deadline(s: Situation, r: Record, rung: Rung) -> bool:
     return s.now >= _began(r) + rung.within
 
 
@@ -44,7 +44,7 @@ def _began(r: Record) -> datetime:
     return r.rung_since or r.progress.step_since or r.phase_since
 
 
-def _never_of_itself(s: Situation, r: Record, rung: Rung) -> Decision | None:
+def _only_out_of_band(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.out_of_band:
         return None
     never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent, and the machine lives"
@@ -71,7 +71,7 @@ def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def _tried_enough(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if r.progress.tries >= s.policy.limits.attempts.max:
         return next_rung(s, r, f"{rung.do.value} was asked for {r.progress.tries} times and had no effect")
-    if r.intent is not None and _late(s, r, rung):
+    if r.intent is not None and _past_deadline(s, r, rung):
         return next_rung(s, r, f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}")
     return None
 
@@ -80,11 +80,11 @@ def _machine_unknown(s: Situation, r: Record, rung: Rung) -> Decision | None:
     return hand_over(s, r, s.machine_problem) if s.machine_problem else None
 
 
-def _blind(s: Situation, r: Record, rung: Rung) -> Decision | None:
+def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     why = next((w for f in r.faults if (w := unreadable(s, f))), None)
     if why is None or s.role is not Role.OWNER:
         return None
-    if _late(s, r, rung):
+    if _past_deadline(s, r, rung):
         return _gave_up_waiting(s, r, rung, why)
     return wait(f"{_what(r, rung)} waits for a fresh signal: {why}", key="unreadable")
 
@@ -96,7 +96,7 @@ def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def _provider_cannot_say(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if not s.preflight_retry:
         return None
-    if _late(s, r, rung):
+    if _past_deadline(s, r, rung):
         return _gave_up_waiting(s, r, rung, s.preflight_retry)
     return hold(f"{_what(r, rung)}: {s.preflight_retry}", key="preflight")
 
@@ -106,7 +106,7 @@ def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None
     early = not_yet(s, s.preflight)
     if not early:
         return None
-    if _late(s, r, rung) and s.preflight.not_before is None:
+    if _past_deadline(s, r, rung) and s.preflight.not_before is None:
         return _gave_up_waiting(s, r, rung, s.preflight.not_yet)
     return wait(f"{_what(r, rung)}: {s.preflight.not_yet}", early, "not-yet")
 
@@ -123,12 +123,12 @@ def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
 
 
 QUESTIONS = (
-    _never_of_itself,
+    _only_out_of_band,
     _refused_before,
     _put_off,
     _tried_enough,
     _machine_unknown,
-    _blind,
+    _no_fresh_signal,
     _provider_says_no,
     _provider_cannot_say,
     _provider_says_later,

@@ -12,7 +12,7 @@ from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import scopes_of
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, unreadable, why_reported
-from recovery.decide.endings import DEFAULT_PROBATION, end, excluded_away, hand_over
+from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
@@ -36,7 +36,7 @@ from recovery.decide.situation import (
 )
 from recovery.model import GroupStart, Line, Progress, Record, Rung, Slot, Start, Step
 
-OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
+CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 """The ladder where no step of the remedy is left to try: keep pods off the node, then hand over."""
 
 
@@ -68,7 +68,7 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 
 def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
     """Confirmed: choose the ladder. It stays as it is, even if the policy changes later."""
-    ladder = left_of(d.ladder, r.tried) or OUT_OF_THE_WAY
+    ladder = without_tried(d.ladder, r.tried) or CORDON_ONLY
     steps = ", ".join(x.do.value for x in ladder)
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     if r.tried:
@@ -93,7 +93,7 @@ def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
     return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
 
 
-def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
+def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
     """``ladder`` without the steps that did not help. A step tried once is left out once."""
     left, gone = [], list(tried)
     for rung in ladder:
@@ -115,32 +115,32 @@ def waiting(s: Situation, a: Assessment, r: Record) -> Decision:
     return first_answer(QUEUE, s, a, r) or take_slot(s, r)
 
 
-def _gone(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _cleared_or_excluded(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if a.taken_back:
         return withdrawn(s, r)
     excluded = brakes.excluded(s)
-    return excluded_away(s, r, excluded) if excluded else None
+    return close_excluded(s, r, excluded) if excluded else None
 
 
 def _no_gate(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.gate_problem:
-        return hold(f"{_what(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
-    return wait(f"{_what(r)}: the gate cannot be read", key="gate") if s.gate is None else None
+        return hold(f"{_waiting(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
+    return wait(f"{_waiting(r)}: the gate cannot be read", key="gate") if s.gate is None else None
 
 
 def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return granted(s, a, r) if a.slot else None
 
 
-def _not_in_line(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if _line(s, r) is not None:
         return None
-    return act(Join(r.uid), f"{_what(r)} for a slot of the budget", Report(EventReason.WAITING))
+    return act(Join(r.uid), f"{_waiting(r)} for a slot of the budget", Report(EventReason.WAITING))
 
 
-def _hands_off(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.FORBIDDEN, s)
-    return hold(f"{_what(r)}: {found[1]}", SELDOM, found[0]) if found else None
+    return hold(f"{_waiting(r)}: {found[1]}", SELDOM, found[0]) if found else None
 
 
 def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -150,22 +150,22 @@ def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return hand_over(s, r, used) if used else None
 
 
-def _held(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
-    return hold(f"{_what(r)}: {found[1]}", _soon(a), found[0]) if found else None
+    return hold(f"{_waiting(r)}: {found[1]}", _look_again(a), found[0]) if found else None
 
 
-def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
     line = _line(s, r)
     assert line is not None  # a question before this one
     if s.preflight_retry:
-        return hold(f"{_what(r)}: {s.preflight_retry}", SELDOM, "preflight")
+        return hold(f"{_waiting(r)}: {s.preflight_retry}", SELDOM, "preflight")
     if timedelta(0) <= s.now - line.since < s.settle:
-        sentence = f"{_what(r)} {span(s.settle)} for other faults to show"
+        sentence = f"{_waiting(r)} {span(s.settle)} for other faults to show"
         return wait(sentence, until(line.since + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
-        return wait(f"{_what(r)}: {s.preflight.not_yet}", early, "not-yet")
+        return wait(f"{_waiting(r)}: {s.preflight.not_yet}", early, "not-yet")
     return None
 
 
@@ -173,28 +173,28 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     turn = brakes.turn(s)
     counted = s.census is not None or not turn
     if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
-        return hold(f"{_what(r)}: {found[1]}", _soon(a), found[0])
+        return hold(f"{_waiting(r)}: {found[1]}", _look_again(a), found[0])
     if not turn:
         return None
     places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
-    return wait(f"{_what(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
+    return wait(f"{_waiting(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
 
 
 QUEUE = (
-    _gone,
+    _cleared_or_excluded,
     _no_gate,
     _has_a_slot,
-    _not_in_line,
-    _hands_off,
+    _not_in_queue,
+    _forbidden,
     _for_a_person,
-    _held,
-    _not_now,
+    _held_by_a_brake,
+    _provider_or_settling,
     _brake_and_turn,
 )
 """What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 
-def _what(r: Record) -> str:
+def _waiting(r: Record) -> str:
     return f"{name(r.faults[0])}: waiting"
 
 
@@ -202,7 +202,7 @@ def _line(s: Situation, r: Record) -> Line | None:
     return next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
 
 
-def _soon(a: Assessment) -> timedelta:
+def _look_again(a: Assessment) -> timedelta:
     """When to look again: the further back in the queue, the later."""
     return min(POLLED + brakes.STAGGER * len(a.ahead), SELDOM)
 
