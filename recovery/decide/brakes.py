@@ -70,7 +70,7 @@ def skewed(s: Situation) -> str | None:
     if s.skew <= MOST_SKEW:
         return None
     most = span(MOST_SKEW)
-    return f"this machine's clock is {span(s.skew)} off the API server's; more than {most} starts nothing"
+    return f"this machine's clock is {span(s.skew)} off the API server's; nothing is started above {most}"
 
 
 def attempts_used(s: Situation) -> str | None:
@@ -143,7 +143,7 @@ def pending_replacement(s: Situation) -> str | None:
         if start is None or start.group != group or start.machine == machine or start.at > s.node.created:
             continue
         if not replacement_of(s.gate, start.machine):
-            return f"it may be what {start.machine} of {slot.node} is being replaced with: that ends first"
+            return f"it may be the replacement of {start.machine} of {slot.node}: that recovery ends first"
     return None
 
 

@@ -135,11 +135,11 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
     taken = {c.machine for c in s.gate.claimed}
     free = [m for m in found.replacements if m not in taken]
     if not free:
-        return still_running(
-            s, r, f"{found.evidence}; no new machine that is not somebody else's replacement"
-        )
+        return still_running(s, r, f"{found.evidence}; no new machine that is unclaimed")
     oldest = free[0]
-    return act(ClaimReplacement(oldest, r.machine.id), f"{oldest} is claimed as the replacement")
+    return act(
+        ClaimReplacement(oldest, r.machine.id), f"{oldest} is claimed as the replacement of {r.machine.id}"
+    )
 
 
 def begin_probation(s: Situation, r: Record, why: str) -> Decision:

@@ -151,9 +151,7 @@ def go_on_draining(s: Situation, r: Record, plan: drain.Plan | None) -> Decision
     state = f"{name(r.faults[0])}: draining, {plan}"
     if plan.annotate:
         count = drain.counted(len(plan.annotate))
-        sentence = (
-            f"{name(r.faults[0])}: {count} annotated, that the node is drained, {plan.annotate[0][0]} first"
-        )
+        sentence = f"{name(r.faults[0])}: {count} annotated before eviction, {plan.annotate[0][0]} first"
         return act(TellPods(plan.annotate), sentence, Report(EventReason.PODS_TOLD))
     most = s.policy.drain.evictions_per_second
     if ask := drain.within_rate(plan.ask, s.evictions_free, most):

@@ -117,16 +117,17 @@ def _stuck_pods(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return _taint_is_set(s, r, stuck)
     if not stuck or not _may_set_taint(s, a, r, s.node):
         return None
-    why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
+    why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating: the out-of-service taint is set"
     return act(OutOfService(True), why, Report(EventReason.OUT_OF_SERVICE, warning=True))
 
 
 def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
     if not stuck:
-        return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
+        why = "no pod is stuck terminating any more" if s.down else "nothing shows any more that it is down"
+        return act(OutOfService(False), f"{r.node}: {why}; the out-of-service taint comes off")
     if s.owner_gone_for >= PATIENCE:
         return None
-    return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
+    return wait(f"{r.node}: the out-of-service taint is set for {stuck} stuck pods", POLLED, "given-up")
 
 
 def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
@@ -162,7 +163,7 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return without_slot(s, r)
     if i != r.rung:
         gone = f"its agent has been gone for {span(s.owner_gone_for)} and the node is not Ready"
-        why = f"{r.node} is dead: {gone}; next: {rung.do.value}, from outside"
+        why = f"{r.node} is dead: {gone}; next: {rung.do.value}, out of band"
         there = moved_to_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
         return act(WriteRecord(there), why, Report(EventReason.NEXT_STEP, warning=True))
     return provider_step(s, r, rung)
@@ -206,6 +207,5 @@ def fenced(s: Situation, r: Record) -> str | None:
     needed = timedelta(seconds=r.intent.submit_within + r.intent.call_timeout + MARGIN)
     if s.intent_seen_for >= needed:
         return None
-    return (
-        f"{r.node}: its {r.intent.action} may still be on its way; {span(needed - s.intent_seen_for)} to go"
-    )
+    left = span(needed - s.intent_seen_for)
+    return f"{r.node}: its agent may still ask for {r.intent.action} within the next {left}"

@@ -51,7 +51,7 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
     if not s.on:
         return observe_only(s, a)
     if s.vanished:
-        why = "somebody deleted this node's record: this agent stops and does not make it again"
+        why = "somebody deleted this node's record: this agent stops until it is restarted"
         return hold(why, REPEAT, "vanished")
     if s.record is None:
         return lost(s) if records_on_gate(s) else begin(s, a)
@@ -83,7 +83,7 @@ def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
-        why = "the Node is not there: whether its machine is gone is for its peers to prove"
+        why = "the Node is not there: the agents of other nodes find out whether its machine is gone"
         return wait(why, key="no-node")
     return wait(s.machine_wait, key="uninitialised") if s.machine_wait else None
 
@@ -101,7 +101,7 @@ def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
     elif r.intent.action == Step.REPLACE.value:
         return recovering(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
     else:  # the health of another machine proves nothing about this one's reboot
-        why = f"{why}: there is nothing left to prove of its {r.intent.action}"
+        why = f"{why}: its {r.intent.action} cannot be proved any more"
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
 
 
@@ -110,7 +110,7 @@ def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
     assert s.node is not None
     if s.machine is None or s.node.uid == r.node_uid:
         return None
-    why = f"{r.node} was registered anew by the same machine: going on"
+    why = f"{r.node} was registered again by the same machine: the recovery goes on"
     changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())
     return act(WriteRecord(changed), why, Report(EventReason.REGISTERED_ANEW))
 
@@ -132,8 +132,8 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return fault_returned(s, a, replace(r, boot_id=s.node.boot_id), why)
     boots = (*r.progress.boots, s.node.boot_id)
     if len(boots) > s.policy.limits.attempts.max:
-        return hand_over(s, r, f"the machine booted {len(boots)} times, which nobody here asked for")
-    why = "the machine booted, which nobody here asked for: it is assessed anew"
+        return hand_over(s, r, f"the machine booted {len(boots)} times without being asked to")
+    why = "the machine booted without being asked to: probation begins"
     changed = replace(
         note(r, s.now, HistoryEvent.REBOOTED, why),
         phase=move(r.phase, Event.REBOOTED),

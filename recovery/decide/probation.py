@@ -165,7 +165,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
             return more
         healthy += f", and passed Job {r.validation.job}" if r.validation else ""
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
-    why = f"withdrawn: after a boot nobody here asked for, {healthy}"
+    why = f"withdrawn: after a boot that was not asked for, {healthy}"
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 

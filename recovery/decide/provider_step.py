@@ -47,7 +47,7 @@ def _began(r: Record) -> datetime:
 def _only_out_of_band(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.out_of_band:
         return None
-    never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent, and the machine lives"
+    never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent, only once that is dead"
     return hand_over(s, r, f"{never}: a person has to", outcome="refused")
 
 
@@ -119,7 +119,7 @@ def _group_or_clock(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
-    return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {why}")
+    return hand_over(s, r, f"{rung.do.value} could not be asked for within {span(rung.within)}: {why}")
 
 
 QUESTIONS = (

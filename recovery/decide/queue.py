@@ -52,7 +52,9 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
         return wait(f"{sentence}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
     if not d.fault.latched and (blind := unreadable(s, d.fault)):
         if any(x.fault.type == SIGNAL_UNKNOWN for x in a.found):
-            return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", plain=True)
+            return hand_over(
+                s, r, f"{name(d.fault)} was seen, and nothing is known of it since: {blind}", plain=True
+            )
         return wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
         return hand_over(s, r, f"{name(d.fault)}: {why_reported(d)}", plain=True)

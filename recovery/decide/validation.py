@@ -41,7 +41,7 @@ def failure(s: Situation, r: Record) -> str | None:
         return None
     job = f"the validation Job {r.validation.job}"
     if s.job.succeeded is False:
-        return f"{job} failed: {s.job.why or 'it says no more'}"
+        return f"{job} failed: {s.job.why or 'it gives no reason'}"
     if s.job.succeeded is None and late(s, r):
         return f"{job} did not succeed within {span(r.validate.within)}"
     return None
