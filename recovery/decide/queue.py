@@ -126,8 +126,8 @@ def _cleared_or_excluded(s: Situation, a: Assessment, r: Record) -> Decision | N
 
 def _no_gate(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.gate_problem:
-        return hold(f"{_waiting(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
-    return wait(f"{_waiting(r)}: the gate cannot be read", key="gate") if s.gate is None else None
+        return hold(f"{_subject(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
+    return wait(f"{_subject(r)}: the gate cannot be read", key="gate") if s.gate is None else None
 
 
 def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -137,12 +137,12 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if _line(s, r) is not None:
         return None
-    return act(Join(r.uid), f"{_waiting(r)} for a slot of the budget", Report(EventReason.WAITING))
+    return act(Join(r.uid), f"{_subject(r)} for a slot of the budget", Report(EventReason.WAITING))
 
 
 def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.FORBIDDEN, s)
-    return hold(f"{_waiting(r)}: {found[1]}", SELDOM, found[0]) if found else None
+    return hold(f"{_subject(r)}: {found[1]}", SELDOM, found[0]) if found else None
 
 
 def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -154,7 +154,7 @@ def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
-    return hold(f"{_waiting(r)}: {found[1]}", _look_again(a), found[0]) if found else None
+    return hold(f"{_subject(r)}: {found[1]}", _look_again(a), found[0]) if found else None
 
 
 def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -162,12 +162,12 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
     line = _line(s, r)
     assert line is not None  # a question before this one
     if s.preflight_retry:
-        return hold(f"{_waiting(r)}: {s.preflight_retry}", SELDOM, "preflight")
+        return hold(f"{_subject(r)}: {s.preflight_retry}", SELDOM, "preflight")
     if timedelta(0) <= s.now - line.since < s.settle:
-        sentence = f"{_waiting(r)} {span(s.settle)} for other faults to show"
+        sentence = f"{_subject(r)} {span(s.settle)} for other faults to show"
         return wait(sentence, until(line.since + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
-        return wait(f"{_waiting(r)}: {s.preflight.not_yet}", early, "not-yet")
+        return wait(f"{_subject(r)}: {s.preflight.not_yet}", early, "not-yet")
     return None
 
 
@@ -175,11 +175,11 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     turn = brakes.turn(s)
     counted = s.census is not None or not turn
     if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
-        return hold(f"{_waiting(r)}: {found[1]}", _look_again(a), found[0])
+        return hold(f"{_subject(r)}: {found[1]}", _look_again(a), found[0])
     if not turn:
         return None
     places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
-    return wait(f"{_waiting(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
+    return wait(f"{_subject(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
 
 
 QUEUE = (
@@ -196,7 +196,7 @@ QUEUE = (
 """What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 
-def _waiting(r: Record) -> str:
+def _subject(r: Record) -> str:
     return f"{name(r.faults[0])}: waiting"
 
 
