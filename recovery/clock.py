@@ -1,4 +1,4 @@
-"""Time comes in by constructor, so that tests never sleep and clocks may step."""
+"""What time is it, and on which clock? A clock is a constructor argument, so tests never sleep."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Clock(Protocol):
     """What the program may know of time."""
 
     def now(self) -> datetime:
-        """The wall clock, UTC. It may step in both directions."""
+        """The wall clock, UTC. It may step, forward or back."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back. They stand still while the machine sleeps."""
+        """Seconds that never go back, and that do not count the time the machine is suspended."""
 
     def boottime(self) -> float:
-        """Seconds that never go back and go on while the process is stopped or the machine sleeps."""
+        """Seconds that never go back, and go on while the process is stopped or the machine suspended."""
 
 
 class SystemClock:
@@ -36,9 +36,9 @@ class SystemClock:
 class ApiTime:
     """The API server's time, which all agents share.
 
-    Learned from the ``Date`` header of each answer and carried on by the monotonic clock in between, so a
-    step of this machine's wall clock moves no timer. ``Date`` has a resolution of one second: of two
-    readings the one that puts the server's clock further on is nearer to the truth.
+    It is learned from the ``Date`` header of each answer. In between the monotonic clock carries it on, so a
+    step of this machine's wall clock moves no timer. ``Date`` is cut down to whole seconds: of two readings,
+    the one that puts the server's clock further on is nearer to the truth.
     """
 
     RESOLUTION = timedelta(seconds=1)
@@ -66,5 +66,5 @@ class ApiTime:
         return date + timedelta(seconds=self._clock.monotonic() - mono)
 
     def skew(self) -> timedelta:
-        """How far this machine's wall clock is from the server's (always positive)."""
+        """How far this machine's wall clock is off the server's, never negative."""
         return abs(self._clock.now() - self.now())

@@ -8,14 +8,14 @@
     ├── Ambiguous                something may have been submitted: observe, never resubmit
     ├── Refused                  it cannot be done: hand over, with the reason
     ├── Unreadable               a detector's page cannot be read, or is no page of metrics
-    ├── Undecodable              an object of ours that this version cannot understand
-    ├── Dropped                  the API server did not keep all of an object: its CRDs are older
-    ├── IllegalMove              an event that the record's phase does not know: a bug
+    ├── Undecodable              a record or gate that this version cannot decode
+    ├── Dropped                  the API server dropped fields of an object: its CRDs are older
+    ├── IllegalMove              the lifecycle has no such move from the record's phase: a bug
     ├── NotInstalled             the CRDs are not there
     ├── UnknownNode              there is neither a Node nor a record of this name
     ├── CannotRelease            the release would do harm, or record something untrue
     ├── Declined                 the person said no
-    └── ApiError                 the Kubernetes API server said no, or said nothing
+    └── ApiError                 the Kubernetes API server refused a request, or gave no answer
         ├── NotFound             404
         ├── Conflict             409, or 422 on a precondition: another writer was first
         ├── TooManyRequests      429: an eviction refused by a budget, or priority and fairness
@@ -45,7 +45,7 @@ class SettingsError(NodeRecoveryError):
 class Retry(NodeRecoveryError):
     """Nothing was submitted; it may work later.
 
-    ``after`` is how long to wait; ``not_before`` is the moment it could first succeed, where that is known.
+    ``after``: how long to wait. ``not_before``: when it could first succeed, where that is known.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Retry(NodeRecoveryError):
 
 
 class Ambiguous(NodeRecoveryError):
-    """The answer was lost after the request may have been accepted. Wait for evidence."""
+    """The answer was lost, and the request may have been accepted. Wait for evidence, never repeat it."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -66,7 +66,7 @@ class Ambiguous(NodeRecoveryError):
 
 
 class Refused(NodeRecoveryError):
-    """The provider, or the machine's owner, will not do this. A person has to."""
+    """The provider, or the machine's owner, refuses it for good. A person has to do it."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -84,15 +84,15 @@ class ApiError(NodeRecoveryError):
 
 
 class NotFound(ApiError):
-    """404."""
+    """404: the object does not exist."""
 
 
 class Conflict(ApiError):
-    """Somebody else wrote first: read again, decide again."""
+    """409, or 422 on a precondition: another writer was first. Read again and decide again."""
 
 
 class TooManyRequests(ApiError):
-    """429. ``retry_after`` is the server's own wish in seconds, where it gave one."""
+    """429. ``retry_after``: the seconds of the server's ``Retry-After``, where it gave one."""
 
 
 class ApiUnavailable(ApiError):
@@ -100,21 +100,21 @@ class ApiUnavailable(ApiError):
 
 
 class Undecodable(NodeRecoveryError):
-    """An object of ours that cannot be understood: hold, say so, touch nothing. ``name``: its own."""
+    """A record or gate that this version cannot decode: hold, say so, touch nothing. ``name``: its name."""
 
     name: str = ""
 
 
 class Dropped(NodeRecoveryError):
-    """The API server did not keep what it was given: its CRDs are older than this program."""
+    """The API server dropped fields of what it was given: its CRDs are older than this program."""
 
 
 class IllegalMove(NodeRecoveryError):
-    """An event that the record's phase does not know. A bug: nothing was changed."""
+    """The lifecycle's table has no such move from the record's phase. A bug: nothing was changed."""
 
 
 class Unreadable(NodeRecoveryError):
-    """The page could not be read, or is no page of metrics. ``reason`` is a sentence for people."""
+    """A detector's page could not be read, or is no page of metrics. ``reason`` is a sentence for people."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -139,4 +139,4 @@ class CannotRelease(NodeRecoveryError):
 
 
 class Declined(NodeRecoveryError):
-    """The person said no."""
+    """The person answered no when asked to confirm."""

@@ -1,6 +1,6 @@
-"""The vocabulary: frozen values that the pure core thinks in. No I/O, no behaviour beyond small questions.
+"""Which values are decisions made of? Frozen dataclasses and enums, without I/O; this is the vocabulary.
 
-All moments are timezone-aware UTC datetimes in API server time; all durations are timedeltas.
+All moments are timezone-aware UTC datetimes, in the API server's time. All durations are timedeltas.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ OWNER_OF_MARKS = "node-recovery"
 TAINT = f"{GROUP}/unhealthy"
 EXCLUDE = f"{GROUP}/exclude"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-"""Kubernetes' own taint by which pods of a machine that is surely down are given up."""
+"""Kubernetes' own taint: the pods of a machine that is surely down are deleted, their volumes detached."""
 OUT_OF_SERVICE_BY = f"{GROUP}/out-of-service-by"
 HARDWARE_ID = f"{GROUP}/hardware-id"
-"""Label or annotation: serial numbers of the hardware (DMI, GPU UUIDs), with commas between."""
+"""Label or annotation: serial numbers of the hardware (DMI, GPU UUIDs), separated by commas."""
 
 
 # ---------------------------------------------------------------- what sources say
 
 
 class Kind(StrEnum):
-    """A *level* is on or off; an *edge* only ever happens."""
+    """A *level* is on or off, like a node condition. An *edge* happens and is over, like an Event."""
 
     LEVEL = "level"
     EDGE = "edge"
@@ -40,9 +40,9 @@ class Kind(StrEnum):
 class Problem:
     """One thing that one source says is wrong with a node.
 
-    ``latched``: the source cannot take it back (a log rule): only a new boot or machine does.
-    ``masked``: the source's gauge shows another reason now; this one was never taken back.
-    ``counter``: the source's count of it when last read. ``times``: for an edge, when it was seen to happen.
+    ``latched``: the source never clears it (a log rule). Only a new boot or machine does.
+    ``masked``: the source's gauge shows another reason now, but this one was never cleared.
+    ``counter``: the source's count of it when last read. ``times``: when an edge was seen to happen.
     """
 
     source: str
@@ -63,8 +63,8 @@ class Reading:
     """What one source says of one node at one moment.
 
     ``unknown`` maps a condition type, or ``*`` for the whole source, to why nothing is known of it.
-    ``cleared`` holds the (type, reason) pairs for which the source's *own* rule of recovery is met: never
-    silence, never a detector's restart. ``listed`` holds all pairs the source is able to name.
+    ``cleared`` holds the (type, reason) pairs that the source cleared by its *own* rule. Silence never clears
+    one, nor does a restart of the detector. ``listed`` holds all pairs that the source can report.
     """
 
     source: str
@@ -77,7 +77,7 @@ class Reading:
 
     @property
     def readable(self) -> bool:
-        """Whether the source as a whole speaks (single types may still be unknown)."""
+        """Whether the source as a whole could be read. Single types may still be unknown."""
         return "*" not in self.unknown
 
 
@@ -86,7 +86,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine, not the name it goes by. ``id`` is the instance ID, vmId or system UUID."""
+    """One machine. Its Node's name may pass to another machine, so it is known by ``id``.
+
+    ``id`` is the instance ID (AWS), the vmId (Azure) or the system UUID (bare metal).
+    """
 
     provider: str
     id: str
@@ -129,7 +132,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod on the node, as the drain needs it. ``gang``: pods with the same one belong to one workload."""
+    """A pod on the node, as the drain needs it. Pods with the same ``gang`` belong to one workload."""
 
     namespace: str
     name: str
@@ -149,7 +152,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A Job. ``succeeded`` is None while it runs; ``why`` is its own reason for having failed."""
+    """A Job. ``succeeded`` is None while it runs. ``why``: the reason that its status gives for a failure."""
 
     node: str
     succeeded: bool | None = None
@@ -158,7 +161,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """An Event about a node, as somebody else reported it. ``at``: when it was last seen to happen."""
+    """An Event about a node, posted by another program. ``at``: when it was last seen to happen."""
 
     reason: str
     at: datetime
@@ -181,7 +184,7 @@ class Step(StrEnum):
 
     @property
     def provider_action(self) -> bool:
-        """Done by the machine's provider: destructive, needs an intent."""
+        """Whether the machine's provider does it. Such a step is destructive and needs an intent."""
         return self in _PROVIDER_ACTIONS
 
 
@@ -189,7 +192,7 @@ _PROVIDER_ACTIONS = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.RE
 
 
 class Then(StrEnum):
-    """What follows when a drain does not end in time."""
+    """What follows when a drain misses its deadline."""
 
     FORCE = "force"
     HAND_OVER = "handOver"
@@ -198,7 +201,7 @@ class Then(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step of a ladder, and how long it may take from its first effect."""
+    """One step of a remedy's ladder. ``within``: how long it may take, counted from its first effect."""
 
     do: Step
     within: timedelta
@@ -207,7 +210,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A count or a percentage of a population, as limits are written."""
+    """A limit as it is written: a count, or a percentage of a population."""
 
     count: int | None = None
     percent: float | None = None
@@ -218,7 +221,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most ``max`` within a sliding window."""
+    """At most ``max`` in any window of length ``within``."""
 
     max: int
     within: timedelta
@@ -240,7 +243,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which faults a rule is about. Patterns are shell patterns; empty means any."""
+    """Which faults a rule is about. ``type``, ``reasons`` and the label values are shell patterns.
+
+    ``times``: the rule is about an edge, and holds once it happened that often.
+    """
 
     type: str = "*"
     reasons: tuple[str, ...] = ("*",)
@@ -260,8 +266,8 @@ class PodMode(StrEnum):
 class PodRule:
     """How pods of these namespaces and with these labels (shell patterns) are drained.
 
-    *wait*: they are annotated with ``annotate``, have ``within`` to end by themselves, and then are evicted.
-    *never*: a node with such a pod is handed over, and nothing is evicted from it.
+    *wait*: they are annotated with ``annotate``, have ``within`` to end by themselves, and are evicted then.
+    *never*: a node with such a pod is handed over to a person, and nothing is evicted from it.
     """
 
     mode: PodMode
@@ -275,7 +281,7 @@ class PodRule:
 class DrainPolicy:
     """How nodes are drained. ``force`` and ``delete_emptydir_data`` are kubectl's flags of the same names.
 
-    ``evictions_per_second``: at most so many, by one agent; None is as many as the API server takes.
+    ``evictions_per_second``: the most that one agent asks for. None: as many as the API server takes.
     """
 
     force: bool = True
@@ -286,7 +292,10 @@ class DrainPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A Job made of the CronJob ``cron_job``, in the agents' namespace, that must succeed on the node."""
+    """The Job that must succeed on a node before it is given back.
+
+    It is created from the CronJob ``cron_job``, in the agents' namespace.
+    """
 
     cron_job: str
     within: timedelta
@@ -294,7 +303,11 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``remedy`` None: the catalogue's, then the provider's default."""
+    """One rule of the policy.
+
+    ``after``: how long the fault is tolerated. ``remedy`` None: the catalogue's remedy, or else the
+    provider's default.
+    """
 
     name: str
     match: Match
@@ -306,9 +319,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """What is known of a (type, reason): whose fault it is, what usually helps, and who says so.
+    """What is known of a (type, reason): whether it is this node's fault, what usually helps, who says so.
 
-    ``software``: a new system on the same machine helps, where the provider can give it one.
+    ``software``: a reimage of the same machine helps, where its provider can do one.
     """
 
     type: str
@@ -335,7 +348,7 @@ class Policy:
 
 
 class Phase(StrEnum):
-    """Where a record is. The table of moves is in ``lifecycle``."""
+    """How far a recovery is. The table of moves is in ``recovery.decide.lifecycle``."""
 
     SUSPECT = "suspect"
     WAITING = "waiting"
@@ -354,7 +367,7 @@ class Phase(StrEnum):
 
     @property
     def sick(self) -> bool:
-        """Counts for the brake: open, or in a person's hands."""
+        """Whether the node counts as sick for the brake: its record is open, or handed over to a person."""
         return self.open or self is Phase.HANDED_OVER
 
 
@@ -363,7 +376,7 @@ _OPEN = frozenset({Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING, Phase.PROVING
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault's identity and history on a record. It is evidence while machine and boot are the same."""
+    """A fault on a record. It is evidence for as long as ``machine`` and ``boot_id`` are the node's."""
 
     source: str
     type: str
@@ -390,7 +403,7 @@ class IntentState(StrEnum):
     AMBIGUOUS = "ambiguous"  # it was made; its answer was lost
     ABANDONED = "abandoned"  # it was never made
     REFUSED = "refused"  # the provider said no
-    NOT_APPLIED = "notApplied"  # it may have been made; the world shows it had no effect
+    NOT_APPLIED = "notApplied"  # it may have been made, but the provider shows no effect of it
 
 
 _UNSETTLED = frozenset({IntentState.WRITTEN, IntentState.SUBMITTED, IntentState.AMBIGUOUS})
@@ -398,7 +411,7 @@ _UNSETTLED = frozenset({IntentState.WRITTEN, IntentState.SUBMITTED, IntentState.
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """How a provider finds its running action again. Plain strings and numbers only."""
+    """How a provider finds its running action again after a restart. Plain strings and numbers only."""
 
     provider: str
     action: str
@@ -407,10 +420,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What is about to be done, written before it is done (law 2).
+    """The destructive call that is about to be made, written to the record before it is made (law 2).
 
-    ``submit_within`` and ``call_timeout`` are seconds; after both, and a margin, on one's own clock, no call
-    of this intent can still begin.
+    ``submit_within`` and ``call_timeout`` are seconds. Once both and a margin have passed on an observer's
+    own clock, a process that was stopped can no longer make this call.
     """
 
     action: str
@@ -427,7 +440,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What this record has put on its node, and must take off again."""
+    """What this recovery has put on its Node, and must take off again."""
 
     cordoned: bool = False
     tainted: bool = False
@@ -439,7 +452,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What showed that the action of this attempt did what it should."""
+    """What showed that the call of this attempt had its effect, for example a new boot ID."""
 
     attempt: int
     at: datetime
@@ -456,13 +469,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What this recovery has done so far. Decisions go by this alone; history is for people.
+    """What this recovery has done so far. Decisions go by this and never by the history, which is for people.
 
     ``submitted``: the attempts whose call was made, or may have been. ``tries``: calls of the current step
-    that had no effect. ``boots``: boot IDs of boots that nobody here asked for. ``called_off``: the attempt
-    whose order was taken back. ``step_since``: when the current step became the current one.
-    ``proving_since``: when there was something to prove. ``retry_at``: a call that was put off is not made
-    again before.
+    that had no effect. ``boots``: boot IDs of unexpected boots. ``called_off``: the attempt whose call was
+    cancelled. ``step_since``: when the current step became the current one. ``proving_since``: when the proof
+    began, however often probation began again. ``retry_at``: when a call that was put off may be made again.
     """
 
     submitted: tuple[Attempt, ...] = ()
@@ -492,7 +504,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A slot once granted: what attempts and group limits count."""
+    """A recovery that was granted a slot. It is kept on the record, to rebuild the gate from."""
 
     at: datetime
     machine: str
@@ -503,7 +515,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ValidationRun:
-    """The Job by which a node is validated, and when that was decided."""
+    """The Job that validates a node, and when that was decided."""
 
     job: str
     since: datetime
@@ -530,7 +542,7 @@ class Record:
     rung_since: datetime | None = None
     attempt: int = 0
     intent: Intent | None = None
-    replacement: str = ""  # node name of the machine that took the place
+    replacement: str = ""  # the Node that the replacement machine has joined as
     replacement_machine: str = ""
     marks: Marks = Marks()
     sentence: str = ""
@@ -540,7 +552,7 @@ class Record:
     scopes: tuple[str, ...] = ()  # the budget scopes its slot counts in
     validate: Validation | None = None
     validation: ValidationRun | None = None
-    tried: tuple[Step, ...] = ()  # what an earlier recovery of the same incident did in vain
+    tried: tuple[Step, ...] = ()  # steps that did not help earlier in the same incident
     progress: Progress = Progress()
     recovered_at: datetime | None = None  # when a recovery of this node was last proved
 
@@ -550,7 +562,7 @@ class Record:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a destructive call was made, or may have been, and may still come true."""
+        """Whether a destructive call was made, or may have been, and may still have its effect."""
         return self.intent is not None and self.intent.state in _UNSETTLED
 
 
@@ -559,7 +571,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nobody starts anything. An unparsable pause is a pause without end."""
+    """No recovery starts anything. ``until`` None: without an end, as for a pause that cannot be parsed."""
 
     owner: str
     reason: str
@@ -571,7 +583,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A node that may be out of service. Freed by evidence only."""
+    """A place in the budget: this node may be out of service. A closed record frees it, never age."""
 
     node: str
     record_uid: str
@@ -591,7 +603,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class GroupStart:
-    """A start as the gate remembers it, for limits per group and the cooldown."""
+    """A start on the gate. The limits on attempts and per group, and the cooldown, count these."""
 
     at: datetime
     node: str
@@ -603,7 +615,7 @@ class GroupStart:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``machine`` took the place of ``instead_of``. Nobody else may count it."""
+    """``machine`` is the replacement of ``instead_of``. No other recovery may count it as its own."""
 
     machine: str
     instead_of: str
@@ -611,7 +623,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Who is sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population)."""
+    """Which nodes are sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population)."""
 
     at: datetime
     population: int
@@ -621,18 +633,21 @@ class Census:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The RecoveryGate ``fleet``: budget, brake and pause, shared by all agents."""
+    """The RecoveryGate ``fleet``: budget, queue, census and pause, shared by all agents.
+
+    ``open`` is the queue. ``slots`` are the nodes that may be out of service.
+    """
 
     uid: str
     resource_version: str
-    stamp: str  # the uid it was built for; another uid means somebody re-created it empty
+    stamp: str  # the uid it was built for; another uid means that it was re-created, and is empty
     pause: Pause | None = None
     open: tuple[Line, ...] = ()
     slots: tuple[Slot, ...] = ()
     last_start: datetime | None = None
     starts: tuple[GroupStart, ...] = ()
     census: Census | None = None
-    claimed: tuple[Claim, ...] = ()  # each new machine is somebody's replacement once
+    claimed: tuple[Claim, ...] = ()  # each new machine is the replacement of one machine only
 
     def slot_of(self, node: str, record_uid: str) -> Slot | None:
         return next((s for s in self.slots if s.node == node and s.record_uid == record_uid), None)
@@ -643,7 +658,11 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """What a provider declares, for this machine."""
+    """What a provider declares for this machine.
+
+    ``software_remedy``: the default for a fault of software. ``out_of_band``: steps that only the concluder
+    may start. ``cancels``: a call can be cancelled. ``sees_power``: it can show that the machine is down.
+    """
 
     name: str
     actions: frozenset[Step] = frozenset()
@@ -658,12 +677,12 @@ class ProviderFacts:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What a provider found before an action: that it can be done, and where it would be seen.
+    """What a provider found before an action: that it can be done, and how it would be found again.
 
-    ``reference`` is how the action would be found again, known before it is submitted, so that an intent
-    can carry it. ``adopt``: the action is already under way; do not repeat it. ``short_by``: machines the
-    group still lacks. ``not_before``: the moment it could first be accepted. ``alone``: while another machine
-    of the group is out, what the reference holds of the group would not be true for both.
+    ``reference`` is known before the call, so that the intent can carry it. ``adopt``: the action is already
+    under way; do not repeat it. ``short_by``: how many machines the group still lacks. ``not_yet``: why it
+    would not be accepted now. ``not_before``: when it could first be accepted. ``alone``: only one machine of
+    the group may be replaced at a time, since what the reference says of the group would be wrong for two.
     """
 
     reference: Reference
@@ -678,7 +697,7 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDelete:
-    """The provider's way for this machine leads through the Kubernetes API: delete this object.
+    """The provider replaces this machine by the deletion of this object in the Kubernetes API.
 
     ``kind`` and ``by`` are for sentences: what it is, and who ends the machine once it is deleted.
     """
@@ -696,49 +715,49 @@ class ClusterDelete:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Accepted, and not yet done."""
+    """It was accepted, and is not done yet."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What was asked for is done, up to a step that the reference names and that may be repeated."""
+    """All is done but a last step. The reference names it, and it may be repeated."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotApplied:
-    """The world looks as if the action had never been submitted."""
+    """The provider shows no sign that the action was ever submitted."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Done, with evidence. ``replacements`` are machine IDs that were not there before, oldest first.
+    """It is done, and this is the evidence. ``replacements``: IDs of machines that are new, oldest first.
 
-    The oldest one that nobody has claimed is claimed: the younger ones are left to the recoveries that began
-    later, and do not know the older ones for new.
+    A recovery claims the oldest one that is unclaimed. The younger ones are for recoveries that began later,
+    to which the older ones are not new.
     """
 
     evidence: str
     replacements: tuple[str, ...] = ()
     complete: bool = True  # the group has as many machines in service as it wants
-    final: bool = False  # no machine has to take its place: there is nothing more to prove
+    final: bool = False  # no machine takes its place, so there is nothing more to prove
 
 
 @dataclass(frozen=True, slots=True)
 class Deleting:
-    """The evidence is that this object is gone from the Kubernetes API, and the Node with it."""
+    """It is done once this object is gone from the Kubernetes API, and the Node with it."""
 
     what: ClusterDelete
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It will not work out; ``reason`` is for people."""
+    """It failed for good. ``reason`` is for people."""
 
     reason: str
 
@@ -753,4 +772,4 @@ class Gone:
 Standing = Running | Unfinished | NotApplied | Done | Failed | Gone
 """How an action stands."""
 Poll = Standing | Deleting
-"""What a provider may answer to that."""
+"""What a provider's ``poll`` answers. The agent resolves ``Deleting`` to a ``Standing`` by itself."""

@@ -1,4 +1,4 @@
-"""How people write durations and shares in settings and policies, and how they are written back."""
+"""How are durations, shares and moments written, and read back, in settings, policies and records?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest exact way to write it down to the millisecond: ``1h30m``, ``90s`` as ``1m30s``, ``0s``."""
+    """As policies write it, exact to the millisecond: ``1h30m``, ``1m30s`` (never ``90s``), ``0s``."""
     left = round(duration.total_seconds() * 1000)
     parts = []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
@@ -56,7 +56,7 @@ def moment(at: datetime) -> str:
 
 
 def parse_moment(text: str) -> datetime:
-    """RFC 3339 with an offset. Raises ``ValueError``."""
+    """A moment in RFC 3339, as UTC. Raises ``ValueError``, also where the offset is missing."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -67,5 +67,5 @@ def parse_moment(text: str) -> datetime:
 
 
 def duration(value: timedelta) -> str:
-    """Seconds with a unit, to the microsecond: ``600s``."""
+    """Seconds, exact to the microsecond, as records hold them: ``600s``, ``0.5s``."""
     return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"

@@ -1,7 +1,7 @@
-"""Known faults with their remedies, and the signs that another remediator is at work on a node.
+"""Which faults are known, and what helps? How does another remediator show that it works on a node?
 
-Data with its sources, in the YAML files here; read on first use and kept. The layers above import it, also
-``decide``: it does not change while the program runs. It imports model and units.
+The answers are data with their sources, in the YAML files here, read on first use and kept. ``decide`` may
+import it, since it does not change while the program runs. It imports model and units.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from recovery.units import parse_duration
 
 @dataclass(frozen=True)
 class Claim:
-    """One mark of one system: ``kind`` is label, annotation or taint.
+    """A mark on a Node by which one system shows that it is at work. ``kind``: label, annotation or taint.
 
-    A ``key`` that ends in ``/*`` stands for every key of that prefix. Without ``values`` any value counts but
-    the empty one; for a taint the empty one counts too.
+    A ``key`` that ends in ``/*`` stands for every key with that prefix. Without ``values`` any value counts
+    that is not empty. For a taint an empty one counts too.
     """
 
     system: str
@@ -40,9 +40,9 @@ class Claim:
 class EventClaim:
     """A system that puts no mark on a node, but posts Events (with source ``source``) about what it does.
 
-    Such Events are only read on machines of ``provider``. The system is at work for ``within`` after an Event
-    whose reason matches ``begins`` (a shell pattern), and for ``afterwards`` after any other Event: it may go
-    on with its next step.
+    Such Events are read only for machines of ``provider``. The system counts as at work for ``within`` after
+    an Event whose reason matches ``begins`` (a shell pattern). After any other Event it counts as at work for
+    ``afterwards``, since its next step may follow.
     """
 
     system: str
@@ -57,7 +57,7 @@ class EventClaim:
 
 @cache
 def faults() -> tuple[CatalogueRow, ...]:
-    """Every known fault; (type, reason) is unique."""
+    """Every known fault. No two have the same (type, reason)."""
     return tuple(
         CatalogueRow(
             type=row["type"],
@@ -79,13 +79,13 @@ def types() -> frozenset[str]:
 
 
 def lookup(type: str, reason: str) -> CatalogueRow | None:
-    """The row for a fault; ``type`` is empty for an edge."""
+    """The row for a fault, or None. ``type`` is empty for an edge."""
     return _index().get((type, reason))
 
 
 @cache
 def claims() -> tuple[Claim, ...]:
-    """The marks of every known remediator."""
+    """The marks by which known remediators show that they are at work."""
     return tuple(
         Claim(
             system=system["system"],
@@ -102,7 +102,7 @@ def claims() -> tuple[Claim, ...]:
 
 @cache
 def event_claims() -> tuple[EventClaim, ...]:
-    """Every known remediator whose Events say that it is at work."""
+    """The known remediators that show it by Events."""
     return tuple(
         EventClaim(
             system=system["system"],
@@ -120,7 +120,7 @@ def event_claims() -> tuple[EventClaim, ...]:
 
 
 def claim_by_events(claim: EventClaim, node: str, events: Iterable[NodeEvent], now: datetime) -> str | None:
-    """That ``claim.system`` is at work on ``node``, by its latest Event; None when it is not.
+    """A sentence that ``claim.system`` is at work on ``node``, by its latest Event; None when it is not.
 
     ``AKS auto-repair holds aks-gpu-1 (its Event NodeRebootStart at 10:15:03Z)``.
     """
@@ -134,7 +134,7 @@ def claim_by_events(claim: EventClaim, node: str, events: Iterable[NodeEvent], n
 
 
 def foreign_claim(node: NodeView) -> str | None:
-    """Which other remediator is at work on this node, by which mark; None when none is.
+    """A sentence: which other remediator is at work on this node, by which mark; None when none is.
 
     ``NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)``.
     """
@@ -146,7 +146,7 @@ def foreign_claim(node: NodeView) -> str | None:
 
 
 def _mark(claim: Claim, node: NodeView) -> str | None:
-    """The mark as it is on the node, or None. Of an annotation only the key: its value may be long."""
+    """The mark as it is on the node, or None. Of an annotation it is the key alone: the value may be long."""
     for key, value in _candidates(claim, node):
         if _claims(claim, value):
             return key if claim.kind == "annotation" or not value else f"{key}={value}"

@@ -1,4 +1,4 @@
-"""What a situation means: worked out once a cycle, and handed on to whoever asks. PURE."""
+"""What does a situation mean? Worked out once a cycle and passed on, so that all questions agree. PURE."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recovery.model import Slot
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What a cycle goes by, beside its situation. (What was done so far is the record's ``progress``.)
+    """What a cycle goes by, beside its situation. What was done so far is on the record, as ``progress``.
 
-    ``found``: all faults there are, best rule first. ``taken_back``: the record's faults were taken back by
-    their own source. ``slot``: the place in the budget that the record holds. ``ahead``: nodes that came
-    before it and wait for one.
+    ``found``: all faults that the node has, in the order of ``diagnose``. ``taken_back``: every fault that
+    calls for treatment was cleared by its own source. ``slot``: the slot of the budget that the record holds.
+    ``ahead``: the nodes before it in the queue that wait for a slot.
     """
 
     found: tuple[Diagnosis, ...] = ()
@@ -26,7 +26,7 @@ class Assessment:
 
 
 def assess(s: Situation) -> Assessment:
-    """The one assessment of a cycle."""
+    """The assessment of ``s``: one a cycle, and one more right before a destructive call."""
     found = diagnose(s)
     r = s.record
     if r is None:

@@ -1,8 +1,8 @@
-"""The safety questions, in the order a careful person asks them. PURE.
+"""What speaks against a destructive step now? PURE.
 
-Each takes the situation and returns None, or the reason why not. The first reason given wins and is the
-sentence people read. Pause, exclusion and brake stop every destructive step that is not yet
-submitted; they never stop observing, proving, uncordoning or cleaning up (law 8).
+Each question takes the situation and returns None, or the reason why not. They are asked in order, and the
+first reason is the sentence that people read. Pause, exclusion and brake stop every destructive step that is
+not yet submitted. They never stop observing, proving, uncordoning or cleaning up (law 8).
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from recovery.model import EXCLUDE, Gate, GroupStart, Share
 Question = Callable[[Situation], str | None]
 
 MOST_SLOTS = 50
-"""More slots than this and sidecars spend their time on conflicts: 300 of them wrote 15,307 times in
-vain, and took 142 s, until each had one of 300 slots."""
+"""The most slots of any budget. With more, agents spend their time on 409 conflicts over the gate: 300 agents
+needed 15,307 writes that failed, and 142 s, until each had one of 300 slots."""
 MOST_SKEW = timedelta(seconds=30)
 TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
-"""How long the one at the head of the queue has to take a free slot, and each behind it to follow.
+"""TURN: how long the head of the queue has to take a free slot. STAGGER: how much later each one behind.
 
-Each looks again when it may be the first: asked by all at once, the gate would be written in vain.
+Each looks again when its own turn may have come. If all tried at once, nearly all writes of the gate would
+fail on a conflict.
 """
 CONCURRENT_STARTS = 2
-"""So many from the head of the queue do not wait for each other where there is room for them all. With fifty
-in the queue, more than these lose so many races for the gate that it takes longer."""
-MOST_TOLD = 5
-"""Starts that a sentence names."""
+"""How many from the head of the queue may start without a turn, where there are slots for all of them. With
+fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail."""
+MOST_NAMED = 5
+"""How many earlier starts a sentence names."""
 
 
 def off(s: Situation) -> str | None:
-    """The one place that decides what ENABLE_RECOVERY=false means (law 7)."""
+    """With ENABLE_RECOVERY=false nothing but Events and metrics is written (law 7)."""
     return None if s.on else "recovery is off (ENABLE_RECOVERY=false)"
 
 
@@ -69,24 +70,26 @@ def skewed(s: Situation) -> str | None:
     if s.skew <= MOST_SKEW:
         return None
     most = span(MOST_SKEW)
-    return f"this machine's clock is {span(s.skew)} off the API server's; more than {most} starts nothing"
+    return f"this machine's clock is {span(s.skew)} off the API server's; nothing is started above {most}"
 
 
 def attempts_used(s: Situation) -> str | None:
-    """Not a reason to wait: the reason to hand over."""
+    """Why this node is handed over to a person: recoveries of its machine have not helped. Waiting would not
+    either, so it is none of ``STARTING``."""
     limit = s.policy.limits.attempts
     starts = _attempts(s)
     if len(starts) < limit.max:
         return None
     machines = sorted({x.machine for x in starts})
     whom = "it" if len(machines) == 1 else f"it and its predecessors ({', '.join(machines)})"
-    latest = sorted(starts, key=lambda x: x.at)[-MOST_TOLD:]
+    latest = sorted(starts, key=lambda x: x.at)[-MOST_NAMED:]
     past = ", ".join(f"{x.reason} at {x.at:%Y-%m-%d %H:%MZ}" for x in latest)
     return f"{len(starts)} recoveries of {whom} within {span(limit.within)} have not helped: {past}"
 
 
 def _attempts(s: Situation) -> list[GroupStart]:
-    """Starts on this machine, by its ID or by its hardware, and on those it replaced for the same reasons."""
+    """The starts on this machine, by its ID or its hardware serials. Those on the machines that it replaced
+    count too, where the fault was the same."""
     if s.record is None or s.gate is None:
         return []
     machine = s.record.machine.id
@@ -125,9 +128,10 @@ def _last_start(gate: Gate, node: str) -> GroupStart | None:
 
 
 def pending_replacement(s: Situation) -> str | None:
-    """A newcomer may be what a recovery of its group waits for: replaced now, it would leave that in vain.
+    """A new machine may be the replacement that another recovery of its group waits for.
 
-    Once it is claimed, it takes over its predecessor's place and attempts.
+    If it were replaced now, that recovery would wait for nothing. Once it is claimed, the attempts on the
+    machine before it count for it too (``budget.lineage``).
     """
     if s.gate is None or s.node is None or s.node.created is None or s.record is None:
         return None
@@ -139,7 +143,7 @@ def pending_replacement(s: Situation) -> str | None:
         if start is None or start.group != group or start.machine == machine or start.at > s.node.created:
             continue
         if not replacement_of(s.gate, start.machine):
-            return f"it may be what {start.machine} of {slot.node} is being replaced with: that ends first"
+            return f"it may be the replacement of {start.machine} of {slot.node}: that recovery ends first"
     return None
 
 
@@ -157,7 +161,7 @@ def budget(s: Situation) -> str | None:
 
 
 def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
-    """Of each scope that the node is in: how many nodes may be out, where that is known, and how many are."""
+    """For each budget scope of the node: name, how many nodes may be out (None: unknown), how many are."""
     labels = s.node.labels if s.node else {}
     for scope in scopes_of(labels, s.policy.limits.budget_per):
         share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
@@ -165,7 +169,7 @@ def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
 
 
 def budget_allows(share: Share, population: int | None) -> int | None:
-    """How many nodes may be out: percentages round down, at least 1; an explicit 0 means none."""
+    """How many nodes may be out of service. A percentage rounds down, but to 1 at least. 0 means none."""
     if share.count is not None:
         return min(share.count, MOST_SLOTS)
     percent = share.percent or 0.0
@@ -177,7 +181,7 @@ def budget_allows(share: Share, population: int | None) -> int | None:
 
 
 def _part(percent: float, population: int) -> float:
-    """``percent`` of ``population``, without what binary fractions add: 1.1% of 3000 is 33."""
+    """``percent`` of ``population``, without the error of binary fractions: 1.1% of 3000 is 33."""
     return round(percent * population / 100, 6)
 
 
@@ -202,7 +206,7 @@ def cooldown(s: Situation) -> str | None:
 
 
 def brake(s: Situation) -> str | None:
-    """More sick than allowed, in the fleet or among the nodes like this one (law 10)."""
+    """More nodes are sick than allowed, in the fleet or among those with the same label (law 10)."""
     if s.census is None:
         return "nothing is known yet of how many nodes are sick"
     for scope, share, sick, population in _brake_scopes(s):
@@ -231,7 +235,7 @@ def _brake_scopes(s: Situation) -> Iterable[tuple[str, Share, int, int]]:
 
 
 def brake_allows(share: Share, population: int) -> int:
-    """How many may be sick: percentages round up, at least 1."""
+    """How many nodes may be sick. A percentage rounds up, to 1 at least."""
     if share.count is not None:
         return share.count
     return max(1, math.ceil(_part(share.percent or 0.0, population)))
@@ -244,9 +248,9 @@ def group_short(s: Situation) -> str | None:
 
 
 def not_alone(s: Situation) -> str | None:
-    """Another machine of the group is out, and what this one's replacement would go by counts for one only.
+    """Another machine of the group is out, which replaces one machine at a time (``Preflight.alone``).
 
-    Who has the older place goes first, so that two never wait for each other.
+    The older slot goes first, so that no two nodes wait for each other.
     """
     if s.preflight is None or not s.preflight.alone or s.preflight.adopt or s.gate is None:
         return None
@@ -263,8 +267,8 @@ def not_alone(s: Situation) -> str | None:
 
 
 def turn(s: Situation) -> str | None:
-    """Slots are taken in the order of the queue, where it matters. Who is ahead and does not move is passed:
-    its agent is dead."""
+    """Slots are taken in the order of the queue, unless there is room for all at its head. A node ahead that
+    does not take its turn is passed: its agent is dead."""
     if s.gate is None or s.record is None:
         return None
     ahead = ahead_of(s.gate, s.record.uid)
@@ -276,7 +280,7 @@ def turn(s: Situation) -> str | None:
 
 
 def _room_for_all(s: Situation, gate: Gate, nodes: int) -> bool:
-    """Whether nobody has to wait for a slot because another of these ``nodes`` takes one."""
+    """Whether all of these ``nodes`` could start now: then none takes a slot that another one needs."""
     if s.policy.limits.cooldown:
         return False
     return all(allowed is not None and taken + nodes <= allowed for _, allowed, taken in _budgets(s, gate))
@@ -288,7 +292,7 @@ FORBIDDEN: tuple[tuple[str, Question], ...] = (
     ("claimed", foreign_claim),
     ("paused", paused),
 )
-"""Asked before anything else is said of a node: somebody has said hands off."""
+"""A person or another system forbids every step on this node."""
 
 UNASKED: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
@@ -296,7 +300,7 @@ UNASKED: tuple[tuple[str, Question], ...] = (
     ("budget", budget),
     ("cooldown", cooldown),
 )
-"""Answered by what is read anyway: while one of these holds, the cloud is not asked for anything."""
+"""Answered without a request to the cloud. While one of these holds, its provider is not asked at all."""
 
 CHEAP: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
@@ -306,13 +310,13 @@ CHEAP: tuple[tuple[str, Question], ...] = (
     ("budget", budget),
     ("cooldown", cooldown),
 )
-"""Asked before a start, in this order, and answered without counting the fleet."""
+"""Asked before a start, in this order, and answered without a census of the fleet."""
 
 BY_GROUP: tuple[tuple[str, Question], ...] = (("group-short", group_short), ("not-alone", not_alone))
-"""Asked before a start, and again before a machine is replaced."""
+"""Asked before a start, and again right before a machine is replaced."""
 
 STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), *BY_GROUP)
-"""All questions before a start. (``attempts_used`` and ``turn`` are asked apart.)"""
+"""All questions before a start, except ``attempts_used``, which hands over, and ``turn``, asked last."""
 
 GOING_ON: tuple[tuple[str, Question], ...] = (*FORBIDDEN, ("brake", brake))
 """Asked before every destructive step of a recovery that is under way."""

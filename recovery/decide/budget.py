@@ -1,8 +1,7 @@
-"""The gate's books: who waits, who is out, who took whose place. PURE.
+"""What does the gate hold, and how does it change: the queue, the slots, the starts, the claims? PURE.
 
-Every change is a function from gate to gate; the store swaps the result by compare-and-swap, so that budgets
-hold over any number of agents. A slot is freed by evidence only: its record was swapped to a terminal phase
-first.
+Every change is a function from gate to gate. The store writes the result by compare-and-swap, so the budget
+holds for any number of agents. A slot is freed by evidence only: its record was closed first.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ CLAIMS = 500
 
 
 def join(gate: Gate, node: str, record_uid: str, now: datetime) -> Gate:
-    """Put an open record in the queue; a line of an earlier record of the same node gives way."""
+    """Put an open record at the end of the queue. The line of an earlier record of the same node goes."""
     if any(x.node == node and x.record_uid == record_uid for x in gate.open):
         return gate
     others = tuple(x for x in gate.open if x.node != node)
@@ -28,7 +27,8 @@ def join(gate: Gate, node: str, record_uid: str, now: datetime) -> Gate:
 
 
 def grant(gate: Gate, slot: Slot, start: GroupStart, census: Census | None) -> Gate:
-    """Give ``slot``. The caller asked every question on this very gate; the swap makes it true for all."""
+    """Take ``slot``. The caller asked every question on this very gate, and the compare-and-swap fails if it
+    has changed since."""
     if gate.slot_of(slot.node, slot.record_uid):
         return gate
     return replace(
@@ -41,12 +41,12 @@ def grant(gate: Gate, slot: Slot, start: GroupStart, census: Census | None) -> G
 
 
 def restore(gate: Gate, slot: Slot) -> Gate:
-    """Put back the slot of a node that is out already; no start is counted."""
+    """Put back the slot of a node that is out of service already. No start is counted."""
     return gate if gate.slot_of(slot.node, slot.record_uid) else replace(gate, slots=(*gate.slots, slot))
 
 
 def free(gate: Gate, node: str, record_uid: str) -> Gate:
-    """Take a closed record's slot and line off."""
+    """Remove a closed record's slot, and its line in the queue."""
     slots = tuple(s for s in gate.slots if (s.node, s.record_uid) != (node, record_uid))
     lines = tuple(x for x in gate.open if (x.node, x.record_uid) != (node, record_uid))
     if (slots, lines) == (gate.slots, gate.open):
@@ -55,7 +55,7 @@ def free(gate: Gate, node: str, record_uid: str) -> Gate:
 
 
 def claim(gate: Gate, machine: str, instead_of: str) -> Gate:
-    """Claim ``machine`` as the replacement of ``instead_of``. The caller saw that nobody has."""
+    """Claim ``machine`` as the replacement of ``instead_of``. The caller saw that it is unclaimed."""
     return replace(gate, claimed=(*gate.claimed, Claim(machine, instead_of))[-CLAIMS:])
 
 
@@ -65,7 +65,7 @@ def replacement_of(gate: Gate, machine: str) -> str:
 
 
 def lineage(gate: Gate, machine: str) -> tuple[str, ...]:
-    """``machine`` and those it took the place of, newest first."""
+    """``machine`` and the machines before it, each the replacement of the next: newest first."""
     chain = [machine]
     while older := next((c.instead_of for c in gate.claimed if c.machine == chain[-1]), ""):
         if older in chain:
@@ -75,12 +75,16 @@ def lineage(gate: Gate, machine: str) -> tuple[str, ...]:
 
 
 def scopes_of(labels: dict[str, str] | Any, budget_per: Iterable[str]) -> tuple[str, ...]:
-    """The budget scopes a node is in: the fleet, and one per label it carries."""
+    """The budget scopes of a node: ``fleet``, and ``key=value`` for each label with a budget of its own."""
     return ("fleet", *(f"{key}={labels[key]}" for key in sorted(budget_per) if key in labels))
 
 
 def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
-    """A gate for an object that is new or was emptied: lines and slots of all open records."""
+    """The gate, made again from the records, for an object that is new or was emptied.
+
+    Open records past suspect get their line, and a slot where their node may be out of service. Starts and
+    claims come from all records.
+    """
     open_lines, slots, starts, claimed = [], [], list(gate.starts), list(gate.claimed)
     records = tuple(records)
     for r in records:
@@ -118,17 +122,17 @@ def holders(gate: Gate) -> set[tuple[str, str]]:
 
 
 def ahead_of(gate: Gate, record_uid: str) -> list[str]:
-    """Nodes that wait for a slot and came before this record's."""
+    """The nodes before this record's in the queue that have no slot yet."""
     out = {x.record_uid for x in gate.slots}
     before = itertools.takewhile(lambda line: line.record_uid != record_uid, gate.open)
     return [line.node for line in before if line.record_uid not in out]
 
 
 def in_use(gate: Gate, scope: str) -> int:
-    """How many nodes are out in ``scope``."""
+    """How many slots are taken in ``scope``."""
     return sum(1 for s in gate.slots if scope in s.scopes)
 
 
 def starts_within(gate: Gate, now: datetime, window: timedelta) -> list[GroupStart]:
-    """The starts of the last ``window``. A start in the future counts as now."""
+    """The starts of the last ``window``. One in the future, by a clock that stepped, counts as now."""
     return [s for s in gate.starts if now - s.at <= window]

@@ -1,8 +1,8 @@
-"""Counting the sick. PURE.
+"""How many nodes are sick, in the fleet and by label? The brake goes by this count. PURE.
 
-Sick is a node with an open or handed-over record, a catalogued condition that is True, or NotReady; unknown
-is one with such a condition Unknown. Both count. A handed-over node counts on when its Node is
-gone.
+A node is sick if it has an open or handed-over record, is not Ready, or has a catalogued condition that is
+True. A node with such a condition Unknown counts as well. A node with a record that counts is counted even
+when its Node object is gone.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from datetime import datetime
 from recovery.model import Census, NodeView, Record
 
 OwnFault = Callable[[str, str], bool]
-"""Whether a (type, reason) is catalogued, and as the node's own: a hang that another worker causes is not."""
+"""Whether a (type, reason) is catalogued as the node's own. A hang that another worker causes is not."""
 
 
 def ill(node: NodeView, own_fault: OwnFault) -> bool:
-    """Whether the Node itself says that it is sick or not known to be well."""
+    """Whether the Node's own conditions say that it is sick, or not known to be healthy."""
     if not node.ready:
         return True
     return any(
@@ -28,7 +28,7 @@ def ill(node: NodeView, own_fault: OwnFault) -> bool:
 
 
 def counts(record: Record, own_fault: OwnFault) -> bool:
-    """Whether a record makes its node count: not where it only tells of somebody else's fault."""
+    """Whether a record makes its node count. One that only reports another node's fault does not."""
     if not record.phase.sick:
         return False
     if record.ladder or record.marks or record.intent:
@@ -44,9 +44,9 @@ def count(
     now: datetime,
     unknown: Iterable[str] = (),
 ) -> Census:
-    """The census of a fleet. ``labels``: for which label keys each value's share is wanted.
+    """The census of a fleet. ``labels``: the label keys for which each value is counted apart.
 
-    ``unknown``: nodes whose records cannot be read; they count, since nothing is known of them.
+    ``unknown``: nodes whose records cannot be decoded. They count as sick, since nothing is known of them.
     """
     keys = sorted(set(labels))
     in_records = {r.node for r in records if counts(r, own_fault)} | set(unknown)
@@ -62,11 +62,11 @@ def count(
         for scope in _scopes(node.labels, keys):
             population[scope] += 1
             affected[scope] += is_sick
-    ghosts = sorted(in_records - seen)
+    without_node = sorted(in_records - seen)
     return Census(
         at=now,
-        population=len(seen) + len(ghosts),
-        sick=tuple(sorted(sick) + ghosts),
+        population=len(seen) + len(without_node),
+        sick=tuple(sorted(sick) + without_node),
         by_label={scope: (affected[scope], n) for scope, n in sorted(population.items())},
     )
 

@@ -1,7 +1,7 @@
-"""From what sources say to which faults there are, and what the policy makes of each. PURE.
+"""Which faults does the node have, and what does the policy say about each? PURE.
 
-Unknown is neither healthy nor unhealthy (law 3). A fault on the record is evidence as long as machine and
-boot are the same, whatever a detector's page has forgotten since.
+Unknown is neither healthy nor unhealthy (law 3). A fault on the record stays evidence for as long as machine
+and boot are the same, even if its detector has restarted and forgotten it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ BUILT_IN = "built-in"
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One fault, the rule that speaks of it, and the ladder that follows."""
+    """One fault, the rule that matches it, and the ladder that follows.
+
+    ``rank``: the rule's place in the policy. ``why_only_reported``: why nothing is done about the fault.
+    """
 
     fault: Fault
     rule: Rule | None
@@ -34,7 +37,7 @@ class Diagnosis:
 
     @property
     def treat(self) -> bool:
-        """Whether more is to be done than to report it."""
+        """Whether more is done about it than to report it."""
         return any(r.do is not Step.NOTIFY for r in self.ladder)
 
     @property
@@ -51,13 +54,13 @@ class Diagnosis:
 
 
 def fault_of(p: Problem, s: Situation) -> Fault:
-    """A problem, tied to the machine and boot it was seen on."""
+    """The fault that a problem is, with the machine and the boot that it was seen on."""
     return Fault(
         source=p.source,
         type=p.type,
         reason=p.reason,
         message=p.message,
-        since=min(p.since, s.now),  # a future moment counts as now
+        since=min(p.since, s.now),  # a moment in the future counts as now
         machine=s.machine.id if s.machine else "",
         boot_id=s.node.boot_id if s.node else "",
         counter=p.counter,
@@ -67,7 +70,7 @@ def fault_of(p: Problem, s: Situation) -> Fault:
 
 
 def silent_sources(s: Situation) -> Iterable[Fault]:
-    """A source of which nothing is known for long is a fault of its own."""
+    """A source that could not be read for ``UNKNOWN_TOO_LONG`` is a fault of its own, one per source."""
     for reading in s.readings:
         for kind, since in sorted(reading.unknown_since.items()):
             if kind in reading.unknown and s.now - since >= UNKNOWN_TOO_LONG:
@@ -85,7 +88,10 @@ def silent_sources(s: Situation) -> Iterable[Fault]:
 
 
 def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
-    """All faults there are now, best rule first, without those that are settled already."""
+    """All faults that the node has now, without those that are settled.
+
+    Those to treat come before those to report, then in the order of the policy's rules, then the older ones.
+    """
     faults: dict[tuple[str, str, str], Fault] = {}
     edges: dict[tuple[str, str, str], Problem] = {}
     if s.record is not None and s.record.phase.open:
@@ -104,46 +110,51 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
 
 
 def _too_often(p: Problem, s: Situation) -> bool:
-    """An edge is a fault only where a rule says how often is too often."""
+    """Whether an edge is a fault: some rule's ``times`` says how often is too often."""
     fault = fault_of(p, s)
     return any(
-        rule.match.times is not None and matches(rule, fault, s.node) and enough(p, rule.match.times, s.now)
+        rule.match.times is not None
+        and matches(rule, fault, s.node)
+        and often_enough(p, rule.match.times, s.now)
         for rule in s.policy.rules
     )
 
 
-def enough(p: Problem, times: Rate, now: datetime) -> bool:
+def often_enough(p: Problem, times: Rate, now: datetime) -> bool:
     return sum(1 for at in p.times if now - at <= times.within) >= times.max
 
 
 def _settled(fault: Fault, s: Situation) -> bool:
-    """Remembered as finished: the same machine, boot, reason and count start nothing again."""
+    """Whether this very fault was dealt with: the same machine, boot, reason and count start nothing again.
+
+    The count does not matter for a plugin, whose counter grows with every run.
+    """
     if s.record is None:
         return False
     if s.record.phase.open and any(f.key == fault.key for f in s.record.faults):
-        return False  # it is what this very record is about
+        return False  # the open record is about it
     return any(
         old.key == fault.key
         and old.machine == fault.machine
         and old.boot_id == fault.boot_id
-        and (old.counter == fault.counter or plugins(old))
+        and (old.counter == fault.counter or by_plugin(old))
         for old in s.record.acknowledged
     )
 
 
 def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
-    """Whether all that calls for treatment, or else all of ``faults``, was taken back by its own source."""
+    """Whether every fault to treat was cleared by its own source. Where none is to treat: all ``faults``."""
     treated = tuple(d.fault for d in found if d.treat) or faults
     return bool(treated) and all(cleared(f, s) for f in treated)
 
 
-def plugins(fault: Fault) -> bool:
-    """Whether a plugin states it: its counter grows with every run, and says nothing of what is new."""
+def by_plugin(fault: Fault) -> bool:
+    """Whether a custom plugin reports it. Its counter grows with every run, so a higher one is no news."""
     return fault.kind is Kind.LEVEL and not fault.latched
 
 
 def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
-    """Whether ``rule`` speaks of ``fault`` on ``node``."""
+    """Whether ``rule`` matches ``fault`` on ``node``."""
     m = rule.match
     if (m.times is not None) is not (fault.kind is Kind.EDGE):
         return False
@@ -156,10 +167,10 @@ def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
 def _diagnosis(fault: Fault, s: Situation, edge: Problem | None) -> Diagnosis:
     for rank, rule in enumerate(s.policy.rules):
         times = rule.match.times
-        if edge is not None and times is not None and not enough(edge, times, s.now):
+        if edge is not None and times is not None and not often_enough(edge, times, s.now):
             continue
         if fault.kind is Kind.EDGE and edge is None and s.record is not None and rule.name != s.record.rule:
-            continue  # it is on record: the rule that was met then goes on speaking of it
+            continue  # the edge is over, and on the record: the rule that it met then still applies
         if matches(rule, fault, s.node):
             return _with_rule(fault, rule, rank, s)
     return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, "no rule of the policy speaks of it")
@@ -172,7 +183,7 @@ def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
         return Diagnosis(fault, rule, rank, NOTIFY, f"it is not this node's own fault: {row.why}")
     ladder = rule.remedy or (row.remedy if row else None) or default_remedy(s, row)
     if s.policy.name == BUILT_IN and not _possible(ladder, s):
-        # It speaks of Neuron on AWS; elsewhere, what there is.
+        # The built-in policy is written for Neuron on AWS. Elsewhere the provider's own remedy takes over.
         ladder = default_remedy(s, row)
     return Diagnosis(fault, rule, rank, ladder)
 
@@ -182,7 +193,7 @@ def _possible(ladder: tuple[Rung, ...], s: Situation) -> bool:
 
 
 def default_remedy(s: Situation, row: CatalogueRow | None = None) -> tuple[Rung, ...]:
-    """The provider's: for software its own one, where it has one."""
+    """The provider's default remedy. A fault of software has its own default, where the provider has one."""
     if s.provider is None:
         return NOTIFY
     software = s.provider.software_remedy if row is not None and row.software else ()
@@ -190,12 +201,12 @@ def default_remedy(s: Situation, row: CatalogueRow | None = None) -> tuple[Rung,
 
 
 def name(fault: Fault) -> str:
-    """A fault as people read it: its reason, which is unique enough, or its message where there is none."""
+    """A fault as sentences name it: its reason. A silent source has no reason of its own, so its message."""
     return fault.message if fault.type == SIGNAL_UNKNOWN else fault.reason
 
 
 def cleared(fault: Fault, s: Situation) -> bool:
-    """Whether the fault's own source took it back by its own rule. Silence and restarts do not count."""
+    """Whether the fault's own source cleared it, by its own rule. Silence and restarts do not count."""
     reading = next((r for r in s.readings if r.source == fault.source), None)
     if reading is None:
         return False
@@ -205,13 +216,14 @@ def cleared(fault: Fault, s: Situation) -> bool:
 
 
 def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """Of ``found``, what calls for treatment and is stated by a source now, whatever the record remembers."""
+    """Those of ``found`` to treat that a source reports now. What only the record remembers is left out."""
     stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
     return tuple(d for d in found if d.treat and d.fault.key in stated)
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:
-    """Why nothing fresh is known of ``fault`` now, or None. A source's silence is its own evidence."""
+    """Why nothing fresh is known of ``fault`` now, or None. For the fault of a silent source the silence is
+    the evidence."""
     if fault.type == SIGNAL_UNKNOWN:
         return None
     reading: Reading | None = next((r for r in s.readings if r.source == fault.source), None)

@@ -1,9 +1,9 @@
-"""Which pods a drain still waits for, which it annotates first, and which it evicts. PURE.
+"""Which pods does a drain still wait for, which does it annotate first, and which does it evict? PURE.
 
-As ``kubectl drain --ignore-daemonsets``: everything is evicted through the eviction API, so disruption
-budgets are honoured and failure policies see it; DaemonSet and mirror pods stay; finished pods do not matter.
-A pod is never deleted with grace 0. What training jobs need is the policy's ``drain``: some pods have time to
-end by themselves, some may never go, and the pods of one workload go together.
+It works like ``kubectl drain --ignore-daemonsets``. Pods go through the eviction API, so disruption budgets
+are honoured and a Job's pod failure policy sees it. DaemonSet and mirror pods stay. Finished pods do not
+count. No pod is ever deleted with grace period 0. The policy's ``drain`` has what training jobs need: some
+pods get time to end by themselves, some may never be evicted, and the pods of one workload go together.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from recovery.units import moment
 
 FINISHED = ("Succeeded", "Failed")
 EVICT_AFTER = f"{GROUP}/evict-after"
-"""Annotation on a pod that is asked to end by itself: the moment from which on it is evicted."""
+"""Annotation on a pod that should end by itself: the moment from which on it is evicted."""
 ANNOTATED = "annotated "
-"""Before a pod's name among the refusals: it was annotated a moment ago, or could not be."""
+"""Prefix of a pod's name among the refusals: it was annotated a moment ago, or the patch was refused."""
 ANY = PodRule(PodMode.EVICT)
 
 Group = tuple[PodView, ...]
@@ -29,10 +29,10 @@ Group = tuple[PodView, ...]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a drain is about to do. ``left``: the pods that keep the node from being empty.
+    """What a drain does next. ``left``: the pods that keep the node from being empty.
 
-    ``never``: why this node is not drained at all. ``annotate``: annotations to put on pods. ``ask``: pods to
-    ask the eviction of, each group together. ``waits``: why a pod is not asked for now.
+    ``never``: why this node is not drained at all. ``annotate``: annotations to put on pods. ``ask``: groups
+    of pods whose eviction is asked for together. ``waits``: why a pod is not evicted now.
     """
 
     left: tuple[PodView, ...]
@@ -42,7 +42,7 @@ class Plan:
     waits: Mapping[str, str] | None = None
 
     def __str__(self) -> str:
-        """The state of the drain in one clause, naming a pod and what keeps it."""
+        """The state of the drain in one clause, with one pod and what keeps it there."""
         count = f"{counted(len(self.left))} left"
         for pod in self.left:
             if why := (self.waits or {}).get(str(pod)):
@@ -52,20 +52,19 @@ class Plan:
 
 
 def counted(pods: int) -> str:
-    """As people read it: ``1 pod``, ``2 pods``."""
+    """A number of pods as sentences have it: ``1 pod``, ``2 pods``."""
     return f"{pods} pod{'s' if pods != 1 else ''}"
 
 
 def stays(pod: PodView) -> bool:
-    """Pods a drain leaves alone."""
+    """Whether a drain leaves ``pod`` alone."""
     return pod.owner_kind == "DaemonSet" or pod.mirror or pod.phase in FINISHED
 
 
 def remaining(pods: Iterable[PodView], now: datetime) -> tuple[PodView, ...]:
-    """Pods that still keep the node from being empty.
+    """The pods that still keep the node from being empty.
 
-    One that was evicted and is past its own grace period no longer blocks: its kubelet is not
-    going to report its end.
+    A pod that is past its grace period no longer counts: its kubelet is not going to report its end.
     """
     left = (p for p in pods if not stays(p))
     return tuple(p for p in left if p.deletion_timestamp is None or p.deletion_timestamp > now)
@@ -80,7 +79,7 @@ def plan(
 ) -> Plan:
     """What to do about ``pods`` now, in a drain that began at ``began``.
 
-    ``refused``: pod -> what was said when it was asked for a moment ago.
+    ``refused``: pod -> why its eviction was refused a moment ago.
     """
     left = remaining(pods, now)
     for pod in (p for p in left if p.deletion_timestamp is None):
@@ -100,13 +99,14 @@ def plan(
         first, why = next(iter(kept.items()))
         together = f"goes together with {first}, which {why}"
         waits |= {str(p): kept.get(str(p), together) for p in staying}
-    # Not all nodes in the same order: those that drain at once would all ask of one disruption budget first.
+    # By UID, so that each node has another order: nodes that drain at the same time would otherwise all
+    # ask the same disruption budget first.
     ask.sort(key=lambda group: group[0].uid)
     return Plan(left, annotate=tuple(annotate), ask=tuple(ask), waits=waits)
 
 
 def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -> tuple[Group, ...]:
-    """As many of ``groups`` as ``free`` evictions are for; one that is larger than ``most`` goes alone."""
+    """As many of ``groups`` as ``free`` evictions allow. A group larger than ``most`` goes alone."""
     if free is None or most is None:
         return groups
     chosen: list[Group] = []
@@ -119,7 +119,7 @@ def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -
 
 
 def rule_of(pod: PodView, policy: DrainPolicy) -> PodRule:
-    """The first rule for this pod; without one it is evicted at once."""
+    """The first rule that matches this pod. Without one it is evicted at once."""
     return next((rule for rule in policy.pods if _matches(rule, pod)), ANY)
 
 
@@ -130,7 +130,7 @@ def _matches(rule: PodRule, pod: PodView) -> bool:
 
 
 def _gangs(pods: tuple[PodView, ...]) -> Iterable[Group]:
-    """Pods of one workload together, in the order of their first ones; a pod without one by itself."""
+    """The pods of each workload together, in the order of their first pods. Other pods are by themselves."""
     gangs: dict[str, list[PodView]] = {}
     for pod in pods:
         gangs.setdefault(f"{pod.namespace}/{pod.gang}" if pod.gang else f"/{pod.uid}/{pod}", []).append(pod)
@@ -140,7 +140,7 @@ def _gangs(pods: tuple[PodView, ...]) -> Iterable[Group]:
 def _kept(
     pod: PodView, policy: DrainPolicy, began: datetime, now: datetime, refused: Mapping[str, str]
 ) -> str:
-    """Why ``pod`` is not asked for now, as the end of a sentence that begins with it; empty where it is."""
+    """Why ``pod`` is not evicted now, as the end of a sentence that begins with its name; empty if it is."""
     if not policy.force and not pod.owner_kind:
         return "may not go: cannot delete Pods that declare no controller (drain.force is false)"
     if not policy.delete_emptydir_data and pod.local_storage:
@@ -156,7 +156,7 @@ def _kept(
 def _notes_missing(
     pod: PodView, policy: DrainPolicy, began: datetime, now: datetime, refused: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """The annotations that ``pod`` still lacks, while it has time to end by itself."""
+    """The annotations that ``pod`` still lacks, while it has time to end by itself; else none."""
     rule = rule_of(pod, policy)
     if rule.mode is not PodMode.WAIT or not rule.annotate or now >= began + rule.within:
         return {}

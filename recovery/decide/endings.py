@@ -1,4 +1,4 @@
-"""The ways out of an open record: closed, handed over, or on to the next rung. PURE."""
+"""How does a step or a recovery end: closed, handed over, called off, or on to the next rung? PURE."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ LONGEST_PROOF = timedelta(minutes=30)
 MOST_FAULTS = 20
 RESET = timedelta(seconds=5)
 LONGEST_CANCEL = timedelta(minutes=5)
-"""After a step's deadline: how long it is tried to call off what nobody has carried out."""
+"""How long after a step's deadline a cancellation is tried."""
 
 
 def close(r: Record, now: datetime, event: Event, why: str) -> Record:
-    """``r`` at the end of ``event``. Its faults are remembered, so that the same ones start nothing again."""
+    """``r``, closed by ``event``.
+
+    Faults that were proved gone or given to a person are remembered, so that they start nothing again.
+    """
     remember = event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED)
     settled: tuple[Fault, ...] = r.faults if remember else ()
     known = r.acknowledged
-    if event is Event.CLEARED:  # taken back: when it comes again, it is news
+    if event is Event.CLEARED:  # cleared by its source: if it comes again, it is a new fault
         known = tuple(x for x in known if x.key not in {f.key for f in r.faults})
     phase = move(r.phase, event)
     return replace(
@@ -52,41 +55,51 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
 
 
 def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Decision:
-    """Close, with our marks taken off first: a crash in between leaves a record that still owes it."""
-    if s.role is Role.OWNER and s.node is not None and ((r.marks and same_object(s, r)) or left_marks(s)):
+    """Close the record, once our marks are off the node.
+
+    In this order a crash in between leaves an open record, and the marks are taken off after the restart.
+    """
+    if (
+        s.role is Role.OWNER
+        and s.node is not None
+        and ((r.marks and same_node_object(s, r)) or has_our_marks(s))
+    ):
         return act(Unmark(), f"{why}; our marks come off", Report(EventReason.UNCORDONED))
     return act(WriteRecord(close(r, s.now, event, why)), why, report)
 
 
-def left_marks(s: Situation) -> bool:
-    """Whether the node bears marks of ours: the patch may have come through, and the record not."""
+def has_our_marks(s: Situation) -> bool:
+    """Whether the Node has marks of ours. A crash may have kept them off the record."""
     return s.node is not None and marked(s.node)
 
 
-def same_object(s: Situation, r: Record) -> bool:
-    """Whether the marks on record can be on this Node at all: a Node made anew bears none."""
+def same_node_object(s: Situation, r: Record) -> bool:
+    """Whether the Node is the object that the record's marks were put on. A re-created one has none."""
     return s.node is not None and s.node.uid == r.node_uid
 
 
 def hand_over(
     s: Situation, r: Record, why: str, *, plain: bool = False, outcome: str = "handedOver"
 ) -> Decision:
-    """A person has to. The marks stay: nothing new should land on this node."""
+    """A person has to go on. The marks stay, so that no new pod is scheduled on this node."""
     sentence = why if plain else f"handed over to a person: {why}"
     action = r.step.do.value if r.step else ""
     report = Report(EventReason.HANDED_OVER, warning=True, outcome=outcome, action=action)
     return act(WriteRecord(close(r, s.now, Event.GAVE_UP, sentence)), sentence, report)
 
 
-def excluded_away(s: Situation, r: Record, reason: str) -> Decision:
-    """Excluded before the call: marks off, slot freed, closed."""
+def close_excluded(s: Situation, r: Record, reason: str) -> Decision:
+    """The node is excluded, and no call is in flight: take our marks off and close the record."""
     done = "no further step is taken" if r.progress.acted else "closed without a destructive step"
     why = f"{done}: {reason}"
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def next_rung(s: Situation, r: Record, why: str) -> Decision:
-    """The next rung of the ladder, or a person where there is none, or where it is not ours to climb."""
+    """Go on to the next rung. Hand over where there is none, or where this agent may not take it.
+
+    It may not as a concluder, or once another machine goes by the node's name.
+    """
     ours = s.role is Role.OWNER and s.machine is not None and s.machine.id == r.machine.id
     following = r.ladder[r.rung + 1] if r.rung + 1 < len(r.ladder) else None
     if following is None or not ours:
@@ -94,17 +107,20 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
         return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step{tried}")
     sentence = f"{why}; next: {following.do.value}"
     noted = note(r, s.now, HistoryEvent.RUNG, sentence)
-    return act(WriteRecord(on_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))
+    return act(WriteRecord(moved_to_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))
 
 
-def on_rung(r: Record, rung: int, now: datetime) -> Record:
-    """``r`` on this rung of its ladder from ``now``: nothing was tried on it yet."""
+def moved_to_rung(r: Record, rung: int, now: datetime) -> Record:
+    """``r`` on this rung of its ladder from ``now``, with nothing tried on it yet."""
     fresh = replace(r.progress, step_since=now, tries=0, retry_at=None)
     return replace(r, rung=rung, rung_since=None, intent=None, progress=fresh)
 
 
-def outstanding(s: Situation, r: Record) -> bool:
-    """Whether somebody could still carry out what was asked for, and nobody has called it off."""
+def can_call_off(s: Situation, r: Record) -> bool:
+    """Whether the call on the record may still be carried out, and its provider can cancel it.
+
+    One that was called off, or has its evidence, is not cancelled.
+    """
     if r.intent is None or not r.in_flight or s.provider is None or not s.provider.cancels:
         return False
     evidence = r.progress.evidence
@@ -113,14 +129,14 @@ def outstanding(s: Situation, r: Record) -> bool:
 
 
 def call_off(s: Situation, r: Record) -> Cancel:
-    """Take back what is outstanding; tried until some minutes after the step's own deadline."""
+    """Cancel the call on the record. It is tried until ``LONGEST_CANCEL`` after the step's deadline."""
     assert r.intent is not None
     began, rung = r.rung_since or r.intent.at, r.step
     return Cancel(last_try=rung is not None and s.now >= began + rung.within + LONGEST_CANCEL)
 
 
 def up_again(s: Situation, r: Record) -> Decision | None:
-    """The node's own agent runs, so its machine is not down: our out-of-service taint comes off."""
+    """The node's own agent runs, so its machine is not down: take our out-of-service taint off."""
     if s.node is None or not out_of_service(s.node):
         return None
     return act(OutOfService(False), f"{r.node} is up again: the out-of-service taint comes off")

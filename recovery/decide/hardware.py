@@ -1,11 +1,11 @@
-"""By what a machine that comes back under another name is known: serial numbers of its hardware. PURE."""
+"""Is it the same hardware, even under another name and instance ID? Its serial numbers say so. PURE."""
 
 from __future__ import annotations
 
 from recovery.model import HARDWARE_ID, NodeView
 
 MOST = 16
-LONGEST = 48  # a GPU UUID has 40; the gate keeps those of 500 starts
+LONGEST = 48  # characters; a GPU UUID has 40, and the gate keeps the serials of 500 starts
 PLACEHOLDER_SERIALS = frozenset(
     {
         *(
@@ -24,14 +24,14 @@ PLACEHOLDER_SERIALS = frozenset(
         *("serial number", "0123456789", "123456789", "1234567890", "00000000", "xxxxxxxx", "oem"),
     }
 )
-"""What firmware says where nobody has set a number: every such machine would be the same one."""
+"""What firmware reports where no serial was set. If they counted, all such machines would be one machine."""
 PLACEHOLDER_UUIDS = ("00000000", "ffffffff", "03000200-0400-0500-0006-000700080009")
 
 
 def hardware(node: NodeView | None) -> tuple[str, ...]:
-    """Serial numbers of the node's hardware, in order: its system UUID, and those that are written on it.
+    """Serial numbers of the node's hardware: its system UUID, then those of its label and its annotation.
 
-    A label or annotation ``noderecovery.dev/hardware-id`` holds the latter, with commas between.
+    Both are named ``noderecovery.dev/hardware-id`` and may hold several, separated by commas.
     """
     if node is None:
         return ()

@@ -1,4 +1,7 @@
-"""A record's history: its last lines, for people. Nothing is decided by them; that is ``Progress``. PURE."""
+"""What happened to a recovery, in the last lines of its record? They are for people. PURE.
+
+No decision goes by them: what decisions need of the past is in ``Progress``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ LONGEST_LINE = 1024
 
 
 class HistoryEvent(StrEnum):
-    """What a line of history is about."""
+    """What a line of history is about. The values are on records, so they are API."""
 
     SUSPECT = "suspect"
     FAULT = "fault"
@@ -46,6 +49,6 @@ class HistoryEvent(StrEnum):
 
 
 def note(record: Record, at: datetime, event: HistoryEvent, sentence: str) -> Record:
-    """``record`` with one more line of history, which also becomes its sentence."""
+    """``record`` with one more line of history. The line also becomes the record's ``sentence``."""
     line = Outcome(at, record.attempt, event, sentence[:LONGEST_LINE])
     return replace(record, sentence=line.sentence, history=(*record.history, line)[-HISTORY:])

@@ -1,4 +1,7 @@
-"""No open record: what is left to tidy up, what a person has in hand, the first sign of a fault. PURE."""
+"""What is to be done on a node without an open record? PURE.
+
+Clean up after a closed one, repeat that a person has the node, or open a record at the first sign of a fault.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from datetime import datetime
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import places
-from recovery.decide.diagnosis import Diagnosis, cleared, healthy, name, plugins
-from recovery.decide.endings import call_off, end, left_marks, outstanding, up_again
+from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
+from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
@@ -34,28 +37,31 @@ from recovery.model import Machine, Phase, Record, Step
 
 
 def tidy_up(s: Situation, r: Record) -> Decision | None:
-    """A closed record still on the gate, or our marks still on a node in nobody's hands: take them off."""
-    for uid in sorted(standing(s)):
+    """Clean up after a closed record: its place on the gate, a call that can be cancelled, our marks.
+
+    The marks stay while the node is handed over. After a lost record they stay until the next boot.
+    """
+    for uid in sorted(records_on_gate(s)):
         return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
     if up := up_again(s, r):
         return up
     given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
-    if given_up and same_boot(s, r) and s.machine is not None and outstanding(s, r):
+    if given_up and same_boot(s, r) and s.machine is not None and can_call_off(s, r):
         return act(call_off(s, r), f"{r.sentence}; what was asked for is called off")
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
-    if left_marks(s) and not kept:
+    if has_our_marks(s) and not kept:
         return act(Unmark(), f"{r.sentence}; our marks come off", Report(EventReason.UNCORDONED))
     return None
 
 
-def standing(s: Situation) -> set[str]:
-    """The records of this node that stand on the gate; one that is not the node's record was deleted."""
+def records_on_gate(s: Situation) -> set[str]:
+    """UIDs of this node's records that have a place on the gate. One other than the node's record is gone."""
     return {uid for node, uid in places(s.gate) if node == s.node_name} if s.gate else set()
 
 
-def forget(s: Situation, r: Record) -> Decision | None:
-    """A plugin's fault that was settled, and that the plugin has since taken back: the next one is new."""
-    gone = [f for f in r.acknowledged if plugins(f) and cleared(f, s)]
+def forget_cleared(s: Situation, r: Record) -> Decision | None:
+    """Forget a plugin's fault that was dealt with, once the plugin has cleared it: the next one is new."""
+    gone = [f for f in r.acknowledged if by_plugin(f) and cleared(f, s)]
     if not gone:
         return None
     kept = tuple(f for f in r.acknowledged if f not in gone)
@@ -65,13 +71,16 @@ def forget(s: Situation, r: Record) -> Decision | None:
 
 
 def same_boot(s: Situation, r: Record) -> bool:
-    """Whether the node is still the machine, in the boot, that ``r`` is about."""
+    """Whether the node is still the same machine in the same boot as on ``r``."""
     same_machine = s.machine is None or s.machine.id == r.machine.id
     return same_machine and (s.node is None or s.node.boot_id == r.boot_id)
 
 
 def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
-    """Handed over: said again until taken. Another machine, or the source itself, can end it."""
+    """Handed over: repeat it until a person releases the node. Another machine ends it too.
+
+    Where the fault was only reported, its own source ends it, or a new boot, or a new fault.
+    """
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now: the hand-over of {r.machine.id} has ended"
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
@@ -96,7 +105,7 @@ def still_handed_over(r: Record) -> Decision:
 
 
 def begin(s: Situation, a: Assessment) -> Decision:
-    """No open record: open one at the first sign of a fault, before any timer or budget."""
+    """Open a record at the first sign of a fault, before any timer or budget counts."""
     if not a.found:
         return leave(healthy(s), REPEAT)
     d = a.found[0]
@@ -109,17 +118,17 @@ def begin(s: Situation, a: Assessment) -> Decision:
     if not s.lease.mine and not s.lease.stale:
         return wait(f"{name(d.fault)}: another agent works on this node ({s.lease.holder})", key="lease")
     assert s.machine is not None or s.machine_problem
-    record = opened(s, a.found)
-    report = Report(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest(d))
+    record = new_record(s, a.found)
+    report = Report(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest_step(d))
     return act(WriteRecord(record), record.sentence, report)
 
 
-def strongest(d: Diagnosis) -> str:
+def strongest_step(d: Diagnosis) -> str:
     return next((r.do.value for r in reversed(d.ladder)), "notify")
 
 
-def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
-    """A record at suspect: new, or the node's earlier one with its memory."""
+def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
+    """A record in the phase suspect: a new one, or the node's earlier one with what it remembers."""
     assert s.node is not None
     faults = tuple(d.fault for d in found)
     machine = s.machine
@@ -150,21 +159,21 @@ def opened(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             acknowledged=old.acknowledged,
             recovered_at=old.recovered_at,
         )
-        if tried := in_vain(s, old, fresh):
+        if tried := steps_in_vain(s, old, fresh):
             past = f"{span(s.now - recovered_at(old))} after {tried[-1].value} was proved"
             seen = f"{name(faults[0])} is back{also}, {past}: the same incident"
             fresh = replace(fresh, tried=tried)
     return note(fresh, s.now, HistoryEvent.SUSPECT, seen)
 
 
-def in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:
-    """What a recovery of the same machine took, after which one of its faults has come back too soon."""
+def steps_in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:
+    """The steps that did not help: the same fault is back on the same machine within ``sameIncident``."""
     same = {(f.type, f.reason) for f in old.faults} & {(f.type, f.reason) for f in new.faults}
     soon = s.now - recovered_at(old) <= s.policy.limits.same_incident
     if old.machine.id != new.machine.id or not same or not soon:
         return ()
     if old.phase is not Phase.RECOVERED:
-        return old.tried  # it went, and came, and went: still the same incident
+        return old.tried  # the fault cleared by itself in between: still the same incident
     asked = {attempt.action for attempt in old.progress.submitted}
     steps = (rung.do for rung in old.ladder[: old.rung + 1] if rung.do.provider_action)
     return (*old.tried, *(step for step in steps if step in asked or "" in asked))

@@ -1,4 +1,8 @@
-"""After a call was made, or may have been: observe, never repeat (law 2). PURE."""
+"""What came of a destructive call that was made, or may have been? PURE.
+
+It is observed and never repeated (law 2). A call that had its effect goes on to probation. One that failed
+goes on to the next rung, or to a person.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from recovery.decide.budget import replacement_of
 from recovery.decide.endings import (
     NOT_APPLIED_AFTER,
     call_off,
+    can_call_off,
     hand_over,
     next_rung,
-    outstanding,
 )
 from recovery.decide.history import LONGEST_LINE, HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
@@ -46,20 +50,20 @@ from recovery.model import (
 MOST_ATTEMPTS = 20
 
 
-def follow(s: Situation, r: Record) -> Decision:
-    """A call was made, or may have been: observe, never repeat (law 2)."""
+def observe_call(s: Situation, r: Record) -> Decision:
+    """Observe the call in flight, and decide on what its provider answers (law 2)."""
     assert r.intent is not None
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before this agent stopped: observing"
         return act(WriteRecord(settled(r, s.now, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)), why)
-    if r.intent.action != Step.REPLACE.value and booted_anew(s, r):
+    if r.intent.action != Step.REPLACE.value and has_new_boot(s, r):
         assert s.node is not None
         why = f"{r.intent.action} is proved by a new boot ID"
-        return to_proof(s, replace(r, boot_id=s.node.boot_id), why)
+        return begin_probation(s, replace(r, boot_id=s.node.boot_id), why)
     if s.poll is None:
         return wait(f"{r.intent.action}: its provider has not answered yet", key="poll")
     if isinstance(s.poll, Failed):
-        if outstanding(s, r):
+        if can_call_off(s, r):
             return act(call_off(s, r), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
         return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}")
     if isinstance(s.poll, Done):
@@ -83,7 +87,7 @@ def follow(s: Situation, r: Record) -> Decision:
 
 
 def settled(r: Record, now: datetime, state: IntentState, event: HistoryEvent, why: str) -> Record:
-    """``r`` with what came of its intent, which its progress then knows."""
+    """``r`` with what came of its intent, and its ``progress`` brought up to date with that."""
     assert r.intent is not None
     progress, attempt = r.progress, Attempt(r.intent.attempt, r.intent.action)
     if state in (IntentState.SUBMITTED, IntentState.AMBIGUOUS) and attempt not in progress.submitted:
@@ -95,7 +99,7 @@ def settled(r: Record, now: datetime, state: IntentState, event: HistoryEvent, w
     return replace(note(r, now, event, why), intent=replace(r.intent, state=state), progress=progress)
 
 
-def booted_anew(s: Situation, r: Record) -> bool:
+def has_new_boot(s: Situation, r: Record) -> bool:
     assert r.intent is not None
     if s.node is None or not s.node.ready or (s.machine is not None and s.machine.id != r.machine.id):
         return False
@@ -108,7 +112,7 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
     began = r.rung_since or r.intent.at
     if rung is not None and s.now >= began + rung.within:
         late = f"{r.intent.action} did not succeed within {span(rung.within)}: {sentence}"
-        if outstanding(s, r):
+        if can_call_off(s, r):
             return act(call_off(s, r), f"{late}; it is called off")
         if r.intent.state is IntentState.AMBIGUOUS:
             return hand_over(s, r, f"{late}; it is not known whether it was ever accepted")
@@ -117,29 +121,31 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
 
 
 def replaced(s: Situation, r: Record, found: Done) -> Decision:
-    """The old machine is gone. Claim one new machine, once, and put it on probation."""
+    """The action is done. For a replacement, claim one new machine, once; then probation begins."""
     assert r.intent is not None
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
     if found.final:
-        return to_proof(s, r, found.evidence)
+        return begin_probation(s, r, found.evidence)
     if not found.complete:
         return still_running(s, r, found.evidence)
     mine = replacement_of(s.gate, r.machine.id)
     if mine:
-        return to_proof(s, replace(r, replacement_machine=mine), f"{found.evidence}; {mine} took its place")
+        return begin_probation(
+            s, replace(r, replacement_machine=mine), f"{found.evidence}; {mine} took its place"
+        )
     taken = {c.machine for c in s.gate.claimed}
     free = [m for m in found.replacements if m not in taken]
     if not free:
-        return still_running(
-            s, r, f"{found.evidence}; no new machine that is not somebody else's replacement"
-        )
+        return still_running(s, r, f"{found.evidence}; no new machine that is unclaimed")
     oldest = free[0]
-    return act(ClaimReplacement(oldest, r.machine.id), f"{oldest} is claimed as the replacement")
+    return act(
+        ClaimReplacement(oldest, r.machine.id), f"{oldest} is claimed as the replacement of {r.machine.id}"
+    )
 
 
-def to_proof(s: Situation, r: Record, why: str) -> Decision:
-    """What was asked for is done, or no fault is left: what remains is probation."""
+def begin_probation(s: Situation, r: Record, why: str) -> Decision:
+    """The call had its effect, or no fault is left after it: probation begins."""
     attempt = r.intent.attempt if r.intent else r.progress.submitted[-1].number
     changed = replace(
         note(r, s.now, HistoryEvent.EVIDENCE, why),

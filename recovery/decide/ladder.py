@@ -1,7 +1,8 @@
-"""A recovery that has its slot, rung by rung up its ladder. PURE.
+"""What is the next step of a recovery that has its slot? PURE.
 
-Nothing destructive is decided here without the questions of ``brakes.GOING_ON``; observing, proving and
-taking our marks off are never asked (law 8). ``follow`` goes on after a call, ``proof`` after its evidence.
+Nothing destructive is decided here without the questions of ``brakes.GOING_ON``. Observing, proving and
+taking our marks off are never braked (law 8). ``in_flight`` goes on after a call, ``probation`` after its
+evidence.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from datetime import timedelta
 from recovery.decide import brakes, drain
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import name
-from recovery.decide.endings import end, excluded_away, hand_over, left_marks, next_rung
-from recovery.decide.in_flight import follow, to_proof
+from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
+from recovery.decide.in_flight import begin_probation, observe_call
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import undone
 from recovery.decide.provider_step import provider_step
@@ -35,14 +36,14 @@ from recovery.decide.situation import (
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Rung, Slot, Step, Then
 
 
-def climb(s: Situation, a: Assessment, r: Record) -> Decision:
-    """One effect on the current rung, or the reason why not yet."""
+def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
+    """The phase recovering: one effect on the current rung, or the reason why not yet."""
     if r.in_flight:
-        return follow(s, r)
+        return observe_call(s, r)
     if s.gate is None or s.gate_problem:
         return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
     if reason := brakes.excluded(s):
-        return excluded_away(s, r, reason)
+        return close_excluded(s, r, reason)
     if a.taken_back:
         return no_fault_left(s, r)
     if a.slot is None:
@@ -52,36 +53,41 @@ def climb(s: Situation, a: Assessment, r: Record) -> Decision:
         return hand_over(s, r, "every step of the remedy was done, and the machine still needs a person")
     if rung.do is Step.NOTIFY:
         return next_rung(s, r, f"{name(r.faults[0])}: reported")
-    return on_the_rung(s, r, rung)
+    return take_step(s, r, rung)
 
 
 def no_fault_left(s: Situation, r: Record) -> Decision:
-    """Its own source took the fault back, so nothing more is done to the machine. Where something destructive
-    was done, it is given back by proof only."""
+    """The fault was cleared by its own source, so nothing more is done to the machine.
+
+    After a destructive call the node is given back by proof only.
+    """
     gone = f"{name(r.faults[0])} was taken back by its own source"
     if not r.progress.acted:
         why = f"{gone} before anything destructive"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     last = r.progress.submitted[-1]
-    return to_proof(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
+    return begin_probation(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
 
 
 def without_slot(s: Situation, r: Record) -> Decision:
-    """Somebody harmed the gate. A node that is out gets its slot back whatever the budget says; one to which
-    nothing was done yet stands back while others have it."""
-    out = bool(r.marks) or left_marks(s) or r.progress.acted
+    """The slot is missing, so somebody edited or deleted the gate.
+
+    A node that is out of service already gets its slot back whatever the budget says. One to which nothing
+    was done yet waits while the budget is used up.
+    """
+    out = bool(r.marks) or has_our_marks(s) or r.progress.acted
     if not out and (full := brakes.budget(s)):
         return hold(f"{name(r.faults[0])}: the slot was lost before anything was done: {full}", key="budget")
     slot = Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), s.now)
     return act(RestoreSlot(slot), "the slot of this recovery was missing on the gate and is put back")
 
 
-def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
+def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     assert s.node is not None
     what = f"{name(r.faults[0])}: {rung.do.value}"
     if gone := undone(s.node, r.marks):
         return hold(f"{what}: {gone}", key="undone")
-    plan = planned(s, r) if rung.do is Step.DRAIN else None
+    plan = drain_plan(s, r) if rung.do is Step.DRAIN else None
     if plan is not None and (over := drain_over(s, r, rung, plan)):
         return over
     if found := brakes.first_reason(brakes.GOING_ON, s):
@@ -94,14 +100,15 @@ def on_the_rung(s: Situation, r: Record, rung: Rung) -> Decision:
         held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
         return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}")
     if rung.do is Step.DRAIN:
-        return drain_on(s, r, plan)
+        return go_on_draining(s, r, plan)
     return provider_step(s, r, rung)
 
 
 def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
-    """Our taint always; the cordon unless somebody else's is there already.
+    """The marks that the rung needs: our taint always, and the cordon unless another's is there already.
 
-    A cordon with our taint and annotation is ours, though a crash kept it off the record.
+    A cordon with our taint and annotation is ours, even if a crash kept it off the record. The taint step
+    alone leaves the cordon out.
     """
     assert s.node is not None
     if rung.do is Step.TAINT:
@@ -113,15 +120,15 @@ def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
 # ---------------------------------------------------------------- drain
 
 
-def planned(s: Situation, r: Record) -> drain.Plan | None:
-    """What the drain is about to do; None where the pods were not read, or it has not begun."""
+def drain_plan(s: Situation, r: Record) -> drain.Plan | None:
+    """What the drain does next; None where it has not begun, or the pods were not read."""
     if s.pods is None or r.rung_since is None:
         return None
     return drain.plan(s.pods, s.policy.drain, r.rung_since, s.now, s.refusals)
 
 
 def drain_over(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decision | None:
-    """Whether the drain has ended, by an empty node or by its deadline."""
+    """What follows the drain, once the node is empty or its deadline has passed; None while it goes on."""
     assert r.rung_since is not None  # there is a plan only of one that has begun
     if not plan.left:
         return next_rung(s, r, f"drained in {span(s.now - r.rung_since)}")
@@ -135,7 +142,7 @@ def drain_over(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decisio
     return None
 
 
-def drain_on(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
+def go_on_draining(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
     if r.rung_since is None:
         return act(WriteRecord(replace(r, rung_since=s.now)), f"{name(r.faults[0])}: the drain begins")
     assert plan is not None  # pods are read from the moment the drain begins
@@ -144,9 +151,7 @@ def drain_on(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
     state = f"{name(r.faults[0])}: draining, {plan}"
     if plan.annotate:
         count = drain.counted(len(plan.annotate))
-        sentence = (
-            f"{name(r.faults[0])}: {count} annotated, that the node is drained, {plan.annotate[0][0]} first"
-        )
+        sentence = f"{name(r.faults[0])}: {count} annotated before eviction, {plan.annotate[0][0]} first"
         return act(TellPods(plan.annotate), sentence, Report(EventReason.PODS_TOLD))
     most = s.policy.drain.evictions_per_second
     if ask := drain.within_rate(plan.ask, s.evictions_free, most):

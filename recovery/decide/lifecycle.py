@@ -1,7 +1,7 @@
-"""Where a record may go, as a table. PURE.
+"""Which phase follows which event? The table of all moves that a record may make. PURE.
 
-What is not in the table is an error and changes nothing. ``CLOSING`` are the events that end a record; each
-of them leaves the machine proved, taken back by its source, replaced by others, or in a person's hands.
+A move that is not in the table raises ``IllegalMove`` and changes nothing. An open record ends proved,
+cleared by the fault's own source, superseded by another machine, or with a person.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class Event(StrEnum):
     FAULT = "fault"  # a fault was seen
     CONFIRMED = "confirmed"  # it lasted as long as its rule tolerates
     GRANTED = "granted"  # the gate gave a slot
-    EVIDENCE = "evidence"  # the action did what it should; probation begins
-    REBOOTED = "rebooted"  # an unexpected boot: assessed anew
+    EVIDENCE = "evidence"  # the action had its effect; probation begins
+    REBOOTED = "rebooted"  # an unexpected boot; probation begins
     RETURNED = "returned"  # the fault came back in probation, and a slot is held
     SUSPECTED = "suspected"  # the fault came back in probation before any remedy was chosen
     REQUEUED = "requeued"  # the fault came back in probation, and no slot is held
     PROVED = "proved"  # healthy through probation
-    CLEARED = "cleared"  # taken back by its source, or excluded, before anything destructive
-    OTHER_MACHINE = "otherMachine"  # another machine goes by this name; nothing was called
-    GAVE_UP = "gaveUp"  # a person has to
-    RELEASED = "released"  # a person took it
+    CLEARED = "cleared"  # cleared by its source, or the node was excluded
+    OTHER_MACHINE = "otherMachine"  # another machine goes by this name, or took its place and is sick too
+    GAVE_UP = "gaveUp"  # handed over: a person has to go on
+    RELEASED = "released"  # a person released the node
 
 
 _OPEN = (Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING, Phase.PROVING)
@@ -45,7 +45,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.PROVING, Event.PROVED): Phase.RECOVERED,
     (Phase.PROVING, Event.CLEARED): Phase.WITHDRAWN,
     (Phase.PROVING, Event.SUSPECTED): Phase.SUSPECT,
-    # A person holds it. What was only reported is withdrawn by its source; another machine ends the matter.
+    # A person has it. A fault that was only reported may be cleared by its source, or seen again.
     (Phase.HANDED_OVER, Event.FAULT): Phase.SUSPECT,
     (Phase.HANDED_OVER, Event.RELEASED): Phase.RELEASED,
     (Phase.HANDED_OVER, Event.CLEARED): Phase.WITHDRAWN,
@@ -60,7 +60,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
 
 
 def move(phase: Phase, event: Event) -> Phase:
-    """The phase after ``event``. Raises ``IllegalMove``."""
+    """The phase after ``event``. Raises ``IllegalMove`` where the table has none."""
     try:
         return TABLE[(phase, event)]
     except KeyError:

@@ -1,7 +1,7 @@
-"""Our marks on a Node, as patches: put on, and taken off again, never another's (law 5). PURE.
+"""Which marks on a Node are ours, and which patch puts them on or takes them off? PURE.
 
-A merge patch replaces the whole list of taints, so others' entries come out as they were, and every patch
-carries the resourceVersion that was looked at.
+Marks of others are never touched (law 5). A merge patch replaces the whole list of taints, so it repeats the
+taints of others as they are, and carries the resourceVersion of the Node that was read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Patch = dict[str, Any]
 
 
 def marked(node: NodeView) -> bool:
-    """Whether ``node`` bears a mark of ours."""
+    """Whether ``node`` has a mark of ours: taint, cordon or out-of-service taint."""
     cordoned = node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
     return node.has_taint(TAINT) or cordoned or out_of_service(node)
 
 
 def undone(node: NodeView, marks: Marks) -> str | None:
-    """Which of our ``marks`` somebody took off ``node``, and what a person can do about it."""
+    """A sentence: which of our ``marks`` somebody took off ``node``, and what to do about it; or None."""
     if marks.cordoned and not node.unschedulable:
         return f"somebody uncordoned {node.name}; exclude or release it, or cordon it again to go on"
     if marks.tainted and not node.has_taint(TAINT):
@@ -39,7 +39,7 @@ def undone(node: NodeView, marks: Marks) -> str | None:
 
 
 def mark_patch(node: NodeView, marks: Marks) -> Patch | None:
-    """The patch that puts ``marks`` on: the taint, and the cordon if none is there. None: nothing to do."""
+    """The patch that puts ``marks`` on: the taint, and the cordon where wanted. None: nothing to do."""
     patch = _under_version(node)
     if not node.has_taint(TAINT):
         patch["spec"]["taints"] = [*_taints(node), {"key": TAINT, "effect": "NoSchedule"}]
@@ -50,7 +50,7 @@ def mark_patch(node: NodeView, marks: Marks) -> Patch | None:
 
 
 def unmark_patch(node: NodeView) -> Patch | None:
-    """The patch that takes off our taint, and the cordon that bears our annotation. None: nothing to do."""
+    """The patch that takes off our taints, and a cordon with our annotation. None: nothing to do."""
     patch = _under_version(node)
     if node.has_taint(TAINT):
         patch["spec"]["taints"] = [t for t in _taints(node) if t["key"] != TAINT] or None
@@ -65,12 +65,12 @@ def unmark_patch(node: NodeView) -> Patch | None:
 
 
 def out_of_service(node: NodeView) -> bool:
-    """Whether ``node`` bears the out-of-service taint, and it is ours."""
+    """Whether ``node`` has the out-of-service taint, and it is ours by its annotation."""
     return node.annotations.get(OUT_OF_SERVICE_BY) == OWNER_OF_MARKS
 
 
 def out_of_service_patch(node: NodeView, on: bool) -> Patch | None:
-    """The patch that puts Kubernetes' taint on, or ours off. None: nothing to do, or another's is there."""
+    """The patch that sets the out-of-service taint, or removes ours. None: nothing to do, or not ours."""
     patch = _under_version(node)
     if on and not node.has_taint(OUT_OF_SERVICE):
         taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}

@@ -1,7 +1,8 @@
-"""needed(): what has to be read next, before a situation can be decided on. PURE.
+"""What has to be read next, before a situation can be decided on? PURE.
 
-The observer reads exactly that, and asks again, until nothing more is needed. Each thing is asked for only
-once the cheaper ones leave a reason to: a node that waits for its budget costs the cloud nothing.
+The observer reads exactly that and asks again, until nothing more is needed. The cheap things come first, and
+an expensive one is read only if they leave a reason to. A node that waits for its budget makes no request to
+the cloud.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ from recovery.decide.situation import (
 from recovery.model import Phase, Record, Step
 
 CENSUS_AGE = timedelta(seconds=10)
-"""How old a count may be for evictions of a drain under way. Provider calls are always counted anew."""
+"""How old a census may be while a recovery goes on. Right before a provider's call it is counted again."""
 
 
 def needed(s: Situation) -> Need | None:
-    """What to read next; None once everything is there that the decision may depend on."""
+    """What to read next; None once all is there that the decision depends on."""
     if s.record is None or not s.record.phase.open or not s.on:
         return None
     return next((need for need in _needs(s, s.record) if need not in s.read), None)
 
 
 def _needs(s: Situation, r: Record) -> Iterator[Need]:
-    """In order. What comes after a ``yield`` goes by what was read for it."""
+    """All needs, in order. The caller reads one and starts again with what it found, so the code after a
+    ``yield`` may depend on it."""
     if s.role is Role.CONCLUDER and s.apart:
         yield from _of_a_dead_agent(s)
     missing = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
@@ -60,7 +62,7 @@ def _needs(s: Situation, r: Record) -> Iterator[Need]:
 
 
 def _of_a_dead_agent(s: Situation) -> Iterator[Need]:
-    """Fencing evidence, and what it would be good for."""
+    """Whether the dead machine is surely powered down. If it is, which pods are stuck on it."""
     if s.node is None or s.node.ready or s.machine is None or s.provider is None or not s.provider.sees_power:
         return
     yield PowerState()
@@ -78,14 +80,14 @@ def _proof(s: Situation, r: Record) -> Iterator[Need]:
 def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     line = next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
     if line is None or brakes.first_reason(brakes.UNASKED, s):
-        return  # nothing to ask the cloud about yet
+        return  # no request to the cloud yet
     yield from _preflight(s, r)
     joined = min(line.since, s.now)
     settling = line.since <= s.now and s.now - joined < s.settle
     if settling or brakes.first_reason(brakes.CHEAP, s):
         return
     yield Counted(CENSUS_AGE, known=True)
-    if not brakes.turn(s):  # those at the head of the queue count, for all
+    if not brakes.turn(s):  # the head of the queue counts, and shares its census with all others
         yield Counted(s.settle, since=joined + s.settle)
 
 
@@ -101,10 +103,10 @@ def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
 
 
 def _preflight(s: Situation, r: Record) -> Iterator[Need]:
-    """The ladder's next destructive step, before anything is done to the node."""
+    """Whether the ladder's next destructive step can be done, before anything is done to the node."""
     action = next((x.do for x in r.ladder[r.rung :] if x.do.provider_action), None)
     if action is None or s.provider is None or s.machine is None:
         return
     if s.role is Role.OWNER and action in s.provider.out_of_band:
-        return  # another one's to ask
+        return  # only the concluder asks for it
     yield Preflighted(action)

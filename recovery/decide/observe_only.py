@@ -1,4 +1,4 @@
-"""Switched off, or only looking on: what is reported instead of done (law 7). PURE."""
+"""What would be done if recovery were on? With ENABLE_RECOVERY=false that is only reported (law 7). PURE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recovery.model import Phase, Step
 
 
 def observe_only(s: Situation, a: Assessment) -> Decision:
-    """Off: report what would be done, and what was begun and is now left alone (law 7)."""
+    """Recovery is off: report what would be done, or that a recovery under way is left as it is (law 7)."""
     why = brakes.off(s)
     if s.record is not None and s.record.phase.open:
         left = "the recovery of this node is left as it is, abandoned by switching recovery off"
@@ -32,12 +32,12 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
         return hold(f"{why}: would leave {name(d.fault)} alone: {reason[1]}", REPEAT, "would-hold")
     if s.machine_problem:
         return hold(f"{why}: would hand over {name(d.fault)}: {s.machine_problem}", REPEAT, "would-hand-over")
-    what = f"would have {done(d)} {s.node_name}: {name(d.fault)} (rule {d.rule_name}: {steps})"
+    what = f"would have {participle(d)} {s.node_name}: {name(d.fault)} (rule {d.rule_name}: {steps})"
     return hold(f"{what}, if budget and brake allow; {why}", REPEAT, f"would {d.fault.key}")
 
 
-def done(d: Diagnosis) -> str:
-    """The ladder's strongest step, as a participle."""
+def participle(d: Diagnosis) -> str:
+    """The strongest step of the ladder, as a participle: ``replaced``."""
     words = {
         Step.REPLACE: "replaced",
         Step.REDEPLOY: "redeployed",

@@ -1,8 +1,8 @@
-"""Ending what an agent that is gone left open. PURE.
+"""What is to be done about another node's record, once its own agent is gone? PURE.
 
-A concluder observes, proves, hands over and frees. It starts nothing but what no machine's own agent may: a
-power cycle, of a machine that is dead. Whatever it decides is swapped under the record's Lease, which it may
-take only once its owner has let it go stale.
+A concluder observes, proves, hands over to a person and frees slots. It starts only what no machine's own
+agent may, on a machine that is dead: a power cycle out of band, and the out-of-service taint. It writes a
+record only under the record's Lease, which it may take only once its owner has let it go stale.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment, assess
-from recovery.decide.endings import close, hand_over, on_rung
+from recovery.decide.endings import close, hand_over, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.in_flight import follow
+from recovery.decide.in_flight import observe_call
 from recovery.decide.ladder import without_slot
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import out_of_service
@@ -40,13 +40,13 @@ from recovery.model import OUT_OF_SERVICE, IntentState, Machine, NodeView, Phase
 
 MARGIN = 5.0
 DEAD_AFTER = timedelta(minutes=5)
-"""How long an agent has to be gone, its node not Ready, before its machine is taken for dead."""
+"""How long an agent has to be gone, with its node not Ready, before its machine counts as dead."""
 PATIENCE = timedelta(minutes=15)
-"""How long a node that is still there, with nothing submitted, waits for its own agent to come back."""
+"""How long a record with no call in flight waits for the node's own agent to come back."""
 
 
 def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> Decision:
-    """What to do about another node's record. ``place``: the UID of the record that stands on the gate."""
+    """What to do about another node's record. ``place``: the UID of a record with a place on the gate."""
     a = a or assess(s)
     if why := brakes.off(s):
         return leave(why, REPEAT)
@@ -74,14 +74,14 @@ def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return wait(fence, key="fence") if fence else None
 
 
-def _what_was_asked_for(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _call_in_flight(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if not r.in_flight:
         return None
-    return prove(s, a, r) if r.phase is Phase.PROVING else follow(s, r)
+    return prove(s, a, r) if r.phase is Phase.PROVING else observe_call(s, r)
 
 
 def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Nothing was called, and what it could be called for is not there any more."""
+    """No call is in flight, and the machine that one could be made for is not behind this name any more."""
     if s.node is None:
         why = f"the Node {r.node} is gone, and nothing was called for it"
     elif s.machine is not None and s.machine.id != r.machine.id:
@@ -92,7 +92,7 @@ def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def gone_too_long(s: Situation, r: Record) -> Decision:
-    """Its agent has its time to come back; then a person has to."""
+    """Wait for the node's own agent to come back. After ``PATIENCE``, or the step's deadline, hand over."""
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
     if s.owner_gone_for < allowed:
         left = span(allowed - s.owner_gone_for)
@@ -100,38 +100,42 @@ def gone_too_long(s: Situation, r: Record) -> Decision:
     return hand_over(s, r, f"the agent of {r.node} has been gone for {span(s.owner_gone_for)} ({r.sentence})")
 
 
-# ---------------------------------------------------------------- pods that nobody ends any more
+# ---------------------------------------------------------------- the out-of-service taint
 
 
-def pods_of_a_dead_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Pods that nobody ends, on a machine that is proved down, are given up by Kubernetes' own taint.
+def _stuck_pods(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Pods are stuck terminating on a machine that is proved down: set the out-of-service taint.
 
-    It comes off as soon as they are gone, or nothing proves any more that the machine is down. Where they do
-    not go, the recovery goes on without that.
+    Kubernetes then deletes them and detaches their volumes. The taint comes off once no pod is stuck, or
+    nothing proves any more that the machine is down. If the pods stay, the recovery goes on without that.
     """
     if s.node is None or (r.in_flight and not isinstance(s.poll, Unfinished)):
-        return None  # what was asked for may have it off for a moment
+        return None  # the call in flight may have switched the machine off for a moment
     past = [p for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now]
     stuck = len(past) if s.down else 0
     if out_of_service(s.node):
-        return _being_given_up(s, r, stuck)
-    if not stuck or not _may_give_up(s, a, r, s.node):
+        return _taint_is_set(s, r, stuck)
+    if not stuck or not _may_set_taint(s, a, r, s.node):
         return None
-    why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating, and are given up"
+    why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating: the out-of-service taint is set"
     return act(OutOfService(True), why, Report(EventReason.OUT_OF_SERVICE, warning=True))
 
 
-def _being_given_up(s: Situation, r: Record, stuck: int) -> Decision | None:
+def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
     if not stuck:
-        return act(OutOfService(False), f"{r.node}: its pods are given up; the taint comes off")
+        why = "no pod is stuck terminating any more" if s.down else "nothing shows any more that it is down"
+        return act(OutOfService(False), f"{r.node}: {why}; the out-of-service taint comes off")
     if s.owner_gone_for >= PATIENCE:
         return None
-    return wait(f"{r.node}: {stuck} of its pods are being given up", POLLED, "given-up")
+    return wait(f"{r.node}: the out-of-service taint is set for {stuck} stuck pods", POLLED, "given-up")
 
 
-def _may_give_up(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
-    """Not where it was refused or a person's taint is there, of no other machine, and only as long as anybody
-    waits for it."""
+def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
+    """Whether our out-of-service taint may be set.
+
+    It may not where the API server refused it a moment ago, where another's taint is set already, for another
+    machine than the record's, or once ``PATIENCE`` is over.
+    """
     if OUT_OF_SERVICE in s.refusals or node.has_taint(OUT_OF_SERVICE):
         return False
     if s.machine is None or s.machine.id != r.machine.id or s.owner_gone_for >= PATIENCE:
@@ -140,11 +144,11 @@ def _may_give_up(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool
     return under_way and brakes.first_reason(brakes.FORBIDDEN, s) is None
 
 
-# ---------------------------------------------------------------- a power cycle from outside
+# ---------------------------------------------------------------- a power cycle out of band
 
 
-def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """A step that the machine's own agent never starts, once that agent and its kubelet are dead."""
+def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Start a step that the machine's own agent never may, once that agent and its kubelet are dead."""
     if not s.may_power or s.provider is None or r.phase is not Phase.RECOVERING or s.node is None:
         return None
     ahead = ((i, rung) for i, rung in enumerate(r.ladder) if i >= r.rung)
@@ -159,8 +163,8 @@ def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return without_slot(s, r)
     if i != r.rung:
         gone = f"its agent has been gone for {span(s.owner_gone_for)} and the node is not Ready"
-        why = f"{r.node} is dead: {gone}; next: {rung.do.value}, from outside"
-        there = on_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
+        why = f"{r.node} is dead: {gone}; next: {rung.do.value}, out of band"
+        there = moved_to_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
         return act(WriteRecord(there), why, Report(EventReason.NEXT_STEP, warning=True))
     return provider_step(s, r, rung)
 
@@ -168,16 +172,19 @@ def out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
 QUESTIONS = (
     _alive,
     _fenced,
-    pods_of_a_dead_machine,
-    _what_was_asked_for,
+    _stuck_pods,
+    _call_in_flight,
     _not_its_node,
-    out_of_band,
+    _out_of_band,
 )
-"""Asked of an open record, before its agent's patience counts; the first answer counts."""
+"""Asked of an open record, in this order; the first answer counts. Without one, ``gone_too_long`` decides."""
 
 
 def lost(s: Situation) -> Decision:
-    """A deleted record is made again as closed, so that its place is freed by evidence."""
+    """The record was deleted while it had a place on the gate: create it again, closed.
+
+    Its slot is then freed like that of every closed record.
+    """
     gone = Record(
         node=s.node_name,
         phase=Phase.LOST,
@@ -194,12 +201,11 @@ def lost(s: Situation) -> Decision:
 
 
 def fenced(s: Situation, r: Record) -> str | None:
-    """An intent without an outcome may still be carried out by a process that was stopped."""
+    """Why an intent without an outcome is not concluded yet: a stopped process may still make its call."""
     if r.intent is None or r.intent.state is not IntentState.WRITTEN:
         return None
     needed = timedelta(seconds=r.intent.submit_within + r.intent.call_timeout + MARGIN)
     if s.intent_seen_for >= needed:
         return None
-    return (
-        f"{r.node}: its {r.intent.action} may still be on its way; {span(needed - s.intent_seen_for)} to go"
-    )
+    left = span(needed - s.intent_seen_for)
+    return f"{r.node}: its agent may still ask for {r.intent.action} within the next {left}"

@@ -1,7 +1,8 @@
-"""decide(): what should be done about a node now, and why. PURE.
+"""What should an agent do about its own node now, and why? Start reading at ``decide``. PURE.
 
-Read from the top: guard clauses, in the order a careful person would ask; the act is the last line of each
-function. ``climb`` goes on with a recovery that has its slot; ``conclude`` ends what a dead agent left open.
+Guard clauses come first, in the order a careful person would ask; the act is the last line of a function.
+An open record goes on in the module of its phase (``PHASES``), a closed one in ``idle``. A record that a dead
+agent left open is for ``orphan.conclude``, on another node.
 """
 
 from __future__ import annotations
@@ -12,8 +13,15 @@ from recovery.decide.assessment import Assessment, assess
 from recovery.decide.diagnosis import name
 from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, end, hand_over, up_again
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.idle import begin, forget, in_a_persons_hands, same_boot, standing, tidy_up
-from recovery.decide.ladder import climb
+from recovery.decide.idle import (
+    begin,
+    forget_cleared,
+    in_a_persons_hands,
+    records_on_gate,
+    same_boot,
+    tidy_up,
+)
+from recovery.decide.ladder import recovering
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
@@ -43,16 +51,16 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
     if not s.on:
         return observe_only(s, a)
     if s.vanished:
-        why = "somebody deleted this node's record: this agent stops and does not make it again"
+        why = "somebody deleted this node's record: this agent stops until it is restarted"
         return hold(why, REPEAT, "vanished")
     if s.record is None:
-        return lost(s) if standing(s) else begin(s, a)
+        return lost(s) if records_on_gate(s) else begin(s, a)
     return go_on(s, a, s.record) if s.record.phase.open else closed(s, a, s.record)
 
 
 def closed(s: Situation, a: Assessment, r: Record) -> Decision:
-    """A closed record: what it still owes, what a person has in hand, and then the next fault."""
-    if tidy := tidy_up(s, r) or forget(s, r):
+    """A closed record: clean up after it, repeat that a person has the node, or go on to the next fault."""
+    if tidy := tidy_up(s, r) or forget_cleared(s, r):
         return tidy
     if r.phase is Phase.LOST and same_boot(s, r):
         return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
@@ -63,7 +71,7 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
-    """An open record: the questions that come before any phase's own."""
+    """An open record: the questions of ``FIRST``, then those of its phase."""
     return first_answer(FIRST, s, a, r) or PHASES[r.phase](s, a, r)
 
 
@@ -75,54 +83,57 @@ def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
-        why = "the Node is not there: whether its machine is gone is for its peers to prove"
+        why = "the Node is not there: the agents of other nodes find out whether its machine is gone"
         return wait(why, key="no-node")
     return wait(s.machine_wait, key="uninitialised") if s.machine_wait else None
 
 
 def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Another machine goes by this name. Before submission: superseded, nothing is called (law 4)."""
+    """Another machine goes by this name: superseded, and nothing is called (law 4).
+
+    Unless a replacement is in flight, which is what it waited for.
+    """
     if s.machine is None or s.machine.id == r.machine.id:
         return None
     why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
     if r.intent is None or not r.in_flight:
         why = f"{why}: nothing is called"
     elif r.intent.action == Step.REPLACE.value:
-        return climb(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
-    else:  # another machine's health proves nothing of this one's reboot
-        why = f"{why}: there is nothing left to prove of its {r.intent.action}"
+        return recovering(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
+    else:  # the health of another machine proves nothing about this one's reboot
+        why = f"{why}: its {r.intent.action} cannot be proved any more"
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
 
 
-def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """The same machine under a new Node object, which bears no marks of ours: carry on."""
+def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """The same machine under a new Node object, which has no marks of ours: go on."""
     assert s.node is not None
     if s.machine is None or s.node.uid == r.node_uid:
         return None
-    why = f"{r.node} was registered anew by the same machine: going on"
+    why = f"{r.node} was registered again by the same machine: the recovery goes on"
     changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())
     return act(WriteRecord(changed), why, Report(EventReason.REGISTERED_ANEW))
 
 
 def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """An unexpected boot: assessed anew through probation. Nothing is called, nothing closed (law 4)."""
+    """An unexpected boot may have cured the machine: on to probation. Nothing is called or closed (law 4)."""
     assert s.node is not None
     if not s.node.boot_id or not r.boot_id or s.node.boot_id == r.boot_id:
         return None
     if r.intent is not None and r.in_flight:
         if r.intent.action == Step.REPLACE.value:
-            # A machine that is being replaced may well boot once more. It stays what it is.
+            # A machine that is being replaced may well boot once more. The replacement goes on.
             booted = replace(r, boot_id=s.node.boot_id)
             return act(WriteRecord(booted), "the machine booted while being replaced")
         if r.phase is Phase.RECOVERING:
-            return None  # it was asked for; once it is proved, another boot is news
+            return None  # the boot was asked for, and is the evidence that ``in_flight`` looks for
     if r.validation is not None:
         why = f"the machine booted while it was validated by Job {r.validation.job}"
         return fault_returned(s, a, replace(r, boot_id=s.node.boot_id), why)
     boots = (*r.progress.boots, s.node.boot_id)
     if len(boots) > s.policy.limits.attempts.max:
-        return hand_over(s, r, f"the machine booted {len(boots)} times, which nobody here asked for")
-    why = "the machine booted, which nobody here asked for: it is assessed anew"
+        return hand_over(s, r, f"the machine booted {len(boots)} times without being asked to")
+    why = "the machine booted without being asked to: probation begins"
     changed = replace(
         note(r, s.now, HistoryEvent.REBOOTED, why),
         phase=move(r.phase, Event.REBOOTED),
@@ -141,7 +152,7 @@ def _up_again(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Later faults are appended; they never restart, shorten or downgrade the ladder."""
+    """Faults seen later are added to the record. They never restart, shorten or downgrade the ladder."""
     if r.phase is Phase.PROVING:
         return None
     known = {f.key for f in r.faults}
@@ -158,11 +169,11 @@ FIRST = (
     _another_agents,
     _no_node,
     _other_machine,
-    _registered_anew,
+    _new_node_object,
     _rebooted,
     _up_again,
     _unrecorded,
 )
-"""What comes before any phase's own question; the first answer counts."""
+"""Asked of every open record before its phase's own questions; the first answer counts."""
 
-PHASES = {Phase.SUSPECT: suspect, Phase.WAITING: waiting, Phase.RECOVERING: climb, Phase.PROVING: prove}
+PHASES = {Phase.SUSPECT: suspect, Phase.WAITING: waiting, Phase.RECOVERING: recovering, Phase.PROVING: prove}

@@ -1,4 +1,7 @@
-"""Proof: healthy through probation, by fresh signals. Time alone proves nothing (law 11). PURE."""
+"""Is the node proved: healthy through its probation, by fresh signals? PURE.
+
+Time alone proves nothing (law 11).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from datetime import datetime
 from recovery.decide import validation
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import live, name
-from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, next_rung, on_rung
+from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import (
@@ -29,16 +32,16 @@ from recovery.model import Evidence, Phase, Record, Step
 
 
 def prove(s: Situation, a: Assessment, r: Record) -> Decision:
-    """Healthy through probation, by fresh signals (law 11)."""
+    """The phase proving: the replacement, or else the same machine, has to stay healthy (law 11)."""
     if r.replacement_machine:
         return prove_replacement(s, a, r)
-    if evidence := of_no_machine(r):
+    if evidence := evidence_without_machine(r):
         return end(s, r, Event.PROVED, f"proved: {evidence.what}", succeeded(r))
     return prove_same_machine(s, a, r)
 
 
-def of_no_machine(r: Record) -> Evidence | None:
-    """The evidence of a replacement that leaves no machine to prove: the old one is gone, that is all."""
+def evidence_without_machine(r: Record) -> Evidence | None:
+    """The evidence of a replacement that leaves no machine to prove: only that the old one is gone."""
     evidence = r.progress.evidence
     replaced = r.intent is not None and r.intent.action == Step.REPLACE.value and r.in_flight
     if evidence is None or r.intent is None or not replaced or evidence.attempt != r.intent.attempt:
@@ -47,7 +50,7 @@ def of_no_machine(r: Record) -> Evidence | None:
 
 
 def succeeded(r: Record) -> Report:
-    """What brought the node back: the step in flight, or the last one that was asked for."""
+    """The report of a success, with the action behind it: that of the intent, or the last one submitted."""
     last = r.progress.submitted[-1].action if r.progress.submitted else ""
     return Report(EventReason.RECOVERED, outcome="succeeded", action=r.intent.action if r.intent else last)
 
@@ -55,17 +58,17 @@ def succeeded(r: Record) -> Report:
 def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     new = r.replacement_machine
     if s.replacement is None:
-        return came_and_went(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
+        return replacement_gone_again(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
     joined = s.replacement.name
     if s.replacement_record and joined != r.node:
-        # Its own record needs the place that this one holds; attempts are counted over both.
+        # Its own record needs the slot that this one holds. Attempts are counted over both machines.
         why = (
             f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {s.replacement_record}"
         )
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
-    if s.replacement_is_me and (seen := not_well(s, a)):
+    if s.replacement_is_me and (seen := own_complaint(s, a)):
         return unproved(s, r, f"{joined} ({new}) is not healthy: {seen}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
@@ -84,8 +87,8 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     return end(s, r, Event.PROVED, why, succeeded(r))
 
 
-def came_and_went(s: Situation, r: Record) -> Decision | None:
-    """The new machine joined, broke, and is gone as well: its own record tells what comes of it."""
+def replacement_gone_again(s: Situation, r: Record) -> Decision | None:
+    """The replacement joined, got sick and is gone as well: its own record says what becomes of it."""
     new = r.replacement_machine
     start = next((x for x in s.gate.starts if x.machine == new), None) if s.gate is not None else None
     if start is None:
@@ -95,8 +98,8 @@ def came_and_went(s: Situation, r: Record) -> Decision | None:
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
 
 
-def not_well(s: Situation, a: Assessment) -> str | None:
-    """What this agent's own sources say against the node it runs on."""
+def own_complaint(s: Situation, a: Assessment) -> str | None:
+    """What this agent's own sources report against the node that it runs on, or None."""
     if found := live(s, a.found):
         return name(found[0].fault)
     return next((reading.unknown["*"] for reading in s.readings if not reading.readable), None)
@@ -110,11 +113,11 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
 
 
 def unproved(s: Situation, r: Record, why: str) -> Decision:
-    """Not healthy: probation begins again, until the step's own deadline."""
+    """Not healthy now: probation begins again. Past the deadline it is the next rung, or a person."""
     waited_for_us = r.progress.acted and r.rung_since is not None
     began = r.rung_since if waited_for_us and r.rung_since else r.progress.proving_since or r.phase_since
     allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
-    if s.now >= max([began + allowed, *_proof_takes(r)]):
+    if s.now >= max([began + allowed, *_proof_deadlines(r)]):
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
         )
@@ -124,8 +127,11 @@ def unproved(s: Situation, r: Record, why: str) -> Decision:
     return wait(f"probation: {why}", POLLED, f"unproved {why}")
 
 
-def _proof_takes(r: Record) -> Iterator[datetime]:
-    """Until when what comes after the evidence may take: a step's own deadline says nothing of that."""
+def _proof_deadlines(r: Record) -> Iterator[datetime]:
+    """Deadlines of what comes after the evidence: two probations, and the validation Job.
+
+    The step's own deadline may pass while they run.
+    """
     if r.progress.evidence is not None:
         yield r.progress.evidence.at + 2 * r.probation
     if r.validation is not None and r.validate is not None:
@@ -146,7 +152,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, r.node)
     if s.watched_for is not None and s.watched_for < r.probation:
-        # A peer, or an agent before this one, began it: what nobody looked at proves nothing (law 11).
+        # A peer, or this agent before a restart, began it. Time that nobody watched proves nothing (law 11).
         left = r.probation - s.watched_for
         return wait(f"{r.node} is on probation for another {span(left)}", min(left, POLLED), "probation")
     healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
@@ -159,12 +165,12 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
             return more
         healthy += f", and passed Job {r.validation.job}" if r.validation else ""
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
-    why = f"withdrawn: after a boot nobody here asked for, {healthy}"
+    why = f"withdrawn: after a boot that was not asked for, {healthy}"
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision:
-    """Not cured: the next rung if this one had its chance, else the same again."""
+    """Not cured: the next rung if this one's call was made, else the same rung again."""
     used = r.in_flight
     if used and r.rung + 1 >= len(r.ladder):
         return hand_over(s, r, f"{why}, and the remedy has no further step")
@@ -176,7 +182,7 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision
     )
     noted = note(r, s.now, HistoryEvent.RETURNED, why)
     changed = replace(
-        on_rung(noted, r.rung + 1 if used else r.rung, s.now),
+        moved_to_rung(noted, r.rung + 1 if used else r.rung, s.now),
         phase=move(r.phase, event),
         phase_since=s.now,
         faults=current,

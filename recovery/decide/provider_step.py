@@ -1,4 +1,4 @@
-"""A step that its provider does: what keeps it from being asked for, now and once more right before. PURE."""
+"""May the provider be asked for this destructive step now, and once more right before the call? PURE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recovery.model import IntentState, Phase, Preflight, Record, Rung, Step
 
 
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
-    """Everything that can be asked beforehand is; ``not_now`` asks the volatile part once more."""
+    """Submit the step, or why not. ``not_now`` asks what may change once more, right before the call."""
     found = first_answer(QUESTIONS, s, r, rung)
     return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}")
 
@@ -36,7 +36,7 @@ def _what(r: Record, rung: Rung) -> str:
     return f"{name(r.faults[0])}: {rung.do.value}"
 
 
-def _late(s: Situation, r: Record, rung: Rung) -> bool:
+def _past_deadline(s: Situation, r: Record, rung: Rung) -> bool:
     return s.now >= _began(r) + rung.within
 
 
@@ -44,10 +44,10 @@ def _began(r: Record) -> datetime:
     return r.rung_since or r.progress.step_since or r.phase_since
 
 
-def _never_of_itself(s: Situation, r: Record, rung: Rung) -> Decision | None:
+def _only_out_of_band(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.out_of_band:
         return None
-    never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent, and the machine lives"
+    never = f"{rung.do.value} of {r.node} is never asked for by the node's own agent, only once that is dead"
     return hand_over(s, r, f"{never}: a person has to", outcome="refused")
 
 
@@ -58,7 +58,10 @@ def _refused_before(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    """A throttled API is not asked in a loop. A moment further ahead than that is a clock that stepped."""
+    """A call that was put off waits for ``retry_at``, so that a throttled API is not called in a loop.
+
+    A ``retry_at`` further ahead than ``RETRY_AFTER`` comes from a clock that stepped, and does not count.
+    """
     again = r.progress.retry_at
     if again is None or not s.now < again <= s.now + RETRY_AFTER:
         return None
@@ -68,7 +71,7 @@ def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def _tried_enough(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if r.progress.tries >= s.policy.limits.attempts.max:
         return next_rung(s, r, f"{rung.do.value} was asked for {r.progress.tries} times and had no effect")
-    if r.intent is not None and _late(s, r, rung):
+    if r.intent is not None and _past_deadline(s, r, rung):
         return next_rung(s, r, f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}")
     return None
 
@@ -77,11 +80,11 @@ def _machine_unknown(s: Situation, r: Record, rung: Rung) -> Decision | None:
     return hand_over(s, r, s.machine_problem) if s.machine_problem else None
 
 
-def _blind(s: Situation, r: Record, rung: Rung) -> Decision | None:
+def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     why = next((w for f in r.faults if (w := unreadable(s, f))), None)
     if why is None or s.role is not Role.OWNER:
         return None
-    if _late(s, r, rung):
+    if _past_deadline(s, r, rung):
         return _gave_up_waiting(s, r, rung, why)
     return wait(f"{_what(r, rung)} waits for a fresh signal: {why}", key="unreadable")
 
@@ -93,17 +96,17 @@ def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def _provider_cannot_say(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if not s.preflight_retry:
         return None
-    if _late(s, r, rung):
+    if _past_deadline(s, r, rung):
         return _gave_up_waiting(s, r, rung, s.preflight_retry)
     return hold(f"{_what(r, rung)}: {s.preflight_retry}", key="preflight")
 
 
 def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    assert s.preflight is not None  # it was given, refused or put off
+    assert s.preflight is not None  # refused and put off are the questions before this one
     early = not_yet(s, s.preflight)
     if not early:
         return None
-    if _late(s, r, rung) and s.preflight.not_before is None:
+    if _past_deadline(s, r, rung) and s.preflight.not_before is None:
         return _gave_up_waiting(s, r, rung, s.preflight.not_yet)
     return wait(f"{_what(r, rung)}: {s.preflight.not_yet}", early, "not-yet")
 
@@ -116,26 +119,26 @@ def _group_or_clock(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
-    return hand_over(s, r, f"before {rung.do.value}, for {span(rung.within)}: {why}")
+    return hand_over(s, r, f"{rung.do.value} could not be asked for within {span(rung.within)}: {why}")
 
 
 QUESTIONS = (
-    _never_of_itself,
+    _only_out_of_band,
     _refused_before,
     _put_off,
     _tried_enough,
     _machine_unknown,
-    _blind,
+    _no_fresh_signal,
     _provider_says_no,
     _provider_cannot_say,
     _provider_says_later,
     _group_or_clock,
 )
-"""What keeps a step from being asked for; the first answer counts."""
+"""What speaks against submitting the step, in this order; the first answer counts."""
 
 
 def not_yet(s: Situation, found: Preflight) -> timedelta | None:
-    """How long the provider would still say "not yet", or None where it would not."""
+    """When to ask the provider again, which says "not yet"; None where it does not say that."""
     if found.adopt or not found.not_yet:
         return None
     if found.not_before is None:
@@ -147,7 +150,7 @@ def not_yet(s: Situation, found: Preflight) -> timedelta | None:
 
 
 def not_now(s: Situation, a: Assessment, action: Step) -> Decision | None:
-    """The one question right before a destructive call, of a world read just now: None, and it is made."""
+    """Why the destructive call is not made after all, by what was read a moment ago; None: make it."""
     if found := _volatile(s, a):
         return hold(f"{action.value} is not asked for: {found}", key="volatile")
     if s.preflight is None:
@@ -213,4 +216,4 @@ VOLATILE = (
     _taken_back,
     _braked,
 )
-"""What may have changed since it was decided; the first reason counts."""
+"""What may have changed since the call was decided on; the first reason counts."""

@@ -1,4 +1,7 @@
-"""Before a start: tolerated, confirmed, waiting for a slot, granted. PURE."""
+"""May a recovery start: is its fault confirmed, and is there a slot of the budget for it? PURE.
+
+The phase suspect tolerates a fault for as long as its rule says. The phase waiting is the queue for a slot.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import scopes_of
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, unreadable, why_reported
-from recovery.decide.endings import DEFAULT_PROBATION, end, excluded_away, hand_over
+from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
@@ -33,23 +36,25 @@ from recovery.decide.situation import (
 )
 from recovery.model import GroupStart, Line, Record, Rung, Slot, Start, Step
 
-OUT_OF_THE_WAY = (Rung(Step.CORDON, timedelta(minutes=15)),)
-"""Where nothing is left of a remedy: the node is kept free, and a person asked."""
+CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)
+"""The ladder where no step of the remedy is left to try: keep pods off the node, then hand over."""
 
 
 def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
-    """Tolerated for as long as the rule says; then reported, or queued for treatment."""
+    """The phase suspect: tolerate the fault for as long as its rule says, then report or queue it."""
     if a.taken_back:
         return withdrawn(s, r)
-    # There is at least what the record is about: one without a fault cannot be read. Of the faults that are
-    # due the earliest rule chooses; one that is still tolerated holds up no other.
+    # ``found`` is never empty: a record has one fault at least. Of the faults that are due, the first rule of
+    # the policy wins. A fault that is still tolerated does not hold up another one.
     d = min(a.found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
     if s.now < d.due:
         sentence = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{sentence}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
     if not d.fault.latched and (blind := unreadable(s, d.fault)):
         if any(x.fault.type == SIGNAL_UNKNOWN for x in a.found):
-            return hand_over(s, r, f"{name(d.fault)} was seen, and since then: {blind}", plain=True)
+            return hand_over(
+                s, r, f"{name(d.fault)} was seen, and nothing is known of it since: {blind}", plain=True
+            )
         return wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
         return hand_over(s, r, f"{name(d.fault)}: {why_reported(d)}", plain=True)
@@ -64,8 +69,8 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 
 
 def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
-    """Confirmed: the ladder is chosen, and stays as it is whatever becomes of the policy."""
-    ladder = left_of(d.ladder, r.tried) or OUT_OF_THE_WAY
+    """Confirmed: choose the ladder. It stays as it is, even if the policy changes later."""
+    ladder = without_tried(d.ladder, r.tried) or CORDON_ONLY
     steps = ", ".join(x.do.value for x in ladder)
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     if r.tried:
@@ -90,8 +95,8 @@ def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
     return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
 
 
-def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
-    """``ladder`` without the steps that were tried in vain, each once for each time."""
+def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
+    """``ladder`` without the steps that did not help. A step tried once is left out once."""
     left, gone = [], list(tried)
     for rung in ladder:
         if rung.do in gone:
@@ -105,36 +110,39 @@ def left_of(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ..
 
 
 def waiting(s: Situation, a: Assessment, r: Record) -> Decision:
-    """In the queue: every question is asked on one gate, and the slot is taken on that very gate."""
+    """The phase waiting: all questions go by one reading of the gate, and the slot is taken on that one.
+
+    If the gate has changed since, the compare-and-swap fails and nothing is started.
+    """
     return first_answer(QUEUE, s, a, r) or take_slot(s, r)
 
 
-def _gone(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _cleared_or_excluded(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if a.taken_back:
         return withdrawn(s, r)
     excluded = brakes.excluded(s)
-    return excluded_away(s, r, excluded) if excluded else None
+    return close_excluded(s, r, excluded) if excluded else None
 
 
 def _no_gate(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.gate_problem:
-        return hold(f"{_what(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
-    return wait(f"{_what(r)}: the gate cannot be read", key="gate") if s.gate is None else None
+        return hold(f"{_subject(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
+    return wait(f"{_subject(r)}: the gate cannot be read", key="gate") if s.gate is None else None
 
 
 def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return granted(s, a, r) if a.slot else None
 
 
-def _not_in_line(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if _line(s, r) is not None:
         return None
-    return act(Join(r.uid), f"{_what(r)} for a slot of the budget", Report(EventReason.WAITING))
+    return act(Join(r.uid), f"{_subject(r)} for a slot of the budget", Report(EventReason.WAITING))
 
 
-def _hands_off(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.FORBIDDEN, s)
-    return hold(f"{_what(r)}: {found[1]}", SELDOM, found[0]) if found else None
+    return hold(f"{_subject(r)}: {found[1]}", SELDOM, found[0]) if found else None
 
 
 def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -144,22 +152,22 @@ def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return hand_over(s, r, used) if used else None
 
 
-def _held(s: Situation, a: Assessment, r: Record) -> Decision | None:
+def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
-    return hold(f"{_what(r)}: {found[1]}", _soon(a), found[0]) if found else None
+    return hold(f"{_subject(r)}: {found[1]}", _look_again(a), found[0]) if found else None
 
 
-def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Its provider cannot say, other faults may still show, or its provider says later."""
+def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
     line = _line(s, r)
     assert line is not None  # a question before this one
     if s.preflight_retry:
-        return hold(f"{_what(r)}: {s.preflight_retry}", SELDOM, "preflight")
+        return hold(f"{_subject(r)}: {s.preflight_retry}", SELDOM, "preflight")
     if timedelta(0) <= s.now - line.since < s.settle:
-        sentence = f"{_what(r)} {span(s.settle)} for other faults to show"
+        sentence = f"{_subject(r)} {span(s.settle)} for other faults to show"
         return wait(sentence, until(line.since + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
-        return wait(f"{_what(r)}: {s.preflight.not_yet}", early, "not-yet")
+        return wait(f"{_subject(r)}: {s.preflight.not_yet}", early, "not-yet")
     return None
 
 
@@ -167,28 +175,28 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     turn = brakes.turn(s)
     counted = s.census is not None or not turn
     if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
-        return hold(f"{_what(r)}: {found[1]}", _soon(a), found[0])
+        return hold(f"{_subject(r)}: {found[1]}", _look_again(a), found[0])
     if not turn:
         return None
     places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
-    return wait(f"{_what(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
+    return wait(f"{_subject(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
 
 
 QUEUE = (
-    _gone,
+    _cleared_or_excluded,
     _no_gate,
     _has_a_slot,
-    _not_in_line,
-    _hands_off,
+    _not_in_queue,
+    _forbidden,
     _for_a_person,
-    _held,
-    _not_now,
+    _held_by_a_brake,
+    _provider_or_settling,
     _brake_and_turn,
 )
-"""What keeps a record in the queue from a slot; the first answer counts."""
+"""What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 
-def _what(r: Record) -> str:
+def _subject(r: Record) -> str:
     return f"{name(r.faults[0])}: waiting"
 
 
@@ -196,8 +204,8 @@ def _line(s: Situation, r: Record) -> Line | None:
     return next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
 
 
-def _soon(a: Assessment) -> timedelta:
-    """The further back in the queue, the less often it is looked."""
+def _look_again(a: Assessment) -> timedelta:
+    """When to look again: the further back in the queue, the later."""
     return min(POLLED + brakes.STAGGER * len(a.ahead), SELDOM)
 
 
@@ -210,7 +218,7 @@ def take_slot(s: Situation, r: Record) -> Decision:
 
 
 def granted(s: Situation, a: Assessment, r: Record) -> Decision:
-    """The slot is ours: the record says so before the node bears any mark."""
+    """The slot is taken: the record says so before any mark is put on the node."""
     group = _group_at_start(s, r)
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
     started = replace(
@@ -226,7 +234,10 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _group_at_start(s: Situation, r: Record) -> str:
-    """As the gate noted it when the slot was taken: with the budget used up the cloud is not asked."""
+    """The machine's group, as the gate noted it when the slot was taken.
+
+    The preflight, which knows it too, is not made once this slot has used up the budget.
+    """
     starts = s.gate.starts if s.gate else ()
     noted = next((x.group for x in reversed(starts) if x.machine == r.machine.id and x.group), "")
     return noted or (s.preflight.group if s.preflight else r.machine.group)

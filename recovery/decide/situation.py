@@ -1,7 +1,8 @@
-"""What the pure core is given, and what it answers. PURE.
+"""What is the core given, and what does it answer? A ``Situation``, and a ``Decision`` with one effect. PURE.
 
-The agent reads the world and the clock once per cycle into a ``Situation``. The same situation always gives
-the same ``Decision``, so a bug report is a situation and a test.
+The agent reads the cluster, the provider and the clock into a ``Situation``: once a cycle, and once more
+right before a destructive call. The same situation always gives the same decision, so a situation is a bug
+report and a test.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from recovery.model import (
 SOON = timedelta(0)
 POLLED = timedelta(seconds=2)
 SELDOM = timedelta(seconds=10)
-"""Between two looks at what only a person or a cloud changes."""
+"""How often to look at what only a person or a cloud changes."""
 REPEAT = timedelta(seconds=60)
 RETRY_AFTER = timedelta(seconds=15)
-"""A call that was put off is not made again sooner."""
+"""How long a call that was put off is not made again."""
 
 
 class Role(StrEnum):
-    """An *owner* recovers its own node. A *concluder* ends what an agent that is gone left open."""
+    """An *owner* recovers its own node. A *concluder* ends the recovery of a node whose agent is gone."""
 
     OWNER = "owner"
     CONCLUDER = "concluder"
@@ -49,64 +50,66 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who works on a record. ``stale``: unchanged for its whole length on *this* agent's clock."""
+    """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock."""
 
     holder: str = ""
     mine: bool = False
     stale: bool = True
 
 
-# ---------------------------------------------------------------- what a decision needs to know
+# ---------------------------------------------------------------- needs: what may have to be read
 
 
 @dataclass(frozen=True, slots=True)
 class GateMadeReady:
-    """The gate, made where there is none, and rebuilt where somebody emptied it."""
+    """The gate: created where there is none, and rebuilt from the records where it was emptied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """How the action on the record stands, from its provider."""
+    """How the call in flight stands, by a poll of its provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
-    """The node that the new machine has become."""
+    """The Node that the replacement machine has joined as."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationJob:
-    """The validation Job on the record."""
+    """The validation Job that the record names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerState:
-    """Whether the machine of an agent that is gone is surely down."""
+    """Whether a machine whose agent is gone is surely powered down."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodsLeft:
-    """The pods on the node. ``evicting``: and how many may be asked to go now."""
+    """The pods on the node. ``evicting``: also how many evictions are left now."""
 
     evicting: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimsByEvent:
-    """Whether another remediator says in Events that it is at work on the node."""
+    """Whether another remediator's Events say that it is at work on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preflighted:
-    """Whether the provider could do ``action`` now."""
+    """The provider's preflight: whether it could do ``action`` now."""
 
     action: Step
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many are sick: a count no older than ``age``, made at ``since`` or later. ``known``: only one that
-    this agent or another has made already."""
+    """The census of sick nodes, no older than ``age`` and made at ``since`` or later.
+
+    ``known``: only one that this agent or another has made already; nothing is counted for it.
+    """
 
     age: timedelta
     since: datetime | None = None
@@ -128,7 +131,7 @@ Need = (
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that one decision may depend on. What was not read, because nothing asks for it, is None."""
+    """All that one decision may depend on. What ``needs`` did not ask for was not read: None or empty."""
 
     now: datetime
     node_name: str
@@ -152,33 +155,32 @@ class Situation:
     preflight_refused: str = ""
     preflight_retry: str = ""
     pods: tuple[PodView, ...] | None = None
-    refusals: Mapping[str, str] = field(default_factory=dict)  # pod -> what its disruption budget said last
-    evictions_free: int | None = None  # how many may be asked for now; None: as many as there are
+    refusals: Mapping[str, str] = field(default_factory=dict)  # pod or taint -> why it was refused just now
+    evictions_free: int | None = None  # how many may be asked for now; None: without a limit
     poll: Standing | None = None
     replacement: NodeView | None = None
     replacement_is_me: bool = False
-    replacement_problem: str = ""  # a condition of the new node that counts
-    replacement_record: str = ""  # what the new node's own open record says
+    replacement_problem: str = ""  # a condition of the new node that counts against it
+    replacement_record: str = ""  # the sentence of the new node's own record, if it is sick
     lease: Lease = Lease()
-    # On this agent's own clock: how long the first in the queue could have taken a slot and has not, how long
-    # this very intent was seen, how long the Lease of a dead agent was seen stale.
-    turn_waited: timedelta = timedelta(0)
-    intent_seen_for: timedelta = timedelta(0)
-    owner_gone_for: timedelta = timedelta(0)
-    job: JobView | None = None  # the validation Job on record
-    job_problem: str = ""  # why it cannot be read or made
-    job_due: bool = True  # whether it may be made now, where it is not there
-    down: str = ""  # by what it is seen that the machine is powered down
+    # The next three are on this agent's own clock.
+    turn_waited: timedelta = timedelta(0)  # how long the head of the queue has not taken a free slot
+    intent_seen_for: timedelta = timedelta(0)  # how long this very intent was seen
+    owner_gone_for: timedelta = timedelta(0)  # how long the node's own agent was seen gone
+    job: JobView | None = None  # the validation Job that the record names
+    job_problem: str = ""  # why it cannot be read or created
+    job_due: bool = True  # whether it may be created now, if it does not exist
+    down: str = ""  # what shows that the machine is powered down; empty: nothing does
     apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
-    finish_refused: str = ""  # what its provider said, asked to do what is left of the action
-    watched_for: timedelta | None = None  # how long this very agent has looked on at the proof
-    settle: timedelta = timedelta(seconds=0.5)
-    forbidden: str = ""  # a claim by another remediator
-    read: tuple[Need, ...] = ()  # what of ``needed`` has been read
+    finish_refused: str = ""  # why the provider refused the last step of an unfinished action
+    watched_for: timedelta | None = None  # how long this very process has watched the probation
+    settle: timedelta = timedelta(seconds=0.5)  # how long to wait in the queue for other faults to show
+    forbidden: str = ""  # another remediator's claim on the node
+    read: tuple[Need, ...] = ()  # the needs that have been read
 
     @property
     def may_power(self) -> bool:
-        """Whether this concluder may start what a machine's own agent never does."""
+        """Whether this concluder may start out-of-band steps, which a node's own agent never may."""
         return (
             self.role is Role.CONCLUDER and self.apart and bool(self.provider and self.provider.out_of_band)
         )
@@ -189,7 +191,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class WriteRecord:
-    """Swap the record for this one."""
+    """Write the record, by compare-and-swap."""
 
     record: Record
 
@@ -203,7 +205,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class TakeSlot:
-    """Take a slot of the budget, on the very gate that was weighed."""
+    """Take a slot of the budget, by compare-and-swap on the gate that was read for the decision."""
 
     slot: Slot
     start: GroupStart
@@ -211,21 +213,21 @@ class TakeSlot:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSlot:
-    """Put back the slot of a node that is out already."""
+    """Put back the slot of a recovery that is under way."""
 
     slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
 class FreeSlot:
-    """Take a closed record off the gate."""
+    """Remove a closed record's slot and queue line from the gate."""
 
     record_uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimReplacement:
-    """Claim a new machine on the gate as the one that took this machine's place."""
+    """Claim a new machine on the gate as the replacement of ``instead_of``."""
 
     machine: str
     instead_of: str
@@ -245,14 +247,14 @@ class Unmark:
 
 @dataclass(frozen=True, slots=True)
 class TellPods:
-    """Put these annotations on these pods, before they are evicted."""
+    """Annotate these pods, before they are evicted."""
 
     pods: tuple[tuple[PodView, Mapping[str, str]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Ask once for the eviction of these pods. Those of one group go together, or none of them."""
+    """Ask once for the eviction of these pods: those of one group together, or none of them."""
 
     groups: tuple[tuple[PodView, ...], ...]
 
@@ -266,14 +268,14 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Have the provider do what is left of the action on the record. It may be done more than once."""
+    """Have the provider do the last step of an unfinished action. It may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Have the provider take back the order behind the intent on record, which nobody has carried out.
+    """Have the provider cancel the call of the intent, which has not been carried out.
 
-    ``last_try``: it has been tried for long enough; what cannot be taken back now is given up.
+    ``last_try``: it was tried for long enough. If it cannot be cancelled now, the recovery goes on without.
     """
 
     last_try: bool = False
@@ -281,14 +283,14 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class OutOfService:
-    """Put Kubernetes' own taint on a machine that is surely down, so that its pods are given up; or off."""
+    """Set the out-of-service taint, so that the pods of a machine that is down are deleted; or remove it."""
 
     on: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CreateJob:
-    """Make the validation Job ``name`` of the CronJob ``cron_job``."""
+    """Create the validation Job ``name`` from the CronJob ``cron_job``."""
 
     cron_job: str
     name: str
@@ -359,7 +361,7 @@ class EventReason(StrEnum):
 
 
 class Verb(StrEnum):
-    """What kind of decision it is."""
+    """What kind of decision it is: nothing to do, wait for time or a read, held by a reason, or an effect."""
 
     LEAVE = "leave"
     WAIT = "wait"
@@ -381,7 +383,7 @@ class Report:
 class Decision:
     """What to do now, why (a sentence for people), and when to look again.
 
-    ``key`` names the kind of reason without its figures, so that a sentence is said once, not every cycle.
+    ``key`` names the kind of reason without its figures, so that it is reported once and not every cycle.
     """
 
     verb: Verb
@@ -414,7 +416,7 @@ Asked = ParamSpec("Asked")
 def first_answer(
     questions: Iterable[Callable[Asked, Decision | None]], *args: Asked.args, **more: Asked.kwargs
 ) -> Decision | None:
-    """The first of ``questions`` that has an answer gives it; the order is theirs."""
+    """The answer of the first of ``questions`` that has one, or None."""
     return next((d for question in questions if (d := question(*args, **more)) is not None), None)
 
 
@@ -424,7 +426,7 @@ def until(moment: datetime, now: datetime, most: timedelta = timedelta(seconds=3
 
 
 def span(value: timedelta) -> str:
-    """A duration as people read it: ``0.5 s``, ``45 s``, ``12 min``, ``3.5 h``."""
+    """A duration as sentences have it: ``0.5 s``, ``45 s``, ``12 min``, ``3.5 h``."""
     seconds = max(value.total_seconds(), 0.0)
     if seconds < 10:
         return f"{seconds:.1f}".rstrip("0").rstrip(".") + " s"
@@ -436,5 +438,5 @@ def span(value: timedelta) -> str:
 
 
 def hour(at: datetime) -> str:
-    """A moment as people read it in a sentence: ``10:15:03Z``."""
+    """A moment as sentences have it: ``10:15:03Z``."""
     return at.strftime("%H:%M:%SZ")

@@ -1,7 +1,7 @@
-"""Before a node is given back: a Job of the user's, on this very node, that must succeed. PURE.
+"""Has the user's own Job succeeded on the node, before the node is given back? PURE.
 
-The Job is made of a CronJob, as ``kubectl create job --from`` does it. It is decided on, with its name,
-before it is made, so that whoever comes after a crash finds it or makes it under that name.
+The Job is created from a CronJob, as ``kubectl create job --from`` does it. Its name is on the record before
+it is created, so after a crash the same Job is found, or created under the same name.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from recovery.model import GROUP, TAINT, Record, ValidationRun
 
 OF_NODE = f"{GROUP}/node"
 KEPT = 24 * 3600
-"""Seconds for which a Job that has ended is kept, where its CronJob says nothing of that."""
+"""Seconds for which an ended Job is kept, if its CronJob has no ``ttlSecondsAfterFinished``."""
 LEAST_KEPT = 3600
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 def failure(s: Situation, r: Record) -> str | None:
-    """Why the node has not passed; None while that is open, once it has, and where nobody could try."""
+    """Why the node failed its validation. None while it runs, once it passed, and where it could not run."""
     if r.validate is None or r.validation is None or s.job is None or s.job.node != r.node:
         return None
     job = f"the validation Job {r.validation.job}"
     if s.job.succeeded is False:
-        return f"{job} failed: {s.job.why or 'it says no more'}"
+        return f"{job} failed: {s.job.why or 'it gives no reason'}"
     if s.job.succeeded is None and late(s, r):
         return f"{job} did not succeed within {span(r.validate.within)}"
     return None
 
 
 def impossible(s: Situation, r: Record) -> str | None:
-    """Why it cannot be known whether the node is well: that says nothing against the machine (law 3)."""
+    """Why the validation could not run. That says nothing against the machine (law 3)."""
     if r.validate is None or r.validation is None:
         return None
     job = f"the validation Job {r.validation.job}"
@@ -66,7 +66,7 @@ def late(s: Situation, r: Record) -> bool:
 
 
 def pending(s: Situation, r: Record) -> Decision | None:
-    """What is still to be done or waited for; None once the Job has succeeded, or where none is asked for."""
+    """What is still to be done or waited for. None once the Job has succeeded, or if the rule wants none."""
     if r.validate is None:
         return None
     if r.validation is None:
@@ -85,13 +85,13 @@ def pending(s: Situation, r: Record) -> Decision | None:
 
 
 def job_name(s: Situation, r: Record) -> str:
-    """One for each validation that is decided on; at most 63 characters, as its pods bear it as a label."""
+    """The name of the Job, new for each validation. At most 63 characters: its pods carry it as a label."""
     of = hashlib.sha256(r.node.encode()).hexdigest()[:10]
     return f"node-recovery-{of}-{int(s.now.timestamp())}"
 
 
 def job_of(cron_job: Mapping[str, Any], name: str, node: str, seconds: float) -> dict[str, Any]:
-    """The Job: the CronJob's own template, bound to ``node``, which bears our taint and may be cordoned."""
+    """The Job: the CronJob's template, bound to ``node``, with tolerations for our taint and the cordon."""
     template = copy.deepcopy((cron_job.get("spec") or {}).get("jobTemplate") or {})
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     pod = spec.setdefault("template", {}).setdefault("spec", {})
@@ -100,7 +100,7 @@ def job_of(cron_job: Mapping[str, Any], name: str, node: str, seconds: float) ->
     ours = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, UNSCHEDULABLE)]
     pod["tolerations"] = [*(pod.get("tolerations") or []), *ours]
     spec.setdefault("backoffLimit", 0)
-    # One that is gone before it was looked at would be made again.
+    # A Job that is gone before its result was read would be created again.
     spec["ttlSecondsAfterFinished"] = max(spec.get("ttlSecondsAfterFinished", KEPT), LEAST_KEPT)
     limit = int(seconds)
     spec["activeDeadlineSeconds"] = min(spec.get("activeDeadlineSeconds") or limit, limit)

@@ -102,7 +102,9 @@ def test_a_page_that_never_comes_back_is_a_persons() -> None:
     s = at("before the call")
     s.run(31 * 60, step=10)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
-    assert the_record(s).sentence.startswith("handed over to a person: before replace, for 30 min")
+    assert the_record(s).sentence.startswith(
+        "handed over to a person: replace could not be asked for within 30 min"
+    )
 
 
 def test_a_page_that_cannot_be_read_starts_nothing() -> None:

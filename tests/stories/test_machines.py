@@ -61,7 +61,7 @@ def test_another_machine_in_probation_of_a_reboot_is_not_called_proved() -> None
     another_machine(s)
     s.run(200, step=1)
     assert (phase(s), calls(s), no_place(s)) == (Phase.SUPERSEDED, [("reboot", "m-0")], True)
-    assert the_record(s).sentence.endswith("there is nothing left to prove of its reboot")
+    assert the_record(s).sentence.endswith("its reboot cannot be proved any more")
 
 
 def test_another_machine_with_a_fault_of_its_own_gets_its_own_recovery() -> None:
@@ -93,7 +93,7 @@ def test_a_replacement_of_the_same_name_that_is_broken_too_proves_nothing() -> N
     assert calls(s) == [("replace", "m-0"), ("replace", "m-9")]
 
 
-# ---------------------------------------------------------------- the same machine, registered anew
+# ---------------------------------------------------------------- the same machine, registered again
 
 
 @pytest.mark.parametrize("point", ["waiting", "draining", "before the call", "after the call", "proving"])
@@ -132,7 +132,7 @@ def test_an_unexpected_boot_is_assessed_anew_and_closes_nothing(point: str) -> N
     remove_pod(s)
     s.run(70)
     assert (phase(s), calls(s)) == (Phase.PROVING, [])
-    assert messages(s, "Rebooted") == ["the machine booted, which nobody here asked for: it is assessed anew"]
+    assert messages(s, "Rebooted") == ["the machine booted without being asked to: probation begins"]
 
 
 @pytest.mark.parametrize("point", BEFORE)
@@ -143,7 +143,7 @@ def test_healthy_through_probation_after_an_unexpected_boot_is_withdrawn(point: 
     boot(s, "node-0")
     s.run(190)
     assert (phase(s), calls(s), marked(s), no_place(s)) == (Phase.WITHDRAWN, [], NO_MARKS, True)
-    assert the_record(s).sentence.startswith("withdrawn: after a boot nobody here asked for, node-0 was")
+    assert the_record(s).sentence.startswith("withdrawn: after a boot that was not asked for, node-0 was")
 
 
 @pytest.mark.parametrize("point", ["draining", "before the call"])

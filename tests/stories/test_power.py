@@ -119,7 +119,9 @@ def test_a_living_node_is_never_power_cycled_by_its_own_agent_but_drained_and_ha
     s.fault("node-0")
     s.run(6)
     assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], ALL_MARKS)
-    never = "reboot of node-0 is never asked for by the node's own agent, and the machine lives: a person has"
+    never = (
+        "reboot of node-0 is never asked for by the node's own agent, only once that is dead: a person has"
+    )
     assert never in the_record(s).sentence
 
 

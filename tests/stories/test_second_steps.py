@@ -108,5 +108,5 @@ def test_somebody_elses_operation_is_waited_for_until_the_steps_deadline_and_no_
     judge(stage, faulty=["node-0"])
     record = stage.record("node-0")
     assert record is not None
-    assert "before replace, for 30 min: m-0 is Updating" in record.sentence
+    assert "replace could not be asked for within 30 min: m-0 is Updating" in record.sentence
     assert (records(stage), stage.provider.calls) == ({"node-0": "handedOver"}, [])

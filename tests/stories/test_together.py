@@ -700,7 +700,7 @@ def test_a_replacement_that_is_sick_before_it_is_claimed_waits_for_its_predecess
     pass_time(stage, 60, cloud, until=lambda: "node-100" in records(stage))
     cloud.fault_of_new = ""
     pass_time(stage, 5, cloud)
-    assert "it may be what m-0 of node-0 is being replaced with" in sentences(stage, "node-100")[-1]
+    assert "it may be the replacement of m-0 of node-0" in sentences(stage, "node-100")[-1]
     to_the_end(stage, cloud)
     judge(stage, budget={"fleet": 2}, faulty=["node-0", "node-100"])
     assert records(stage) == {"node-0": "superseded", "node-100": "recovered"}

@@ -81,7 +81,7 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
     "skew": (
         brakes.skewed,
         situation(skew=31 * SECOND),
-        "this machine's clock is 31 s off the API server's; more than 30 s starts nothing",
+        "this machine's clock is 31 s off the API server's; nothing is started above 30 s",
     ),
     "attempts": (
         brakes.attempts_used,
@@ -96,7 +96,7 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
     "heir": (
         brakes.pending_replacement,
         newcomer(),
-        "it may be what m-1 of node-1 is being replaced with: that ends first",
+        "it may be the replacement of m-1 of node-1: that recovery ends first",
     ),
     "budget": (
         brakes.budget,

@@ -63,7 +63,7 @@ ROWS: dict[str, Row] = {
         left(intent=intent(IntentState.WRITTEN), intent_seen_for=5 * SECOND),
         "wait",
         "fence",
-        "node-0: its replace may still be on its way; 20 s to go",
+        "node-0: its agent may still ask for replace within the next 20 s",
     ),
     "intent that can no longer be carried out": (
         left(intent=intent(IntentState.WRITTEN), intent_seen_for=MINUTE),

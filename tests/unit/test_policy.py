@@ -325,7 +325,7 @@ SUSPECT: dict[str, Row] = {
         situation(record=record(Phase.SUSPECT), node=node(boot_id="boot-2")),
         "act WriteRecord",
         "proving",
-        "the machine booted, which nobody here asked for",
+        "the machine booted without being asked to",
     ),
     "lease of another": (
         situation(record=record(Phase.SUSPECT), lease=OTHERS_LEASE),
@@ -361,13 +361,13 @@ SUSPECT: dict[str, Row] = {
         ),
         "act WriteRecord",
         "handedOver",
-        f"{DMA} was seen, and since then: the page cannot be read",
+        f"{DMA} was seen, and nothing is known of it since: the page cannot be read",
     ),
-    "registered anew": (
+    "registered again": (
         situation(record=record(Phase.SUSPECT), node=node(uid="uid-2")),
         "act WriteRecord",
         "suspect",
-        "node-0 was registered anew by the same machine: going on",
+        "node-0 was registered again by the same machine: the recovery goes on",
     ),
 }
 WAITING: dict[str, Row] = {
@@ -465,7 +465,7 @@ WAITING: dict[str, Row] = {
         situation(node=node(boot_id="boot-2")),
         "act WriteRecord",
         "proving",
-        "the machine booted, which nobody here asked for",
+        "the machine booted without being asked to",
     ),
 }
 RECOVERING: dict[str, Row] = {
@@ -572,11 +572,11 @@ RECOVERING: dict[str, Row] = {
         "undone",
         f"{DMA}: drain: somebody took the taint noderecovery.dev/unhealthy off node-0",
     ),
-    "registered anew": (
+    "registered again": (
         recovering(draining(), node=node(uid="uid-2")),
         "act WriteRecord",
         "recovering",
-        "node-0 was registered anew",
+        "node-0 was registered again",
     ),
     "claimed": (
         recovering(draining(), pods=(POD,), forbidden="medik8s holds node-0"),
@@ -614,7 +614,7 @@ RECOVERING: dict[str, Row] = {
         recovering(replacing(), readings=(silent(NOW + 29 * MINUTE),), now=NOW + 30 * MINUTE),
         "act WriteRecord",
         "handedOver",
-        "handed over to a person: before replace, for 30 min: the page cannot be read",
+        "handed over to a person: replace could not be asked for within 30 min: the page cannot be read",
     ),
     "replace, group short": (
         recovering(replacing(), preflight=Preflight(Reference("fake", "replace"), "workers", short_by=2)),
@@ -701,13 +701,13 @@ RECOVERING: dict[str, Row] = {
         recovering(booted(3), node=replace(OURS, boot_id="boot-2")),
         "act WriteRecord",
         "handedOver",
-        "handed over to a person: the machine booted 4 times, which nobody here asked for",
+        "handed over to a person: the machine booted 4 times without being asked to",
     ),
     "a boot": (
         recovering(draining(), node=replace(OURS, boot_id="boot-2")),
         "act WriteRecord",
         "proving",
-        "the machine booted, which nobody here asked for",
+        "the machine booted without being asked to",
     ),
 }
 AFTER_THE_CALL: dict[str, Row] = {
@@ -765,7 +765,7 @@ AFTER_THE_CALL: dict[str, Row] = {
         "act WriteRecord",
         "handedOver",
         "handed over to a person: replace did not succeed within 30 min: m-0 is gone; no new machine that is "
-        "not somebody else's replacement; it is not known whether it was ever accepted",
+        "unclaimed; it is not known whether it was ever accepted",
     ),
     "done, gate unreadable": (
         called(poll=Done("m-0 is gone", ("m-8",)), gate=None, gate_problem="status.open: found 7"),
@@ -782,13 +782,13 @@ AFTER_THE_CALL: dict[str, Row] = {
     "done, none new": (
         called(poll=Done("m-0 is gone")),
         "wait",
-        "running m-0 is gone; no new machine that is not somebody else's replacement",
+        "running m-0 is gone; no new machine that is unclaimed",
         "m-0 is gone; no new machine",
     ),
     "done, another's": (
         called(poll=Done("m-0 is gone", ("m-8",)), gate=replace(HELD, claimed=(Claim("m-8", "m-1"),))),
         "wait",
-        "running m-0 is gone; no new machine that is not somebody else's replacement",
+        "running m-0 is gone; no new machine that is unclaimed",
         "m-0 is gone; no new machine",
     ),
     "done, group not complete": (
@@ -801,13 +801,13 @@ AFTER_THE_CALL: dict[str, Row] = {
         called(poll=Done("m-0 is gone", ("m-8",))),
         "act ClaimReplacement",
         "ClaimReplacement",
-        "m-8 is claimed as the replacement",
+        "m-8 is claimed as the replacement of m-0",
     ),
     "done, two new ones": (
         called(poll=Done("m-0 is gone", ("m-9", "m-8"))),
         "act ClaimReplacement",
         "ClaimReplacement",
-        "m-9 is claimed as the replacement",
+        "m-9 is claimed as the replacement of m-0",
     ),
     "done and claimed": (
         called(poll=Done("m-0 is gone", ("m-8",)), gate=replace(HELD, claimed=(Claim("m-8", "m-0"),))),
@@ -921,13 +921,13 @@ PROVING: dict[str, Row] = {
         situation(record=record(Phase.PROVING), now=NOW + 2 * MINUTE, **HEALTHY),
         "act WriteRecord",
         "withdrawn",
-        "withdrawn: after a boot nobody here asked for, node-0 was healthy for 2 min on its own page",
+        "withdrawn: after a boot that was not asked for, node-0 was healthy for 2 min on its own page",
     ),
     "another boot": (
         situation(record=proving(), **HEALTHY | {"node": node(boot_id="boot-2")}),
         "act WriteRecord",
         "proving",
-        "the machine booted, which nobody here asked for",
+        "the machine booted without being asked to",
     ),
     "never proved": (
         situation(
