@@ -1,4 +1,4 @@
-"""How are durations, shares and moments written, and read back, in settings, policies and records?"""
+"""How are durations, shares and moments written, and read back, in settings, records and sentences?"""
 
 from __future__ import annotations
 
@@ -69,3 +69,20 @@ def parse_moment(text: str) -> datetime:
 def duration(value: timedelta) -> str:
     """Seconds, exact to the microsecond, as records hold them: ``600s``, ``0.5s``."""
     return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def span(value: timedelta) -> str:
+    """A duration as sentences have it: ``0.5 s``, ``45 s``, ``12 min``, ``3.5 h``."""
+    seconds = max(value.total_seconds(), 0.0)
+    if seconds < 10:
+        return f"{seconds:.1f}".rstrip("0").rstrip(".") + " s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f}".rstrip("0").rstrip(".") + " h"
+
+
+def hour(at: datetime) -> str:
+    """A moment as sentences have it: ``10:15:03Z``."""
+    return at.strftime("%H:%M:%SZ")

@@ -20,10 +20,11 @@ from recovery.agent.reporter import Reporter
 from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import places
+from recovery.decide.decision import Decision, leave, wait
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
 from recovery.decide.needs import CENSUS_AGE
 from recovery.decide.own_node import decide
-from recovery.decide.situation import Decision, Role, Situation, leave, wait
+from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.model import Reading, Record
 from recovery.report.heartbeat import Heartbeat

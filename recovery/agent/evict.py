@@ -9,8 +9,9 @@ from recovery.agent.memory import LONGEST_REFUSAL
 from recovery.agent.observe import Observer
 from recovery.agent.submit import Performed
 from recovery.agent.world import World
+from recovery.decide.decision import EventReason, Report
 from recovery.decide.drain import ANNOTATED, counted
-from recovery.decide.situation import EventReason, Report, Situation
+from recovery.decide.situation import Situation
 from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound
 from recovery.model import PodView
 

@@ -19,9 +19,7 @@ from recovery.agent.observe import Observer
 from recovery.agent.submit import Again, Performed, Submission
 from recovery.agent.world import World
 from recovery.decide import budget
-from recovery.decide.history import HistoryEvent, note
-from recovery.decide.marks import mark_patch, out_of_service_patch, unmark_patch
-from recovery.decide.situation import (
+from recovery.decide.decision import (
     SOON,
     Cancel,
     ClaimReplacement,
@@ -32,12 +30,10 @@ from recovery.decide.situation import (
     Finish,
     FreeSlot,
     Join,
-    Lease,
     Mark,
     OutOfService,
     Report,
     RestoreSlot,
-    Situation,
     Submit,
     TakeSlot,
     TellPods,
@@ -46,6 +42,9 @@ from recovery.decide.situation import (
     hold,
     wait,
 )
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.marks import mark_patch, out_of_service_patch, unmark_patch
+from recovery.decide.situation import Lease, Situation
 from recovery.decide.validation import job_of
 from recovery.errors import ApiError, ApiUnavailable, Conflict, Refused, Retry
 from recovery.model import OUT_OF_SERVICE, Marks, Record

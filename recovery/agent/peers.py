@@ -18,8 +18,9 @@ from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
+from recovery.decide.decision import REPEAT, Decision, EventReason
 from recovery.decide.orphan import conclude
-from recovery.decide.situation import REPEAT, Decision, EventReason, Role, Situation
+from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError, Undecodable
 from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from recovery.clock import Clock
 from recovery.decide.assessment import Assessment
-from recovery.decide.situation import REPEAT, Decision, EventReason, Situation, Verb
+from recovery.decide.decision import REPEAT, Decision, EventReason, Verb
+from recovery.decide.situation import Situation
 from recovery.model import Kind, Reading
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Notice, Publisher

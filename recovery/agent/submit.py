@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from recovery.agent.world import World
 from recovery.decide.assessment import assess
+from recovery.decide.decision import Decision, EventReason, Report
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import settled
 from recovery.decide.provider_step import not_now
-from recovery.decide.situation import Decision, EventReason, Report, Situation
+from recovery.decide.situation import Situation
 from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
 from recovery.kube.provider_objects import answers
 from recovery.model import ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step

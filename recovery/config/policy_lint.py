@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from recovery import catalog
-from recovery.decide.situation import span
 from recovery.model import Match, PodMode, Policy, Rule, Step
+from recovery.units import span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
 

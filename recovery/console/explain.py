@@ -20,9 +20,8 @@ from recovery.console.node_facts import Facts, gather
 from recovery.console.output import JSON, ago, as_json, phase
 from recovery.console.recoveries import gate_as_json
 from recovery.console.status import gate_lines, record_as_json
-from recovery.decide.situation import span
 from recovery.model import EXCLUDE, NodeView, Phase, Record
-from recovery.units import parse_moment
+from recovery.units import parse_moment, span
 
 HISTORY = 6
 UNREADABLE = "unreadable"

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from recovery.decide.situation import span
 from recovery.errors import Declined, SettingsError
+from recovery.units import span
 
 HUMAN, JSON = "human", "json"
 COLOURS = {

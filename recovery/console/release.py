@@ -15,12 +15,12 @@ from recovery.decide.budget import places
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import TABLE, Event
 from recovery.decide.marks import marked, unmark_patch
-from recovery.decide.situation import span
 from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Undecodable
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
 from recovery.report.publish import Notice, event_body
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
+from recovery.units import span
 
 
 @dataclass

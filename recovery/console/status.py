@@ -11,9 +11,8 @@ import click
 from recovery.console.api import connect
 from recovery.console.output import JSON, age, ago, as_json, phase, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
-from recovery.decide.situation import hour
 from recovery.model import Gate, Record
-from recovery.units import moment
+from recovery.units import hour, moment
 
 HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE", "WHY")
 

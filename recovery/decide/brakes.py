@@ -14,8 +14,9 @@ from fnmatch import fnmatchcase
 
 from recovery.decide.budget import ahead_of, in_use, lineage, replacement_of, scopes_of, starts_within
 from recovery.decide.hardware import hardware
-from recovery.decide.situation import Situation, hour, span
+from recovery.decide.situation import Situation
 from recovery.model import EXCLUDE, Gate, GroupStart, Share
+from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from recovery.decide.situation import hour
 from recovery.model import GROUP, DrainPolicy, PodMode, PodRule, PodView
-from recovery.units import moment
+from recovery.units import hour, moment
 
 FINISHED = ("Succeeded", "Failed")
 EVICT_AFTER = f"{GROUP}/evict-after"

@@ -5,21 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from recovery.decide.history import HistoryEvent, note
-from recovery.decide.lifecycle import Event, move
-from recovery.decide.marks import marked, out_of_service
-from recovery.decide.situation import (
+from recovery.decide.decision import (
     Cancel,
     Decision,
     EventReason,
     OutOfService,
     Report,
-    Role,
-    Situation,
     Unmark,
     WriteRecord,
     act,
 )
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.lifecycle import Event, move
+from recovery.decide.marks import marked, out_of_service
+from recovery.decide.situation import Role, Situation
 from recovery.model import (
     Fault,
     Record,

@@ -11,27 +11,27 @@ from datetime import datetime
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import places
-from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
-from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
-from recovery.decide.history import HistoryEvent, note
-from recovery.decide.lifecycle import Event, move
-from recovery.decide.situation import (
+from recovery.decide.decision import (
     REPEAT,
     SELDOM,
     Decision,
     EventReason,
     FreeSlot,
     Report,
-    Situation,
     Unmark,
     WriteRecord,
     act,
     hold,
     leave,
-    span,
     wait,
 )
+from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
+from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.lifecycle import Event, move
+from recovery.decide.situation import Situation
 from recovery.model import Machine, Phase, Record, Step
+from recovery.units import span
 
 # ---------------------------------------------------------------- a closed record
 

@@ -10,6 +10,18 @@ from dataclasses import replace
 from datetime import datetime
 
 from recovery.decide.budget import replacement_of
+from recovery.decide.decision import (
+    POLLED,
+    RETRY_AFTER,
+    ClaimReplacement,
+    Decision,
+    EventReason,
+    Finish,
+    Report,
+    WriteRecord,
+    act,
+    wait,
+)
 from recovery.decide.endings import (
     NOT_APPLIED_AFTER,
     call_off,
@@ -19,20 +31,7 @@ from recovery.decide.endings import (
 )
 from recovery.decide.history import LONGEST_LINE, HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.situation import (
-    POLLED,
-    RETRY_AFTER,
-    ClaimReplacement,
-    Decision,
-    EventReason,
-    Finish,
-    Report,
-    Situation,
-    WriteRecord,
-    act,
-    span,
-    wait,
-)
+from recovery.decide.situation import Situation
 from recovery.model import (
     Attempt,
     Done,
@@ -46,6 +45,7 @@ from recovery.model import (
     Step,
     Unfinished,
 )
+from recovery.units import span
 
 MOST_ATTEMPTS = 20
 

@@ -12,28 +12,28 @@ from datetime import timedelta
 
 from recovery.decide import brakes, drain
 from recovery.decide.assessment import Assessment
-from recovery.decide.diagnosis import name
-from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
-from recovery.decide.in_flight import begin_probation, observe_call
-from recovery.decide.lifecycle import Event
-from recovery.decide.marks import undone
-from recovery.decide.provider_step import provider_step
-from recovery.decide.situation import (
+from recovery.decide.decision import (
     Decision,
     EventReason,
     Evict,
     Mark,
     Report,
     RestoreSlot,
-    Situation,
     TellPods,
     WriteRecord,
     act,
     hold,
-    span,
     wait,
 )
+from recovery.decide.diagnosis import name
+from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
+from recovery.decide.in_flight import begin_probation, observe_call
+from recovery.decide.lifecycle import Event
+from recovery.decide.marks import undone
+from recovery.decide.provider_step import provider_step
+from recovery.decide.situation import Situation
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Rung, Slot, Step, Then
+from recovery.units import span
 
 
 def recovering(s: Situation, a: Assessment, r: Record) -> Decision:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
+from recovery.decide.decision import REPEAT, Decision, hold, leave, until, wait
 from recovery.decide.diagnosis import Diagnosis, healthy, name, why_reported
 from recovery.decide.idle import still_handed_over
-from recovery.decide.situation import REPEAT, Decision, Situation, hold, leave, span, until, wait
+from recovery.decide.situation import Situation
 from recovery.model import Phase, Step
+from recovery.units import span
 
 
 def observe_only(s: Situation, a: Assessment) -> Decision:

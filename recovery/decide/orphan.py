@@ -11,6 +11,21 @@ from datetime import timedelta
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment, assess
+from recovery.decide.decision import (
+    POLLED,
+    REPEAT,
+    Decision,
+    EventReason,
+    FreeSlot,
+    OutOfService,
+    Report,
+    WriteRecord,
+    act,
+    first_answer,
+    hold,
+    leave,
+    wait,
+)
 from recovery.decide.endings import close, hand_over, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import observe_call
@@ -19,24 +34,9 @@ from recovery.decide.lifecycle import Event
 from recovery.decide.marks import out_of_service
 from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
-from recovery.decide.situation import (
-    POLLED,
-    REPEAT,
-    Decision,
-    EventReason,
-    FreeSlot,
-    OutOfService,
-    Report,
-    Situation,
-    WriteRecord,
-    act,
-    first_answer,
-    hold,
-    leave,
-    span,
-    wait,
-)
+from recovery.decide.situation import Situation
 from recovery.model import OUT_OF_SERVICE, IntentState, Machine, NodeView, Phase, Record, Unfinished
+from recovery.units import span
 
 MARGIN = 5.0
 DEAD_AFTER = timedelta(minutes=5)

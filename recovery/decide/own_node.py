@@ -10,6 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recovery.decide.assessment import Assessment, assess
+from recovery.decide.decision import (
+    REPEAT,
+    Decision,
+    EventReason,
+    Report,
+    WriteRecord,
+    act,
+    first_answer,
+    hold,
+    wait,
+)
 from recovery.decide.diagnosis import name
 from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, end, hand_over, up_again
 from recovery.decide.history import HistoryEvent, note
@@ -27,18 +38,7 @@ from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
-from recovery.decide.situation import (
-    REPEAT,
-    Decision,
-    EventReason,
-    Report,
-    Situation,
-    WriteRecord,
-    act,
-    first_answer,
-    hold,
-    wait,
-)
+from recovery.decide.situation import Situation
 from recovery.model import Marks, Phase, Record, Step
 
 

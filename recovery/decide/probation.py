@@ -11,24 +11,14 @@ from datetime import datetime
 
 from recovery.decide import validation
 from recovery.decide.assessment import Assessment
+from recovery.decide.decision import POLLED, Decision, EventReason, Report, WriteRecord, act, until, wait
 from recovery.decide.diagnosis import live, name
 from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.situation import (
-    POLLED,
-    Decision,
-    EventReason,
-    Report,
-    Role,
-    Situation,
-    WriteRecord,
-    act,
-    span,
-    until,
-    wait,
-)
+from recovery.decide.situation import Role, Situation
 from recovery.model import Evidence, Phase, Record, Step
+from recovery.units import span
 
 
 def prove(s: Situation, a: Assessment, r: Record) -> Decision:

@@ -6,24 +6,23 @@ from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
-from recovery.decide.diagnosis import name, unreadable
-from recovery.decide.endings import hand_over, next_rung
-from recovery.decide.marks import undone
-from recovery.decide.situation import (
+from recovery.decide.decision import (
     POLLED,
     RETRY_AFTER,
     Decision,
-    Role,
-    Situation,
     Submit,
     act,
     first_answer,
     hold,
-    span,
     until,
     wait,
 )
+from recovery.decide.diagnosis import name, unreadable
+from recovery.decide.endings import hand_over, next_rung
+from recovery.decide.marks import undone
+from recovery.decide.situation import Role, Situation
 from recovery.model import IntentState, Phase, Preflight, Record, Rung, Step
+from recovery.units import span
 
 
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:

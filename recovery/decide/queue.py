@@ -11,30 +11,30 @@ from datetime import timedelta
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import scopes_of
-from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, unreadable, why_reported
-from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
-from recovery.decide.hardware import hardware
-from recovery.decide.history import HistoryEvent, note
-from recovery.decide.lifecycle import Event, move
-from recovery.decide.provider_step import not_yet
-from recovery.decide.situation import (
+from recovery.decide.decision import (
     POLLED,
     SELDOM,
     Decision,
     EventReason,
     Join,
     Report,
-    Situation,
     TakeSlot,
     WriteRecord,
     act,
     first_answer,
     hold,
-    span,
     until,
     wait,
 )
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, unreadable, why_reported
+from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
+from recovery.decide.hardware import hardware
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.lifecycle import Event, move
+from recovery.decide.provider_step import not_yet
+from recovery.decide.situation import Situation
 from recovery.model import GroupStart, Line, Record, Rung, Slot, Start, Step
+from recovery.units import span
 
 CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 """The ladder where no step of the remedy is left to try: keep pods off the node, then hand over."""

@@ -12,21 +12,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from recovery.decide.history import HistoryEvent, note
-from recovery.decide.situation import (
+from recovery.decide.decision import (
     POLLED,
     CreateJob,
     Decision,
     EventReason,
     Report,
-    Situation,
     WriteRecord,
     act,
     hold,
-    span,
     wait,
 )
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.situation import Situation
 from recovery.model import GROUP, TAINT, Record, ValidationRun
+from recovery.units import span
 
 OF_NODE = f"{GROUP}/node"
 KEPT = 24 * 3600

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from recovery.decide.decision import Decision
 from recovery.decide.diagnosis import Diagnosis, diagnose, why_reported
-from recovery.decide.situation import Decision, Situation
+from recovery.decide.situation import Situation
 from recovery.model import Problem, Reading
 from recovery.units import moment
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from recovery.decide.decision import RETRY_AFTER
 from recovery.decide.history import HistoryEvent
-from recovery.decide.situation import RETRY_AFTER
 from recovery.model import Attempt, Evidence, Outcome, Progress, Record
 
 

@@ -19,7 +19,7 @@ from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
-from recovery.decide.situation import Decision
+from recovery.decide.decision import Decision
 from recovery.errors import ApiUnavailable
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Transport

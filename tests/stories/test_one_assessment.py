@@ -12,7 +12,7 @@ from recovery_testkit.stage import Actor
 
 from recovery.agent.peers import Sweeper
 from recovery.decide import assessment
-from recovery.decide.situation import Decision
+from recovery.decide.decision import Decision
 from recovery.model import Phase
 from tests.stories.scenery import Cloud, alive, pass_time
 from tests.stories.scenes import REBOOTS, boot, calls, cast, phase

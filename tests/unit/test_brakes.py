@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from recovery.decide import brakes
+from recovery.decide.decision import TakeSlot, Verb
 from recovery.decide.own_node import decide
-from recovery.decide.situation import Situation, TakeSlot, Verb
+from recovery.decide.situation import Situation
 from recovery.model import Claim, Line, Pause, Preflight, Reference, Share, Slot
 from recovery.store.gate import read_pause
 from tests.builders.faults import HBM, fault

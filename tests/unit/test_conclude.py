@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from recovery.decide.decision import WriteRecord
 from recovery.decide.orphan import PATIENCE, conclude
-from recovery.decide.situation import Lease, Role, Situation, WriteRecord
+from recovery.decide.situation import Lease, Role, Situation
 from recovery.model import Attempt, IntentState, Phase, Progress, Running
 from tests.builders.faults import DMA
 from tests.builders.nodes import MACHINE

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from recovery.decide.drain import ANNOTATED, EVICT_AFTER, Plan, plan, remaining, rule_of, stays, within_rate
-from recovery.decide.situation import hour
 from recovery.model import DrainPolicy, PodMode, PodRule, PodView
-from recovery.units import moment
+from recovery.units import hour, moment
 from tests.builders.nodes import pod
 from tests.builders.times import NOW, SECOND
 

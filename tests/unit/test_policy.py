@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from recovery.decide.assessment import assess
+from recovery.decide.decision import Decision, Verb, WriteRecord
 from recovery.decide.own_node import decide
 from recovery.decide.provider_step import not_now
-from recovery.decide.situation import Decision, Lease, Situation, Verb, WriteRecord
+from recovery.decide.situation import Lease, Situation
 from recovery.model import (
     CORDONED_BY,
     TAINT,

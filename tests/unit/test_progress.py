@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from recovery.decide.endings import LONGEST_CANCEL, call_off, close, on_rung, outstanding
+from recovery.decide.decision import RETRY_AFTER, Decision, WriteRecord
+from recovery.decide.endings import LONGEST_CANCEL, call_off, can_call_off, close, moved_to_rung
 from recovery.decide.history import LONGEST_LINE, HistoryEvent
-from recovery.decide.idle import in_vain
-from recovery.decide.in_flight import MOST_ATTEMPTS, settled, to_proof
+from recovery.decide.idle import steps_in_vain
+from recovery.decide.in_flight import MOST_ATTEMPTS, begin_probation, settled
 from recovery.decide.lifecycle import Event
 from recovery.decide.own_node import decide
-from recovery.decide.situation import RETRY_AFTER, Decision, Situation, WriteRecord
+from recovery.decide.situation import Situation
 from recovery.model import (
     CORDONED_BY,
     TAINT,
@@ -82,7 +83,7 @@ def test_a_recovery_that_starts_has_done_nothing_yet_but_known_its_boots() -> No
 
 
 def test_on_the_next_step_nothing_was_tried_yet() -> None:
-    changed = on_rung(of(intent=ASKED, rung_since=BEFORE), 1, NOW)
+    changed = moved_to_rung(of(intent=ASKED, rung_since=BEFORE), 1, NOW)
     assert changed.progress == replace(DONE, step_since=NOW, tries=0, retry_at=None)
     assert (changed.rung, changed.rung_since, changed.intent) == (1, None, None)
 
@@ -121,7 +122,7 @@ def test_the_newest_attempts_are_known() -> None:
 
 @pytest.mark.parametrize(("asked", "attempt"), [(ASKED, 2), (None, 1)])
 def test_evidence_is_of_the_call_in_flight_or_of_the_last_one(asked: Intent | None, attempt: int) -> None:
-    proving = written(to_proof(on(of()), of(intent=asked, phase_since=BEFORE), "x" * 2 * LONGEST_LINE))
+    proving = written(begin_probation(on(of()), of(intent=asked, phase_since=BEFORE), "x" * 2 * LONGEST_LINE))
     evidence = Evidence(attempt, NOW, "x" * LONGEST_LINE)
     assert proving.progress == replace(DONE, evidence=evidence, proving_since=NOW)
     assert (proving.phase, proving.phase_since) == (Phase.PROVING, NOW)
@@ -205,9 +206,9 @@ def test_what_is_outstanding_is_in_flight_and_neither_proved_nor_called_off(
 ) -> None:
     cancels = replace(FAKE, cancels=True)
     r = of(intent=replace(ASKED, state=state), progress=Progress(**changes))
-    assert outstanding(on(r, provider=cancels), r) is (expected and r.in_flight)
-    assert not outstanding(on(r), r)
-    assert not outstanding(on(r, provider=None), r)
+    assert can_call_off(on(r, provider=cancels), r) is (expected and r.in_flight)
+    assert not can_call_off(on(r), r)
+    assert not can_call_off(on(r, provider=None), r)
 
 
 @pytest.mark.parametrize(("ago", "last"), [(-SECOND, False), (0 * SECOND, True)])
@@ -230,7 +231,7 @@ def test_what_was_done_in_vain_is_what_was_asked_for(
     submitted: tuple[Attempt, ...], expected: tuple[Step, ...]
 ) -> None:
     old = of(Phase.RECOVERED, rung=1, recovered_at=NOW, progress=Progress(submitted=submitted))
-    assert in_vain(on(old), old, record(Phase.SUSPECT)) == expected
+    assert steps_in_vain(on(old), old, record(Phase.SUSPECT)) == expected
 
 
 # ---------------------------------------------------------------- how long a proof may take

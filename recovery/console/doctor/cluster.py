@@ -13,11 +13,11 @@ from recovery.console.doctor.context import CheckContext, why_not
 from recovery.console.recoveries import read_recoveries
 from recovery.console.status import pause_sentence
 from recovery.decide.brakes import MOST_SKEW
-from recovery.decide.situation import span
 from recovery.errors import ApiError, NotFound, SettingsError
 from recovery.kube.transport import KubernetesTransport
 from recovery.model import GROUP, VERSION, Gate
 from recovery.provider.protocol import Finding
+from recovery.units import span
 
 AREA = "cluster"
 KINDS = {"noderecoveries": "NodeRecovery", "recoverygates": "RecoveryGate"}
