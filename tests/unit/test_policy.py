@@ -1178,17 +1178,6 @@ def test_a_reboot_that_its_provider_calls_done_waits_for_the_new_boot_id_and_say
     assert d.reason == "m-0 has booted 8 times, 7 before; node-0 does not show a new boot ID yet"
 
 
-def test_a_recovery_that_starts_again_after_its_probation_still_knows_what_it_did() -> None:
-    """Its slot was lost meanwhile. Whatever its source takes back now, something destructive was done."""
-    did = Progress(
-        submitted=(Attempt(1, "reboot"),), boots=("b-1",), tries=2, retry_at=NOW + SECOND, step_since=NOW
-    )
-    waits = record(Phase.WAITING, ladder=LADDER, progress=did)
-    started = has(decide(situation(record=waits, gate=HELD, now=NOW + MINUTE)))
-    assert started.phase is Phase.RECOVERING
-    assert started.progress == Progress(did.submitted, 0, did.boots, step_since=NOW + MINUTE)
-
-
 def test_a_later_fault_is_appended_and_changes_neither_ladder_nor_rung() -> None:
     before = draining()
     s = recovering(before, readings=(reading(problem(), problem(HBM)),))

@@ -76,10 +76,10 @@ def written(d: Decision) -> Record:
 # ---------------------------------------------------------------- set and reset
 
 
-def test_a_recovery_that_starts_has_done_nothing_yet_but_known_its_boots() -> None:
+def test_a_recovery_that_starts_again_has_tried_nothing_on_its_step_and_forgets_nothing_that_it_did() -> None:
     started = written(decide(on(record(progress=DONE))))
     assert started.phase is Phase.RECOVERING
-    assert started.progress == Progress(boots=("boot-0",), step_since=NOW)
+    assert started.progress == replace(DONE, tries=0, retry_at=None, step_since=NOW)
 
 
 def test_on_the_next_step_nothing_was_tried_yet() -> None:
