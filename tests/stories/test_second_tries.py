@@ -1,0 +1,180 @@
+"""What was too late or was not answered is tried again, and given up where the answer is another one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from recovery_testkit.stage import Stage
+
+from recovery.decide.situation import TakeSlot
+from recovery.errors import Retry, Undecodable
+from recovery.model import Attempt, Phase
+from recovery.store.record import Records
+from tests.stories.scenery import GATE, RECORDS, alive, pass_time, records
+from tests.stories.scenes import calls, cast, pause, phase, sayings, the_record
+from tests.stories.test_power import ordering
+from tests.stories.test_second_steps import scale_set
+
+
+class Late:
+    """Right before the node's agent writes the gate for the n-th time, somebody else does."""
+
+    def __init__(self, transport: Any, fits: Callable[[Any], bool], happens: Callable[[], object]) -> None:
+        self._transport, self._fits, self._happens = transport, fits, happens
+        self._actor = transport._actor
+
+    def request(self, method: str, path: str, **more: Any) -> Any:
+        if method == "PUT" and path == GATE and self._fits(more["body"]["status"]):
+            self._fits = lambda _: False
+            self._happens()
+        return self._transport.request(method, path, **more)
+
+
+def too_late(fits: Callable[[Any], bool], happens: Callable[[Stage], object]) -> Stage:
+    s = cast(agents=0)
+    s.wrap = lambda transport: Late(transport, fits, lambda: happens(s))  # type: ignore[assignment, return-value]
+    s.agent("node-0")
+    s.run(1)
+    s.fault("node-0")
+    return s
+
+
+def touched(s: Stage) -> None:
+    """The gate is another version, and says the same."""
+    body = dict(s.store.request("GET", GATE).body)
+    body["metadata"] = {**body["metadata"], "annotations": {"after": body["metadata"]["resourceVersion"]}}
+    assert s.store.request("PUT", GATE, body=body, user_agent="somebody").ok
+
+
+def takes(status: Any) -> bool:
+    return bool(status["slots"])
+
+
+def frees(status: Any) -> bool:
+    return bool(status["starts"]) and not status["slots"]
+
+
+def test_who_was_too_late_for_a_slot_that_is_still_free_takes_it_at_once() -> None:
+    s = too_late(takes, touched)
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+    assert not any("409 Conflict" in x for x in alive(s, "node-0").sentences)
+
+
+def test_who_was_too_late_and_finds_a_pause_takes_no_slot() -> None:
+    s = too_late(takes, pause)
+    s.run(5)
+    assert (s.gate().slots, s.gate().starts, calls(s)) == ((), (), [])
+    assert phase(s) is Phase.WAITING
+    assert any("409 Conflict" in x for x in alive(s, "node-0").sentences)
+    assert "ada paused all recoveries" in alive(s, "node-0").sentences[-1]
+
+
+def test_a_second_try_is_the_last_one() -> None:
+    """Asked once more on the gate as it is, not again and again."""
+    s = cast()
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    executor, asked = agent._executor, list[str]()
+    perform, gates = executor.perform, executor._w.gates
+
+    def performs(situation: Any, d: Any, again: Any, ask: Any) -> Any:
+        def asks(of: Any) -> Any:
+            asked.append(d.key)
+            return ask(of)
+
+        if isinstance(d.effect, TakeSlot):
+            write = gates.write
+            gates.write = lambda gate: (touched(s), write(gate))[1]  # type: ignore[method-assign]
+            try:
+                return perform(situation, d, again, asks)
+            finally:
+                gates.write = write  # type: ignore[method-assign]
+        return perform(situation, d, again, asks)
+
+    executor.perform = performs  # type: ignore[method-assign]
+    s.fault("node-0")
+    agent.cycle()
+    for _ in range(20):
+        s.clock.advance(0.5)
+        agent.cycle()
+        if asked:
+            break
+    assert asked == ["TakeSlot"]
+    assert agent.last.key == "conflict"
+    assert s.gate().slots == ()
+
+
+def test_a_place_is_freed_at_once_though_somebody_wrote_the_gate_meanwhile() -> None:
+    s = too_late(frees, touched)
+    s.run(5)
+    s.replace_machine("node-0", "m-0", "node-9", "m-9")
+    s.agent("node-9")
+    pass_time(s, 600, until=lambda: records(s) == {"node-0": "recovered"} and not s.gate().slots)
+    assert records(s) == {"node-0": "recovered"}
+    said = [x for actor in s.actors.values() for x in actor.sentences]
+    assert not any("409 Conflict" in x for x in said)
+
+
+# ---------------------------------------------------------------- orders and second steps
+
+
+def test_an_order_that_cannot_be_called_off_for_a_moment_is_called_off_then() -> None:
+    s, provider = ordering()
+    provider.cancel_error = Retry("no answer")
+    s.run(330)
+    assert (provider.cancelled, calls(s)) == ([], [("reboot", "m-0")])
+    assert sayings(s, "CalledOff") == 0
+    before = the_record(s).progress
+    provider.cancel_error = None
+    s.run(20)
+    assert provider.cancelled == ["m-0"]
+    assert the_record(s).progress.submitted == (*before.submitted, Attempt(2, "replace"))
+    assert the_record(s).progress.called_off == 1
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_a_second_step_is_noted_once_it_was_asked_for() -> None:
+    stage, cloud = scale_set()
+    pass_time(stage, 600, cloud, until=lambda: bool(stage.provider.finished))
+    assert [x.sentence for x in the_record(stage).history if x.event == "finished"] == [
+        "asked fake for what was left of replace"
+    ]
+
+
+# ---------------------------------------------------------------- records and the log
+
+
+def test_in_place_of_a_record_that_cannot_be_read_there_is_an_error_with_its_name() -> None:
+    s = cast(agents=3)
+    for node in ("node-0", "node-1", "node-2"):
+        s.fault(node)
+    s.run(2)
+    body = dict(s.store.request("GET", f"{RECORDS}/node-1").body)
+    body["status"] = {**body["status"], "version": 99}
+    assert s.store.request("PUT", f"{RECORDS}/node-1", body=body, user_agent="somebody").ok
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    found = list(Records(agent._w.cluster).all())
+    assert [x.name if isinstance(x, Undecodable) else x.node for x in found] == ["node-0", "node-1", "node-2"]
+    assert isinstance(found[1], Undecodable)
+
+
+def test_the_log_has_each_sentence_once_with_its_key(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    s = cast(agents=1)
+    pause(s)
+    s.fault("node-0")
+    s.run(30)
+    said = [x.getMessage() for x in caplog.records if x.name == "recovery.agent.reporter"]
+    assert [x.rsplit(" [", 1)[1] for x in said] == [
+        "key=leave]",
+        "key=WriteRecord]",
+        "key=WriteRecord]",
+        "key=Join]",
+        "key=paused]",
+    ]
+    assert said[-1].startswith("node-0: NeuronHasError_DMA_ERROR: waiting: ada paused all recoveries")
