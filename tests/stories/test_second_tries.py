@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recovery_testkit.stage import Stage
 
-from recovery.decide.situation import TakeSlot
+from recovery.decide.decision import TakeSlot
 from recovery.errors import Retry, Undecodable
 from recovery.model import Attempt, Phase
 from recovery.store.record import Records

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from recovery.decide.decision import Decision, OutOfService, RestoreSlot, WriteRecord
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.decide.orphan import DEAD_AFTER, PATIENCE, conclude
 from recovery.decide.own_node import decide
-from recovery.decide.situation import Decision, Lease, OutOfService, RestoreSlot, Role, Situation, WriteRecord
+from recovery.decide.situation import Lease, Role, Situation
 from recovery.model import (
     CORDONED_BY,
     OUT_OF_SERVICE,

@@ -9,21 +9,13 @@ import pytest
 
 from recovery.decide import brakes
 from recovery.decide.assessment import assess
+from recovery.decide.decision import SELDOM, Cancel, Decision, OutOfService, WriteRecord
 from recovery.decide.idle import same_boot
 from recovery.decide.marks import mark_patch, marked
 from recovery.decide.orphan import conclude
 from recovery.decide.own_node import decide
 from recovery.decide.provider_step import not_now
-from recovery.decide.situation import (
-    SELDOM,
-    Cancel,
-    Decision,
-    Lease,
-    OutOfService,
-    Role,
-    Situation,
-    WriteRecord,
-)
+from recovery.decide.situation import Lease, Role, Situation
 from recovery.model import (
     CORDONED_BY,
     OUT_OF_SERVICE,
@@ -181,7 +173,7 @@ def test_another_machine_proves_nothing_of_a_reboot() -> None:
     r = of(intent=intent(action="reboot"), ladder=(LADDER[0], Rung(Step.REBOOT, MINUTE)), marks=Marks())
     changed = written(decide(on(r, machine=M9, node=node(boot_id="boot-2"), poll=Running("so"))))
     assert changed.phase is Phase.SUPERSEDED
-    assert changed.sentence.endswith("there is nothing left to prove of its reboot")
+    assert changed.sentence.endswith("its reboot cannot be proved any more")
     later = by_peer(r, machine=M9, node=node(boot_id="boot-2"), poll=Running("so"))
     assert conclude(later).key == "running so"
 
@@ -407,4 +399,4 @@ def test_a_concluder_takes_no_marks_off_and_climbs_no_ladder() -> None:
 
 def test_an_oldest_new_machine_is_claimed() -> None:
     d = decide(on(of(intent=intent()), poll=Done("m-0 is gone", ("m-7", "m-8"))))
-    assert d.reason == "m-7 is claimed as the replacement"
+    assert d.reason == "m-7 is claimed as the replacement of m-0"
