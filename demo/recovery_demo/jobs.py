@@ -93,7 +93,7 @@ def _now() -> str:
 
 
 def _report(api: KubeApi, path: str, status: Json) -> None:
-    """Write a status. If the object is gone, or somebody else wrote first, the next look decides anew."""
+    """Write a status. If the object is gone, or another writer was first, the next look decides anew."""
     try:
         api.put(f"{path}/status", {**api.get(path), "status": status})
     except Refusal as refusal:

@@ -187,7 +187,7 @@ class Objects(Protocol):
     ) -> None:
         """Set these annotations, take off those that are None: one PATCH of the very object that was read.
 
-        Raises ``Retry`` where somebody else wrote first or it was throttled, ``Ambiguous`` where the answer
+        Raises ``Retry`` where another writer was first or it was throttled, ``Ambiguous`` where the answer
         was lost, ``Refused`` otherwise.
         """
 

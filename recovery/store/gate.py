@@ -201,7 +201,7 @@ class Gates:
         return self._decode(obj)
 
     def write(self, gate: Gate) -> Gate:
-        """Swap the gate. Raises ``Conflict`` when somebody else wrote first."""
+        """Swap the gate. Raises ``Conflict`` when another writer was first."""
         return self._take(self._cluster.replace_gate(encode(gate, self._spec)))
 
     def ready(self, gate: Gate | None, now: datetime) -> Gate:

@@ -14,7 +14,7 @@ import checker
 from history import Audit, Request, Write
 
 ANSWERS = {409, 429}
-"""Refusals that are part of the work: somebody else wrote first; a budget or the server says not now."""
+"""Refusals that are part of the work: another writer was first; a budget or the server says not now."""
 
 
 def check(
