@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from recovery_testkit.stage import QUICK, Stage, npd_page
 
-from recovery.decide.situation import TakeSlot
+from recovery.decide.situation import Decision, FreeSlot, Role, TakeSlot, act
 from recovery.errors import Refused, Retry, Undecodable
 from recovery.model import Attempt, Phase
 from recovery.store.record import Records
-from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time
+from tests.builders.objects import gate_object
+from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time, slots
 from tests.stories.scenes import REBOOTS, boot, calls, cast, pause, phase, sayings, the_record
 from tests.stories.test_power import ordering
 from tests.stories.test_second_steps import scale_set
@@ -131,6 +132,51 @@ def test_a_place_is_freed_at_once_though_somebody_wrote_the_gate_meanwhile() -> 
     assert (phase(s), s.gate().slots) == (Phase.RECOVERED, ())
     assert any(w.actor == "somebody" for w in s.store.history)  # it was too late
     assert not any("409 Conflict" in x for x in alive(s, "node-0").sentences)
+
+
+def free(s: Stage, uid: str) -> Decision:
+    """A peer takes the place of node-0's record ``uid`` off the gate, as it decided a moment ago."""
+    sweeper = alive(s, "node-1").sweeper
+    situation = sweeper._observer.situation("node-0", Role.CONCLUDER, me="node-1")
+    never: Any = None
+    return sweeper._executor.perform(situation, act(FreeSlot(uid), "so"), never, never)
+
+
+def test_a_place_is_freed_by_evidence_alone_and_under_no_lease() -> None:
+    """Law 1. Another agent holds the Lease all the time: the gate guards itself."""
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+    uid = the_record(s).uid
+    assert free(s, uid).key == "conflict"  # it is open
+    assert slots(s) == ["node-0"]
+    s.kill(alive(s, "node-0"))
+    s.store.request("DELETE", f"{RECORDS}/node-0", user_agent="somebody")
+    assert free(s, uid).key == "conflict"  # nothing says that it was closed
+    assert slots(s) == ["node-0"]
+
+
+def test_the_place_of_an_earlier_record_is_freed_while_a_later_one_is_open() -> None:
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+
+    def of_an_earlier_one(gate: dict[str, Any]) -> None:
+        (held,) = gate["status"]["slots"]
+        gate["status"]["slots"] = [held, {**held, "recordUID": "an earlier one"}]
+
+    change_gate(s, of_an_earlier_one)
+    assert free(s, "an earlier one").key == "FreeSlot"
+    assert [x.record_uid for x in s.gate().slots] == [the_record(s).uid]
+
+
+def test_of_two_that_make_the_gate_at_once_the_slower_takes_the_others() -> None:
+    s = cast(agents=1)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    s.store.load(gate_object())
+    made = agent._w.gates.ready(None, s.clock.now())
+    assert made.stamp == made.uid == s.gate().uid
 
 
 # ---------------------------------------------------------------- orders and second steps
