@@ -7,14 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import QUICK, Stage, npd_page
 
-from recovery.decide.decision import TakeSlot
-from recovery.errors import Retry, Undecodable
+from recovery.decide.decision import Decision, FreeSlot, TakeSlot, act
+from recovery.decide.situation import Role
+from recovery.errors import Refused, Retry, Undecodable
 from recovery.model import Attempt, Phase
 from recovery.store.record import Records
-from tests.stories.scenery import GATE, RECORDS, alive, pass_time, records
-from tests.stories.scenes import calls, cast, pause, phase, sayings, the_record
+from tests.builders.objects import gate_object
+from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time, slots
+from tests.stories.scenes import REBOOTS, boot, calls, cast, pause, phase, sayings, the_record
 from tests.stories.test_power import ordering
 from tests.stories.test_second_steps import scale_set
 
@@ -33,8 +35,8 @@ class Late:
         return self._transport.request(method, path, **more)
 
 
-def too_late(fits: Callable[[Any], bool], happens: Callable[[Stage], object]) -> Stage:
-    s = cast(agents=0)
+def too_late(fits: Callable[[Any], bool], happens: Callable[[Stage], object], policy: bytes = QUICK) -> Stage:
+    s = cast(policy, agents=0)
     s.wrap = lambda transport: Late(transport, fits, lambda: happens(s))  # type: ignore[assignment, return-value]
     s.agent("node-0")
     s.run(1)
@@ -108,15 +110,74 @@ def test_a_second_try_is_the_last_one() -> None:
     assert s.gate().slots == ()
 
 
-def test_a_place_is_freed_at_once_though_somebody_wrote_the_gate_meanwhile() -> None:
-    s = too_late(frees, touched)
+def emptied(s: Stage) -> None:
+    """Somebody took the lines of the queue off."""
+    change_gate(s, lambda gate: gate["status"].update(open=[]))
+
+
+def test_who_was_too_late_and_has_no_line_any_more_joins_in_a_cycle_of_its_own() -> None:
+    s = too_late(takes, emptied)
     s.run(5)
-    s.replace_machine("node-0", "m-0", "node-9", "m-9")
-    s.agent("node-9")
-    pass_time(s, 600, until=lambda: records(s) == {"node-0": "recovered"} and not s.gate().slots)
-    assert records(s) == {"node-0": "recovered"}
-    said = [x for actor in s.actors.values() for x in actor.sentences]
-    assert not any("409 Conflict" in x for x in said)
+    said = alive(s, "node-0").sentences
+    late = next(i for i, x in enumerate(said) if "409 Conflict" in x)
+    assert "for a slot of the budget" in said[late + 1]
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_place_is_freed_at_once_though_somebody_wrote_the_gate_meanwhile() -> None:
+    s = too_late(frees, touched, REBOOTS)
+    s.run(5)
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(140)
+    assert (phase(s), s.gate().slots) == (Phase.RECOVERED, ())
+    assert any(w.actor == "somebody" for w in s.store.history)  # it was too late
+    assert not any("409 Conflict" in x for x in alive(s, "node-0").sentences)
+
+
+def free(s: Stage, uid: str) -> Decision:
+    """A peer takes the place of node-0's record ``uid`` off the gate, as it decided a moment ago."""
+    sweeper = alive(s, "node-1").sweeper
+    situation = sweeper._observer.situation("node-0", Role.CONCLUDER, me="node-1")
+    never: Any = None
+    return sweeper._executor.perform(situation, act(FreeSlot(uid), "so"), never, never)
+
+
+def test_a_place_is_freed_by_evidence_alone_and_under_no_lease() -> None:
+    """Law 1. Another agent holds the Lease all the time: the gate guards itself."""
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+    uid = the_record(s).uid
+    assert free(s, uid).key == "conflict"  # it is open
+    assert slots(s) == ["node-0"]
+    s.kill(alive(s, "node-0"))
+    s.store.request("DELETE", f"{RECORDS}/node-0", user_agent="somebody")
+    assert free(s, uid).key == "conflict"  # nothing says that it was closed
+    assert slots(s) == ["node-0"]
+
+
+def test_the_place_of_an_earlier_record_is_freed_while_a_later_one_is_open() -> None:
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+
+    def of_an_earlier_one(gate: dict[str, Any]) -> None:
+        (held,) = gate["status"]["slots"]
+        gate["status"]["slots"] = [held, {**held, "recordUID": "an earlier one"}]
+
+    change_gate(s, of_an_earlier_one)
+    assert free(s, "an earlier one").key == "FreeSlot"
+    assert [x.record_uid for x in s.gate().slots] == [the_record(s).uid]
+
+
+def test_of_two_that_make_the_gate_at_once_the_slower_takes_the_others() -> None:
+    s = cast(agents=1)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    s.store.load(gate_object())
+    made = agent._w.gates.ready(None, s.clock.now())
+    assert made.stamp == made.uid == s.gate().uid
 
 
 # ---------------------------------------------------------------- orders and second steps
@@ -135,6 +196,23 @@ def test_an_order_that_cannot_be_called_off_for_a_moment_is_called_off_then() ->
     assert the_record(s).progress.submitted == (*before.submitted, Attempt(2, "replace"))
     assert the_record(s).progress.called_off == 1
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_an_order_that_is_refused_to_be_called_off_is_given_up_at_once() -> None:
+    s, provider = ordering()
+    provider.cancel_error = Refused("it is on another node")
+    s.run(305)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+    assert sayings(s, "CalledOff") == 1
+
+
+def test_the_order_of_a_second_attempt_is_the_one_that_was_called_off() -> None:
+    s, provider = ordering("{do: reboot, within: 2m}, {do: reboot, within: 5m}, {do: replace, within: 30m}")
+    s.run(120)
+    assert (provider.cancelled, the_record(s).attempt) == (["m-0"], 2)
+    s.run(305)
+    assert (provider.cancelled, the_record(s).progress.called_off) == (["m-0", "m-0"], 2)
+    assert calls(s)[2:] == [("replace", "m-0")]
 
 
 def test_a_second_step_is_noted_once_it_was_asked_for() -> None:

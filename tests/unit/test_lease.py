@@ -249,6 +249,35 @@ def test_only_what_is_held_is_let_go_of(world: World) -> None:
     assert world.writes() == before
 
 
+def test_what_another_has_taken_since_is_not_let_go_of(world: World) -> None:
+    mine, another = world.agent(), world.agent("node-1", "pod-2")
+    mine.hold(NODE, Role.OWNER)
+    another.look(NODE)
+    world.clock.advance(61)
+    assert another.hold(NODE, Role.CONCLUDER).mine
+    before = world.spec()
+    mine.release(NODE)
+    assert world.spec() == before
+
+
+def test_a_lease_is_held_from_the_moment_it_was_asked_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others count from when the server wrote it, which may be long before its answer is here."""
+    mine, create = world.agent(), world.cluster.create_lease
+
+    def slowly(body: dict[str, Any]) -> dict[str, Any]:
+        answer = create(body)
+        world.clock.advance(50)
+        return answer
+
+    monkeypatch.setattr(world.cluster, "create_lease", slowly)
+    mine.hold(NODE, Role.OWNER)
+    assert mine.held(NODE)
+    world.clock.advance(5)
+    assert not mine.held(NODE)
+
+
 def test_a_release_that_fails_is_no_error(world: World) -> None:
     mine = world.agent()
     mine.hold(NODE, Role.OWNER)

@@ -261,7 +261,7 @@ def test_the_attempts_of_a_record_of_before_are_in_order_and_each_once() -> None
 )
 def test_the_tries_of_a_record_of_before_are_those_of_its_step(rung_since: Any, tries: int) -> None:
     history = [("notApplied", 1, 9 * MINUTE), ("rung", 1, 5 * MINUTE), ("notApplied", 2, 3 * MINUTE)]
-    found = before(*history, ("notApplied", 3, MINUTE), rung_since=rung_since, phase_since=NOW - 8 * MINUTE)
+    found = before(*history, ("notApplied", 3, MINUTE), rung_since=rung_since, phase_since=NOW - 10 * MINUTE)
     assert (found.tries, found.step_since) == (tries, NOW - 5 * MINUTE)
 
 

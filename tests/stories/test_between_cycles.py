@@ -1,0 +1,127 @@
+"""What an agent keeps between cycles, and for how long: its Lease, refusals, conflicts and bugs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recovery_testkit.stage import Stage, npd_page
+
+from recovery.decide.situation import Role
+from recovery.errors import Retry
+from recovery.model import Phase
+from tests.builders.policies import policy_file
+from tests.stories.scenery import RECORDS, alive
+from tests.stories.scenes import REBOOTS, boot, cast, phase, stubborn_pod, the_record
+from tests.stories.test_power import dies, powered
+
+
+def test_a_steps_time_begins_with_its_first_call_however_often_it_is_made() -> None:
+    s = cast()
+    s.provider.start_error = Retry("throttled")
+    s.fault("node-0")
+    s.run(45)
+    first, *others = [x.at for x in the_record(s).history if x.event == "intent"]
+    assert others
+    assert the_record(s).rung_since == first
+    assert the_record(s).intent is not None
+
+
+def test_conflicts_in_a_row_are_ever_further_apart_and_forgotten_by_a_success() -> None:
+    s = cast()
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    executor = agent._executor
+    executor._chance.uniform = lambda _, most: most  # type: ignore[method-assign]
+
+    def pause_after_a_conflict() -> float:
+        return executor._back_off("node-0").total_seconds()
+
+    assert [pause_after_a_conflict() for _ in range(6)] == [0.3, 0.6, 1.2, 2.4, 4.8, 5.0]
+    s.fault("node-0")
+    s.run(1)
+    assert pause_after_a_conflict() == 0.3
+
+
+def test_what_was_remembered_of_a_record_is_forgotten_with_it() -> None:
+    s = cast(REBOOTS)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    s.fault("node-0")
+    s.run(5)
+    agent._observer.memory("node-0").refuse("default/train", "a disruption budget", 1e9)
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(140)
+    assert phase(s) is Phase.RECOVERED
+    assert agent._observer.memory("node-0").refused == {}
+
+
+def test_whether_a_machine_is_down_is_asked_of_its_controller_only_so_often() -> None:
+    s = powered()
+    stubborn_pod(s)
+    asked: list[str] = []
+    s.provider.down = lambda machine: asked.append(machine.id)  # type: ignore[attr-defined]
+    s.fault("node-0")
+    s.run(5)
+    dies(s)
+    observer = s.actors["concluder"].sweeper._observer
+    for _ in range(30):
+        observer.situation("node-0", Role.CONCLUDER)
+        s.clock.advance(1)
+    assert asked == ["m-0", "m-0"]
+
+
+# ---------------------------------------------------------------- the Lease, and bugs
+
+
+def renewals(s: Stage) -> int:
+    return sum(1 for w in s.store.history if "/leases/" in w.path and w.actor == "agent of node-0")
+
+
+def test_while_a_fault_is_tolerated_the_lease_is_renewed_each_quarter_of_its_length() -> None:
+    s = cast(policy_file(after="1h"), agents=1)
+    s.fault("node-0")
+    s.run(20)
+    before = renewals(s)
+    s.run(120)
+    assert renewals(s) - before in (7, 8)
+
+
+def test_a_record_that_cannot_be_read_any_more_is_not_let_go_of() -> None:
+    s = cast(policy_file(after="1h"), agents=1)
+    s.fault("node-0")
+    s.run(5)
+    body = dict(s.store.request("GET", f"{RECORDS}/node-0").body)
+    body["status"] = {**body["status"], "version": 99}
+    assert s.store.request("PUT", f"{RECORDS}/node-0", body=body, user_agent="somebody").ok
+    s.run(20)
+    assert "cannot be used, and is not touched" in alive(s, "node-0").sentences[-1]
+    assert alive(s, "node-0").leases.held("node-0")
+
+
+def test_a_node_that_is_gone_is_left_to_its_peers_at_once() -> None:
+    s = cast(policy_file(after="1h"), agents=1)
+    s.fault("node-0")
+    s.run(5)
+    assert alive(s, "node-0").leases.held("node-0")
+    s.delete_node("node-0")
+    s.run(40)
+    assert not alive(s, "node-0").leases.held("node-0")
+
+
+def test_a_cycle_that_succeeds_forgets_the_bugs_before_it() -> None:
+    s = cast(agents=1)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    look = agent._look
+
+    def broken(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    agent._look = broken  # type: ignore[method-assign]
+    s.fault("node-0")
+    s.run(10)
+    assert agent.bugs > 1
+    agent._look = look  # type: ignore[method-assign]
+    s.run(60)
+    assert agent.bugs == 0

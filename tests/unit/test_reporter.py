@@ -1,0 +1,175 @@
+"""What is said once, what is repeated each minute, and what is no news."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from recovery_testkit.clock import FakeClock
+
+from recovery.agent.reporter import Reporter
+from recovery.decide.assessment import assess
+from recovery.decide.decision import Decision, WriteRecord, act, hold, leave, wait
+from recovery.model import Phase
+from recovery.report.metrics import Metrics
+from recovery.report.publish import Notice
+from tests.builders.faults import edge, problem, reading, silent
+from tests.builders.records import record
+from tests.builders.situations import situation
+from tests.builders.times import MINUTE, NOW, SECOND
+
+
+class Told:
+    """A publisher that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.faults: list[str] = []
+        self.holding: list[str] = []
+
+    def event(self, notice: Notice) -> None:
+        self.events.append(notice.reason)
+
+    def fault(self, reason: str, at: Any) -> None:
+        self.faults.append(reason)
+
+    def held(self, kind: str, at: Any) -> None:
+        self.holding.append(kind)
+
+
+class Desk:
+    """A reporter with a clock, and all that it said."""
+
+    def __init__(self) -> None:
+        self.clock, self.told, self.metrics = FakeClock(), Told(), Metrics()
+        told: Any = self.told
+        self.reporter = Reporter("node-0", self.clock, told, self.metrics)
+
+    def decides(self, *decisions: Decision, **changes: Any) -> list[str]:
+        """The Events that a row of cycles gives, a second apart."""
+        before = len(self.told.events)
+        s = situation(**changes)
+        for d in decisions:
+            self.reporter.decision(s, assess(s), d)
+            self.clock.advance(1)
+        return self.told.events[before:]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
+
+
+REPEATED = {
+    "undecodable": "Held",
+    "handedOver": "HandedOver",
+    "abandoned": "AbandonedBySwitchOff",
+    "vanished": "Held",
+    "lost": "Held",
+}
+
+
+@pytest.mark.parametrize("key", REPEATED)
+def test_what_a_person_has_to_take_is_said_each_minute(key: str) -> None:
+    desk = Desk()
+    assert desk.decides(*[hold("so", key=key)] * 60) == [REPEATED[key]]
+    assert desk.decides(hold("so", key=key)) == [REPEATED[key]]
+
+
+@pytest.mark.parametrize(
+    ("d", "event"), [(hold("so", key="paused"), "Held"), (wait("so", key="gate"), "Waiting")]
+)
+def test_anything_else_is_said_once(d: Decision, event: str) -> None:
+    assert Desk().decides(*[d] * 200) == [event]
+
+
+def test_what_came_between_makes_the_same_news_again() -> None:
+    paused, budget = hold("so", key="paused"), hold("so", key="budget")
+    assert Desk().decides(paused, budget, paused) == ["Held"] * 3
+
+
+@pytest.mark.parametrize("key", ["settle", "turn", "conflict", "lease"])
+def test_a_moments_wait_is_no_news(key: str) -> None:
+    assert Desk().decides(wait("so", key=key)) == []
+    assert Desk().decides(hold("so", key=key)) == ["Held"]
+
+
+def test_an_effect_speaks_for_itself_and_health_is_no_event() -> None:
+    assert Desk().decides(act(WriteRecord(record()), "so"), leave("healthy")) == []
+
+
+def test_what_holds_is_published_each_minute_whatever_else_is_said() -> None:
+    desk = Desk()
+    brake, paused = hold("so", key="brake"), hold("so", key="paused")
+    desk.decides(*[brake, paused] * 30)
+    assert desk.told.holding == ["brake", "paused"]
+    desk.decides(brake, paused)
+    assert desk.told.holding == ["brake", "paused"] * 2
+
+
+def test_switched_off_nothing_is_held() -> None:
+    desk = Desk()
+    d = hold("so", key="would ('npd', 'NeuronHealth', 'x')")
+    assert desk.decides(d, d, on=False) == ["WouldRecover"]
+    assert desk.decides(hold("so", key="tell x"), on=False) == ["Held"]
+    assert desk.told.holding == []
+    assert desk.value("node_recovery_would_act_total", rule="neuron-hardware", action="replace") == 1.0
+
+
+def test_a_fault_is_published_each_minute_and_an_edge_each_time_that_it_happens() -> None:
+    desk = Desk()
+    level, happened = problem(), edge("OOMKilling", MINUTE)
+    again = edge("OOMKilling", MINUTE, SECOND)
+    for found in [(level, happened)] * 60:
+        desk.reporter.faults([reading(*found)], NOW)
+        desk.clock.advance(1)
+    assert desk.told.faults == [level.reason, "OOMKilling"]
+    desk.reporter.faults([reading(level, happened)], NOW)
+    assert desk.told.faults[2:] == [level.reason]
+    desk.reporter.faults([reading(level, again)], NOW)
+    assert desk.told.faults[3:] == ["OOMKilling"]
+
+
+def test_a_sentence_makes_no_fault_news_again() -> None:
+    desk = Desk()
+    desk.reporter.faults([reading(problem())], NOW)
+    desk.decides(hold("so", key="paused"))
+    desk.reporter.faults([reading(problem())], NOW)
+    assert len(desk.told.faults) == 1
+
+
+def test_a_failure_is_logged_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    desk = Desk()
+    for _ in range(3):
+        desk.reporter.failure(wait("the API server: no answer", key="api"), NOW)
+    assert desk.told.events == ["Failed"]
+    assert [x.getMessage() for x in caplog.records] == ["node-0: the API server: no answer [key=api]"]
+
+
+def test_the_log_has_a_line_for_each_key_and_for_each_effect(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    first, second = act(WriteRecord(record()), "first"), act(WriteRecord(record()), "second")
+    Desk().decides(wait("2 to go", key="x"), wait("1 to go", key="x"), hold("so", key="x"), first, second)
+    assert [x.getMessage() for x in caplog.records] == [
+        "node-0: 2 to go [key=x]",
+        "node-0: so [key=x]",
+        "node-0: first [key=WriteRecord]",
+        "node-0: second [key=WriteRecord]",
+    ]
+
+
+def test_gauges_show_the_last_cycle() -> None:
+    desk = Desk()
+    faults = {"type": "NeuronHealth", "reason": problem().reason}
+    desk.reporter.faults([reading(problem())], NOW)
+    assert desk.value("node_recovery_faults", **faults) == 1.0
+    desk.reporter.faults([reading()], NOW)
+    assert desk.value("node_recovery_faults", **faults) is None
+    desk.decides(hold("so", key="abandoned"), readings=(silent(NOW),))
+    assert desk.value("node_recovery_signal_unknown", source="npd") == 1.0
+    assert desk.value("node_recovery_abandoned") == 1.0
+    desk.decides(leave("so"), record=replace(record(), phase=Phase.RECOVERED))
+    assert desk.value("node_recovery_signal_unknown", source="npd") == 0.0
+    assert desk.value("node_recovery_abandoned") == 0.0
+    assert not desk.value("node_recovery_phase", phase="recovered")
