@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from recovery_testkit.stage import Stage, npd_page
 
-from recovery.decide.situation import Role
+from recovery.decide.situation import Cancel, FreeSlot, Role, act
 from recovery.errors import Retry
-from recovery.model import Phase
+from recovery.model import Machine, Phase
+from tests.builders.nodes import MACHINE
 from tests.builders.policies import policy_file
-from tests.stories.scenery import RECORDS, alive
+from tests.stories.scenery import GATE, RECORDS, alive, slots
 from tests.stories.scenes import REBOOTS, boot, cast, phase, stubborn_pod, the_record
-from tests.stories.test_power import dies, powered
+from tests.stories.test_power import dies, ordering, powered
 
 
 def test_a_steps_time_begins_with_its_first_call_however_often_it_is_made() -> None:
@@ -125,3 +128,63 @@ def test_a_cycle_that_succeeds_forgets_the_bugs_before_it() -> None:
     agent._look = look  # type: ignore[method-assign]
     s.run(60)
     assert agent.bugs == 0
+
+
+# ---------------------------------------------------------------- a peer
+
+
+def test_an_agent_that_is_off_takes_no_dead_peers_lease() -> None:
+    """Law 7: nothing is written but Events, by its sweep either."""
+    s = cast(agents=1)
+    s.fault("node-0")
+    s.run(5)
+    s.kill(alive(s, "node-0"))
+    off = s.agent("node-1", on=False)
+    s.run(200, step=1)
+    assert [w.path for w in s.store.history if w.actor == off.name and "/events" not in w.path] == []
+
+
+def test_a_peer_makes_a_gate_that_somebody_deleted_with_the_places_of_the_dead() -> None:
+    """Law 1: who is out holds its place, though nobody else is about to start anything."""
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+    s.kill(alive(s, "node-0"))
+    peer = alive(s, "node-1").sweeper
+    peer._gate()
+    s.store.request("DELETE", GATE, user_agent="somebody")
+    made = peer._gate()
+    assert made is not None
+    assert [x.node for x in made.slots] == slots(s) == ["node-0"]
+
+
+@pytest.mark.parametrize("machine", ["m-0", "m-9", ""])
+def test_an_order_is_called_off_of_the_machine_on_record_as_it_is_now(machine: str) -> None:
+    s, provider = ordering()
+    actor = alive(s, "node-0")
+    assert actor.agent is not None
+    seen: list[Machine] = []
+    provider.cancel = lambda found, _: seen.append(found)  # type: ignore[method-assign]
+    looked = actor.agent._observer.situation("node-0", Role.OWNER, me="node-0")
+    known = replace(MACHINE, id=machine, group="as it is now") if machine else None
+    never: Any = None
+    actor.agent._executor.perform(replace(looked, machine=known), act(Cancel(), "so"), never, never)
+    assert [x.id for x in seen] == ["m-0"]
+    assert (seen[0].group == "as it is now") is (machine == "m-0")
+
+
+def test_a_record_is_read_after_the_gate_that_its_place_is_taken_off() -> None:
+    """Law 1: read before, it could be opened again and granted a slot in between."""
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+    sweeper = alive(s, "node-1").sweeper
+    looked = sweeper._observer.situation("node-0", Role.CONCLUDER, me="node-1")
+    order: list[str] = []
+    world = sweeper._executor._w
+    read_gate, read_record = world.gates.read, world.records.read
+    world.gates.read = lambda: (order.append("gate"), read_gate())[1]  # type: ignore[method-assign]
+    world.records.read = lambda name: (order.append("record"), read_record(name))[1]  # type: ignore[method-assign]
+    never: Any = None
+    sweeper._executor.perform(looked, act(FreeSlot(the_record(s).uid), "so"), never, never)
+    assert order == ["gate", "record"]
