@@ -65,6 +65,7 @@ class Observer:
             node_name=node_name,
             policy=w.policy,
             on=w.on,
+            skew=w.cluster.time.skew(),
             role=role,
             readings=readings,
             node=node,
@@ -84,7 +85,7 @@ class Observer:
             memory = self.memory(s.record.node)
             found = self._fetcher.fetch(s, s.record, need, memory, me=me, fresh=fresh)
             s = replace(found, read=(*s.read, need))
-        return replace(s, skew=w.cluster.time.skew())
+        return s
 
     def _ours(self, node: str, now: datetime, fresh: bool) -> dict[str, Any]:
         """The situation's fields for record, gate and Lease. One that cannot be decoded becomes a problem."""

@@ -51,7 +51,8 @@ def _needs(s: Situation, r: Record) -> Iterator[Need]:
     elif r.phase is Phase.PROVING:
         yield from _proof(s, r)
     elif s.role is Role.CONCLUDER:
-        yield from _on_the_rung(s, r) if s.may_power else ()
+        if s.may_power and r.phase is Phase.RECOVERING:  # it starts nothing else on another's node
+            yield from _on_the_rung(s, r)
     else:
         if not s.forbidden:
             yield ClaimsByEvent()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from recovery_testkit.stage import Stage, npd_page
 
-from recovery.decide.situation import Cancel, FreeSlot, Role, act
+from recovery.decide.decision import Cancel, FreeSlot, act
+from recovery.decide.situation import Role
 from recovery.errors import Retry
 from recovery.model import Machine, Phase
 from tests.builders.nodes import MACHINE
