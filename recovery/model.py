@@ -401,7 +401,7 @@ class IntentState(StrEnum):
     WRITTEN = "written"  # the call may or may not have been made
     SUBMITTED = "submitted"  # the provider accepted it
     AMBIGUOUS = "ambiguous"  # it was made; its answer was lost
-    ABANDONED = "abandoned"  # it was never made
+    ABANDONED = "abandoned"  # nothing was submitted
     REFUSED = "refused"  # the provider said no
     NOT_APPLIED = "notApplied"  # it may have been made, but the provider shows no effect of it
 
@@ -594,7 +594,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An open record's place in the queue."""
+    """An open record in the queue for a slot."""
 
     node: str
     record_uid: str
@@ -736,7 +736,9 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It is done, and this is the evidence. ``replacements``: IDs of machines that are new, oldest first.
+    """It is done, and this is the evidence. (Of a reboot only the Node's new boot ID is.)
+
+    ``replacements``: IDs of machines that are new, oldest first.
 
     A recovery claims the oldest one that is unclaimed. The younger ones are for recoveries that began later,
     to which the older ones are not new.

@@ -200,6 +200,7 @@ class Agent:
             self._executor.share_census(s, CENSUS_AGE)
         if d.effect is not None:
             memory.turn = None
+            # ``decide`` is asked again only if another agent changed the gate meanwhile.
             return self._executor.perform(s, d, self._again, decide)
         self._note_place(a, d, memory)
         if d.key == "brake":

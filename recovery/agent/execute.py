@@ -1,7 +1,7 @@
 """Carries out the one effect of a decision, and writes down what came of it.
 
-What is about to be done is on the record before it is done, and the outcome is written afterwards, so that
-whoever goes on after a crash knows what to look for.
+What is asked of a provider is on the record before it is asked, and the outcome is written afterwards. So
+whoever goes on after a crash knows what to look for. Marks are seen on the Node itself.
 """
 
 from __future__ import annotations

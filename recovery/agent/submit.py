@@ -49,7 +49,7 @@ class Performed:
 
 
 class Submission:
-    """In this order: report, read again, ask ``not_now``, write the intent, call, write the outcome."""
+    """In this order: announce, read again, ask ``not_now``, write the intent, call, write the outcome."""
 
     def __init__(self, world: World, publisher: Publisher, s: Situation, action: Step, again: Again) -> None:
         assert s.record is not None

@@ -94,7 +94,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """The one destructive effect: preflight, report, read again, write the intent, call once."""
+    """The one destructive effect: announce, read again, ask once more, write the intent, call once."""
 
     action: Step
 
