@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from recovery.agent.memory import Memory
 from recovery.agent.world import World
-from recovery.catalog import claim_by_events, event_claims, lookup, types
+from recovery.catalog import claim_by_events, event_claims, own_fault
 from recovery.decide.census import count
 from recovery.decide.situation import (
     ClaimsByEvent,
@@ -270,9 +270,3 @@ def is_machine(node: NodeView, machine: str) -> bool:
         node.provider_id.rsplit("/", 1)[-1].lower() == machine.lower()
         or node.system_uuid.lower() == machine.lower()
     )
-
-
-def own_fault(kind: str, reason: str) -> bool:
-    """Whether a condition or fault is catalogued as the node's own, or at least its type is."""
-    row = lookup(kind, reason)
-    return row.this_node if row is not None else kind in types()

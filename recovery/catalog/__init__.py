@@ -83,6 +83,12 @@ def lookup(type: str, reason: str) -> CatalogueRow | None:
     return _index().get((type, reason))
 
 
+def own_fault(type: str, reason: str) -> bool:
+    """Whether a condition or fault is catalogued as the node's own, or at least its type is."""
+    row = lookup(type, reason)
+    return row.this_node if row is not None else type in types()
+
+
 @cache
 def claims() -> tuple[Claim, ...]:
     """The marks by which known remediators show that they are at work."""

@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from recovery.agent.fetch import own_fault
-from recovery.catalog import foreign_claim
+from recovery.catalog import foreign_claim, own_fault
 from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
 from recovery.console.output import JSON, ago, as_json, phase

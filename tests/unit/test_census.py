@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recovery.agent.fetch import own_fault
+from recovery.catalog import own_fault
 from recovery.decide.census import count
 from recovery.model import Census, Marks, NodeView, Phase, Record
 from tests.builders.faults import HANG, fault
