@@ -128,6 +128,11 @@ def ahead_of(gate: Gate, record_uid: str) -> list[str]:
     return [line.node for line in before if line.record_uid not in out]
 
 
+def line_of(gate: Gate | None, record_uid: str) -> Line | None:
+    """The record's place in the queue, if it has joined it."""
+    return next((x for x in gate.open if x.record_uid == record_uid), None) if gate else None
+
+
 def in_use(gate: Gate, scope: str) -> int:
     """How many slots are taken in ``scope``."""
     return sum(1 for s in gate.slots if scope in s.scopes)

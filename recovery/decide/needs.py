@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from recovery.decide import brakes
+from recovery.decide.budget import line_of
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
@@ -79,7 +80,7 @@ def _proof(s: Situation, r: Record) -> Iterator[Need]:
 
 
 def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
-    line = next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
+    line = line_of(s.gate, r.uid)
     if line is None or brakes.first_reason(brakes.UNASKED, s):
         return  # no request to the cloud yet
     yield from _preflight(s, r)

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
-from recovery.decide.budget import scopes_of
+from recovery.decide.budget import line_of, scopes_of
 from recovery.decide.decision import (
     POLLED,
     SELDOM,
@@ -33,7 +33,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
-from recovery.model import GroupStart, Line, Record, Rung, Slot, Start, Step
+from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.units import span
 
 CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)
@@ -135,7 +135,7 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    if _line(s, r) is not None:
+    if line_of(s.gate, r.uid) is not None:
         return None
     return act(Join(r.uid), f"{_subject(r)} for a slot of the budget", Report(EventReason.WAITING))
 
@@ -159,7 +159,7 @@ def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
-    line = _line(s, r)
+    line = line_of(s.gate, r.uid)
     assert line is not None  # a question before this one
     if s.preflight_retry:
         return hold(f"{_subject(r)}: {s.preflight_retry}", SELDOM, "preflight")
@@ -198,10 +198,6 @@ QUEUE = (
 
 def _subject(r: Record) -> str:
     return f"{name(r.faults[0])}: waiting"
-
-
-def _line(s: Situation, r: Record) -> Line | None:
-    return next((x for x in s.gate.open if x.record_uid == r.uid), None) if s.gate else None
 
 
 def _look_again(a: Assessment) -> timedelta:
