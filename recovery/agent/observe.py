@@ -58,6 +58,9 @@ class Observer:
         """
         w = self.world
         node = w.node(node_name)
+        for _ in range(w.cluster.time.FIRST_ANSWERS):
+            if w.cluster.time.doubtful:  # of a new process: the first API server that answers may be wrong
+                node = w.node(node_name)
         now = w.cluster.time.now()
         identified = w.providers.identify(node) if node else Identified()
         s = Situation(

@@ -87,6 +87,7 @@ class Sweeper:
         ``next_in_queue``: the own node is among the next to get a slot, so those that hold one are looked at
         sooner.
         """
+        self._metrics.clock_outlier.set(self._w.cluster.time.outlier.total_seconds())
         if not self._w.on:
             return self._idle
         now = self._w.clock.monotonic()
