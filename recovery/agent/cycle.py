@@ -173,8 +173,13 @@ class Agent:
             for r in readings
         )
 
-    def _observe(self, readings: tuple[Reading, ...], fresh: bool) -> Situation:
-        s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
+    def _observe(
+        self, readings: tuple[Reading, ...], fresh: bool, before: Situation | None = None
+    ) -> Situation:
+        if before is None:
+            s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
+        else:
+            s = self._observer.last_reads(before, readings, me=self.node)
         if s.node is not None:
             self._reporter.node_uid = s.node.uid
             if s.node.boot_id:
@@ -219,10 +224,10 @@ class Agent:
         elif memory.turn is None or memory.turn[0] != a.ahead[0]:
             memory.turn = (a.ahead[0], self._w.clock.monotonic())
 
-    def _again(self) -> Situation:
-        """Read signals and cluster once more, right before a destructive call."""
+    def _again(self, before: Situation | None = None) -> Situation:
+        """Read signals and cluster once more, right before a destructive call (``submit.Again``)."""
         readings = tuple(source.poll(self._boot_id) for source in self._sources)
-        return self._observe(readings, fresh=True)
+        return self._observe(readings, fresh=True, before=before)
 
     def stop(self) -> None:
         """Release our Leases, or other agents would wait until they are stale."""

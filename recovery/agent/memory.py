@@ -12,6 +12,9 @@ FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""
 LONGEST_REFUSAL = 30.0
 """The longest Retry-After that is obeyed, in seconds. What is forbidden is tried again after as long."""
+LAST_READS = 2.0
+"""Seconds: what was read longer ago is read again before an intent is written, its call made, or a pod
+evicted."""
 RATE_WINDOW = 1.0
 """Seconds over which evictions are counted against the policy's evictions per second."""
 
@@ -32,6 +35,7 @@ class Memory:
     refused: dict[str, Refusal] = field(default_factory=dict)
     evicted: list[float] = field(default_factory=list)  # when evictions were asked for, lately
     intents: dict[str, float] = field(default_factory=dict)
+    looked_at: float = 0.0  # when the latest reads of Node, record, gate and Lease began
     gone_since: float | None = None  # since when the node's own agent is seen gone
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None

@@ -157,7 +157,7 @@ class Sweeper:
             ask = partial(conclude, place=uid)
             d = ask(s)
             if d.effect is not None:
-                d = self._executor.perform(s, d, lambda: self._again(node), ask)
+                d = self._executor.perform(s, d, partial(self._again, node), ask)
                 self._after(s, d)
             elif lease.mine:
                 self._w.leases.hold(node, Role.CONCLUDER)
@@ -175,7 +175,9 @@ class Sweeper:
             return d.look_again.total_seconds()  # at once
         return self._idle if d.key == "patience" else BUSY
 
-    def _again(self, node: str) -> Situation:
+    def _again(self, node: str, before: Situation | None = None) -> Situation:
+        if before is not None:
+            return self._observer.last_reads(before, me=self._me)
         return self._observer.situation(node, Role.CONCLUDER, me=self._me, fresh=True)
 
     def _for_the_concluder(self, node: str) -> bool:
