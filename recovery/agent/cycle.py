@@ -8,11 +8,13 @@ cluster, so a restart costs a few seconds and loses nothing.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
+from recovery.agent.backoff import Backoff
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
@@ -35,6 +37,8 @@ from recovery.report.publish import Publisher
 log = logging.getLogger(__name__)
 
 API_RETRY = timedelta(seconds=2)
+WORST_API_RETRY = 30.0
+"""The first pause after an error of the API server, and how many seconds it gets by doubling."""
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
 """After so many cycles in a row that failed on a bug, the liveness probe fails."""
@@ -75,6 +79,8 @@ class Agent:
         self._metrics = metrics
         self._reporter = Reporter(node, world.clock, publisher, metrics)
         self._sources = sources
+        chance = random.Random(node)  # noqa: S311 - jitter
+        self._backoff = Backoff(world.clock, API_RETRY.total_seconds(), WORST_API_RETRY, chance)
         self._boot_id = ""
         self._record: Record | None = None
         self._looked = False
@@ -113,7 +119,12 @@ class Agent:
         if self._heartbeat is not None:
             self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
         keys = _keys(readings)
-        if keys == self._keys and self._w.clock.monotonic() < self._due:
+        now = self._w.clock.monotonic()
+        if now < self._backoff.until:  # faults are published all the same
+            self._reporter.faults(readings, self._w.cluster.time.now())
+            self._view = replace(self._view, readings=readings)
+            return self._last
+        if keys == self._keys and now < self._due:
             self._view = replace(self._view, readings=readings)
             return self._last
         self._keys = keys
@@ -122,11 +133,13 @@ class Agent:
         try:
             d = self._look(readings)
             self.bugs = 0
+            self._backoff.answered()
         except ApiError as error:
-            d = wait(f"the API server: {error}", API_RETRY, "api")
+            rest = timedelta(seconds=self._backoff.failed(error.retry_after))
+            d = wait(f"the API server: {error}", rest, "api")
             self._metrics.errors.labels("api").inc()
         except NodeRecoveryError as error:
-            d = wait(str(error), API_RETRY, "error")
+            d = wait(str(error), timedelta(seconds=self._backoff.failed()), "error")
             self._metrics.errors.labels(type(error).__name__).inc()
         except Exception:
             self.bugs += 1
@@ -135,10 +148,10 @@ class Agent:
             d = wait(
                 "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
             )
-        if d.key in FAILURES:
+        if failed := d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
         pause = d.look_again.total_seconds()
-        if self._record is not None and self._record.phase.open:  # its Lease has to be renewed
+        if self._record is not None and self._record.phase.open and not failed:  # its Lease has to be renewed
             pause = min(pause, self._w.leases.renew_every)
         self._due = self._w.clock.monotonic() + pause
         self._last = d

@@ -38,11 +38,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock."""
+    """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock.
+
+    ``silent``: not renewed for half of it, by its own timestamp. No decision goes by that.
+    """
 
     holder: str = ""
     mine: bool = False
     stale: bool = True
+    silent: bool = False
 
 
 # ---------------------------------------------------------------- needs: what may have to be read

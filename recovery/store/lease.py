@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from recovery.clock import Clock
 from recovery.decide.situation import Lease, Role
 from recovery.errors import Conflict, NotFound
-from recovery.units import moment
+from recovery.units import moment, parse_moment
 
 
 class LeaseObjects(Protocol):
@@ -149,7 +149,18 @@ class Leases:
             or self._identity.ended_in_this_pod(holder)
             or self._yields(node, holder)
         )
-        return Lease(holder=holder, mine=mine, stale=stale)
+        return Lease(holder=holder, mine=mine, stale=stale, silent=self._silent(spec, length))
+
+    def _silent(self, spec: dict[str, Any], length: float) -> bool:
+        """Whether the Lease itself says that it was not renewed for half its length.
+
+        Nothing is decided by this: its holder's clock may be wrong. It is a reason to look again soon.
+        """
+        try:
+            renewed = parse_moment(str(spec.get("renewTime")))
+        except ValueError:
+            return True
+        return bool(self._cluster.time.now() - renewed > timedelta(seconds=length / 2))
 
     def start_over(self) -> None:
         """Forget since when Leases are unchanged: while the API server was away, nobody could renew."""
