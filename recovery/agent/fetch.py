@@ -5,6 +5,7 @@ A refusal that the core can decide on becomes a field of the situation. Any othe
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import timedelta
 
@@ -56,6 +57,7 @@ class Fetcher:
 
     def __init__(self, world: World) -> None:
         self._w = world
+        self._chance = random.Random()  # noqa: S311 - jitter
 
     def fetch(
         self, s: Situation, r: Record, need: Need, memory: Memory, *, me: str, fresh: bool
@@ -65,7 +67,7 @@ class Fetcher:
             case GateMadeReady():
                 return replace(s, gate=self._made_ready(s))
             case Progressed():
-                return replace(s, poll=self._poll(s, r))
+                return replace(s, poll=self._poll(s, r, memory))
             case NewNode():
                 return self._new_node(s, r, memory, me)
             case ValidationJob():
@@ -77,7 +79,7 @@ class Fetcher:
             case ClaimsByEvent():
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):
-                return self._preflight(s, action)
+                return self._preflight(s, action, memory, fresh)
             case Counted(age, since, known):
                 latest = None if fresh and not known else self._known_census(s, memory, age)
                 if latest is None or (since is not None and latest.at < since):
@@ -146,19 +148,24 @@ class Fetcher:
         memory.claim = (now, found)
         return found
 
-    def _preflight(self, s: Situation, action: Step) -> Situation:
+    def _preflight(self, s: Situation, action: Step, memory: Memory, fresh: bool) -> Situation:
         """Ask the provider about a destructive step, before anything is done to the node."""
         assert s.provider is not None
         assert s.machine is not None
         provider = self._w.providers.get(s.provider.name)
         if action not in s.provider.actions:
             return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")
+        if (why := memory.cloud_rests(self._w.clock.monotonic())) and not fresh:
+            return replace(s, preflight_retry=why)
         try:
-            return replace(s, preflight=provider.preflight(s.machine, action))
+            found = provider.preflight(s.machine, action)
         except Refused as error:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
+            memory.cloud_failed(error, self._w.clock.monotonic(), self._chance)
             return replace(s, preflight_retry=error.reason)
+        memory.cloud_failures = 0
+        return replace(s, preflight=found)
 
     # ------------------------------------------------------------ the census
 
@@ -194,13 +201,19 @@ class Fetcher:
 
     # ------------------------------------------------------------ after a call
 
-    def _poll(self, s: Situation, r: Record) -> Standing:
+    def _poll(self, s: Situation, r: Record, memory: Memory) -> Standing:
         """How the action on record stands. A provider that cannot say so leaves it to the rung's deadline."""
         assert r.intent is not None
+        now = self._w.clock.monotonic()
+        if why := memory.cloud_rests(now):
+            return Running(f"{r.intent.action}: {why}")
         try:
             found = self._w.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
         except (Retry, Refused, SettingsError) as error:
+            if isinstance(error, Retry):
+                memory.cloud_failed(error, now, self._chance)
             return Running(f"{r.intent.action}: {error}")
+        memory.cloud_failures = 0
         return self._deleted(s, r, found.what) if isinstance(found, Deleting) else found
 
     def _deleted(self, s: Situation, r: Record, what: ClusterDelete) -> Standing:

@@ -18,10 +18,12 @@ from recovery.agent.world import World
 from recovery.catalog import foreign_claim
 from recovery.decide.budget import ahead_of
 from recovery.decide.needs import needed
+from recovery.decide.orphan import is_paused
 from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted, Role, Situation
 from recovery.errors import Undecodable
 from recovery.model import IntentState, Phase, Reading, Record
 from recovery.provider.registry import Identified
+from recovery.store.lease import Gone
 
 LONG_READS = ClaimsByEvent | Counted | Preflighted
 """What is read before a destructive call and may take long: pages of Events, Nodes and records; the cloud."""
@@ -157,19 +159,30 @@ class Observer:
             memory.proving_since = None
         written = r.intent is not None and r.intent.state is IntentState.WRITTEN
         head = ahead_of(s.gate, r.uid)[:1] if s.gate is not None and r.phase is Phase.WAITING else []
+        gone = self.gone(s, r, now) if s.role is Role.CONCLUDER else Gone()
         return replace(
             s,
             refusals=memory.refusals(now),
             intent_seen_for=memory.intent_seen_for(r, self.world.clock.boottime())
             if written
             else timedelta(0),
-            owner_gone_for=memory.gone_for(now) if s.role is Role.CONCLUDER else timedelta(0),
+            owner_gone_for=timedelta(seconds=gone.seconds),
+            owner_paused_for=timedelta(seconds=gone.paused),
             watched_for=memory.watched_for(now) if watching else None,
             turn_waited=memory.head_waits(head[0], now) if head else timedelta(0),
             finish_refused=memory.finish_refused[1]
             if r.intent and memory.finish_refused[0] == r.intent.token
             else "",
         )
+
+    def gone(self, s: Situation, r: Record, now: float) -> Gone:
+        """How long the agent of this record is gone; also on the Lease, where we hold that."""
+        leases = self.world.leases
+        before = leases.gone_for(r.node) if s.lease.mine else Gone()
+        found = self.memory(r.node).note_gone(now, before, paused=is_paused(s))
+        if s.lease.mine:
+            leases.note_gone(r.node, found)
+        return found
 
 
 def past(r: Record | None, now: datetime) -> Record | None:
