@@ -22,9 +22,8 @@ from recovery.agent.reporter import Reporter
 from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import places
-from recovery.decide.decision import Decision, leave, wait
+from recovery.decide.decision import Decision, GateEffect, leave, wait
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
-from recovery.decide.needs import CENSUS_AGE
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
@@ -214,15 +213,13 @@ class Agent:
 
     def _act(self, s: Situation, a: Assessment, d: Decision) -> Decision:
         memory = self._observer.memory(self.node)
-        if s.pods is not None:
-            self._executor.share_census(s, CENSUS_AGE)
+        if s.census is not None and s.census is memory.census and not isinstance(d.effect, GateEffect):
+            self._executor.share_census(s, s.settle)  # ``TakeSlot`` takes it along
         if d.effect is not None:
             memory.turn = None
             # ``decide`` is asked again only if another agent changed the gate meanwhile.
             return self._executor.perform(s, d, self._again, decide)
         self._note_place(a, d, memory)
-        if d.key == "brake":
-            self._executor.share_census(s, s.settle)
         if s.node is None:  # a peer has to prove that the machine is gone, under the Lease
             self._w.leases.release(self.node)
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):

@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
+from recovery.agent import counting
 from recovery.agent.memory import Memory
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
@@ -80,11 +81,8 @@ class Fetcher:
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):
                 return self._preflight(s, action, memory, fresh)
-            case Counted(age, since, known):
-                latest = None if fresh and not known else self._known_census(s, memory, age)
-                if latest is None or (since is not None and latest.at < since):
-                    latest = None if known else self._count(s, memory)
-                return replace(s, census=latest)
+            case Counted():
+                return replace(s, census=self._census(s, need, memory, fresh))
 
     def _made_ready(self, s: Situation) -> Gate | None:
         try:
@@ -169,6 +167,26 @@ class Fetcher:
 
     # ------------------------------------------------------------ the census
 
+    def _census(self, s: Situation, need: Counted, memory: Memory, fresh: bool) -> Census | None:
+        """The census that is asked for. Who is about to start counts by itself; others share one count."""
+        latest = self._known_census(s, memory, need.age)
+        if need.known:
+            return latest
+        if fresh or need.since is not None:
+            old = latest is None or (need.since is not None and latest.at < need.since)
+            return self._counted(s, memory) if fresh or old else latest
+        newest = max(self._counts(s, memory), key=lambda census: census.at, default=None)
+        if counting.my_turn(newest, newest is memory.census, s, need.age):
+            return self._counted(s, memory)
+        return latest
+
+    def _counted(self, s: Situation, memory: Memory) -> Census:
+        """Count, and note how long that took: the others wait for as long before they count themselves."""
+        began = self._w.clock.monotonic()
+        found = self._count(s, memory)
+        memory.census = replace(found, seconds=int(self._w.clock.monotonic() - began))
+        return memory.census
+
     def _count(self, s: Situation, memory: Memory) -> Census:
         """Count the sick now, over all Nodes and records. A record that cannot be decoded counts as sick."""
         w = self._w
@@ -185,13 +203,15 @@ class Fetcher:
 
     def _known_census(self, s: Situation, memory: Memory, age: timedelta) -> Census | None:
         """The latest count by this agent or another (on the gate), if it is no older than ``age``."""
-        counts = [known for known in (memory.census, s.gate.census if s.gate else None) if known is not None]
-        for known in sorted(counts, key=lambda census: census.at, reverse=True):
-            if any(scope not in known.by_label for scope in self._scopes(s)):
-                continue  # counted under another policy
-            if timedelta(0) <= s.now - known.at <= age:
+        for known in sorted(self._counts(s, memory), key=lambda census: census.at, reverse=True):
+            if counting.good(known, s, age):
                 return known
         return None
+
+    def _counts(self, s: Situation, memory: Memory) -> list[Census]:
+        """The counts that are there: our own, and the one on the gate. Not those under another policy."""
+        known = (memory.census, s.gate.census if s.gate else None)
+        return [c for c in known if c is not None and all(x in c.by_label for x in self._scopes(s))]
 
     def _scopes(self, s: Situation) -> list[str]:
         """The scopes (label=value) of this node that the budget or the brake is counted by."""

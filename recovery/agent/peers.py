@@ -97,7 +97,7 @@ class Sweeper:
         self._chance = chance or random.Random()  # noqa: S311 - jitter
         self._beat = beat
         self._pace = Pace(world, idle, alone=not me)
-        self._backoff = Backoff(world.clock, FIRST_PAUSE, idle, self._chance)
+        self._backoff = Backoff(world.clock, FIRST_PAUSE, 2 * idle, self._chance)
         self._due = self._holders_due = 0.0
         self._hand_overs_due = math.inf
         self._look_at: dict[Place, float] = {}
@@ -157,7 +157,8 @@ class Sweeper:
         if everybody:
             self._pace.learn(gate)
             chosen = self._mine_to_watch(there, self._pace.watched())
-            self._look_at = dict.fromkeys(sorted(chosen), now)
+            # One that is overdue since a sweep before goes first.
+            self._look_at = {place: min(now, self._look_at.get(place, now)) for place in sorted(chosen)}
             self._due = now + self._pace.interval() * self._chance.uniform(0.8, 1.2)
         if next_in_queue and now >= self._holders_due and gate is not None:
             self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), HOLDERS)), now)
@@ -307,7 +308,7 @@ class Sweeper:
             self._publisher.held("handedOver", at)
         self._metrics.hand_overs("sweeper", len(self._handed))
         return min(
-            (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=self._idle
+            (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=math.inf
         )
 
     def _unlisted(self) -> set[Place]:
