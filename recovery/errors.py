@@ -109,6 +109,14 @@ class Dropped(NodeRecoveryError):
     """The API server dropped fields of what it was given: its CRDs are older than this program."""
 
 
+class GateTooLarge(NodeRecoveryError):
+    """The gate would be larger than it may be, and is not written. ``reason`` is a sentence for people."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
 class IllegalMove(NodeRecoveryError):
     """The lifecycle's table has no such move from the record's phase. A bug: nothing was changed."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from recovery.decide.budget import Past
 from recovery.model import Census, Record
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
@@ -35,6 +36,8 @@ class Memory:
     gone_since: float | None = None  # since when the node's own agent is seen gone
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
+    past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
+    labels: dict[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)  # of slots' Nodes
     proving_since: float | None = None  # since when this agent watches the probation
     seek_again: float = 0.0  # when to search for the Node of the new machine again
     down: tuple[float, str] | None = None  # when that was asked, and what shows that the machine is down

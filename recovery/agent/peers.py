@@ -14,11 +14,12 @@ import zlib
 from dataclasses import dataclass
 from functools import partial
 
-from recovery.agent.execute import Executor
+from recovery.agent.execute import Ask, Executor
 from recovery.agent.observe import Observer
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason
+from recovery.decide.gone import lay_to_rest
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError, Undecodable
@@ -36,6 +37,8 @@ WATCHED = 10
 SWEEPS_A_TURN = 5
 """For so many sweeps an agent watches the same records: a Lease is stale if it does not change meanwhile."""
 MOST_LEFT = 1000
+MOST_GHOSTS = 50
+"""Of how many nodes that were handed over and have no Node a sweep looks for the machine."""
 LEFT_TO_THE_CONCLUDER = 20 * 60.0
 """Seconds for which agents leave a record to the concluder, where that alone may power-cycle the machine."""
 
@@ -79,6 +82,7 @@ class Sweeper:
         self._handed: dict[str, _HandOver] = {}
         self._left: dict[str, float] = {}
         self._listed_at: float | None = None
+        self._without_node: set[str] = set()
         self._gate_uid = ""
 
     def sweep(self, next_in_queue: bool = False) -> float:
@@ -100,6 +104,8 @@ class Sweeper:
             if gate is not None:
                 others |= self._mine_to_watch(places(gate) if everybody else holders(gate))
             pause = min(pause, self._look_at(others), self._repeat_hand_overs())
+            if everybody:
+                self._lay_to_rest()
         except (ApiError, Undecodable) as error:
             log.debug("sweep: %s", error)
             if isinstance(error, ApiUnavailable):
@@ -142,7 +148,17 @@ class Sweeper:
         """Look at each of these records. Seconds until one of them needs the next look."""
         return min((self._one(node, uid) for node, uid in sorted(others)), default=self._idle)
 
-    def _one(self, node: str, uid: str) -> float:
+    def _lay_to_rest(self) -> None:
+        """Look for the machines of nodes that were handed over and have no Node any more.
+
+        A concluder knows these from its list of all records, an agent from its last count of the fleet.
+        """
+        ghosts = self._without_node if not self._me else self._observer.without_node
+        for node in heapq.nsmallest(MOST_GHOSTS, ghosts):
+            self._one(node, "", lay_to_rest)
+            ghosts.discard(node)
+
+    def _one(self, node: str, uid: str, ask: Ask | None = None) -> float:
         lease = self._w.leases.look(node)
         if lease.stale and not self._for_the_concluder(node):
             # Under the Lease, so that one agent asks the cloud and not all of them.
@@ -153,7 +169,7 @@ class Sweeper:
             return self._idle
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
-            ask = partial(conclude, place=uid)
+            ask = ask or partial(conclude, place=uid)
             d = ask(s)
             if d.effect is not None:
                 d = self._executor.perform(s, d, lambda: self._again(node), ask)
@@ -234,6 +250,10 @@ class Sweeper:
             (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=self._idle
         )
 
+    def _unseen(self, name: str) -> bool:
+        node = self._w.node(name)
+        return node is None or not node.ready
+
     def _unlisted(self) -> set[tuple[str, str]]:
         """The open records among all there are, listed by the concluder once a minute. Some may not be on the
         gate: their agents died before they joined the queue, or somebody deleted the gate. Hand-overs of dead
@@ -251,6 +271,8 @@ class Sweeper:
                 continue
             if r.phase.open:
                 found.add((r.node, r.uid))
+            if r.phase is Phase.HANDED_OVER and self._unseen(r.node):
+                self._without_node.add(r.node)
             if (
                 r.phase is Phase.HANDED_OVER
                 and r.node not in self._handed
