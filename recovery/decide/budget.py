@@ -207,10 +207,12 @@ class Past:
                     self.taken[start.replacement] = start.machine
 
 
-def union(*several: Iterable[GroupStart]) -> tuple[GroupStart, ...]:
-    """Each start once, by machine and moment; what the records tell is more, so they come last."""
-    known = {(s.machine, s.at): s for starts in several for s in starts}
-    return tuple(sorted(known.values(), key=lambda s: s.at))
+def union(on_gate: Iterable[GroupStart], on_records: Iterable[GroupStart]) -> tuple[GroupStart, ...]:
+    """The starts of both, oldest first. One that both have is the record's, which tells more of it."""
+    recorded = tuple(on_records)
+    known = {(s.machine, s.at) for s in recorded}
+    only_on_gate = (s for s in on_gate if (s.machine, s.at) not in known)
+    return tuple(sorted((*recorded, *only_on_gate), key=lambda s: s.at))
 
 
 def longest_window(limits: Limits) -> timedelta:

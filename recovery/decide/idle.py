@@ -41,8 +41,12 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
 
     The marks stay while the node is handed over. After a lost record they stay until the next boot.
     """
+    kept_slot: Decision | None = None
     for uid in sorted(records_on_gate(s)):
-        return free_place(s, r, uid, f"{r.sentence}; its place in the budget is free again")
+        place = free_place(s, r, uid, f"{r.sentence}; its place in the budget is free again")
+        if place.effect is not None:
+            return place
+        kept_slot = place
     if up := up_again(s, r):
         return up
     given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
@@ -51,7 +55,7 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
     if has_our_marks(s) and not kept:
         return act(Unmark(), f"{r.sentence}; our marks come off", Report(EventReason.UNCORDONED))
-    return None
+    return kept_slot
 
 
 def records_on_gate(s: Situation) -> set[str]:

@@ -184,7 +184,9 @@ def _read_census(r: Reader | None) -> Census | None:
     for key, value in r.mapping("byLabel").items():
         pair = Reader(value, f"status.census.byLabel[{key}]")
         by_label[key] = (pair.integer("sick"), pair.integer("population"))
-    return Census(r.at("at"), r.integer("population"), r.strings("sick"), by_label, r.integer("sickTotal"))
+    sick, total = r.strings("sick"), r.integer("sickTotal")
+    total = total if total > len(sick) else 0
+    return Census(r.at("at"), r.integer("population"), sick, by_label, total)
 
 
 def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
