@@ -180,7 +180,7 @@ class Executor:
         else:
             changed = budget.claim(gate, effect.machine, effect.instead_of)
         if changed is not gate:
-            self._w.gates.write(changed)
+            self._w.gates.write(changed, in_any_case=not isinstance(effect, Join | TakeSlot))
         return Performed()
 
     def _needs_slot(self, node: str, uid: str) -> bool:
