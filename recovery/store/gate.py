@@ -16,7 +16,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Protocol
 
-from recovery.decide.budget import bounded, rebuild
+from recovery.decide.budget import bounded, noted_scopes, rebuild
 from recovery.errors import Conflict, GateTooLarge, NotFound, Undecodable
 from recovery.model import (
     GROUP,
@@ -38,10 +38,10 @@ FIRST, CODEC = 1, 2
 """Versions of the layout. Version 2 keeps the labels of slots, and of queue, starts and census no more
 than everybody may have to read. A program of before would count too few sick nodes and starts: it holds."""
 NAME = "fleet"
-MOST_BYTES = 15 * 1024
+MOST_BYTES = 31 * 512
 """Bytes of the gate's status. All agents read the gate each minute, so it has to stay below 16 KiB with all
 that the API server adds to it."""
-FEWEST_CLAIMS = 10
+FEWEST_CLAIMS = 5
 """Claims that are kept even if the gate gets too large: those of recoveries that are just being proved."""
 
 
@@ -96,17 +96,25 @@ def _slot(s: Slot, words: dict[str, str]) -> dict[str, Any]:
     }
     if s.machine:
         found["machine"] = s.machine
-    if s.group:
-        found["group"] = _word(s.group, words)
     if s.labels is not None:
-        labels = (f"!{key}" if value is None else f"{key}={value}" for key, value in s.labels.items())
-        found["scopes"] = ["fleet", *(_word(label, words) for label in labels)]
+        labels = (_label(key, value, s.node) for key, value in s.labels.items())
+        group = (f"@{s.group}",) if s.group else ()
+        found["scopes"] = ["fleet", *(_word(text, words) for text in (*labels, *group))]
+    elif s.group:
+        found["group"] = s.group
     return found
+
+
+def _label(key: str, value: str | None, node: str) -> str:
+    """A label as a word. A value that is the node's own name would be another word for each slot."""
+    if value is None:
+        return f"!{key}"
+    return f"={key}" if value == node else f"{key}={value}"
 
 
 def _word(text: str, words: dict[str, str]) -> str:
     """The short name of ``text``: always the same one, so that no slot changes with another."""
-    short = "." + b32encode(sha256(text.encode()).digest())[:6].decode().lower()
+    short = b32encode(sha256(text.encode()).digest())[:6].decode().lower()
     if words.setdefault(short, text) != text:
         raise GateTooLarge(f"{text} and {words[short]} have the same short name on the gate, {short}")
     return short
@@ -190,19 +198,31 @@ def _read_census(r: Reader | None) -> Census | None:
 
 
 def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
-    scopes = tuple(words.get(x, x) for x in r.strings("scopes"))
-    told = [words[x] for x in r.strings("scopes") if x in words]
-    labels = {x.split("=", 1)[0].lstrip("!"): x.split("=", 1)[1] if "=" in x else None for x in told}
-    return Slot(
-        r.text("node", ...),
+    """A slot: its labels and group by their words, or as an older program wrote it."""
+    node, scopes = r.text("node", ...), r.strings("scopes")
+    told = [words[x] for x in scopes if x in words]
+    group = next((x[1:] for x in told if x.startswith("@")), r.text("group"))
+    labels = dict(_read_label(x, node) for x in told if not x.startswith("@"))
+    slot = Slot(
+        node,
         r.text("recordUID", ...),
         r.integer("attempt"),
-        tuple(x for x in scopes if not x.startswith("!")),
+        scopes,
         r.at("since"),
         labels if told else None,
         r.text("machine"),
-        words.get(r.text("group"), r.text("group")),
+        group,
     )
+    return replace(slot, scopes=noted_scopes(slot))
+
+
+def _read_label(word: str, node: str) -> tuple[str, str | None]:
+    if word.startswith("!"):
+        return word[1:], None
+    if word.startswith("="):
+        return word[1:], node
+    key, _, value = word.partition("=")
+    return key, value
 
 
 def decode(obj: Any) -> Gate:
@@ -288,7 +308,7 @@ class Gates:
         told = dict(spec) if isinstance(spec, dict) else {}
         body = fitted(bounded(gate), lambda less: encode(less, told, self._was))
         if not in_any_case and MOST_BYTES < size(body) >= size(self._was):
-            kib = f"{size(body) / 1024:.1f} KiB, and may have {MOST_BYTES // 1024}"
+            kib = f"{size(body) / 1024:.1f} KiB, and may have {MOST_BYTES / 1024:g}"
             raise GateTooLarge(f"the gate would have {kib}: {len(gate.slots)} nodes are out")
         return self._take(self._cluster.replace_gate(body))
 

@@ -288,7 +288,10 @@ FULL_GATE = Gate(
     resource_version="",
     stamp="g-1",
     open=(Line("a", "u-1", AT),),
-    slots=(Slot("a", "u-1", 1, ("fleet", "zone=a"), AT, {"zone": "a", "pool": None}, "i-0abc", "trn-group"),),
+    slots=(
+        Slot("a", "u-1", 1, ("fleet", "zone=a"), AT, {"zone": "a", "pool": None}, "i-0abc", "trn-group"),
+        Slot("b", "u-2", 1, ("fleet",), AT, None, "i-0def", "trn-group"),
+    ),
     last_start=AT,
     starts=(GroupStart(AT, "a", "trn-group", "i-0abc", "NeuronHasError_DMA_ERROR", ("GPU-1",)),),
     census=Census(AT, 10, ("a",), {"node.kubernetes.io/instance-type=trn1.32xlarge": (1, 4)}),

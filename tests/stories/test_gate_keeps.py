@@ -105,8 +105,8 @@ def as_before(gate: dict[str, Any]) -> None:
     words = gate["status"].pop("words", {})
     gate["status"]["version"] = 1
     for slot in gate["status"]["slots"]:
-        slot.pop("machine"), slot.pop("group")
-        slot["scopes"] = [w for x in slot["scopes"] if not (w := words.get(x, x)).startswith("!")]
+        slot.pop("machine")
+        slot["scopes"] = [w for x in slot["scopes"] if (w := words.get(x, x))[0] not in "!@"]
 
 
 def test_a_slot_of_an_older_program_is_honoured_in_its_scopes_and_by_its_nodes_labels() -> None:

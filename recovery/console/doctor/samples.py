@@ -87,7 +87,10 @@ def _gate() -> Gate:
         resource_version="",
         stamp="g",
         open=(Line("n", "u", AT),),
-        slots=(Slot("n", "u", 1, ("fleet",), AT, {"l": "v"}, "i", "g"),),
+        slots=(
+            Slot("n", "u", 1, ("fleet",), AT, None, "i", "g"),
+            Slot("m", "v", 1, (), AT, {"l": "v"}, "i", "g"),
+        ),
         last_start=AT,
         starts=(GroupStart(AT, "n", "g", "i", "R", ("h",)),),
         census=Census(AT, 1, ("n",), {"label=value": (1, 1)}),
