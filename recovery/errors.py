@@ -10,6 +10,7 @@
     ├── Unreadable               a detector's page cannot be read, or is no page of metrics
     ├── Undecodable              a record or gate that this version cannot decode
     ├── Dropped                  the API server dropped fields of an object: its CRDs are older
+    ├── GateTooLarge             the gate would be larger than it may be: it is not written
     ├── IllegalMove              the lifecycle has no such move from the record's phase: a bug
     ├── NotInstalled             the CRDs are not there
     ├── UnknownNode              there is neither a Node nor a record of this name
@@ -107,6 +108,14 @@ class Undecodable(NodeRecoveryError):
 
 class Dropped(NodeRecoveryError):
     """The API server dropped fields of what it was given: its CRDs are older than this program."""
+
+
+class GateTooLarge(NodeRecoveryError):
+    """The gate would be larger than it may be, and is not written. ``reason`` is a sentence for people."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 class IllegalMove(NodeRecoveryError):

@@ -504,13 +504,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A recovery that was granted a slot. It is kept on the record, to rebuild the gate from."""
+    """A recovery that was granted a slot, as its record keeps it. The limits on attempts and groups count it.
+
+    ``replacement``: the machine that took this one's place.
+    """
 
     at: datetime
     machine: str
     reason: str
     group: str = ""
     hardware: tuple[str, ...] = ()
+    replacement: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,6 +559,7 @@ class Record:
     tried: tuple[Step, ...] = ()  # steps that did not help earlier in the same incident
     progress: Progress = Progress()
     recovered_at: datetime | None = None  # when a recovery of this node was last proved
+    node_gone_since: datetime | None = None  # since when a node that nobody's agent looks after has no Node
 
     @property
     def step(self) -> Rung | None:
@@ -583,13 +588,21 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the budget: this node may be out of service. A closed record frees it, never age."""
+    """A place in the budget: this node may be out of service. A closed record frees it, never age.
+
+    ``labels``: those of the node when the slot was taken, with None for a key that it did not have. Without
+    them, as in the slot of an older program, ``scopes`` is all that is known. ``machine`` and ``group`` are
+    what is known of the machine if somebody deletes the record.
+    """
 
     node: str
     record_uid: str
     attempt: int
     scopes: tuple[str, ...]
     since: datetime
+    labels: Mapping[str, str | None] | None = None
+    machine: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -603,7 +616,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class GroupStart:
-    """A start on the gate. The limits on attempts and per group, and the cooldown, count these."""
+    """A start, of any node. The limits on attempts and per group count these, from the gate and the records.
+
+    The gate keeps the latest ones, without serial numbers.
+    """
 
     at: datetime
     node: str
@@ -611,6 +627,7 @@ class GroupStart:
     machine: str
     reason: str
     hardware: tuple[str, ...] = ()
+    replacement: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,23 +640,29 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Which nodes are sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population).
+    """How many nodes are sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population).
 
-    ``seconds``: how long the count took, from ``at`` on.
+    The gate has the names of a few sick nodes and a few label values only; ``total`` counts all. ``seconds``:
+    how long the count took, from ``at`` on.
     """
 
     at: datetime
     population: int
     sick: tuple[str, ...]
     by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    total: int = 0
     seconds: int = 0
+
+    @property
+    def how_many(self) -> int:
+        return max(self.total, len(self.sick))
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The RecoveryGate ``fleet``: budget, queue, census and pause, shared by all agents.
 
-    ``open`` is the queue. ``slots`` are the nodes that may be out of service.
+    ``open`` is the head of the queue. ``slots`` are the nodes that may be out of service.
     """
 
     uid: str

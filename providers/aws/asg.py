@@ -67,6 +67,14 @@ class AwsProvider:
         """The EC2 instance behind ``node``. Raises ``Refused`` for any other, and for nodes with an owner."""
         return identify(node, self._environ)
 
+    def gone(self, machine: Machine) -> str | None:
+        """By EC2, in the machine's own region: terminated, or unknown as an hour after its end."""
+        where = machine.route.get("region", "")
+        if not where:
+            return None
+        state = lookup.ec2_state(self._session, machine, where)
+        return f"{machine} is {state or 'unknown to EC2'}" if state in ("", "terminated") else None
+
     # ------------------------------------------------------------ preflight
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:

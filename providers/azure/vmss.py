@@ -78,6 +78,15 @@ class AzureProvider:
             able |= {Step.REPLACE}
         return Abilities(able, (DRAIN,), note=self._options.about_aks)
 
+    def gone(self, machine: Machine) -> str | None:
+        """Azure knows no VM there, or another one with its number."""
+        if not machine.route:
+            return None
+        found = machines.vm(self._session, machine.route)
+        if found is None:
+            return f"{named(machine.route)} does not exist any more"
+        return None if found.id == machine.id else f"another VM is {named(machine.route)} now"
+
     # ------------------------------------------------------------ preflight
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:

@@ -20,6 +20,7 @@ from recovery.agent.submit import Again, Performed, Submission
 from recovery.agent.world import World
 from recovery.decide import budget
 from recovery.decide.decision import (
+    SELDOM,
     SOON,
     Cancel,
     ClaimReplacement,
@@ -46,7 +47,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.marks import mark_patch, out_of_service_patch, unmark_patch
 from recovery.decide.situation import Lease, Situation
 from recovery.decide.validation import job_of
-from recovery.errors import ApiError, ApiUnavailable, Conflict, Refused, Retry
+from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, Refused, Retry
 from recovery.model import OUT_OF_SERVICE, Marks, Record
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.report.publish import Notice, Publisher
@@ -94,6 +95,8 @@ class Executor:
             done = self._do(s, d, again, ask)
         except Conflict:
             return wait(CONFLICT, self._back_off(s.node_name), "conflict")
+        except GateTooLarge as error:
+            return hold(f"{d.reason}; but nothing is started: {error.reason}", SELDOM, "gate-size")
         self._conflicts.pop(s.node_name, None)
         if isinstance(done, Decision):
             return done
@@ -183,7 +186,8 @@ class Executor:
         if isinstance(effect, Join):
             changed = budget.join(gate, s.node_name, effect.record_uid, now)
         elif isinstance(effect, TakeSlot):
-            changed = budget.grant(gate, effect.slot, effect.start, s.census)
+            oldest = now - budget.longest_window(s.policy.limits)
+            changed = budget.bounded(budget.grant(gate, effect.slot, effect.start, s.census), oldest)
         elif isinstance(effect, RestoreSlot):
             changed = budget.restore(gate, effect.slot)
         elif isinstance(effect, FreeSlot):
@@ -191,7 +195,7 @@ class Executor:
         else:
             changed = budget.claim(gate, effect.machine, effect.instead_of)
         if changed is not gate:
-            self._w.gates.write(changed)
+            self._w.gates.write(changed, in_any_case=not isinstance(effect, Join | TakeSlot))
         return Performed()
 
     def _needs_slot(self, node: str, uid: str) -> bool:
@@ -205,7 +209,7 @@ class Executor:
             return
         if s.gate.census is not None and s.census.at - s.gate.census.at < age:
             return
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiError, GateTooLarge):
             self._w.gates.write(replace(s.gate, census=s.census))
 
     # ------------------------------------------------------------ the Node: cordon and taints

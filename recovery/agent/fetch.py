@@ -6,6 +6,7 @@ A refusal that the core can decide on becomes a field of the situation. Any othe
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,13 +14,17 @@ from recovery.agent import counting
 from recovery.agent.memory import Memory
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
+from recovery.decide.budget import Past, bounded_census, longest_window
 from recovery.decide.census import count
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
     GateMadeReady,
+    HolderLabels,
+    MachineLeft,
     Need,
     NewNode,
+    PastStarts,
     PodsLeft,
     PowerState,
     Preflighted,
@@ -34,14 +39,16 @@ from recovery.model import (
     Deleting,
     Done,
     Gate,
+    Machine,
     NodeView,
     NotApplied,
+    Phase,
     Record,
     Running,
     Standing,
     Step,
 )
-from recovery.provider.protocol import PowerSensor
+from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abilities_of
 
 NODES_A_SECOND = 500
 """All Nodes are listed to find the one that a new machine became. The pause before the next list grows with
@@ -49,6 +56,8 @@ their number: ten seconds for 5,000 Nodes."""
 EVENTS_AGE = 30.0
 """Seconds for which other remediators' Events on a node are not read again; before a destructive call they
 always are."""
+PAST_AGE = 10.0
+"""Seconds for which what the records tell of earlier recoveries is not read again."""
 DOWN_AGE = 15.0
 """Seconds for which it is not asked again whether the machine is down: a dead BMC takes long to time out."""
 
@@ -59,6 +68,7 @@ class Fetcher:
     def __init__(self, world: World) -> None:
         self._w = world
         self._chance = random.Random()  # noqa: S311 - jitter
+        self.without_node: set[str] = set()  # handed over, and without a Node when last counted
 
     def fetch(
         self, s: Situation, r: Record, need: Need, memory: Memory, *, me: str, fresh: bool
@@ -68,7 +78,7 @@ class Fetcher:
             case GateMadeReady():
                 return replace(s, gate=self._made_ready(s))
             case Progressed():
-                return replace(s, poll=self._poll(s, r, memory))
+                return replace(s, poll=self._unclaimed(s, r, self._poll(s, r, memory), memory))
             case NewNode():
                 return self._new_node(s, r, memory, me)
             case ValidationJob():
@@ -83,6 +93,12 @@ class Fetcher:
                 return self._preflight(s, action, memory, fresh)
             case Counted():
                 return replace(s, census=self._census(s, need, memory, fresh))
+            case PastStarts():
+                return replace(s, starts=tuple(self._past(s, memory).starts))
+            case HolderLabels(nodes):
+                return replace(s, holder_labels=self._labels(nodes, memory))
+            case MachineLeft():
+                return self._machine_left(s, r)
 
     def _made_ready(self, s: Situation) -> Gate | None:
         try:
@@ -103,6 +119,33 @@ class Fetcher:
             except (Retry, Refused):
                 memory.down = (now, "")  # not proved
         return memory.down[1]
+
+    def _machine_left(self, s: Situation, r: Record) -> Situation:
+        """Whether the machine is gone, by its provider; if it is there, what is being done to it."""
+        machine = s.machine or r.machine
+        if not machine.provider:
+            unknown = "" if s.node is None else "the provider of its machine is not known"
+            return replace(s, asked_of_cloud=unknown)
+        try:
+            provider = self._w.providers.get(machine.provider)
+            gone = provider.gone(machine) if isinstance(provider, Whereabouts) else None
+        except (Retry, Refused, SettingsError) as error:
+            return replace(s, asked_of_cloud=f"whether {machine} is gone cannot be seen: {error}")
+        if gone:
+            return replace(s, machine_gone=gone)
+        return s if s.node is None else replace(s, asked_of_cloud=self._asked_of(provider, machine))
+
+    def _asked_of(self, provider: Provider, machine: Machine) -> str:
+        """What is under way for the machine, by a preflight of each step: that a step would be adopted."""
+        for action in sorted(abilities_of(provider, machine).actions):
+            try:
+                if under_way := provider.preflight(machine, action).adopt:
+                    return under_way
+            except Refused:
+                continue  # it cannot be done to this machine, so it is not being done
+            except Retry as error:
+                return f"what is asked of it cannot be seen: {error.reason}"
+        return ""
 
     def _pods(self, s: Situation, r: Record, memory: Memory, evicting: bool) -> Situation:
         most, now = s.policy.drain.evictions_per_second, self._w.clock.monotonic()
@@ -191,15 +234,54 @@ class Fetcher:
         """Count the sick now, over all Nodes and records. A record that cannot be decoded counts as sick."""
         w = self._w
         labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
-        records, unknown = [], []
-        for found in w.records.all():
+        unknown: list[str] = []
+        asked, past = w.clock.monotonic(), Past(s.now - longest_window(s.policy.limits))
+        records = list(self._records(past, unknown))
+        memory.past = (asked, past)
+        now = w.cluster.time.now()
+        handed = {r.node for r in records if r.phase is Phase.HANDED_OVER}
+        nodes = self._noting(handed, w.cluster.list_nodes())
+        counted = count(nodes, records, own_fault, labels, now, unknown)
+        memory.census = bounded_census(counted, self._scopes(s))
+        self.without_node = handed
+        return memory.census
+
+    def _noting(self, handed: set[str], nodes: Iterable[NodeView]) -> Iterator[NodeView]:
+        """``nodes``, which are taken out of ``handed``: what is left there has no Node."""
+        for node in nodes:
+            handed.discard(node.name)
+            yield node
+
+    def _records(self, past: Past, unknown: list[str]) -> Iterator[Record]:
+        """All records, of which ``past`` learns; those that cannot be decoded are named in ``unknown``."""
+        for found in self._w.records.all():
             if isinstance(found, Undecodable):
                 unknown.append(found.name)
             else:
-                records.append(found)
-        now = w.cluster.time.now()
-        memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, now, unknown)
-        return memory.census
+                past.add(found)
+                yield found
+
+    def _past(self, s: Situation, memory: Memory) -> Past:
+        """What the records tell of earlier recoveries, listed again after ``PAST_AGE``. (What was started
+        since then is on the gate.)"""
+        now = self._w.clock.monotonic()
+        if memory.past is None or now - memory.past[0] >= PAST_AGE:
+            past = Past(s.now - longest_window(s.policy.limits))
+            for _ in self._records(past, []):
+                pass
+            memory.past = (now, past)
+        return memory.past[1]
+
+    def _labels(self, nodes: tuple[tuple[str, str], ...], memory: Memory) -> dict[str, Mapping[str, str]]:
+        """The labels of these Nodes, where they still run on the machine that took the slot."""
+        memory.labels = {known: memory.labels[known] for known in nodes if known in memory.labels}
+        for name, machine in nodes:
+            if (name, machine) in memory.labels:
+                continue
+            node = self._w.node(name)
+            same = node is not None and (not machine or self._is(node, machine))
+            memory.labels[name, machine] = node.labels if node is not None and same else None
+        return {name: labels for (name, _), labels in memory.labels.items() if labels is not None}
 
     def _known_census(self, s: Situation, memory: Memory, age: timedelta) -> Census | None:
         """The latest count by this agent or another (on the gate), if it is no older than ``age``."""
@@ -235,6 +317,20 @@ class Fetcher:
             return Running(f"{r.intent.action}: {error}")
         memory.cloud_failures = 0
         return self._deleted(s, r, found.what) if isinstance(found, Deleting) else found
+
+    def _unclaimed(self, s: Situation, r: Record, found: Standing, memory: Memory) -> Standing:
+        """``found`` without the new machines that another record names as its own.
+
+        The gate keeps the latest claims only, so the records are asked before a new one is made.
+        """
+        if not isinstance(found, Done) or not found.complete or s.gate is None:
+            return found
+        claimed = {c.machine: c.instead_of for c in s.gate.claimed}
+        if r.machine.id in claimed.values() or all(m in claimed for m in found.replacements):
+            return found
+        taken = self._past(s, memory).taken
+        free = tuple(m for m in found.replacements if taken.get(m, r.machine.id) == r.machine.id)
+        return replace(found, replacements=free)
 
     def _deleted(self, s: Situation, r: Record, what: ClusterDelete) -> Standing:
         """A replacement by deletion is done when both the deleted object and the Node are gone."""

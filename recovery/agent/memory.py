@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from recovery.agent.backoff import pause_after
+from recovery.decide.budget import Past
 from recovery.errors import Retry
 from recovery.model import Census, Record
 from recovery.store.lease import Gone
@@ -49,6 +50,8 @@ class Memory:
     cloud_again: float = 0.0  # when it may be asked again
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
+    past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
+    labels: dict[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)  # of slots' Nodes
     proving_since: float | None = None  # since when this agent watches the probation
     seek_again: float = 0.0  # when to search for the Node of the new machine again
     down: tuple[float, str] | None = None  # when that was asked, and what shows that the machine is down

@@ -39,6 +39,11 @@ class Observer:
         self._fetcher = Fetcher(world)
         self._memory: dict[str, Memory] = {}
 
+    @property
+    def without_node(self) -> set[str]:
+        """The nodes that were handed over and had no Node when this agent last counted the fleet."""
+        return self._fetcher.without_node
+
     def memory(self, node: str) -> Memory:
         return self._memory.setdefault(node, Memory())
 

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from recovery.agent.backoff import Backoff, pause_after
-from recovery.agent.execute import Executor
+from recovery.agent.execute import Ask, Executor
 from recovery.agent.observe import Observer
 from recovery.agent.pace import Pace
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason
+from recovery.decide.gone import lay_to_rest
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import Role, Situation
 from recovery.errors import (
@@ -55,6 +56,8 @@ FIRST_PAUSE = 8.0
 SWEEPS_A_TURN = 5
 """For so many sweeps an agent watches the same records: a Lease is stale if it does not change meanwhile."""
 MOST_LEFT = 1000
+MOST_GHOSTS = 50
+"""Of how many nodes that were handed over and have no Node a sweep looks for the machine."""
 LEFT_TO_THE_CONCLUDER = 20 * 60.0
 """Seconds for which agents leave a record to the concluder, where that alone may power-cycle the machine."""
 
@@ -107,6 +110,7 @@ class Sweeper:
         self._handed: dict[str, _HandOver] = {}
         self._left: dict[str, float] = {}
         self._listed_at: float | None = None
+        self._without_node: set[str] = set()
         self._gate_uid = ""
 
     def sweep(self, next_in_queue: bool = False) -> float:
@@ -167,6 +171,8 @@ class Sweeper:
         for place in unlisted - (places(gate) if gate is not None else set()):
             self._look_at.pop(place, None)
         self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
+        if everybody:
+            self._lay_to_rest()
 
     def _look_at_due(self) -> None:
         """Look at each record that is due, the one that is due longest first."""
@@ -206,7 +212,17 @@ class Sweeper:
 
         return begun | set(heapq.nsmallest(most, others - begun, key=rendezvous))
 
-    def _one(self, node: str, uid: str) -> float:
+    def _lay_to_rest(self) -> None:
+        """Look for the machines of nodes that were handed over and have no Node any more.
+
+        A concluder knows these from its list of all records, an agent from its last count of the fleet.
+        """
+        ghosts = self._without_node if not self._me else self._observer.without_node
+        for node in heapq.nsmallest(MOST_GHOSTS, ghosts):
+            self._one(node, "", lay_to_rest)
+            ghosts.discard(node)
+
+    def _one(self, node: str, uid: str, ask: Ask | None = None) -> float:
         lease = self._w.leases.look(node)
         if lease.stale and not self._for_the_concluder(node):
             # Under the Lease, so that one agent asks the cloud and not all of them.
@@ -219,7 +235,7 @@ class Sweeper:
             return self._idle
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
-            ask = partial(conclude, place=uid)
+            ask = ask or partial(conclude, place=uid)
             d = ask(s)
             if d.effect is not None:
                 d = self._executor.perform(s, d, partial(self._again, node), ask)
@@ -311,6 +327,10 @@ class Sweeper:
             (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=math.inf
         )
 
+    def _unseen(self, name: str) -> bool:
+        node = self._w.node(name)
+        return node is None or not node.ready
+
     def _unlisted(self) -> set[Place]:
         """The open records among all there are, listed by the concluder once a minute. Some may not be on the
         gate: their agents died before they joined the queue, or somebody deleted the gate. Hand-overs of dead
@@ -328,6 +348,8 @@ class Sweeper:
                 continue
             if r.phase.open:
                 found.add((r.node, r.uid))
+            if r.phase is Phase.HANDED_OVER and self._unseen(r.node):
+                self._without_node.add(r.node)
             if (
                 r.phase is Phase.HANDED_OVER
                 and r.node not in self._handed

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recovery.console.api import UserApi
+from recovery.decide.budget import noted_scopes
 from recovery.errors import Conflict, NotFound, NotInstalled, Undecodable
 from recovery.model import Gate, Line, Record
 from recovery.store import gate as gates
@@ -68,7 +69,7 @@ def gate_as_json(gate: Gate) -> dict[str, Any]:
     """The gate as the commands print it with ``--output json``."""
     return {
         "slots": [
-            {"node": s.node, "since": moment(s.since), "scopes": list(s.scopes), "attempt": s.attempt}
+            {"node": s.node, "since": moment(s.since), "scopes": list(noted_scopes(s)), "attempt": s.attempt}
             for s in gate.slots
         ],
         "queue": [{"node": x.node, "since": moment(x.since)} for x in queued(gate)],
@@ -77,6 +78,7 @@ def gate_as_json(gate: Gate) -> dict[str, Any]:
         "count": {
             "at": moment(gate.census.at),
             "sick": list(gate.census.sick),
+            "sickTotal": gate.census.how_many,
             "population": gate.census.population,
         }
         if gate.census

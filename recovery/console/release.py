@@ -119,10 +119,11 @@ def describe(found: Found, api: UserApi) -> str:
 
 def _close(api: UserApi, node: str, why: str) -> None:
     """Close the record. This write decides: an agent that is in the middle of a cycle gets a conflict."""
-    record = records.decode(api.get_record(node))
+    was = api.get_record(node)
+    record = records.decode(was)
     check(Found(record, None, frozenset({record.uid})))
     if (record.phase, Event.RELEASED) in TABLE:
-        api.replace_record(records.encode(close(record, api.time.now(), Event.RELEASED, why)))
+        api.replace_record(records.encode(close(record, api.time.now(), Event.RELEASED, why), was))
 
 
 def _unmark(api: UserApi, node: str) -> bool:
@@ -131,9 +132,10 @@ def _unmark(api: UserApi, node: str) -> bool:
     patch = unmark_patch(view) if view is not None else None
     if patch is not None:
         api.patch_node(node, patch)
-    record = records.decode(api.get_record(node))
+    was = api.get_record(node)
+    record = records.decode(was)
     if record.marks and not record.phase.open:
-        api.replace_record(records.encode(replace(record, marks=Marks())))
+        api.replace_record(records.encode(replace(record, marks=Marks()), was))
     return patch is not None
 
 
@@ -151,7 +153,7 @@ def _free(api: UserApi, node: str) -> None:
         if name == node and not (record.phase.open and record.uid == uid):
             changed = budget.free(changed, node, uid)
     if changed is not gate:
-        api.replace_gate(gates.encode(changed, obj.get("spec") or {}))
+        api.replace_gate(gates.encode(budget.bounded(changed), obj.get("spec") or {}, obj))
 
 
 def _node(api: UserApi, node: str) -> NodeView | None:

@@ -11,6 +11,7 @@ import click
 from recovery.console.api import connect
 from recovery.console.output import JSON, age, ago, as_json, phase, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
+from recovery.decide.budget import noted_scopes
 from recovery.model import Gate, Record
 from recovery.units import hour, moment
 
@@ -91,7 +92,7 @@ def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
     if gate is None:
         yield "Gate:    not there yet: no agent has needed it. Nothing is paused."
         return
-    out = ", ".join(f"{s.node} ({age(s.since, now)}; {', '.join(s.scopes)})" for s in gate.slots)
+    out = ", ".join(f"{s.node} ({age(s.since, now)}; {', '.join(noted_scopes(s))})" for s in gate.slots)
     yield f"Out:     {out or 'no node'}"
     queue = ", ".join(f"{x.node} ({age(x.since, now)})" for x in queued(gate))
     yield f"Waiting: {queue or 'no node'}"
@@ -114,4 +115,4 @@ def _count(gate: Gate, now: datetime) -> str:
     c = gate.census
     if c is None:
         return "no agent has had to count the sick nodes yet"
-    return f"{len(c.sick)} of {c.population} nodes were sick or unknown when last counted, {ago(c.at, now)}"
+    return f"{c.how_many} of {c.population} nodes were sick or unknown when last counted, {ago(c.at, now)}"

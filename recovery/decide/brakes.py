@@ -12,10 +12,18 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from recovery.decide.budget import ahead_of, in_use, lineage, replacement_of, scopes_of, starts_within
+from recovery.decide.budget import (
+    ahead_of,
+    lineage,
+    out_in,
+    replacement_of,
+    scopes_of,
+    starts_within,
+    union,
+)
 from recovery.decide.hardware import hardware
 from recovery.decide.situation import Situation
-from recovery.model import EXCLUDE, Gate, GroupStart, Share
+from recovery.model import EXCLUDE, Gate, GroupStart, Share, Slot
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
@@ -88,6 +96,19 @@ def attempts_used(s: Situation) -> str | None:
     return f"{len(starts)} recoveries of {whom} within {span(limit.within)} have not helped: {past}"
 
 
+def starts_known(s: Situation) -> tuple[GroupStart, ...]:
+    """All starts that limits count: those on the records, and those that only the gate has yet.
+
+    The gate keeps the latest ones, but a slot says of its own node when and in which group it was taken.
+    """
+    if s.gate is None:
+        return s.starts
+    known = union(s.gate.starts, s.starts)
+    machines = {x.machine for x in known}
+    slots = (x for x in s.gate.slots if x.machine and x.machine not in machines)
+    return union((GroupStart(x.since, x.node, x.group, x.machine, "") for x in slots), known)
+
+
 def _attempts(s: Situation) -> list[GroupStart]:
     """The starts on this machine, by its ID or its hardware serials. Those on the machines that it replaced
     count too, where the fault was the same."""
@@ -95,9 +116,10 @@ def _attempts(s: Situation) -> list[GroupStart]:
         return []
     machine = s.record.machine.id
     reasons = {f.reason for f in s.record.faults}
-    before = set(lineage(s.gate, machine)[1:])
+    starts = starts_known(s)
+    before = set(lineage(s.gate, machine, starts)[1:])
     serials = set(hardware(s.node))
-    recent = starts_within(s.gate, s.now, s.policy.limits.attempts.within)
+    recent = starts_within(starts, s.now, s.policy.limits.attempts.within)
     return [
         x
         for x in recent
@@ -112,7 +134,7 @@ def group_worn(s: Situation) -> str | None:
     group = _group(s)
     if not group or s.gate is None:
         return None
-    starts = [x for x in starts_within(s.gate, s.now, limit.within) if x.group == group]
+    starts = [x for x in starts_within(starts_known(s), s.now, limit.within) if x.group == group]
     if len(starts) < limit.max:
         return None
     again = hour(min(x.at for x in starts) + limit.within)
@@ -124,8 +146,11 @@ def _group(s: Situation) -> str:
     return s.preflight.group if s.preflight else (s.record.machine.group if s.record else "")
 
 
-def _last_start(gate: Gate, node: str) -> GroupStart | None:
-    return next((x for x in reversed(gate.starts) if x.node == node), None)
+def _last_start(gate: Gate, slot: Slot) -> GroupStart | None:
+    """The start that ``slot`` was taken for. The slot of an older program has it among the starts only."""
+    if slot.machine:
+        return GroupStart(slot.since, slot.node, slot.group, slot.machine, "")
+    return next((x for x in reversed(gate.starts) if x.node == slot.node), None)
 
 
 def pending_replacement(s: Situation) -> str | None:
@@ -140,7 +165,7 @@ def pending_replacement(s: Situation) -> str | None:
     if not group or any(c.machine == machine for c in s.gate.claimed):
         return None
     for slot in s.gate.slots:
-        start = _last_start(s.gate, slot.node)
+        start = _last_start(s.gate, slot)
         if start is None or start.group != group or start.machine == machine or start.at > s.node.created:
             continue
         if not replacement_of(s.gate, start.machine):
@@ -156,7 +181,7 @@ def budget(s: Situation) -> str | None:
             continue  # a percentage of what has not been counted yet; the brake waits for the count
         if taken >= allowed:
             where = "the fleet" if scope == "fleet" else scope
-            out = ", ".join(x.node for x in s.gate.slots if scope in x.scopes) or "none"
+            out = ", ".join(out_in(s.gate, scope, s.holder_labels)) or "none"
             return f"the budget of {where} is used up: {taken} of {allowed} may be out ({out})"
     return None
 
@@ -166,7 +191,12 @@ def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
     labels = s.node.labels if s.node else {}
     for scope in scopes_of(labels, s.policy.limits.budget_per):
         share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
-        yield scope, budget_allows(share, _population(s, scope)), in_use(gate, scope)
+        yield scope, budget_allows(share, _population(s, scope)), scopes_now(s, gate, scope)
+
+
+def scopes_now(s: Situation, gate: Gate, scope: str) -> int:
+    """How many slots count in ``scope``: by the policy as it is now, not as it was when they were taken."""
+    return len(out_in(gate, scope, s.holder_labels))
 
 
 def budget_allows(share: Share, population: int | None) -> int | None:
@@ -226,7 +256,7 @@ def brake(s: Situation) -> str | None:
 def _brake_scopes(s: Situation) -> Iterable[tuple[str, Share, int, int]]:
     assert s.census is not None
     limits = s.policy.limits
-    yield "fleet", limits.brake, len(s.census.sick), s.census.population
+    yield "fleet", limits.brake, s.census.how_many, s.census.population
     labels = s.node.labels if s.node else {}
     for key, share in sorted(limits.brake_per.items()):
         if key in labels:
@@ -261,7 +291,7 @@ def not_alone(s: Situation) -> str | None:
             mine is not None and (mine.since, mine.node) < (slot.since, slot.node)
         ):
             continue
-        start = _last_start(s.gate, slot.node)
+        start = _last_start(s.gate, slot)
         if start is not None and start.group == s.preflight.group:
             return f"{slot.node} of group {start.group} is out, which replaces one machine at a time"
     return None

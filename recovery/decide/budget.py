@@ -7,15 +7,29 @@ holds for any number of agents. A slot is freed by evidence only: its record was
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from recovery.model import Census, Claim, Gate, GroupStart, Line, Phase, Record, Slot
+from recovery.model import Census, Claim, Gate, GroupStart, Limits, Line, Phase, Record, Slot
 
-STARTS = 500
-CLAIMS = 500
+STARTS = 20
+"""How many starts the gate keeps at most. The records keep all that a limit may count."""
+CLAIMS = 40
+"""How many claims the gate keeps at most. Older ones are on the records."""
+QUEUE, LEAST_QUEUE = 24, 4
+"""How many nodes may stand in the queue on the gate: fewer, down to the second number, the more slots there
+are. All others wait on their records, behind those."""
+LABEL_VALUES, NAMES = 12, 5
+"""How many label values the census has on the gate, and how many names of sick nodes."""
+KEPT = (
+    "topology.kubernetes.io/zone",
+    "node.kubernetes.io/instance-type",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+)
+"""Labels that a slot keeps besides those that the policy names, since a later policy may name them."""
 
 
 def join(gate: Gate, node: str, record_uid: str, now: datetime) -> Gate:
@@ -34,6 +48,7 @@ def grant(gate: Gate, slot: Slot, start: GroupStart, census: Census | None) -> G
     return replace(
         gate,
         slots=(*gate.slots, slot),
+        open=tuple(x for x in gate.open if x.record_uid != slot.record_uid),
         last_start=start.at,
         starts=(*gate.starts, start)[-STARTS:],
         census=census or gate.census,
@@ -64,19 +79,65 @@ def replacement_of(gate: Gate, machine: str) -> str:
     return next((c.machine for c in gate.claimed if c.instead_of == machine), "")
 
 
-def lineage(gate: Gate, machine: str) -> tuple[str, ...]:
+def lineage(gate: Gate, machine: str, starts: Iterable[GroupStart] = ()) -> tuple[str, ...]:
     """``machine`` and the machines before it, each the replacement of the next: newest first."""
+    before = {s.replacement: s.machine for s in starts if s.replacement}
+    before |= {c.machine: c.instead_of for c in gate.claimed}
     chain = [machine]
-    while older := next((c.instead_of for c in gate.claimed if c.machine == chain[-1]), ""):
+    while older := before.get(chain[-1], ""):
         if older in chain:
             break
         chain.append(older)
     return tuple(chain)
 
 
-def scopes_of(labels: dict[str, str] | Any, budget_per: Iterable[str]) -> tuple[str, ...]:
+# ---------------------------------------------------------------- the scopes of a slot
+
+
+def scopes_of(labels: Mapping[str, str], budget_per: Iterable[str]) -> tuple[str, ...]:
     """The budget scopes of a node: ``fleet``, and ``key=value`` for each label with a budget of its own."""
     return ("fleet", *(f"{key}={labels[key]}" for key in sorted(budget_per) if key in labels))
+
+
+def kept_labels(labels: Mapping[str, str], budget_per: Iterable[str]) -> dict[str, str | None]:
+    """The labels of a node that its slot keeps. A key of the policy that it does not have is kept, too."""
+    kept: dict[str, str | None] = {key: labels.get(key) for key in sorted(budget_per)}
+    return kept | {key: labels[key] for key in KEPT if key in labels}
+
+
+def noted_scopes(slot: Slot) -> tuple[str, ...]:
+    """``fleet``, and ``key=value`` for each label that the slot keeps."""
+    if slot.labels is None:
+        return slot.scopes
+    return ("fleet", *(f"{key}={value}" for key, value in slot.labels.items() if value is not None))
+
+
+def known_labels(slot: Slot) -> Mapping[str, str | None]:
+    """What the slot tells of its node's labels."""
+    if slot.labels is not None:
+        return slot.labels
+    return dict(scope.split("=", 1) for scope in slot.scopes if "=" in scope)
+
+
+def counts_in(slot: Slot, scope: str, labels: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether ``slot`` counts in ``scope``, by the labels that its node had when the slot was taken.
+
+    ``labels`` are those of Nodes, by name, for slots that do not tell. Where nothing tells, the slot counts
+    in *every* value of the label: too many nodes must not be out.
+    """
+    if scope == "fleet":
+        return True
+    key, value = scope.split("=", 1)
+    known = known_labels(slot)
+    if key in known:
+        return known[key] == value
+    return slot.node not in labels or labels[slot.node].get(key) == value
+
+
+def silent(gate: Gate, budget_per: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Node and machine of the slots that do not tell one of these labels."""
+    keys = set(budget_per)
+    return tuple((s.node, s.machine) for s in gate.slots if not keys <= set(known_labels(s)))
 
 
 def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
@@ -92,11 +153,9 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
             continue
         open_lines.append(Line(r.node, r.uid, r.phase_since))
         if r.phase is Phase.RECOVERING or r.marks or r.intent:
-            slots.append(Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), r.phase_since))
-    counted = {(s.at, s.machine) for s in starts}
+            slots.append(slot_again(r, r.phase_since))
     for r in records:
-        fresh = [s for s in r.starts if (s.at, s.machine) not in counted]
-        starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason, s.hardware) for s in fresh]
+        starts = list(union(starts, starts_of(r)))
         if r.replacement_machine and not any(c.machine == r.replacement_machine for c in claimed):
             claimed.append(Claim(r.replacement_machine, r.machine.id))
     starts.sort(key=lambda s: s.at)
@@ -109,6 +168,93 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
         last_start=max((s.at for s in starts), default=None),
         claimed=tuple(claimed[-CLAIMS:]),
     )
+
+
+def slot_again(r: Record, now: datetime) -> Slot:
+    """The slot of a recovery that is under way, made again from its record."""
+    scopes = r.scopes or ("fleet",)
+    return Slot(r.node, r.uid, r.attempt, scopes, now, None, r.machine.id, r.machine.group)
+
+
+def starts_of(r: Record) -> tuple[GroupStart, ...]:
+    """The starts on a record, the last one with the machine that took this one's place."""
+    found = [
+        GroupStart(s.at, r.node, s.group, s.machine, s.reason, s.hardware, s.replacement) for s in r.starts
+    ]
+    if found and r.replacement_machine and found[-1].machine == r.machine.id:
+        found[-1] = replace(found[-1], replacement=r.replacement_machine)
+    return tuple(found)
+
+
+class Past:
+    """What the records tell of earlier recoveries, folded record by record: only what still counts is kept.
+
+    ``starts``: those since ``oldest``. ``taken``: the machines that took another's place, and whose.
+    """
+
+    def __init__(self, oldest: datetime) -> None:
+        self._oldest = oldest
+        self.starts: list[GroupStart] = []
+        self.taken: dict[str, str] = {}
+
+    def add(self, r: Record) -> None:
+        if r.replacement_machine:
+            self.taken[r.replacement_machine] = r.machine.id
+        for start in starts_of(r):
+            if start.at >= self._oldest:
+                self.starts.append(start)
+                if start.replacement:
+                    self.taken[start.replacement] = start.machine
+
+
+def union(on_gate: Iterable[GroupStart], on_records: Iterable[GroupStart]) -> tuple[GroupStart, ...]:
+    """The starts of both, oldest first. One that both have is the record's, which tells more of it."""
+    recorded = tuple(on_records)
+    known = {(s.machine, s.at) for s in recorded}
+    only_on_gate = (s for s in on_gate if (s.machine, s.at) not in known)
+    return tuple(sorted((*recorded, *only_on_gate), key=lambda s: s.at))
+
+
+def longest_window(limits: Limits) -> timedelta:
+    """How long a start may count for any limit of this policy."""
+    return max(limits.attempts.within, limits.per_group.within, limits.cooldown)
+
+
+def bounded(gate: Gate, oldest: datetime | None = None) -> Gate:
+    """``gate`` with no more than it keeps for everybody to read. What is left out is on the records.
+
+    ``oldest``: starts before it count for nothing any more.
+    """
+    out = {s.record_uid for s in gate.slots}
+    lines = [x for x in gate.open if x.record_uid not in out]
+    starts = [s for s in gate.starts if oldest is None or s.at >= oldest]
+    return replace(
+        gate,
+        open=tuple(lines[: queue_length(gate)]),
+        starts=tuple(replace(s, hardware=()) for s in starts[-STARTS:]),
+        claimed=gate.claimed[-CLAIMS:],
+        census=bounded_census(gate.census) if gate.census else None,
+    )
+
+
+def bounded_census(c: Census, own: Iterable[str] = ()) -> Census:
+    """``c`` with the label values that most agents ask for: those with sick nodes, and of these the largest.
+
+    ``own``: values that are kept in any case.
+    """
+    sick = sorted((x for x in c.by_label.items() if x[1][0]), key=lambda x: (-x[1][1], x[0]))
+    kept = dict(sick[:LABEL_VALUES]) | {x: c.by_label[x] for x in own if x in c.by_label}
+    return replace(c, sick=c.sick[:NAMES], total=c.how_many, by_label=kept)
+
+
+def queue_length(gate: Gate) -> int:
+    """How many nodes may stand in the queue on the gate."""
+    return max(LEAST_QUEUE, QUEUE - len(gate.slots) // 2)
+
+
+def queue_is_full(gate: Gate) -> bool:
+    out = {s.record_uid for s in gate.slots}
+    return sum(1 for x in gate.open if x.record_uid not in out) >= queue_length(gate)
 
 
 def places(gate: Gate) -> set[tuple[str, str]]:
@@ -133,11 +279,11 @@ def line_of(gate: Gate | None, record_uid: str) -> Line | None:
     return next((x for x in gate.open if x.record_uid == record_uid), None) if gate else None
 
 
-def in_use(gate: Gate, scope: str) -> int:
-    """How many slots are taken in ``scope``."""
-    return sum(1 for s in gate.slots if scope in s.scopes)
+def out_in(gate: Gate, scope: str, labels: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The nodes with a slot in ``scope``."""
+    return [s.node for s in gate.slots if counts_in(s, scope, labels)]
 
 
-def starts_within(gate: Gate, now: datetime, window: timedelta) -> list[GroupStart]:
+def starts_within(starts: Iterable[GroupStart], now: datetime, window: timedelta) -> list[GroupStart]:
     """The starts of the last ``window``. One in the future, by a clock that stepped, counts as now."""
-    return [s for s in gate.starts if now - s.at <= window]
+    return [s for s in starts if now - s.at <= window]

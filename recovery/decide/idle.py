@@ -16,7 +16,6 @@ from recovery.decide.decision import (
     SELDOM,
     Decision,
     EventReason,
-    FreeSlot,
     Report,
     Unmark,
     WriteRecord,
@@ -27,6 +26,7 @@ from recovery.decide.decision import (
 )
 from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
+from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
@@ -41,8 +41,12 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
 
     The marks stay while the node is handed over. After a lost record they stay until the next boot.
     """
+    kept_slot: Decision | None = None
     for uid in sorted(records_on_gate(s)):
-        return act(FreeSlot(uid), f"{r.sentence}; its place in the budget is free again")
+        place = free_place(s, r, uid, f"{r.sentence}; its place in the budget is free again")
+        if place.effect is not None:
+            return place
+        kept_slot = place
     if up := up_again(s, r):
         return up
     given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
@@ -51,7 +55,7 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
     if has_our_marks(s) and not kept:
         return act(Unmark(), f"{r.sentence}; our marks come off", Report(EventReason.UNCORDONED))
-    return None
+    return kept_slot
 
 
 def records_on_gate(s: Situation) -> set[str]:
@@ -84,6 +88,8 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now: the hand-over of {r.machine.id} has ended"
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
+    if r.node_gone_since is not None and (back := seen_or_gone(s, r)):
+        return back
     only_reported = not r.marks and r.intent is None
     if only_reported and a.found:
         return begin(s, a)

@@ -131,9 +131,7 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
         return still_running(s, r, found.evidence)
     mine = replacement_of(s.gate, r.machine.id)
     if mine:
-        return begin_probation(
-            s, replace(r, replacement_machine=mine), f"{found.evidence}; {mine} took its place"
-        )
+        return begin_probation(s, replaced_by(r, mine), f"{found.evidence}; {mine} took its place")
     taken = {c.machine for c in s.gate.claimed}
     free = [m for m in found.replacements if m not in taken]
     if not free:
@@ -142,6 +140,14 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
     return act(
         ClaimReplacement(oldest, r.machine.id), f"{oldest} is claimed as the replacement of {r.machine.id}"
     )
+
+
+def replaced_by(r: Record, machine: str) -> Record:
+    """``r`` with the machine that took its own one's place, which its last start remembers."""
+    starts = r.starts
+    if starts and starts[-1].machine == r.machine.id:
+        starts = (*starts[:-1], replace(starts[-1], replacement=machine))
+    return replace(r, replacement_machine=machine, starts=starts)
 
 
 def begin_probation(s: Situation, r: Record, why: str) -> Decision:

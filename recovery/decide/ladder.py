@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from recovery.decide import brakes, drain
 from recovery.decide.assessment import Assessment
+from recovery.decide.budget import slot_again
 from recovery.decide.decision import (
     Decision,
     EventReason,
@@ -32,7 +33,7 @@ from recovery.decide.lifecycle import Event
 from recovery.decide.marks import undone
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
-from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Rung, Slot, Step, Then
+from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Rung, Step, Then
 from recovery.units import span
 
 
@@ -78,8 +79,8 @@ def without_slot(s: Situation, r: Record) -> Decision:
     out = bool(r.marks) or has_our_marks(s) or r.progress.acted
     if not out and (full := brakes.budget(s)):
         return hold(f"{name(r.faults[0])}: the slot was lost before anything was done: {full}", key="budget")
-    slot = Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), s.now)
-    return act(RestoreSlot(slot), "the slot of this recovery was missing on the gate and is put back")
+    back = RestoreSlot(slot_again(r, s.now))
+    return act(back, "the slot of this recovery was missing on the gate and is put back")
 
 
 def take_step(s: Situation, r: Record, rung: Rung) -> Decision:

@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from recovery.decide import brakes
-from recovery.decide.budget import line_of
+from recovery.decide.budget import line_of, queue_is_full, silent
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
     GateMadeReady,
+    HolderLabels,
+    MachineLeft,
     Need,
     NewNode,
+    PastStarts,
     PodsLeft,
     PowerState,
     Preflighted,
@@ -34,9 +37,20 @@ CENSUS_AGE = timedelta(seconds=10)
 
 def needed(s: Situation) -> Need | None:
     """What to read next; None once all is there that the decision depends on."""
-    if s.record is None or not s.record.phase.open or not s.on:
+    if s.record is None or not s.on:
         return None
-    return next((need for need in _needs(s, s.record) if need not in s.read), None)
+    needs = _needs(s, s.record) if s.record.phase.open else _closed(s, s.record)
+    return next((need for need in needs if need not in s.read), None)
+
+
+def _closed(s: Situation, r: Record) -> Iterator[Need]:
+    """Whether the machine is gone that a person was to take, or that a deleted record was about."""
+    deleted = s.gate is not None and any(
+        slot.node == s.node_name and slot.record_uid != r.uid for slot in s.gate.slots
+    )
+    unseen = s.node is None or not s.node.ready
+    if deleted or (s.role is Role.CONCLUDER and r.phase is Phase.HANDED_OVER and unseen):
+        yield MachineLeft()
 
 
 def _needs(s: Situation, r: Record) -> Iterator[Need]:
@@ -81,11 +95,16 @@ def _proof(s: Situation, r: Record) -> Iterator[Need]:
 
 def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     line = line_of(s.gate, r.uid)
-    if line is None or brakes.first_reason(brakes.UNASKED, s):
+    if s.gate is None or (line is None and not queue_is_full(s.gate)):
+        return
+    if untold := silent(s.gate, s.policy.limits.budget_per):
+        yield HolderLabels(untold)
+    if brakes.first_reason(brakes.UNASKED, s):
         return  # no request to the cloud yet
     yield from _preflight(s, r)
-    joined = min(line.since, s.now)
-    settling = line.since <= s.now and s.now - joined < s.settle
+    since = line.since if line else r.phase_since
+    joined = min(since, s.now)
+    settling = since <= s.now and s.now - joined < s.settle
     if settling or brakes.first_reason(brakes.CHEAP, s):
         return
     yield Counted(CENSUS_AGE, known=True)
@@ -93,6 +112,7 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     # says that nothing may start, nobody counts.
     if not brakes.turn(s) and not held_as_counted(s):
         yield Counted(s.settle, since=joined + s.settle)
+        yield PastStarts()
 
 
 def held_as_counted(s: Situation) -> bool:

@@ -27,6 +27,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.endings import close, hand_over, moved_to_rung
+from recovery.decide.gone import free_place
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import observe_call
 from recovery.decide.ladder import without_slot
@@ -57,7 +58,7 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
     if r is None:
         return lost(s)
     if place and r.uid != place:
-        return act(FreeSlot(place), f"{s.node_name}: the record this place belonged to is gone")
+        return free_place(s, r, place, f"{s.node_name}: the record this place belonged to is gone")
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
     return first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r)
@@ -191,12 +192,14 @@ QUESTIONS = (
 def lost(s: Situation) -> Decision:
     """The record was deleted while it had a place on the gate: create it again, closed.
 
-    Its slot is then freed like that of every closed record.
+    Its slot is freed once its machine is as it was, or gone (``gone.still_out``).
     """
+    slot = next((x for x in s.gate.slots if x.node == s.node_name), None) if s.gate else None
+    machine = slot.machine if slot and slot.machine else "unknown"
     gone = Record(
         node=s.node_name,
         phase=Phase.LOST,
-        machine=s.machine or Machine(provider="", id="unknown"),
+        machine=s.machine or Machine(provider="", id=machine, group=slot.group if slot else ""),
         node_uid=s.node.uid if s.node else "",
         boot_id=s.node.boot_id if s.node else "",
         faults=(),

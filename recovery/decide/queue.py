@@ -6,11 +6,11 @@ The phase suspect tolerates a fault for as long as its rule says. The phase wait
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
-from recovery.decide.budget import line_of, scopes_of
+from recovery.decide.budget import kept_labels, line_of, noted_scopes, queue_is_full, scopes_of
 from recovery.decide.decision import (
     POLLED,
     SELDOM,
@@ -126,8 +126,8 @@ def _cleared_or_excluded(s: Situation, a: Assessment, r: Record) -> Decision | N
 
 def _no_gate(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.gate_problem:
-        return hold(f"{_subject(r)}: the gate cannot be used: {s.gate_problem}", key="gate")
-    return wait(f"{_subject(r)}: the gate cannot be read", key="gate") if s.gate is None else None
+        return hold(f"{_subject(s, r)}: the gate cannot be used: {s.gate_problem}", key="gate")
+    return wait(f"{_subject(s, r)}: the gate cannot be read", key="gate") if s.gate is None else None
 
 
 def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -135,14 +135,20 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    if line_of(s.gate, r.uid) is not None:
+    """Join the queue. If it is full, the record waits by itself, as if it stood at the end of the queue."""
+    if waits_behind(s, r) or line_of(s.gate, r.uid) is not None:
         return None
-    return act(Join(r.uid), f"{_subject(r)} for a slot of the budget", Report(EventReason.WAITING))
+    return act(Join(r.uid), f"{_subject(s, r)} for a slot of the budget", Report(EventReason.WAITING))
+
+
+def waits_behind(s: Situation, r: Record) -> bool:
+    """Whether the record has no line in the queue on the gate, since that is full."""
+    return s.gate is not None and line_of(s.gate, r.uid) is None and queue_is_full(s.gate)
 
 
 def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.FORBIDDEN, s)
-    return hold(f"{_subject(r)}: {found[1]}", SELDOM, found[0]) if found else None
+    return hold(f"{_subject(s, r)}: {found[1]}", SELDOM, found[0]) if found else None
 
 
 def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -154,20 +160,19 @@ def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
-    return hold(f"{_subject(r)}: {found[1]}", _look_again(a), found[0]) if found else None
+    return hold(f"{_subject(s, r)}: {found[1]}", _look_again(a), found[0]) if found else None
 
 
 def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
-    line = line_of(s.gate, r.uid)
-    assert line is not None  # a question before this one
+    joined = joined_at(s, r)
     if s.preflight_retry:
-        return hold(f"{_subject(r)}: {s.preflight_retry}", SELDOM, "preflight")
-    if timedelta(0) <= s.now - line.since < s.settle:
-        sentence = f"{_subject(r)} {span(s.settle)} for other faults to show"
-        return wait(sentence, until(line.since + s.settle, s.now), "settle")
+        return hold(f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight")
+    if timedelta(0) <= s.now - joined < s.settle:
+        sentence = f"{_subject(s, r)} {span(s.settle)} for other faults to show"
+        return wait(sentence, until(joined + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
-        return wait(f"{_subject(r)}: {s.preflight.not_yet}", early, "not-yet")
+        return wait(f"{_subject(s, r)}: {s.preflight.not_yet}", early, "not-yet")
     return None
 
 
@@ -177,11 +182,17 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.census is None:  # not counted: it is another's turn, or the group holds it whatever the count says
         questions = brakes.BY_GROUP if turn else (*brakes.BY_GROUP, ("brake", brakes.brake))
     if found := brakes.first_reason(questions, s):
-        return hold(f"{_subject(r)}: {found[1]}", _look_again(a), found[0])
+        return hold(f"{_subject(s, r)}: {found[1]}", _look_again(a), found[0])
     if not turn:
         return None
     places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
-    return wait(f"{_subject(r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
+    return wait(f"{_subject(s, r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
+
+
+def joined_at(s: Situation, r: Record) -> datetime:
+    """Since when others can see that this record waits."""
+    line = line_of(s.gate, r.uid)
+    return line.since if line else r.phase_since
 
 
 QUEUE = (
@@ -198,8 +209,11 @@ QUEUE = (
 """What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 
-def _subject(r: Record) -> str:
-    return f"{name(r.faults[0])}: waiting"
+def _subject(s: Situation, r: Record) -> str:
+    behind = ""
+    if s.gate is not None and waits_behind(s, r):
+        behind = f" behind the {len(s.gate.open)} in the queue, which is full"
+    return f"{name(r.faults[0])}: waiting{behind}"
 
 
 def _look_again(a: Assessment) -> timedelta:
@@ -209,33 +223,38 @@ def _look_again(a: Assessment) -> timedelta:
 
 def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
-    scopes = scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per)
-    slot = Slot(r.node, r.uid, r.attempt + 1, scopes, s.now)
+    labels, budget_per = (s.node.labels if s.node else {}), s.policy.limits.budget_per
+    kept = kept_labels(labels, budget_per)
+    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, r.machine.id, group)
+    slot = replace(slot, scopes=noted_scopes(slot))
     start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
 
 
 def granted(s: Situation, a: Assessment, r: Record) -> Decision:
     """The slot is taken: the record says so before any mark is put on the node."""
-    group = _group_at_start(s, r)
+    group = _group_at_start(s, a, r)
+    at = a.slot.since if a.slot and a.slot.machine else s.now  # the same start as on the gate
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
     started = replace(
         note(r, s.now, HistoryEvent.STARTED, why),
-        scopes=a.slot.scopes if a.slot else r.scopes,
+        scopes=noted_scopes(a.slot) if a.slot else r.scopes,
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
         progress=replace(r.progress, step_since=s.now, tries=0, retry_at=None),
         machine=replace(r.machine, group=group),
-        starts=(*r.starts, Start(s.now, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
+        starts=(*r.starts, Start(at, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
     )
     return act(WriteRecord(started), why, Report(EventReason.RECOVERY_STARTED, warning=True))
 
 
-def _group_at_start(s: Situation, r: Record) -> str:
+def _group_at_start(s: Situation, a: Assessment, r: Record) -> str:
     """The machine's group, as the gate noted it when the slot was taken.
 
     The preflight, which knows it too, is not made once this slot has used up the budget.
     """
+    if a.slot and a.slot.group:
+        return a.slot.group
     starts = s.gate.starts if s.gate else ()
     noted = next((x.group for x in reversed(starts) if x.machine == r.machine.id and x.group), "")
     return noted or (s.preflight.group if s.preflight else r.machine.group)

@@ -15,6 +15,7 @@ from enum import StrEnum
 from recovery.model import (
     Census,
     Gate,
+    GroupStart,
     JobView,
     Machine,
     NodeView,
@@ -108,6 +109,23 @@ class Counted:
     known: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PastStarts:
+    """The starts on all records, which the limits on attempts and per group count."""
+
+
+@dataclass(frozen=True, slots=True)
+class HolderLabels:
+    """The labels of the Nodes of slots that do not tell theirs. ``nodes``: name and machine of each."""
+
+    nodes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLeft:
+    """Whether a machine that no agent or open record looks after is gone, or something is asked of it."""
+
+
 Need = (
     GateMadeReady
     | Progressed
@@ -118,6 +136,9 @@ Need = (
     | ClaimsByEvent
     | Preflighted
     | Counted
+    | PastStarts
+    | HolderLabels
+    | MachineLeft
 )
 
 
@@ -143,6 +164,10 @@ class Situation:
     gate: Gate | None = None
     gate_problem: str = ""
     census: Census | None = None
+    starts: tuple[GroupStart, ...] = ()  # those on the records
+    holder_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by node
+    machine_gone: str = ""  # what shows that the machine does not exist any more; empty: nothing does
+    asked_of_cloud: str = ""  # what is asked of the provider for the machine, or why it cannot be seen
     preflight: Preflight | None = None
     preflight_refused: str = ""
     preflight_retry: str = ""

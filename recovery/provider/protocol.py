@@ -119,6 +119,17 @@ class PowerSensor(Protocol):
 
 
 @runtime_checkable
+class Whereabouts(Protocol):
+    """A provider that can tell whether a machine still exists, without an action of ours to go by."""
+
+    def gone(self, machine: Machine) -> str | None:
+        """What proves that ``machine`` does not exist any more, for a sentence; None if it may.
+
+        Changes nothing. Raises ``Retry`` or ``Refused`` if it cannot be found out.
+        """
+
+
+@runtime_checkable
 class Cancellable(Protocol):
     """A provider that hands an order to another controller, which may carry it out much later."""
 

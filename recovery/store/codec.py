@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from recovery.errors import Undecodable
+from recovery.store.carried import small
 from recovery.units import parse_moment
 
 Decoded = TypeVar("Decoded")
@@ -140,11 +141,18 @@ class Unchanged(Generic[Decoded]):
         last = self._last.get(_name(obj))
         return last[1] if last is not None and last[0] == obj else None
 
+    def last(self, name: str, version: str) -> Mapping[str, Any] | None:
+        """The last object of this name, if it was of this resourceVersion."""
+        obj = self._last[name][0] if name in self._last else None
+        found = obj is not None and str((obj.get("metadata") or {}).get("resourceVersion")) == version
+        return obj if found else None
+
     def keep(self, obj: Mapping[str, Any], decoded: Decoded) -> Decoded:
         """Remember that ``obj`` means ``decoded``."""
         if len(self._last) >= self.LIMIT:
             self._last.clear()
-        self._last[_name(obj)] = obj, decoded
+        if small(obj):
+            self._last[_name(obj)] = obj, decoded
         return decoded
 
 

@@ -1,6 +1,6 @@
 """The gate: one RecoveryGate named ``fleet``, shared by all agents through the API server.
 
-It holds the queue of open records (``open``), who is out (``slots``), when recoveries were started, the last
+It holds the head of the queue (``open``), who is out (``slots``), when recoveries were started, the last
 census, and the pause. Every change is a pure function of ``decide.budget``, and is written by
 compare-and-swap, so that budgets hold over any number of agents. A slot is freed by evidence only: its record
 was swapped to a terminal phase first.
@@ -8,12 +8,16 @@ was swapped to a terminal phase first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from base64 import b32encode
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Protocol
 
-from recovery.decide.budget import CLAIMS, STARTS, rebuild
-from recovery.errors import Conflict, NotFound, Undecodable
+from recovery.decide.budget import bounded, noted_scopes, rebuild
+from recovery.errors import Conflict, GateTooLarge, NotFound, Undecodable
 from recovery.model import (
     GROUP,
     VERSION,
@@ -26,67 +30,140 @@ from recovery.model import (
     Record,
     Slot,
 )
+from recovery.store.carried import carried
 from recovery.store.codec import Reader, Unchanged
 from recovery.units import moment, parse_moment
 
-CODEC = 1
+FIRST, CODEC = 1, 2
+"""Versions of the layout. Version 2 keeps the labels of slots, and of queue, starts and census no more
+than everybody may have to read. A program of before would count too few sick nodes and starts: it holds."""
 NAME = "fleet"
+MOST_BYTES = 31 * 512
+"""Bytes of the gate's status. All agents read the gate each minute, so it has to stay below 16 KiB with all
+that the API server adds to it."""
+FEWEST_CLAIMS = 5
+"""Claims that are kept even if the gate gets too large: those of recoveries that are just being proved."""
 
 
 # ---------------------------------------------------------------- encode
 
 
-def encode(gate: Gate, spec: dict[str, Any]) -> dict[str, Any]:
-    """The whole object. ``spec`` (the pause) belongs to people, and is written back as it was read."""
-    metadata: dict[str, Any] = {"name": NAME}
+def encode(gate: Gate, spec: dict[str, Any], was: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The whole object. ``spec`` (the pause) belongs to people, and is written back as it was read.
+
+    ``was``: the object as it was read. What others put on it stays.
+    """
+    foreign = carried(was)
+    metadata: dict[str, Any] = {**foreign.get("metadata", {}), "name": NAME}
     if gate.resource_version:
         metadata |= {"resourceVersion": gate.resource_version, "uid": gate.uid}
+    words: dict[str, str] = {}
     status: dict[str, Any] = {
         "version": CODEC,
         "stamp": gate.stamp,
         "open": [{"node": x.node, "recordUID": x.record_uid, "since": moment(x.since)} for x in gate.open],
-        "slots": [
-            {
-                "node": s.node,
-                "recordUID": s.record_uid,
-                "attempt": s.attempt,
-                "scopes": list(s.scopes),
-                "since": moment(s.since),
-            }
-            for s in gate.slots
-        ],
-        "starts": [
-            {
-                "at": moment(s.at),
-                "node": s.node,
-                "group": s.group,
-                "machine": s.machine,
-                "reason": s.reason,
-                "hardware": list(s.hardware),
-            }
-            for s in gate.starts[-STARTS:]
-        ],
-        "replacementsClaimed": [
-            {"machine": c.machine, "insteadOf": c.instead_of} for c in gate.claimed[-CLAIMS:]
-        ],
+        "slots": [_slot(s, words) for s in gate.slots],
+        "starts": [_start(s) for s in gate.starts],
+        "replacementsClaimed": [{"machine": c.machine, "insteadOf": c.instead_of} for c in gate.claimed],
     }
+    if words:
+        status["words"] = words
     if gate.last_start:
         status["lastStart"] = moment(gate.last_start)
     if gate.census:
-        status["census"] = {
-            "at": moment(gate.census.at),
-            "population": gate.census.population,
-            "sick": list(gate.census.sick),
-            "byLabel": {k: {"sick": s, "population": n} for k, (s, n) in gate.census.by_label.items()},
-            "seconds": gate.census.seconds,
-        }
+        status["census"] = _census(gate.census)
     return {
+        **foreign,
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "RecoveryGate",
         "metadata": metadata,
         "spec": spec,
         "status": status,
     }
+
+
+def _slot(s: Slot, words: dict[str, str]) -> dict[str, Any]:
+    """A slot. Labels and groups are the same on many, so each is written once, among ``words``.
+
+    A slot of before is written as it was read: an agent may not change another's slot.
+    """
+    found: dict[str, Any] = {
+        "node": s.node,
+        "recordUID": s.record_uid,
+        "attempt": s.attempt,
+        "scopes": list(s.scopes),
+        "since": moment(s.since),
+    }
+    if s.machine:
+        found["machine"] = s.machine
+    if s.labels is not None:
+        labels = (_label(key, value, s.node) for key, value in s.labels.items())
+        group = (f"@{s.group}",) if s.group else ()
+        found["scopes"] = ["fleet", *(_word(text, words) for text in (*labels, *group))]
+    elif s.group:
+        found["group"] = s.group
+    return found
+
+
+def _label(key: str, value: str | None, node: str) -> str:
+    """A label as a word. A value that is the node's own name would be another word for each slot."""
+    if value is None:
+        return f"!{key}"
+    return f"={key}" if value == node else f"{key}={value}"
+
+
+def _word(text: str, words: dict[str, str]) -> str:
+    """The short name of ``text``: always the same one, so that no slot changes with another."""
+    short = b32encode(sha256(text.encode()).digest())[:6].decode().lower()
+    if words.setdefault(short, text) != text:
+        raise GateTooLarge(f"{text} and {words[short]} have the same short name on the gate, {short}")
+    return short
+
+
+def _start(s: GroupStart) -> dict[str, Any]:
+    """A start. Serial numbers are on its record only."""
+    found = {"at": moment(s.at), "node": s.node, "group": s.group, "machine": s.machine, "reason": s.reason}
+    return found | ({"hardware": list(s.hardware)} if s.hardware else {})
+
+
+def _census(c: Census) -> dict[str, Any]:
+    return {
+        "at": moment(c.at),
+        "population": c.population,
+        "sick": list(c.sick),
+        "sickTotal": c.how_many,
+        "byLabel": {k: {"sick": s, "population": n} for k, (s, n) in c.by_label.items()},
+        "seconds": c.seconds,
+    }
+
+
+def size(body: Mapping[str, Any]) -> int:
+    """Bytes of a gate's status as it is sent. What others put on the gate is not ours to limit."""
+    return len(json.dumps(body.get("status"), separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def fitted(gate: Gate, encoded: Callable[[Gate], dict[str, Any]]) -> dict[str, Any]:
+    """``gate`` as an object, without what is least needed if it were too large: starts, then names of sick
+    nodes and label values of the census, then claims. All of it is on the records, or counted again.
+
+    What is left may still be too large: ``Gates.write`` refuses it.
+    """
+    body = encoded(gate)
+    while size(body) > MOST_BYTES and (less := _less(gate)) is not None:
+        gate, body = less, encoded(less)
+    return body
+
+
+def _less(gate: Gate) -> Gate | None:
+    c = gate.census
+    if gate.starts:
+        return replace(gate, starts=gate.starts[1:])
+    if c is not None and (c.sick or c.by_label):
+        values = dict(list(c.by_label.items())[:-1])
+        return replace(gate, census=replace(c, total=c.how_many, sick=(), by_label=values))
+    if len(gate.claimed) > FEWEST_CLAIMS:
+        return replace(gate, claimed=gate.claimed[1:])
+    return None
 
 
 # ---------------------------------------------------------------- decode
@@ -116,8 +193,38 @@ def _read_census(r: Reader | None) -> Census | None:
     for key, value in r.mapping("byLabel").items():
         pair = Reader(value, f"status.census.byLabel[{key}]")
         by_label[key] = (pair.integer("sick"), pair.integer("population"))
+    sick, total = r.strings("sick"), r.integer("sickTotal")
+    total = total if total > len(sick) else 0
     seconds = max(0, r.integer("seconds"))
-    return Census(r.at("at"), r.integer("population"), r.strings("sick"), by_label, seconds=seconds)
+    return Census(r.at("at"), r.integer("population"), sick, by_label, total, seconds)
+
+
+def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
+    """A slot: its labels and group by their words, or as an older program wrote it."""
+    node, scopes = r.text("node", ...), r.strings("scopes")
+    told = [words[x] for x in scopes if x in words]
+    group = next((x[1:] for x in told if x.startswith("@")), r.text("group"))
+    labels = dict(_read_label(x, node) for x in told if not x.startswith("@"))
+    slot = Slot(
+        node,
+        r.text("recordUID", ...),
+        r.integer("attempt"),
+        scopes,
+        r.at("since"),
+        labels if told else None,
+        r.text("machine"),
+        group,
+    )
+    return replace(slot, scopes=noted_scopes(slot))
+
+
+def _read_label(word: str, node: str) -> tuple[str, str | None]:
+    if word.startswith("!"):
+        return word[1:], None
+    if word.startswith("="):
+        return word[1:], node
+    key, _, value = word.partition("=")
+    return key, value
 
 
 def decode(obj: Any) -> Gate:
@@ -129,10 +236,11 @@ def decode(obj: Any) -> Gate:
     if s is None:
         return Gate(uid=uid, resource_version=version, stamp="", pause=pause)
     codec = s.integer("version", CODEC)
-    if codec != CODEC:
+    if codec not in (FIRST, CODEC):
         raise Undecodable(
             f"RecoveryGate {NAME} was written in version {codec}; this program understands version {CODEC}"
         )
+    words = {key: str(value) for key, value in s.mapping("words").items()}
     return Gate(
         uid=uid,
         resource_version=version,
@@ -141,16 +249,7 @@ def decode(obj: Any) -> Gate:
         open=tuple(
             Line(x.text("node", ...), x.text("recordUID", ...), x.at("since")) for x in s.children("open")
         ),
-        slots=tuple(
-            Slot(
-                x.text("node", ...),
-                x.text("recordUID", ...),
-                x.integer("attempt"),
-                x.strings("scopes"),
-                x.at("since"),
-            )
-            for x in s.children("slots")
-        ),
+        slots=tuple(_read_slot(x, words) for x in s.children("slots")),
         last_start=s.maybe_at("lastStart"),
         starts=tuple(
             GroupStart(
@@ -188,7 +287,7 @@ class Gates:
         self._cluster = cluster
         self._records = records
         self._decode = Unchanged(decode)
-        self._spec: dict[str, Any] = {}
+        self._was: dict[str, Any] = {}
 
     def read(self) -> Gate | None:
         """The gate, or None where there is none yet. Raises ``Undecodable``. Changes nothing."""
@@ -198,13 +297,22 @@ class Gates:
             return None
 
     def _take(self, obj: dict[str, Any]) -> Gate:
-        spec = obj.get("spec")
-        self._spec = dict(spec) if isinstance(spec, dict) else {}
+        self._was = obj
         return self._decode(obj)
 
-    def write(self, gate: Gate) -> Gate:
-        """Swap the gate. Raises ``Conflict`` when another writer was first."""
-        return self._take(self._cluster.replace_gate(encode(gate, self._spec)))
+    def write(self, gate: Gate, *, in_any_case: bool = False) -> Gate:
+        """Swap the gate. Raises ``Conflict`` when another writer was first, ``GateTooLarge`` if it would be
+        larger than it may be, and not smaller than it is.
+
+        ``in_any_case``: nothing starts by it, and a recovery waits for it, so it is written however large.
+        """
+        spec = self._was.get("spec")
+        told = dict(spec) if isinstance(spec, dict) else {}
+        body = fitted(bounded(gate), lambda less: encode(less, told, self._was))
+        if not in_any_case and MOST_BYTES < size(body) >= size(self._was):
+            kib = f"{size(body) / 1024:.1f} KiB, and may have {MOST_BYTES / 1024:g}"
+            raise GateTooLarge(f"the gate would have {kib}: {len(gate.slots)} nodes are out")
+        return self._take(self._cluster.replace_gate(body))
 
     def ready(self, gate: Gate | None, now: datetime) -> Gate:
         """A gate that slots may be taken from: created if missing, rebuilt from the records if made anew."""
@@ -215,5 +323,5 @@ class Gates:
             except Conflict:
                 gate = self._take(self._cluster.get_gate())
         if gate.stamp != gate.uid:
-            gate = self.write(rebuild(gate, self._records(), now))
+            gate = self.write(rebuild(gate, self._records(), now), in_any_case=True)
         return gate

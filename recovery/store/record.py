@@ -6,11 +6,11 @@ subresource: one PUT with a resourceVersion writes all of it, atomically.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from recovery.errors import Dropped, NotFound, Undecodable
+from recovery.errors import Conflict, Dropped, NotFound, Undecodable
 from recovery.model import Record
 from recovery.store.codec import Unchanged, dropped
 from recovery.store.record_codec import bounded, decode, encode
@@ -48,12 +48,22 @@ class Records:
         except NotFound:
             return None
 
+    def _was(self, record: Record) -> Mapping[str, Any]:
+        """The very object that ``record`` was read from, with what others put on it (law 5)."""
+        known = self._decode.last(record.node, record.resource_version)
+        if known is not None:
+            return known
+        there = self._cluster.get_record(record.node)
+        if str(there["metadata"].get("resourceVersion")) != record.resource_version:
+            raise Conflict(f"NodeRecovery {record.node} was changed by another writer")
+        return there
+
     def write(self, record: Record) -> Record:
         """Create (no resourceVersion) or swap ``record``. Returns it with its new resourceVersion.
 
         Raises ``Dropped`` if the API server pruned a field: the next reader would not know of it.
         """
-        body = encode(record)
+        body = encode(record, self._was(record) if record.resource_version else None)
         write = self._cluster.replace_record if record.resource_version else self._cluster.create_record
         stored = write(body)
         if lost := dropped(body["status"], stored.get("status"), "status"):

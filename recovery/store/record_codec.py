@@ -6,6 +6,7 @@ Reading is strict. A record that cannot be understood, or that a newer version o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,7 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
+from recovery.store.carried import carried
 from recovery.store.codec import Reader
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
@@ -135,10 +137,14 @@ def _short(f: Fault) -> Fault:
     return f if len(f.message) <= LONGEST_LINE else replace(f, message=f.message[:LONGEST_LINE])
 
 
-def encode(record: Record) -> dict[str, Any]:
-    """The whole object, ready for POST or PUT, of no more than is kept."""
+def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The whole object, ready for POST or PUT, of no more than is kept.
+
+    ``was``: the object as it was read. What others put on it stays.
+    """
     record = bounded(record)
-    metadata: dict[str, Any] = {"name": record.node}
+    foreign = carried(was)
+    metadata: dict[str, Any] = {**foreign.get("metadata", {}), "name": record.node}
     if record.resource_version:
         metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
     m = record.machine
@@ -185,6 +191,7 @@ def encode(record: Record) -> dict[str, Any]:
                 "reason": s.reason,
                 "group": s.group,
                 "hardware": list(s.hardware),
+                **({"replacement": s.replacement} if s.replacement else {}),
             }
             for s in record.starts
         ],
@@ -195,8 +202,10 @@ def encode(record: Record) -> dict[str, Any]:
         "tried": [step.value for step in record.tried],
         "progress": _progress(record.progress),
         "recoveredAt": _maybe(record.recovered_at),
+        "nodeGoneSince": _maybe(record.node_gone_since),
     }
     return {
+        **foreign,
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "NodeRecovery",
         "metadata": metadata,
@@ -311,7 +320,14 @@ def decode(obj: Any) -> Record:
             for o in s.children("history")
         ),
         starts=tuple(
-            Start(x.at("at"), x.text("machine"), x.text("reason"), x.text("group"), x.strings("hardware"))
+            Start(
+                x.at("at"),
+                x.text("machine"),
+                x.text("reason"),
+                x.text("group"),
+                x.strings("hardware"),
+                x.text("replacement"),
+            )
             for x in s.children("starts")
         ),
         acknowledged=tuple(_read_fault(f) for f in s.children("acknowledged")),
@@ -320,6 +336,7 @@ def decode(obj: Any) -> Record:
         validation=ValidationRun(run.text("job", ...), run.at("since")) if run else None,
         tried=s.members("tried", Step),
         recovered_at=s.maybe_at("recoveredAt"),
+        node_gone_since=s.maybe_at("nodeGoneSince"),
     )
     progress = s.child("progress")
     return upgraded(record) if progress is None else replace(record, progress=_read_progress(progress))

@@ -125,6 +125,11 @@ class FakeProvider:
             return Running(f"{machine.id} is gone, and group {group.name} has not launched another")
         return Done(f"{machine.id} is gone from group {group.name}", new, complete)
 
+    def gone(self, machine: Machine) -> str | None:
+        if any(machine.id in group.in_service for group in self.groups.values()):
+            return None
+        return f"{machine.id} is in no group any more"
+
     def finish(self, machine: Machine, reference: Reference) -> None:
         if self.finish_error is not None:
             raise self.finish_error

@@ -183,7 +183,8 @@ def _gate(world: Replay, before: Json | None, gate: Json, budget: Mapping[str, i
         return
     slots = _status(gate).get("slots") or []
     for scope, most in budget.items():
-        out = [s["node"] for s in slots if scope in s["scopes"]]
+        words = _status(gate).get("words") or {}
+        out = [s["node"] for s in slots if scope in [words.get(x, x) for x in s["scopes"]]]
         assert len(out) <= most, f"{where}: {out} are out in {scope}, {most} may be"
     claims = [c["machine"] for c in _status(gate).get("replacementsClaimed") or []]
     assert len(claims) == len(set(claims)), f"{where}: a machine is two machines' replacement: {claims}"

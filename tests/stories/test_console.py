@@ -77,7 +77,7 @@ def test_status_shows_each_open_record_with_its_sentence_and_who_is_out(sit: Sit
     assert row.split()[:5] == ["node-0", "recovering", "neuron-hardware", "drain", "0"]
     assert f"{DMA}: recovery starts (drain, replace)" in row
     assert "Out:     node-0 (" in out
-    assert "fleet, topology.kubernetes.io/zone=a)" in out
+    assert "fleet, topology.kubernetes.io/zone=a, node.kubernetes.io/instance-type=trn1.32xlarge)" in out
     assert "Brake:   1 of 4 nodes were sick or unknown when last counted" in out
 
 

@@ -227,7 +227,7 @@ def test_a_gate_that_cannot_be_read_starts_nothing_and_says_why() -> None:
     stage.store.load(gate_object(spec={}, version=99))
     stage.fault("node-0")
     stage.run(10)
-    why = "RecoveryGate fleet was written in version 99; this program understands version 1"
+    why = "RecoveryGate fleet was written in version 99; this program understands version 2"
     told = f"NeuronHasError_DMA_ERROR: waiting: the gate cannot be used: {why}"
     assert actor.sentences[-1] == told
     assert ("Held", told) in stage.events("node-0")

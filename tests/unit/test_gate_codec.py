@@ -11,9 +11,10 @@ import pytest
 from recovery_testkit.kubestore import KubernetesStore
 
 from recovery.decide import budget
+from recovery.decide.budget import CLAIMS, STARTS
 from recovery.errors import Conflict, NotFound, Undecodable
 from recovery.model import Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
-from recovery.store.gate import CLAIMS, CODEC, STARTS, Gates, decode, encode
+from recovery.store.gate import CODEC, Gates, decode, encode
 from tests.builders.faults import DMA
 from tests.builders.gates import slot
 from tests.builders.nodes import MACHINE

@@ -12,8 +12,11 @@ from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
     GateMadeReady,
+    HolderLabels,
+    MachineLeft,
     Need,
     NewNode,
+    PastStarts,
     PodsLeft,
     PowerState,
     Preflighted,
@@ -22,7 +25,7 @@ from recovery.decide.situation import (
     Situation,
     ValidationJob,
 )
-from recovery.model import IntentState, Line, Pause, Phase, Rate, Rung, Step, ValidationRun
+from recovery.model import IntentState, Line, Pause, Phase, Rate, Rung, Share, Step, ValidationRun
 from tests.builders.gates import gate, slot, start
 from tests.builders.nodes import FAKE, node
 from tests.builders.policies import LADDER, policy
@@ -30,6 +33,7 @@ from tests.builders.records import intent, record
 from tests.builders.situations import situation
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
+PAST = PastStarts()
 REPLACE, REBOOT = Preflighted(Step.REPLACE), Preflighted(Step.REBOOT)
 KNOWN, COUNT = Counted(CENSUS_AGE, known=True), Counted(CENSUS_AGE)
 SETTLED = Counted(0.5 * SECOND, since=NOW - 9.5 * SECOND)
@@ -96,7 +100,7 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
         [GateMadeReady(), Progressed()],
     ),
     # Before a start
-    "waiting": (waiting(), [ClaimsByEvent(), REPLACE, KNOWN, SETTLED]),
+    "waiting": (waiting(), [ClaimsByEvent(), REPLACE, KNOWN, SETTLED, PAST]),
     "waiting: claimed by a label": (waiting(s_forbidden="Karpenter is at work"), []),
     "waiting: not in line": (waiting(s_gate=gate(open=())), [ClaimsByEvent()]),
     "waiting: only another's line": (waiting(s_gate=gate(open=(AHEAD,))), [ClaimsByEvent()]),
@@ -117,11 +121,11 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
     ),
     "waiting: they have shown": (
         waiting(s_gate=joined(0.5 * SECOND)),
-        [ClaimsByEvent(), REPLACE, KNOWN, Counted(0.5 * SECOND, since=NOW)],
+        [ClaimsByEvent(), REPLACE, KNOWN, Counted(0.5 * SECOND, since=NOW), PAST],
     ),
     "waiting: a clock that stepped back joins it now": (
         waiting(s_gate=joined(-HOUR)),
-        [ClaimsByEvent(), REPLACE, KNOWN, Counted(0.5 * SECOND, since=NOW + 0.5 * SECOND)],
+        [ClaimsByEvent(), REPLACE, KNOWN, Counted(0.5 * SECOND, since=NOW + 0.5 * SECOND), PAST],
     ),
     "waiting: what its provider's group has had is enough": (
         waiting(s_policy=ONE_AN_HOUR, s_gate=gate(starts=(start(MINUTE),))),
@@ -134,21 +138,21 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
     # What its provider is asked
     "waiting: a ladder with nothing for its provider": (
         waiting(ladder=(Rung(Step.CORDON, MINUTE),)),
-        [ClaimsByEvent(), KNOWN, SETTLED],
+        [ClaimsByEvent(), KNOWN, SETTLED, PAST],
     ),
     "waiting: the first step that is its provider's": (
         waiting(ladder=REBOOTS),
-        [ClaimsByEvent(), REBOOT, KNOWN, SETTLED],
+        [ClaimsByEvent(), REBOOT, KNOWN, SETTLED, PAST],
     ),
     "waiting: a step that is past": (
         waiting(ladder=REBOOTS, rung=2),
-        [ClaimsByEvent(), REPLACE, KNOWN, SETTLED],
+        [ClaimsByEvent(), REPLACE, KNOWN, SETTLED, PAST],
     ),
-    "waiting: no machine": (waiting(s_machine=None), [ClaimsByEvent(), KNOWN, SETTLED]),
-    "waiting: no provider": (waiting(s_provider=None), [ClaimsByEvent(), KNOWN, SETTLED]),
+    "waiting: no machine": (waiting(s_machine=None), [ClaimsByEvent(), KNOWN, SETTLED, PAST]),
+    "waiting: no provider": (waiting(s_provider=None), [ClaimsByEvent(), KNOWN, SETTLED, PAST]),
     "waiting: what no agent asks for its own machine": (
         waiting(ladder=REBOOTS, s_provider=POWERED),
-        [ClaimsByEvent(), KNOWN, SETTLED],
+        [ClaimsByEvent(), KNOWN, SETTLED, PAST],
     ),
     # On a rung
     "a drain that has not begun": (of(Phase.RECOVERING), [ClaimsByEvent(), COUNT]),
@@ -234,7 +238,20 @@ def test_off_nothing_more_is_read(row: str) -> None:
 @pytest.mark.parametrize("phase", [phase for phase in Phase if not phase.open])
 def test_nothing_more_is_read_for_a_closed_record(phase: Phase, role: Role) -> None:
     s = of(phase, intent=intent(), s_role=role, s_apart=True, s_provider=POWERED, s_node=SICK, **MADE)
-    assert needs(s) == []
+    ghost = phase is Phase.HANDED_OVER and role is Role.CONCLUDER  # its machine may be gone
+    assert needs(s) == ([MachineLeft()] if ghost else [])
+
+
+def test_the_machine_of_a_deleted_record_is_looked_for_while_that_has_a_slot() -> None:
+    held = gate(slots=(slot("node-0", "an earlier one"),))
+    assert needs(of(Phase.LOST, s_gate=held)) == [MachineLeft()]
+    assert needs(of(Phase.LOST, s_gate=gate(slots=(slot(),)))) == []
+
+
+def test_the_nodes_of_slots_that_tell_no_labels_are_read_before_the_budget_is_asked() -> None:
+    limits = replace(policy().limits, budget_per={"pool": Share(count=1)})
+    s = waiting(s_policy=replace(policy(), limits=limits), s_gate=gate(slots=(slot("node-1", "record-1"),)))
+    assert needs(s)[:2] == [ClaimsByEvent(), HolderLabels((("node-1", ""),))]
 
 
 def test_nothing_more_is_read_for_a_node_without_a_record() -> None:

@@ -69,7 +69,7 @@ def _record() -> Record:
         marks=Marks(cordoned=True, tainted=True, out_of_service=True),
         sentence="s",
         history=(Outcome(AT, 1, "e", "s"),),
-        starts=(Start(AT, "i", "R", "g", ("h",)),),
+        starts=(Start(AT, "i", "R", "g", ("h",), "i2"),),
         acknowledged=(fault,),
         scopes=("fleet",),
         validate=Validation("c", MOMENT),
@@ -77,6 +77,7 @@ def _record() -> Record:
         tried=(Step.REBOOT,),
         progress=Progress((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT),
         recovered_at=AT,
+        node_gone_since=AT,
     )
 
 
@@ -86,7 +87,10 @@ def _gate() -> Gate:
         resource_version="",
         stamp="g",
         open=(Line("n", "u", AT),),
-        slots=(Slot("n", "u", 1, ("fleet",), AT),),
+        slots=(
+            Slot("n", "u", 1, ("fleet",), AT, None, "i", "g"),
+            Slot("m", "v", 1, (), AT, {"l": "v"}, "i", "g"),
+        ),
         last_start=AT,
         starts=(GroupStart(AT, "n", "g", "i", "R", ("h",)),),
         census=Census(AT, 1, ("n",), {"label=value": (1, 1)}, seconds=1),

@@ -1,0 +1,86 @@
+"""Somebody deletes a record: its slot is not free while its machine may be out of service."""
+
+from __future__ import annotations
+
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.builders.policies import policy_file
+from tests.stories.scenery import RECORDS, alive, pass_time, slots
+from tests.stories.scenes import calls, phase, ready, the_record
+
+ONE = "cooldown: 0s, budget: 1, budgetPer: {}, brake: 100%"
+REPLACES = policy_file("{do: replace, within: 30m}", limits=ONE)
+REBOOTS = policy_file("{do: reboot, within: 30m}", limits=ONE)
+UNDER_WAY = "node-0: its record was deleted, and its slot is not free yet: "
+
+
+def deleted(policy: bytes = REPLACES, *, restarted: bool = False) -> Stage:
+    """node-0's step was asked for, node-1 waits; then somebody deletes the record of node-0."""
+    s = Stage(policy)
+    for i in range(4):
+        s.add_node(f"node-{i}", f"m-{i}", group=f"g{i}")
+    for i in range(3):
+        s.agent(f"node-{i}")
+    s.run(3)
+    for node in ("node-0", "node-1"):
+        s.fault(node)
+        s.run(8)
+    assert (len(calls(s)), phase(s, "node-1")) == (1, Phase.WAITING)
+    assert s.store.request("DELETE", f"{RECORDS}/node-0").ok
+    if restarted:
+        s.kill(s.actors["agent of node-0"])
+        s.agent("node-0", name="agent of node-0, again")
+    return s
+
+
+def test_a_record_that_is_deleted_while_its_replacement_is_under_way_frees_no_slot() -> None:
+    s = deleted()
+    s.run(900, step=2)
+    assert (calls(s), slots(s)) == ([("replace", "m-0")], ["node-0"])
+    assert phase(s) is Phase.LOST
+
+
+def test_the_nodes_own_agent_says_why_the_slot_stays() -> None:
+    s = deleted(restarted=True)
+    s.run(400, step=2)
+    assert alive(s, "node-0").sentences[-1] == f"{UNDER_WAY}m-0 is unhealthy already"
+    assert (calls(s), slots(s)) == ([("replace", "m-0")], ["node-0"])
+
+
+def test_the_slot_is_free_once_the_machine_is_gone() -> None:
+    s = deleted()
+    s.run(120, step=2)
+    s.replace_machine("node-0", "m-0", "node-9", "m-9", "g0")
+    pass_time(s, 300, until=lambda: len(calls(s)) > 1)
+    assert (calls(s)[1:], slots(s)) == ([("replace", "m-1")], ["node-1"])
+
+
+def test_the_slot_is_free_once_the_machine_is_as_it_was() -> None:
+    s = deleted()
+    s.run(120, step=2)
+    s.provider.groups["g0"].unhealthy.clear()
+    pass_time(s, 600, until=lambda: len(calls(s)) > 1)
+    assert calls(s)[1:] == [("replace", "m-1")]
+
+
+def test_a_reboot_that_was_asked_for_shows_later_and_the_slot_waits_for_it() -> None:
+    s = deleted(REBOOTS)
+    s.run(200, step=2)
+    assert slots(s) == ["node-0"], "the machine may go down any moment"
+    ready(s, "node-0", "Unknown")
+    s.run(900, step=5)
+    assert (slots(s), len(calls(s))) == (["node-0"], 1)
+    ready(s, "node-0", "True")
+    pass_time(s, 200, until=lambda: len(calls(s)) > 1)
+    assert calls(s) == [("reboot", "m-0"), ("reboot", "m-1")]
+
+
+def test_a_machine_that_nobody_can_name_any_more_is_gone_after_an_hour() -> None:
+    s = deleted()
+    s.kill(s.actors["agent of node-0"])
+    s.delete_node("node-0")
+    s.run(3000, step=10)
+    assert (slots(s), the_record(s).machine.id) == (["node-0"], "m-0")
+    s.run(1000, step=10)
+    assert slots(s) == ["node-1"]

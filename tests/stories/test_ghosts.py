@@ -1,0 +1,117 @@
+"""A node that was handed over counts for the brake until its machine is gone, and no longer."""
+
+from __future__ import annotations
+
+import pytest
+from recovery_testkit.provider import FakeProvider
+from recovery_testkit.stage import Stage
+
+from recovery.errors import Refused, Retry
+from recovery.model import Machine, Phase
+from tests.builders.policies import policy_file
+from tests.stories.scenery import pass_time
+from tests.stories.scenes import calls, cast, messages, phase, ready, the_record
+
+REPLACES = policy_file(
+    "{do: replace, within: 30m}", limits="cooldown: 0s, budget: 1, budgetPer: {}, brakePer: {}"
+)
+SICK = 6
+
+
+class Blind(FakeProvider):
+    """A provider that cannot tell whether a machine still exists."""
+
+    gone = None  # type: ignore[assignment]
+
+
+class Throttled(FakeProvider):
+    def gone(self, machine: Machine) -> str | None:
+        raise Retry("Throttling: rate exceeded")
+
+
+def handed_over(provider: FakeProvider | None = None, *, concluder: bool) -> Stage:
+    """Six of sixteen nodes are in a person's hands."""
+    s = cast(REPLACES, 16, agents=16, provider=provider)
+    if concluder:
+        s.concluder()
+    s.provider.preflight_error = Refused("capacity reservation")
+    for i in range(SICK):
+        s.fault(f"node-{i}")
+        s.run(6, step=1)
+    s.provider.preflight_error = None
+    assert [phase(s, f"node-{i}") for i in range(SICK)] == [Phase.HANDED_OVER] * SICK
+    return s
+
+
+def terminate(s: Stage) -> None:
+    """A person ends the machines in the cloud, and the Nodes go with them."""
+    for i in range(SICK):
+        s.kill(s.actors[f"agent of node-{i}"])
+        s.delete_node(f"node-{i}")
+        s.provider.terminate("workers", f"m-{i}")
+        s.provider.groups["workers"].desired -= 1
+
+
+def phases(s: Stage) -> set[Phase]:
+    return {phase(s, f"node-{i}") for i in range(SICK)}
+
+
+@pytest.mark.parametrize("concluder", [True, False], ids=["with a concluder", "agents alone"])
+def test_handed_over_nodes_whose_machines_a_person_ended_hold_the_brake_no_longer(concluder: bool) -> None:
+    s = handed_over(concluder=concluder)
+    terminate(s)
+    s.run(20)
+    s.fault("node-9")
+    pass_time(s, 400, until=lambda: bool(calls(s)))
+    assert calls(s) == [("replace", "m-9")]
+    assert phases(s) == {Phase.SUPERSEDED}
+    assert the_record(s).sentence == "m-0 is in no group any more: the hand-over of m-0 has ended"
+    assert messages(s, "Superseded") == [the_record(s).sentence]
+
+
+@pytest.mark.parametrize("provider", [Blind, Throttled])
+def test_where_no_provider_can_tell_a_node_that_is_gone_for_an_hour_counts_no_more(
+    provider: type[FakeProvider],
+) -> None:
+    s = handed_over(provider(), concluder=True)
+    terminate(s)
+    s.run(3000, step=10)
+    assert phases(s) == {Phase.HANDED_OVER}, "fifty minutes prove nothing"
+    s.run(900, step=10)
+    assert phases(s) == {Phase.SUPERSEDED}
+    assert the_record(s).sentence == "Node node-0 has been gone for 60 min: the hand-over of m-0 has ended"
+
+
+def test_a_node_that_comes_back_within_the_hour_is_still_in_a_persons_hands() -> None:
+    s = handed_over(Blind(), concluder=True)
+    s.kill(s.actors["agent of node-0"])
+    s.delete_node("node-0")
+    s.run(1800, step=10)
+    assert the_record(s).node_gone_since is not None
+    s.register("node-0", "m-0")
+    s.agent("node-0", name="node-0 again")
+    s.run(180, step=5)
+    assert the_record(s).node_gone_since is None
+    s.delete_node("node-0")
+    s.run(3000, step=10)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_machine_that_is_there_counts_though_its_node_is_gone_or_not_ready() -> None:
+    s = handed_over(concluder=True)
+    s.delete_node("node-0")
+    ready(s, "node-1", "Unknown")
+    s.run(600, step=5)
+    assert {phase(s, f"node-{i}") for i in range(2)} == {Phase.HANDED_OVER}
+    s.fault("node-9")
+    s.run(60, step=1)
+    assert calls(s) == []
+
+
+def test_a_machine_that_is_gone_counts_no_more_though_its_node_stayed_behind() -> None:
+    s = handed_over(concluder=True)
+    ready(s, "node-1", "Unknown")
+    s.provider.terminate("workers", "m-1")
+    s.kill(s.actors["agent of node-1"])
+    s.run(150, step=5)
+    assert phase(s, "node-1") is Phase.SUPERSEDED
