@@ -99,6 +99,7 @@ class Sweeper:
         self._pace = Pace(world, idle, alone=not me)
         self._backoff = Backoff(world.clock, FIRST_PAUSE, 2 * idle, self._chance)
         self._due = self._holders_due = 0.0
+        self._paced = 0.0
         self._hand_overs_due = math.inf
         self._look_at: dict[Place, float] = {}
         """What is watched, and when each is to be looked at next."""
@@ -159,7 +160,7 @@ class Sweeper:
             chosen = self._mine_to_watch(there, self._pace.watched())
             # One that is overdue since a sweep before goes first.
             self._look_at = {place: min(now, self._look_at.get(place, now)) for place in sorted(chosen)}
-            self._due = now + self._pace.interval() * self._chance.uniform(0.8, 1.2)
+            self._due = now + self._until_the_next()
         if next_in_queue and now >= self._holders_due and gate is not None:
             self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), HOLDERS)), now)
             self._holders_due = now + BUSY
@@ -167,6 +168,14 @@ class Sweeper:
         for place in unlisted - (places(gate) if gate is not None else set()):
             self._look_at.pop(place, None)
         self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
+
+    def _until_the_next(self) -> float:
+        """Seconds between two looks at the gate. Agents that were started together are spread at once."""
+        pause = self._pace.interval()
+        if self._paced != pause:
+            self._paced = pause
+            pause = self._idle + (pause - self._idle) * self._chance.random()
+        return pause * self._chance.uniform(0.8, 1.2)
 
     def _look_at_due(self) -> None:
         """Look at each record that is due, the one that is due longest first."""
