@@ -25,7 +25,7 @@ from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason
 from recovery.decide.orphan import conclude
-from recovery.decide.situation import Role, Situation
+from recovery.decide.situation import Lease, Role, Situation
 from recovery.errors import (
     ApiError,
     ApiUnavailable,
@@ -104,6 +104,7 @@ class Sweeper:
         self._look_at: dict[Place, float] = {}
         """What is watched, and when each is to be looked at next."""
         self._failed: dict[str, int] = {}
+        self._doubted: set[str] = set()
         self._said: dict[str, str] = {}
         self._handed: dict[str, _HandOver] = {}
         self._left: dict[str, float] = {}
@@ -157,6 +158,7 @@ class Sweeper:
             del self._look_at[gone]
         if everybody:
             self._pace.learn(gate)
+            self._doubted.clear()
             chosen = self._mine_to_watch(there, self._pace.watched())
             # One that is overdue since a sweep before goes first.
             self._look_at = {place: min(now, self._look_at.get(place, now)) for place in sorted(chosen)}
@@ -223,9 +225,7 @@ class Sweeper:
         if not lease.mine:
             self._said.pop(node, None)
             self._observer.forget(node)
-            if self._me and not lease.stale:  # in the next round, or once it may have run out
-                return self._idle if lease.silent else math.inf
-            return self._idle
+            return self._until_the_next_look(node, lease)
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             ask = partial(conclude, place=uid)
@@ -252,6 +252,18 @@ class Sweeper:
             return d.look_again.total_seconds()  # at once
         # A Lease that is not renewed in time is lost, and with it the patience so far.
         return 2 * self._w.leases.renew_every if d.key == "patience" else BUSY
+
+    def _until_the_next_look(self, node: str, lease: Lease) -> float:
+        """Seconds until a record is looked at again that another works on.
+
+        An agent leaves it for its next round. A Lease that seems to have run out it looks at once more.
+        """
+        if not self._me or lease.stale:
+            return self._idle
+        if lease.silent and node not in self._doubted:
+            self._doubted.add(node)
+            return self._idle
+        return math.inf
 
     def _tried_again(self, node: str) -> float:
         """Seconds until a record is looked at again that could not be concluded."""

@@ -68,15 +68,22 @@ def open_records(budget: int) -> Stage:
     s.store.load(budget_object("busy", app="busy", maxUnavailable=0))
     for number in range(100):
         s.fault(f"node-{number}")
-    s.run(60, step=1)
+    for _ in range(60):
+        s.run(2, step=1)
+        if len(slots(s)) == budget:
+            break
+    s.run(10, step=1)
     assert len(slots(s)) == budget
     return s
 
 
 def renew(s: Stage, node: str) -> None:
     """Its agent is alive for as long as the story lasts, and is counted no more."""
-    s.store.request("DELETE", f"{LEASES}/{lease_name(node)}")
+    path = f"{LEASES}/{lease_name(node)}"
+    s.store.request("DELETE", path)
     has_an_agent(s, node)
+    body = {"spec": {"renewTime": "2099-01-01T00:00:00.000000Z"}}
+    s.store.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
 
 @pytest.mark.parametrize("budget", [1, 50])
@@ -85,7 +92,7 @@ def test_with_a_hundred_open_records_it_asks_less_than_two_hundred_times_a_secon
 ) -> None:
     s = open_records(budget)
     seen = counted(s)
-    seconds = 40
+    seconds = 20
     s.run(seconds)
     sick = sum(seen[f"agent of node-{n}"] for n in range(100)) / seconds
     for number in range(100):
@@ -93,7 +100,7 @@ def test_with_a_hundred_open_records_it_asks_less_than_two_hundred_times_a_secon
         renew(s, f"node-{number}")
     seen.clear()
     hour = 3600
-    s.run(hour, step=20)
+    s.run(hour, step=30)
     healthy = sum(seen.values()) / 10 / hour
     total = sick + healthy * (FLEET - 100)
     print(f"budget {budget}: {total:.1f} a second, of which {sick:.1f} by those that are sick")  # noqa: T201
