@@ -50,6 +50,8 @@ HOLDERS = 5
 """How many holders of slots one agent watches that is next in the queue."""
 LONGEST_SWEEP = 10.0
 """Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
+HEAD_START = 1.25
+"""A concluder may take a Lease as soon as it has run out, an agent so much later: the concluder can do more."""
 FIRST_PAUSE = 8.0
 """Seconds without a request after the first error; each further one doubles them."""
 SWEEPS_A_TURN = 5
@@ -262,7 +264,7 @@ class Sweeper:
             return self._idle
         if lease.silent and node not in self._doubted:
             self._doubted.add(node)
-            return self._idle
+            return self._idle * HEAD_START
         return math.inf
 
     def _tried_again(self, node: str) -> float:
