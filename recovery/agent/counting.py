@@ -1,8 +1,8 @@
 """Who counts the fleet? One for all: its count is on the gate, and the others go by that.
 
-A count is a list of all Nodes and records, which takes seconds for 5,000 Nodes, and longer for more. It is good
-for ``age`` after it was made; and for as long again as it took, or else a fleet that takes a minute to count
-could never go on.
+A count is a list of all Nodes and records, which takes seconds for 5,000 Nodes, and longer for more. It is
+good for ``age`` after it was made; and for as long again as it took, or else a fleet that takes a minute to
+count could never go on.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from recovery.agent.backoff import Backoff
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
+from recovery.agent.pace import pause_among
 from recovery.agent.reporter import Reporter
 from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
@@ -27,7 +28,7 @@ from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Reading, Record
+from recovery.model import Phase, Reading, Record
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -149,6 +150,7 @@ class Agent:
             )
         if failed := d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
+        d = self._among_many(d)
         pause = d.look_again.total_seconds()
         if self._record is not None and self._record.phase.open and not failed:  # its Lease has to be renewed
             pause = min(pause, self._w.leases.renew_every)
@@ -156,6 +158,14 @@ class Agent:
         self._last = d
         self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
         return d
+
+    def _among_many(self, d: Decision) -> Decision:
+        """``d``, with a longer pause where many recoveries are under way and this one only waits."""
+        s = self._situation
+        under_way = self._record is not None and self._record.phase in (Phase.RECOVERING, Phase.PROVING)
+        if d.effect is not None or not under_way or s is None or s.gate is None:
+            return d
+        return replace(d, look_again=max(d.look_again, pause_among(len(s.gate.slots))))
 
     def _look(self, readings: tuple[Reading, ...]) -> Decision:
         """Observe, assess, decide, do one thing, report it."""

@@ -27,6 +27,11 @@ from recovery.store.lease import Gone
 
 LONG_READS = ClaimsByEvent | Counted | Preflighted
 """What is read before a destructive call and may take long: pages of Events, Nodes and records; the cloud."""
+FIRST_READS = (
+    *("now", "skew", "readings", "node", "machine", "machine_wait", "machine_problem", "provider"),
+    *("record", "record_problem", "gate", "gate_problem", "lease"),
+)
+"""The fields of a situation that do not wait to be needed, except ``forbidden``, which Events add to."""
 LEEWAY = timedelta(seconds=5)
 """So far ahead of now, a moment on a record is only the difference between two machines' clocks."""
 
@@ -82,19 +87,8 @@ class Observer:
         preflight, was read first, and is kept.
         """
         s = self._first_reads(before.node_name, before.role, readings, me, fresh=True)
-        return replace(
-            s,
-            read=before.read,
-            census=before.census,
-            preflight=before.preflight,
-            preflight_refused=before.preflight_refused,
-            preflight_retry=before.preflight_retry,
-            forbidden=s.forbidden or before.forbidden,
-            pods=before.pods,
-            evictions_free=before.evictions_free,
-            poll=before.poll,
-            down=before.down,
-        )
+        read = {name: getattr(s, name) for name in FIRST_READS}
+        return replace(before, **read, forbidden=s.forbidden or before.forbidden)
 
     def looked_for(self, node_name: str) -> float:
         """Seconds since this agent began to read Node, record, gate and Lease of ``node_name``."""

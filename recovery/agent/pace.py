@@ -21,9 +21,18 @@ WATCHED = 10
 """The most records that one agent watches."""
 LONGEST = 1800.0
 """Seconds: every agent reads the gate at least this often. 50,000 agents then read it 28 times a second."""
+ONE_OF_MANY = timedelta(milliseconds=80)
 COUNTED_AGAIN = 3600.0
 """Seconds for which the size of the fleet is good. It is on the gate, in the census; where no census was made
 lately, an agent asks for the number of Nodes, which costs one short list."""
+
+
+def pause_among(slots: int) -> timedelta:
+    """How long one of so many recoveries under way waits at least before it looks again.
+
+    With up to 12 that is no longer than it waits anyway; with 50 they look every 4 s, not every 1 or 2 s.
+    """
+    return slots * ONE_OF_MANY
 
 
 class Pace:

@@ -26,7 +26,7 @@ from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason
 from recovery.decide.gone import lay_to_rest
 from recovery.decide.orphan import conclude
-from recovery.decide.situation import Role, Situation
+from recovery.decide.situation import Lease, Role, Situation
 from recovery.errors import (
     ApiError,
     ApiUnavailable,
@@ -51,6 +51,8 @@ HOLDERS = 5
 """How many holders of slots one agent watches that is next in the queue."""
 LONGEST_SWEEP = 10.0
 """Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
+HEAD_START = 1.25
+"""A concluder may take a Lease as soon as it has run out, an agent so much later: the concluder can do more."""
 FIRST_PAUSE = 8.0
 """Seconds without a request after the first error; each further one doubles them."""
 SWEEPS_A_TURN = 5
@@ -102,10 +104,12 @@ class Sweeper:
         self._pace = Pace(world, idle, alone=not me)
         self._backoff = Backoff(world.clock, FIRST_PAUSE, 2 * idle, self._chance)
         self._due = self._holders_due = 0.0
+        self._paced = 0.0
         self._hand_overs_due = math.inf
         self._look_at: dict[Place, float] = {}
         """What is watched, and when each is to be looked at next."""
         self._failed: dict[str, int] = {}
+        self._doubted: set[str] = set()
         self._said: dict[str, str] = {}
         self._handed: dict[str, _HandOver] = {}
         self._left: dict[str, float] = {}
@@ -160,10 +164,11 @@ class Sweeper:
             del self._look_at[gone]
         if everybody:
             self._pace.learn(gate)
+            self._doubted.clear()
             chosen = self._mine_to_watch(there, self._pace.watched())
             # One that is overdue since a sweep before goes first.
             self._look_at = {place: min(now, self._look_at.get(place, now)) for place in sorted(chosen)}
-            self._due = now + self._pace.interval() * self._chance.uniform(0.8, 1.2)
+            self._due = now + self._until_the_next()
         if next_in_queue and now >= self._holders_due and gate is not None:
             self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), HOLDERS)), now)
             self._holders_due = now + BUSY
@@ -173,6 +178,14 @@ class Sweeper:
         self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
         if everybody:
             self._lay_to_rest()
+
+    def _until_the_next(self) -> float:
+        """Seconds between two looks at the gate. Agents that were started together are spread at once."""
+        pause = self._pace.interval()
+        if self._paced != pause:
+            self._paced = pause
+            pause = self._idle + (pause - self._idle) * self._chance.random()
+        return pause * self._chance.uniform(0.8, 1.2)
 
     def _look_at_due(self) -> None:
         """Look at each record that is due, the one that is due longest first."""
@@ -230,9 +243,7 @@ class Sweeper:
         if not lease.mine:
             self._said.pop(node, None)
             self._observer.forget(node)
-            if self._me and not lease.stale:  # in the next round, or once it may have run out
-                return self._idle if lease.silent else math.inf
-            return self._idle
+            return self._until_the_next_look(node, lease)
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             ask = ask or partial(conclude, place=uid)
@@ -259,6 +270,18 @@ class Sweeper:
             return d.look_again.total_seconds()  # at once
         # A Lease that is not renewed in time is lost, and with it the patience so far.
         return 2 * self._w.leases.renew_every if d.key == "patience" else BUSY
+
+    def _until_the_next_look(self, node: str, lease: Lease) -> float:
+        """Seconds until a record is looked at again that another works on.
+
+        An agent leaves it for its next round. A Lease that seems to have run out it looks at once more.
+        """
+        if not self._me or lease.stale:
+            return self._idle
+        if lease.silent and node not in self._doubted:
+            self._doubted.add(node)
+            return self._idle * HEAD_START
+        return math.inf
 
     def _tried_again(self, node: str) -> float:
         """Seconds until a record is looked at again that could not be concluded."""

@@ -1,4 +1,4 @@
-"""An API server or a cloud that asks for rest gets it: clients back off, with jitter, and honour Retry-After."""
+"""An API server or a cloud that asks for rest gets it: clients back off, and honour Retry-After."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Item 17 without its mend: how long an agent is gone is known to one process only, and a sweep has no end."""
+"""Item 17 without its mend: how long an agent is gone only one process knows, and a sweep has no end."""
 
 from __future__ import annotations
 
