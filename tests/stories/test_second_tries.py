@@ -90,7 +90,7 @@ def test_a_second_try_is_the_last_one() -> None:
 
         if isinstance(d.effect, TakeSlot):
             write = gates.write
-            gates.write = lambda gate: (touched(s), write(gate))[1]  # type: ignore[method-assign]
+            gates.write = lambda gate, **how: (touched(s), write(gate, **how))[1]  # type: ignore[method-assign]
             try:
                 return perform(situation, d, again, asks)
             finally:
