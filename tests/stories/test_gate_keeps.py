@@ -166,7 +166,7 @@ def busy_fleet(limits: str) -> Stage:
     return s
 
 
-def test_attempts_on_a_machine_are_remembered_whatever_was_started_elsewhere() -> None:
+def test_attempts_are_remembered_whatever_was_started_elsewhere() -> None:
     s = busy_fleet("attempts: {max: 3, within: 24h}")
     stands(s, started_before(s, "node-0", 300, 240, 180))
     s.fault("node-0")
