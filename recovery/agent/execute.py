@@ -195,7 +195,8 @@ class Executor:
         else:
             changed = budget.claim(gate, effect.machine, effect.instead_of)
         if changed is not gate:
-            self._w.gates.write(changed, in_any_case=not isinstance(effect, Join | TakeSlot))
+            starting = isinstance(effect, Join | TakeSlot)
+            (self._w.gates.write if starting else self._w.gates.write_in_any_case)(changed)
         return Performed()
 
     def _needs_slot(self, node: str, uid: str) -> bool:

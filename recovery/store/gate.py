@@ -300,19 +300,23 @@ class Gates:
         self._was = obj
         return self._decode(obj)
 
-    def write(self, gate: Gate, *, in_any_case: bool = False) -> Gate:
+    def write(self, gate: Gate) -> Gate:
         """Swap the gate. Raises ``Conflict`` when another writer was first, ``GateTooLarge`` if it would be
-        larger than it may be, and not smaller than it is.
-
-        ``in_any_case``: nothing starts by it, and a recovery waits for it, so it is written however large.
-        """
-        spec = self._was.get("spec")
-        told = dict(spec) if isinstance(spec, dict) else {}
-        body = fitted(bounded(gate), lambda less: encode(less, told, self._was))
-        if not in_any_case and MOST_BYTES < size(body) >= size(self._was):
+        larger than it may be, and not smaller than it is."""
+        body = self._fitted(gate)
+        if MOST_BYTES < size(body) >= size(self._was):
             kib = f"{size(body) / 1024:.1f} KiB, and may have {MOST_BYTES / 1024:g}"
             raise GateTooLarge(f"the gate would have {kib}: {len(gate.slots)} nodes are out")
         return self._take(self._cluster.replace_gate(body))
+
+    def write_in_any_case(self, gate: Gate) -> Gate:
+        """Swap the gate, however large it is: nothing starts by it, and a recovery waits for it (law 8)."""
+        return self._take(self._cluster.replace_gate(self._fitted(gate)))
+
+    def _fitted(self, gate: Gate) -> dict[str, Any]:
+        spec = self._was.get("spec")
+        told = dict(spec) if isinstance(spec, dict) else {}
+        return fitted(bounded(gate), lambda less: encode(less, told, self._was))
 
     def ready(self, gate: Gate | None, now: datetime) -> Gate:
         """A gate that slots may be taken from: created if missing, rebuilt from the records if made anew."""
@@ -323,5 +327,5 @@ class Gates:
             except Conflict:
                 gate = self._take(self._cluster.get_gate())
         if gate.stamp != gate.uid:
-            gate = self.write(rebuild(gate, self._records(), now), in_any_case=True)
+            gate = self.write_in_any_case(rebuild(gate, self._records(), now))
         return gate

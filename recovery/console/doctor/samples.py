@@ -89,7 +89,7 @@ def _gate() -> Gate:
         open=(Line("n", "u", AT),),
         slots=(
             Slot("n", "u", 1, ("fleet",), AT, None, "i", "g"),
-            Slot("m", "v", 1, (), AT, {"l": "v"}, "i", "g"),
+            Slot("m", "v", 1, ("fleet", "l=v"), AT, {"l": "v"}, "i", "g"),
         ),
         last_start=AT,
         starts=(GroupStart(AT, "n", "g", "i", "R", ("h",)),),

@@ -8,7 +8,7 @@ from recovery.decide import brakes
 from recovery.decide.situation import Situation
 from recovery.model import GroupStart
 
-STORY = "tests/stories/test_gate_keeps.py::test_attempts_on_a_machine_are_remembered_whatever_was_started_elsewhere"
+STORY = "tests/stories/test_gate_keeps.py::test_attempts_are_remembered_whatever_was_started_elsewhere"
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
