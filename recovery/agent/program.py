@@ -11,6 +11,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
 
+from recovery.agent.boot_id import KernelBoot
 from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
@@ -76,6 +77,7 @@ class Program:
             providers=self._providers,
             policy=settings.policy,
             on=settings.enable_recovery,
+            kernel_boot=KernelBoot(settings.boot_id_file),
         )
         observer = Observer(self.world)
         self.publisher = Publisher(

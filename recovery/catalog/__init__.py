@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from recovery.model import CatalogueRow, NodeEvent, NodeView, Rung, Step, Then
+from recovery.model import CatalogueRow, Detector, Latch, NodeEvent, NodeView, Rung, Step, Then
 from recovery.units import parse_duration
 
 
@@ -55,6 +55,14 @@ class EventClaim:
     documented: str
 
 
+@dataclass(frozen=True)
+class Default:
+    """What ends a fault, and how long it stays after its source has taken it back."""
+
+    latch: Latch
+    hold: timedelta
+
+
 @cache
 def faults() -> tuple[CatalogueRow, ...]:
     """Every known fault. No two have the same (type, reason)."""
@@ -67,9 +75,28 @@ def faults() -> tuple[CatalogueRow, ...]:
             why=row["why"],
             source=row["source"],
             software=row.get("kind") == "software",
+            detector=_detector(row),
+            latch=Latch(row["latch"]) if "latch" in row else None,
+            hold=parse_duration(row["hold"]) if "hold" in row else None,
         )
         for row in _data("faults.yaml")
     )
+
+
+def _detector(row: Mapping[str, Any]) -> Detector | None:
+    """A fault without a type is a temporary rule's: nothing else has only a counter."""
+    if not row["type"]:
+        return Detector.TEMPORARY
+    return Detector(row["detector"]) if "detector" in row else None
+
+
+@cache
+def defaults() -> Mapping[Detector, Default]:
+    """What ends a fault, by what states it, where neither its rule nor its row says so."""
+    return {
+        Detector(row["detector"]): Default(Latch(row["latch"]), parse_duration(row["hold"]))
+        for row in _data("latches.yaml")
+    }
 
 
 @cache

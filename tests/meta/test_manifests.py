@@ -229,6 +229,8 @@ def fault(counter: float | None) -> Fault:
         boot_id="b-1",
         counter=counter,
         latched=True,
+        life="1763800000.5",
+        quiet_since=AT,
     )
 
 
@@ -278,6 +280,8 @@ FULL_RECORD = Record(
         retry_at=AT,
     ),
     recovered_at=AT,
+    acknowledged_more="aB3dE9",
+    boot_confirmed=True,
 )
 
 FULL_GATE = Gate(

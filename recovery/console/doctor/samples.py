@@ -49,7 +49,7 @@ _PAUSED = {"pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z
 
 
 def _record() -> Record:
-    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0)
+    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT)
     return Record(
         node="n",
         phase=Phase.RECOVERING,
@@ -77,6 +77,8 @@ def _record() -> Record:
         tried=(Step.REBOOT,),
         progress=Progress((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT),
         recovered_at=AT,
+        acknowledged_more="digest",
+        boot_confirmed=True,
     )
 
 
