@@ -116,7 +116,7 @@ class Agent:
         readings = tuple(source.poll(self._boot_id) for source in self._sources)
         if self._heartbeat is not None:
             self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
-        keys = _keys(readings)
+        keys = (_keys(readings), self._lives_ended(readings))
         if keys == self._keys and self._w.clock.monotonic() < self._due:
             self._view = replace(self._view, readings=readings)
             return self._last
@@ -262,7 +262,8 @@ def _keys(readings: tuple[Reading, ...]) -> object:
     return tuple(
         (
             r.source,
-            frozenset((p.type, p.reason, p.counter, p.masked, len(p.times)) for p in r.problems),
+            frozenset((*p.key, p.counter, p.life, p.masked, len(p.times)) for p in r.problems),
+            frozenset(p.key for p in r.problems if (p.type, p.reason) in r.gone),
             tuple(sorted(r.unknown.items())),
             r.cleared,
         )
