@@ -79,6 +79,7 @@ class Agent:
         self._boot_id = ""
         self._record: Record | None = None
         self._looked = False
+        self._summoned = False
         self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
         self._dealt_with: frozenset[tuple[str, str]] = frozenset()
         self._ended: frozenset[tuple[str, str]] = frozenset()
@@ -107,6 +108,12 @@ class Agent:
     def view(self) -> View:
         """What was last seen and decided. Replaced as a whole, so that another thread may read it."""
         return self._view
+
+    def look_at_record(self) -> None:
+        """The gate lists this node. Where no record of it is known, look for one in the next cycle."""
+        if self._record is None and not self._summoned:
+            self._summoned = True
+            self._due = 0.0
 
     # ------------------------------------------------------------ the cycle
 
@@ -172,7 +179,7 @@ class Agent:
         now = self._w.cluster.time.now()
         if {r.source: r.cleared for r in readings} != self._cleared:
             return False  # a source cleared a fault that the record may still remember
-        if self._unsaid or self._lives_ended(readings) != self._ended:
+        if self._summoned or self._unsaid or self._lives_ended(readings) != self._ended:
             return False
         return not any(
             r.problems or any(now - at >= UNKNOWN_TOO_LONG for at in r.unknown_since.values())
@@ -200,6 +207,7 @@ class Agent:
             (f.type, f.reason) for f in acknowledged if f.boot_id == self._boot_id and not f.cleared
         )
         self._ended = self._lives_ended(readings)
+        self._summoned = False
         s = replace(s, unsaid=tuple(p for key, p in self._unsaid.items() if key not in stated))
         return self._notice_deletion(s)
 

@@ -80,6 +80,8 @@ class Sweeper:
         self._left: dict[str, float] = {}
         self._listed_at: float | None = None
         self._gate_uid = ""
+        self.own_place = False
+        """Whether the gate lists the own node: its agent may not know, where etcd was restored."""
 
     def sweep(self, next_in_queue: bool = False) -> float:
         """Look at others' open records if it is time to. Seconds until the next look. Never raises.
@@ -97,6 +99,7 @@ class Sweeper:
         try:
             others = self._unlisted() if not self._me else set()
             gate = self._gate()
+            self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
             if gate is not None:
                 others |= self._mine_to_watch(places(gate) if everybody else holders(gate))
             pause = min(pause, self._look_at(others), self._repeat_hand_overs())

@@ -191,6 +191,9 @@ class Program:
             pause = min(pause, d.look_again.total_seconds())
             next_in_queue = self.agent.next_in_queue
         left = self.sweeper.sweep(next_in_queue)
+        if self.agent is not None and self.sweeper.own_place:
+            self.sweeper.own_place = False
+            self.agent.look_at_record()
         self._beat = self._clock.monotonic()
         self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)

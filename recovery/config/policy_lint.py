@@ -99,7 +99,7 @@ def _never_taken_back(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.match.times is not None:
         yield (
             ".latch",
-            "source, but what is counted by times is never taken back: another boot or machine ends it",
+            "source, but what is only counted is never taken back: another boot or machine ends it",
         )
         return
     for row in catalog.faults():

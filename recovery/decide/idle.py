@@ -27,10 +27,10 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, cleared, healthy, name
+from recovery.decide.diagnosis import Diagnosis, cleared, diagnosed, healthy, name
 from recovery.decide.endings import MOST_FAULTS, call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.latch import noted
+from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
 from recovery.model import Machine, Phase, Record, Step
@@ -98,7 +98,10 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         by = "a new boot" if rebooted_since else "its own source"
         why = f"{name(r.faults[0])} was taken back by {by}"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
-    return still_handed_over(r)
+    fault = r.faults[0]
+    why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""
+    still = still_handed_over(r)
+    return replace(still, reason=f"{still.reason}; {why}") if why else still
 
 
 def still_handed_over(r: Record) -> Decision:

@@ -100,11 +100,8 @@ def what_ends(fault: Fault, rule: Rule | None, s: Situation) -> str:
     return f"held for {span(hold)} after its source takes it back" if hold else "its source takes it back"
 
 
-def held(s: Situation, found: tuple[Diagnosis, ...]) -> str:
-    """Why the first of ``found`` is still a fault, where its source has taken it back; else ""."""
-    if not found or not s.readings:
-        return ""
-    fault, rule = found[0].fault, found[0].rule
+def held(s: Situation, fault: Fault, rule: Rule | None) -> str:
+    """Why ``fault`` still is one, where its source has taken it back; else ""."""
     if unreadable(s, fault) or not cleared(fault, s) or over(fault, rule, s):
         return ""
     return f"its source shows it no longer; {what_ends(fault, rule, s)}"

@@ -75,7 +75,9 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
 def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
     """An open record: the questions of ``FIRST``, then those of its phase."""
     d = first_answer(FIRST, s, a, r) or PHASES[r.phase](s, a, r)
-    why = held(s, a.found) if d.effect is None and r.phase is not Phase.PROVING and not r.in_flight else ""
+    if d.effect is not None or not a.found or r.phase is Phase.PROVING or r.in_flight:
+        return d
+    why = held(s, a.found[0].fault, a.found[0].rule)
     return replace(d, reason=f"{d.reason}; {why}") if why else d
 
 

@@ -146,6 +146,9 @@ class Actor:
             if not self.sentences or self.sentences[-1] != d.reason:
                 self.sentences.append(d.reason)
         self.sweeper.sweep(next_in_queue)
+        if self.agent is not None and self.sweeper.own_place:
+            self.sweeper.own_place = False
+            self.agent.look_at_record()
         self.publisher.drain()
         return d
 

@@ -1,4 +1,4 @@
-"""Nodes of which nothing is known count for the brake; any number of faults is told without writing for ever."""
+"""Blind nodes count for the brake; any number of faults is told without writing for ever."""
 
 from __future__ import annotations
 

@@ -90,9 +90,10 @@ def test_a_restored_drain_reboots_no_machine_that_has_booted_since(restarted: bo
         new_process(s, "node-0")
     s.run(silent, step=1)
     boot(s, "node-0", AFTER)
-    s.run(300, step=1)
+    s.run(400, step=1)
     assert calls(s) == [("reboot", "m-0")]
-    assert any(BEHIND in x for x in record_sentences(s)) is restarted  # a running one looks a minute later
+    if restarted:  # one that runs sees its place on the gate within a minute
+        assert any(BEHIND in x for x in record_sentences(s))
     assert (phase(s), marked(s), slots(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
 
 
