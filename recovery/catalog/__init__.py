@@ -57,8 +57,10 @@ class EventClaim:
 
 @dataclass(frozen=True)
 class Default:
-    """What ends a fault, and how long it stays after its source has taken it back."""
+    """What ends a fault, and how long it stays after its source has taken it back. ``types``: patterns."""
 
+    detector: Detector
+    types: tuple[str, ...]
     latch: Latch
     hold: timedelta
 
@@ -90,13 +92,26 @@ def _detector(row: Mapping[str, Any]) -> Detector | None:
     return Detector(row["detector"]) if "detector" in row else None
 
 
+def default_for(detector: Detector, type: str) -> Default:
+    """What ends a fault of this type, by what states it, where neither its rule nor its row says so."""
+    return next(d for d in _defaults() if d.detector is detector and _any(d.types, type))
+
+
+def _any(patterns: tuple[str, ...], text: str) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
 @cache
-def defaults() -> Mapping[Detector, Default]:
-    """What ends a fault, by what states it, where neither its rule nor its row says so."""
-    return {
-        Detector(row["detector"]): Default(Latch(row["latch"]), parse_duration(row["hold"]))
+def _defaults() -> tuple[Default, ...]:
+    return tuple(
+        Default(
+            detector=Detector(row["detector"]),
+            types=tuple(row.get("types", ("*",))),
+            latch=Latch(row["latch"]),
+            hold=parse_duration(row["hold"]),
+        )
         for row in _data("latches.yaml")
-    }
+    )
 
 
 @cache

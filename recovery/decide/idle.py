@@ -9,7 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from recovery.decide import brakes
-from recovery.decide.acknowledged import brought_up_to_date, worth_a_record
+from recovery.decide.acknowledged import (
+    brought_up_to_date,
+    dealt_with,
+    full,
+    remembered,
+    worth_a_record,
+)
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import agrees
 from recovery.decide.budget import places
@@ -27,13 +33,13 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, cleared, diagnosed, healthy, name
+from recovery.decide.diagnosis import Diagnosis, cleared, diagnosed, fault_of, healthy, name
 from recovery.decide.endings import MOST_FAULTS, call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
-from recovery.model import Machine, Phase, Record, Step
+from recovery.model import Fault, Kind, Machine, Phase, Record, Step
 from recovery.units import span
 
 # ---------------------------------------------------------------- a closed record
@@ -68,10 +74,22 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
     Of a log rule's fault, note that the life of the detector that stated it has ended. A fault that is still
     handed over stays known, so that it is reported once however often it shows.
     """
+    if more := released_with(s, r):
+        why = f"{len(more)} more faults were there when the node was released: they start nothing either"
+        return act(WriteRecord(remembered(r, more)), why)
     handed_over = {f.key for f in r.faults} if r.phase is Phase.HANDED_OVER else set()
     gone = [f for f in r.acknowledged if f.key not in handed_over and cleared(f, s)]
     changed, why = brought_up_to_date(r, s, gone)
     return act(WriteRecord(changed), why) if why else None
+
+
+def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
+    """The faults that the node showed when a person released it, and that its record had no room for."""
+    if r.phase is not Phase.RELEASED or len(r.faults) < MOST_FAULTS or full(r):
+        return ()
+    shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= r.phase_since]
+    faults = (fault_of(p, s) for p in shown)
+    return tuple(f for f in faults if not dealt_with(f, s))
 
 
 def same_boot(s: Situation, r: Record) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from recovery.catalog import Default, defaults, lookup
+from recovery.catalog import Default, default_for, lookup
 from recovery.decide.acknowledged import dealt_with, stated_now
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, cleared, diagnosed, fault_of, unreadable
 from recovery.decide.situation import Situation
@@ -34,11 +34,11 @@ def hold_of(fault: Fault, rule: Rule | None, s: Situation) -> timedelta:
 def default_of(fault: Fault, s: Situation) -> Default:
     """By what states it. Who takes a fault back is a plugin, whatever else was thought of it."""
     if fault.type == SIGNAL_UNKNOWN:
-        return Default(Latch.SOURCE, timedelta(0))
+        return Default(Detector.PLUGIN, (), Latch.SOURCE, timedelta(0))
     if fault.kind is Kind.EDGE:
-        return defaults()[Detector.TEMPORARY]
+        return default_for(Detector.TEMPORARY, fault.type)
     plugin = not fault.latched or cleared(fault, s)
-    return defaults()[Detector.PLUGIN if plugin else Detector.LOG]
+    return default_for(Detector.PLUGIN if plugin else Detector.LOG, fault.type)
 
 
 def over(fault: Fault, rule: Rule | None, s: Situation) -> bool:

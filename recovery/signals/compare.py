@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.model import Detector, Kind, Problem, Reading
-from recovery.signals.detectors import detectors
+from recovery.signals.detectors import detectors, plugins
 from recovery.signals.memory import SOURCE, State, gone, listed, problems, settled
 from recovery.signals.page import EDGES, WHOLE, Page, Pair
 
@@ -41,7 +41,7 @@ class Comparison:
         self.unknown = {**self._vanished(), **page.unknown}
         self.uncounted = self._uncounted()
         self.known_to_be = detectors(self.pairs)
-        self.plugins = plugins(self)
+        self.plugins = plugins(self.uncounted, self.known_to_be)
         self.rising = self._rising()
         self.unknown = {**self._unexplained(), **self.unknown}
 
@@ -279,12 +279,6 @@ class Comparison:
         held = [f"{reason} ({type_})" for type_, reason in sorted(self.state.held.keys() - self.active)]
         tail = f"; still held: {', '.join(held)}" if held else ""
         return (f"node-problem-detector was restarted: its counters begin again{tail}",)
-
-
-def plugins(page: Comparison) -> frozenset[str]:
-    """The types that plugins state: their healthy reason was listed, or the catalogue says so."""
-    listed_healthy = {type_ for type_, _ in page.uncounted}
-    return frozenset(listed_healthy | {t for t, d in page.known_to_be.items() if d is Detector.PLUGIN})
 
 
 def count_of_statement(page: Comparison, pair: Pair, old: Problem | None) -> float | None:

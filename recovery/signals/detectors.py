@@ -7,7 +7,7 @@ log rule's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from recovery.catalog import lookup
 from recovery.model import Detector
@@ -26,3 +26,10 @@ def detectors(pairs: Iterable[Pair]) -> dict[str, Detector]:
         if row is not None and row.detector is not None and found.get(type_) is not Detector.LOG:
             found[type_] = row.detector
     return found
+
+
+def plugins(uncounted: Iterable[Pair], known: Mapping[str, Detector]) -> frozenset[str]:
+    """The types that plugins state: their healthy reason was listed, or the catalogue says so."""
+    return frozenset(
+        {type_ for type_, _ in uncounted} | {t for t, d in known.items() if d is Detector.PLUGIN}
+    )

@@ -42,9 +42,9 @@ def test_every_fault_has_the_fields_that_are_read_and_no_other() -> None:
 
 def test_what_ends_a_fault_has_a_default_for_everything_that_states_one() -> None:
     rows = data("latches.yaml")
-    assert [row["detector"] for row in rows] == list(Detector)
+    assert [row["detector"] for row in rows if "types" not in row] == list(Detector)
     for row in rows:
-        assert set(row) == {"detector", "latch", "hold", "why", "source"}
+        assert set(row) - {"types"} == {"detector", "latch", "hold", "why", "source"}
 
 
 def test_every_claim_has_the_fields_that_are_read_and_no_other() -> None:

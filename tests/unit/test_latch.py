@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recovery.agent.boot_id import KernelBoot
-from recovery.catalog import defaults, faults
+from recovery.catalog import default_for, faults
 from recovery.config.policy_file import parse_policy
 from recovery.decide.acknowledged import digest, remembered
 from recovery.decide.diagnosis import diagnosed
@@ -73,8 +73,14 @@ def test_a_hold_counts_from_the_moment_that_is_on_the_record() -> None:
 
 def test_every_row_of_the_catalogue_says_what_states_it() -> None:
     assert {row.reason for row in faults() if row.detector is None} == {"SignalUnknown"}
-    assert set(defaults()) == set(Detector)
-    assert all(default.hold == timedelta(0) for default in defaults().values())
+    assert all(default_for(d, "Any").hold == timedelta(0) for d in Detector)
+
+
+def test_a_check_of_xids_is_latched_whoever_wrote_it() -> None:
+    assert default_for(Detector.PLUGIN, "GpuXid").latch is Latch.PROOF
+    assert default_for(Detector.PLUGIN, "GcmXidErrorsProblem").latch is Latch.PROOF
+    assert default_for(Detector.PLUGIN, "GPUXIDErrors").latch is Latch.PROOF
+    assert default_for(Detector.LOG, "GpuXid").latch is Latch.BOOT
 
 
 # ---------------------------------------------------------------- the policy file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import recovery.decide.acknowledged
 import recovery.signals.compare
@@ -17,8 +17,8 @@ STORY = (
 )
 
 
-def _plugins(page: Comparison) -> frozenset[str]:
-    return frozenset(type_ for type_, _ in page.uncounted)
+def _plugins(uncounted: Iterable[Pair], known: object) -> frozenset[str]:
+    return frozenset(type_ for type_, _ in uncounted)
 
 
 def _count(page: Comparison, pair: Pair, old: Problem | None) -> float | None:
