@@ -213,8 +213,8 @@ def release(node: str, reason: str, yes: bool, output: str) -> None:
     """Give NODE back to service: one that is held, handed over or abandoned.
 
     Takes node-recovery's cordon and taint off, frees the place in the budget and closes the record. The same
-    fault starts nothing again until the machine boots or is replaced. A replacement that has been asked for
-    cannot be released.
+    fault starts nothing again until the machine boots or is replaced, or it is stated anew. A replacement
+    that has been asked for cannot be released.
     """
     from recovery.console.release import release as do
 

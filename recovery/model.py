@@ -42,7 +42,8 @@ class Problem:
 
     ``latched``: the source never clears it (a log rule). Only a new boot or machine does.
     ``masked``: the source's gauge shows another reason now, but this one was never cleared.
-    ``counter``: the source's count of it when last read. ``times``: when an edge was seen to happen.
+    ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
+    stated it, "" where that cannot be told. ``times``: when an edge was seen to happen.
     """
 
     source: str
@@ -56,6 +57,11 @@ class Problem:
     masked: bool = False
     counter: float | None = None
     times: tuple[datetime, ...] = ()
+    life: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.source, self.type, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,9 @@ class Reading:
 
     ``unknown`` maps a condition type, or ``*`` for the whole source, to why nothing is known of it.
     ``cleared`` holds the (type, reason) pairs that the source cleared by its *own* rule. Silence never clears
-    one, nor does a restart of the detector. ``listed`` holds all pairs that the source can report.
+    one, nor does a restart of the detector. ``listed`` holds all pairs that the source can report. ``gone``
+    holds pairs that the source, which never takes one back, does not show any more: its life may have ended.
+    ``counters`` holds its count of each reason.
     """
 
     source: str
@@ -74,6 +82,8 @@ class Reading:
     unknown_since: Mapping[str, datetime] = field(default_factory=dict)
     cleared: frozenset[tuple[str, str]] = frozenset()
     listed: frozenset[tuple[str, str]] = frozenset()
+    gone: frozenset[tuple[str, str]] = frozenset()
+    counters: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def readable(self) -> bool:
@@ -191,6 +201,18 @@ class Step(StrEnum):
 _PROVIDER_ACTIONS = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE})
 
 
+class Latch(StrEnum):
+    """What ends a fault that its source no longer states.
+
+    *source*: the source's own rule for taking it back. *boot*: another boot or machine. *proof*: another
+    machine, another boot with its probation, or a validation that succeeded.
+    """
+
+    SOURCE = "source"
+    BOOT = "boot"
+    PROOF = "proof"
+
+
 class Then(StrEnum):
     """What follows when a drain misses its deadline."""
 
@@ -245,13 +267,15 @@ class Limits:
 class Match:
     """Which faults a rule is about. ``type``, ``reasons`` and the label values are shell patterns.
 
-    ``times``: the rule is about an edge, and holds once it happened that often.
+    ``source``: the one source that it is about, "" for any. ``times``: the rule is about an edge, and holds
+    once it happened that often.
     """
 
     type: str = "*"
     reasons: tuple[str, ...] = ("*",)
     node_labels: Mapping[str, str] = field(default_factory=dict)
     times: Rate | None = None
+    source: str = ""
 
 
 class PodMode(StrEnum):
@@ -306,7 +330,8 @@ class Rule:
     """One rule of the policy.
 
     ``after``: how long the fault is tolerated. ``remedy`` None: the catalogue's remedy, or else the
-    provider's default.
+    provider's default. ``hold``: how long a fault stays after its source has taken it back. ``latch``: what
+    ends it. Of both, None: the catalogue's.
     """
 
     name: str
@@ -315,13 +340,24 @@ class Rule:
     remedy: tuple[Rung, ...] | None
     probation: timedelta
     validate: Validation | None = None
+    hold: timedelta | None = None
+    latch: Latch | None = None
+
+
+class Detector(StrEnum):
+    """What in node-problem-detector states a fault. Only a plugin ever takes one back."""
+
+    LOG = "log"
+    PLUGIN = "plugin"
+    TEMPORARY = "temporary"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
     """What is known of a (type, reason): whether it is this node's fault, what usually helps, who says so.
 
-    ``software``: a reimage of the same machine helps, where its provider can do one.
+    ``software``: a reimage of the same machine helps, where its provider can do one. ``detector``: what
+    states it, None where it is not node-problem-detector. ``latch``, ``hold``: see ``Rule``.
     """
 
     type: str
@@ -331,6 +367,9 @@ class CatalogueRow:
     why: str
     source: str
     software: bool = False
+    detector: Detector | None = None
+    latch: Latch | None = None
+    hold: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +415,12 @@ _OPEN = frozenset({Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING, Phase.PROVING
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault on a record. It is evidence for as long as ``machine`` and ``boot_id`` are the node's."""
+    """A fault on a record. It is evidence for as long as ``machine`` and ``boot_id`` are the node's.
+
+    ``cleared``: of a fault that was dealt with, the life of the detector that stated it has ended: stated
+    once more, it is a new one. ``quiet_since``: since when its source has taken it back, while the rule's
+    ``hold`` keeps it. ``life``: see ``Problem``.
+    """
 
     source: str
     type: str
@@ -389,6 +433,8 @@ class Fault:
     kind: Kind = Kind.LEVEL
     latched: bool = False
     cleared: bool = False
+    life: str = ""
+    quiet_since: datetime | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -560,6 +606,8 @@ class Record:
     progress: Progress = Progress()
     recovered_at: datetime | None = None  # when a recovery of this node was last proved
     node_gone_since: datetime | None = None  # since when a node that nobody's agent looks after has no Node
+    acknowledged_more: str = ""  # digests of the faults that ``acknowledged`` has no room for
+    boot_confirmed: bool = False  # on this machine, the kernel and the Node named the same boot
 
     @property
     def step(self) -> Rung | None:

@@ -25,10 +25,11 @@ from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import places
 from recovery.decide.decision import Decision, GateEffect, leave, wait
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
+from recovery.decide.latch import unsaid
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Phase, Reading, Record
+from recovery.model import Kind, Phase, Problem, Reading, Record
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -84,7 +85,11 @@ class Agent:
         self._boot_id = ""
         self._record: Record | None = None
         self._looked = False
+        self._summoned = False
         self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
+        self._dealt_with: frozenset[tuple[str, str]] = frozenset()
+        self._ended: frozenset[tuple[str, str]] = frozenset()
+        self._unsaid: dict[tuple[str, str, str], Problem] = {}
         self._due = 0.0
         self._last = leave("nothing has been read yet")
         self._situation: Situation | None = None
@@ -110,6 +115,12 @@ class Agent:
         """What was last seen and decided. Replaced as a whole, so that another thread may read it."""
         return self._view
 
+    def look_at_record(self) -> None:
+        """The gate lists this node. Where no record of it is known, look for one in the next cycle."""
+        if self._record is None and not self._summoned:
+            self._summoned = True
+            self._due = 0.0
+
     # ------------------------------------------------------------ the cycle
 
     def cycle(self) -> Decision:
@@ -118,7 +129,7 @@ class Agent:
         readings = tuple(source.poll(self._boot_id) for source in self._sources)
         if self._heartbeat is not None:
             self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
-        keys = _keys(readings)
+        keys = (_keys(readings), self._lives_ended(readings))
         now = self._w.clock.monotonic()
         if now < self._backoff.until:  # faults are published all the same
             self._reporter.faults(readings, self._w.cluster.time.now())
@@ -190,14 +201,23 @@ class Agent:
         now = self._w.cluster.time.now()
         if {r.source: r.cleared for r in readings} != self._cleared:
             return False  # a source cleared a fault that the record may still remember
+        if self._summoned or self._unsaid or self._lives_ended(readings) != self._ended:
+            return False
         return not any(
             r.problems or any(now - at >= UNKNOWN_TOO_LONG for at in r.unknown_since.values())
             for r in readings
         )
 
+    def _lives_ended(self, readings: tuple[Reading, ...]) -> frozenset[tuple[str, str]]:
+        """The faults that were dealt with, in this boot, and that a restarted detector shows no more."""
+        return self._dealt_with & frozenset(pair for r in readings for pair in r.gone)
+
     def _observe(
         self, readings: tuple[Reading, ...], fresh: bool, before: Situation | None = None
     ) -> Situation:
+        stated = {p.key: p for r in readings for p in r.problems if p.kind is Kind.LEVEL}
+        if self._w.on:
+            self._unsaid |= stated
         if before is None:
             s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
         else:
@@ -205,7 +225,17 @@ class Agent:
         if s.node is not None:
             self._reporter.node_uid = s.node.uid
             if s.node.boot_id:
+                if self._boot_id and s.node.boot_id != self._boot_id:
+                    self._unsaid = stated if self._w.on else {}  # a boot ends what was seen before it
                 self._boot_id = s.node.boot_id
+        self._unsaid = {key: p for key, p in self._unsaid.items() if unsaid(p, s)}
+        acknowledged = s.record.acknowledged if s.record is not None else ()
+        self._dealt_with = frozenset(
+            (f.type, f.reason) for f in acknowledged if f.boot_id == self._boot_id and not f.cleared
+        )
+        self._ended = self._lives_ended(readings)
+        self._summoned = False
+        s = replace(s, unsaid=tuple(p for key, p in self._unsaid.items() if key not in stated))
         return self._notice_deletion(s)
 
     def _notice_deletion(self, s: Situation) -> Situation:
@@ -265,7 +295,8 @@ def _keys(readings: tuple[Reading, ...]) -> object:
     return tuple(
         (
             r.source,
-            frozenset((p.type, p.reason, p.counter, p.masked, len(p.times)) for p in r.problems),
+            frozenset((*p.key, p.counter, p.life, p.masked, len(p.times)) for p in r.problems),
+            frozenset(p.key for p in r.problems if (p.type, p.reason) in r.gone),
             tuple(sorted(r.unknown.items())),
             r.cleared,
         )

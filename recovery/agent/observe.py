@@ -16,6 +16,7 @@ from recovery.agent.fetch import Fetcher
 from recovery.agent.memory import LAST_READS, Memory
 from recovery.agent.world import World
 from recovery.catalog import foreign_claim
+from recovery.decide.boot import agrees, by_the_kernel
 from recovery.decide.budget import ahead_of
 from recovery.decide.needs import needed
 from recovery.decide.orphan import is_paused
@@ -43,6 +44,7 @@ class Observer:
         self.world = world
         self._fetcher = Fetcher(world)
         self._memory: dict[str, Memory] = {}
+        self._kernel_agreed = False
 
     @property
     def without_node(self) -> set[str]:
@@ -128,8 +130,11 @@ class Observer:
             provider=identified.facts,
             apart=not me,
             forbidden=(foreign_claim(node) or "") if node else "",
+            kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
             **self._ours(node_name, now, fresh),
         )
+        self._kernel_agreed = self._kernel_agreed or agrees(s)
+        s = by_the_kernel(s, self._kernel_agreed)
         if s.record is not None and s.record.phase.open and w.on:
             s = self._remembered(s, s.record)
         return s
@@ -199,10 +204,16 @@ def past(r: Record | None, now: datetime) -> Record | None:
         r,
         phase_since=no_later(r.phase_since),
         rung_since=no_later(r.rung_since) if r.rung_since else None,
-        faults=tuple(replace(f, since=no_later(f.since)) for f in r.faults),
+        faults=tuple(
+            replace(
+                f, since=no_later(f.since), quiet_since=no_later(f.quiet_since) if f.quiet_since else None
+            )
+            for f in r.faults
+        ),
     )
 
 
 def _moments(r: Record) -> list[datetime]:
     """The moments that timers count from."""
-    return [r.phase_since, *([r.rung_since] if r.rung_since else []), *(f.since for f in r.faults)]
+    quiet = (f.quiet_since for f in r.faults if f.quiet_since)
+    return [r.phase_since, *([r.rung_since] if r.rung_since else []), *(f.since for f in r.faults), *quiet]

@@ -116,6 +116,8 @@ class Sweeper:
         self._listed_at: float | None = None
         self._without_node: set[str] = set()
         self._gate_uid = ""
+        self.own_place = False
+        """Whether the gate lists the own node: its agent may not know, where etcd was restored."""
 
     def sweep(self, next_in_queue: bool = False) -> float:
         """Look at others' open records if it is time to. Seconds until the next look. Never raises.
@@ -159,6 +161,7 @@ class Sweeper:
         everybody = now >= self._due
         unlisted = self._unlisted() if everybody and not self._me else set()
         gate = self._gate()
+        self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
         there = (places(gate) if gate is not None else set()) | unlisted
         for gone in [place for place in self._look_at if place not in there]:
             del self._look_at[gone]

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from recovery.agent.backoff import Backoff
+from recovery.agent.boot_id import KernelBoot
 from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
@@ -78,6 +79,7 @@ class Program:
             providers=self._providers,
             policy=settings.policy,
             on=settings.enable_recovery,
+            kernel_boot=KernelBoot(settings.boot_id_file),
         )
         observer = Observer(self.world)
         self.publisher = Publisher(
@@ -196,6 +198,9 @@ class Program:
             pause = min(pause, d.look_again.total_seconds())
             next_in_queue = self.agent.next_in_queue
         left = self.sweeper.sweep(next_in_queue)
+        if self.agent is not None and self.sweeper.own_place:
+            self.sweeper.own_place = False
+            self.agent.look_at_record()
         self._beat = self._clock.monotonic()
         self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,8 +20,9 @@ from recovery.store.record import Records
 class World:
     """Made once, by ``program``. ``on``: ENABLE_RECOVERY.
 
-    ``settle``: how long a queue entry waits before a slot is granted, so that a fault that hits several nodes
-    at once is counted on all of them first.
+    ``settle``: how long a queue entry waits before a slot is granted, so that a fault that hits several
+    nodes at once is counted on all of them first. ``kernel_boot``: the boot ID of this process's own kernel,
+    "" where it cannot be read.
     """
 
     clock: Clock
@@ -32,6 +34,7 @@ class World:
     policy: Policy
     on: bool
     settle: timedelta = timedelta(seconds=0.5)
+    kernel_boot: Callable[[], str] = str
 
     def node(self, name: str) -> NodeView | None:
         """The Node ``name``, or None where there is none."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from recovery.model import CatalogueRow, NodeEvent, NodeView, Rung, Step, Then
+from recovery.model import CatalogueRow, Detector, Latch, NodeEvent, NodeView, Rung, Step, Then
 from recovery.units import parse_duration
 
 
@@ -55,6 +55,16 @@ class EventClaim:
     documented: str
 
 
+@dataclass(frozen=True)
+class Default:
+    """What ends a fault, and how long it stays after its source has taken it back. ``types``: patterns."""
+
+    detector: Detector
+    types: tuple[str, ...]
+    latch: Latch
+    hold: timedelta
+
+
 @cache
 def faults() -> tuple[CatalogueRow, ...]:
     """Every known fault. No two have the same (type, reason)."""
@@ -67,8 +77,40 @@ def faults() -> tuple[CatalogueRow, ...]:
             why=row["why"],
             source=row["source"],
             software=row.get("kind") == "software",
+            detector=_detector(row),
+            latch=Latch(row["latch"]) if "latch" in row else None,
+            hold=parse_duration(row["hold"]) if "hold" in row else None,
         )
         for row in _data("faults.yaml")
+    )
+
+
+def _detector(row: Mapping[str, Any]) -> Detector | None:
+    """A fault without a type is a temporary rule's: nothing else has only a counter."""
+    if not row["type"]:
+        return Detector.TEMPORARY
+    return Detector(row["detector"]) if "detector" in row else None
+
+
+def default_for(detector: Detector, type: str) -> Default:
+    """What ends a fault of this type, by what states it, where neither its rule nor its row says so."""
+    return next(d for d in _defaults() if d.detector is detector and _any(d.types, type))
+
+
+def _any(patterns: tuple[str, ...], text: str) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+@cache
+def _defaults() -> tuple[Default, ...]:
+    return tuple(
+        Default(
+            detector=Detector(row["detector"]),
+            types=tuple(row.get("types", ("*",))),
+            latch=Latch(row["latch"]),
+            hold=parse_duration(row["hold"]),
+        )
+        for row in _data("latches.yaml")
     )
 
 

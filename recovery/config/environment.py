@@ -205,6 +205,11 @@ class Variables(BaseSettings):
         "where `/metrics`, `/healthz`, `/readyz` and `/api/v1/explain` are served; port 0 is any free one, "
         "empty is off",
     )
+    BOOT_ID_FILE: str = _variable(
+        "/proc/sys/kernel/random/boot_id",
+        "the boot ID of the kernel that the agent runs on; believed over the Node's once both were seen to "
+        "agree",
+    )
     POD_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
         "", "the namespace of this pod, from `metadata.namespace`, where its Leases live"
     )

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from recovery.model import GROUP, VERSION, PodMode, Share, Step, Then
+from recovery.model import GROUP, VERSION, Latch, PodMode, Share, Step, Then
 from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
 
 KIND = "RecoveryPolicy"
+SOURCES = ("npd",)
+"""The sources of signals that a rule may name."""
 A_DURATION = "a duration such as 10s or 5m"
 A_SHARE = 'a count such as 1 or a percentage such as "30%"'
 
@@ -131,6 +133,8 @@ Patterns = Annotated[
 Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
 Treatment = Annotated[str, BeforeValidator(_choice(*PodMode)), WithJsonSchema({"enum": [*PodMode]})]
 Action = Annotated[str, BeforeValidator(_choice(*Step)), WithJsonSchema({"enum": [*Step]})]
+End = Annotated[str, BeforeValidator(_choice(*Latch)), WithJsonSchema({"enum": [*Latch]})]
+SourceName = Annotated[str, BeforeValidator(_choice(*SOURCES)), WithJsonSchema({"enum": [*SOURCES]})]
 Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
 Version = Annotated[
     str, BeforeValidator(_choice(f"{GROUP}/{VERSION}")), WithJsonSchema({"const": f"{GROUP}/{VERSION}"})

@@ -24,6 +24,7 @@ from recovery.config.yaml_lines import Document, Mistake, dotted
 from recovery.errors import SettingsError
 from recovery.model import (
     DrainPolicy,
+    Latch,
     Limits,
     Match,
     PodMode,
@@ -181,11 +182,13 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
         reasons=tuple(model.match.reason),
         node_labels=dict(model.match.node_labels),
         times=Rate(times.count, times.within) if times else None,
+        source=model.match.source or "",
     )
     remedy = None if model.remedy is None else tuple(_rung(rung) for rung in model.remedy)
     check = model.validation
     validate = Validation(check.cron_job, check.within) if check else None
-    return Rule(model.name, match, model.after, remedy, model.probation, validate)
+    latch = Latch(model.latch) if model.latch else None
+    return Rule(model.name, match, model.after, remedy, model.probation, validate, model.hold, latch)
 
 
 def _rung(model: policy_schema.RungModel) -> Rung:

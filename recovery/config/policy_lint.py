@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from recovery import catalog
-from recovery.model import Match, PodMode, Policy, Rule, Step
+from recovery.model import Detector, Latch, Match, PodMode, Policy, Rule, Step
 from recovery.units import span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
@@ -65,6 +65,8 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
             yield ".match.reason", f"{reason} is a type, not a reason"
         if rule.match.times is None and reason in _edges_only():
             yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
+    if rule.latch is Latch.SOURCE:
+        yield from _never_taken_back(rule)
     if _acts(rule):
         yield from _only_reported(rule)
     if rule.validate and rule.remedy:
@@ -92,6 +94,21 @@ def _only_reported(rule: Rule) -> Iterator[tuple[str, str]]:
             yield ".match.reason", f"{text} unless a rule names it"
 
 
+def _never_taken_back(rule: Rule) -> Iterator[tuple[str, str]]:
+    """A log rule's fault ends with a boot, whatever the policy says: nothing takes it back."""
+    if rule.match.times is not None:
+        yield (
+            ".latch",
+            "source, but what is only counted is never taken back: another boot or machine ends it",
+        )
+        return
+    for row in catalog.faults():
+        matched = fnmatchcase(row.type, rule.match.type) and row.reason in rule.match.reasons
+        if matched and row.detector is Detector.LOG:
+            yield ".latch", f"source, but a log rule states {row.reason}: another boot or machine ends it"
+            return
+
+
 def _acts(rule: Rule) -> bool:
     return rule.remedy is None or any(rung.do is not Step.NOTIFY for rung in rule.remedy)
 
@@ -100,6 +117,7 @@ def _covers(early: Match, late: Match) -> bool:
     """Whether ``early`` surely matches all that ``late`` does. In doubt it does not."""
     return (
         early.times == late.times
+        and early.source in ("", late.source)
         and _wider(early.type, late.type)
         and all(any(_wider(wide, narrow) for wide in early.reasons) for narrow in late.reasons)
         and all(_wider(want, late.node_labels.get(key, "*")) for key, want in early.node_labels.items())

@@ -14,6 +14,7 @@ from recovery.config.policy_fields import (
     Count,
     Deadline,
     Duration,
+    End,
     Flag,
     Given,
     KindName,
@@ -21,6 +22,7 @@ from recovery.config.policy_fields import (
     Patterns,
     Portion,
     SomeLabels,
+    SourceName,
     Text,
     Treatment,
     Version,
@@ -138,6 +140,7 @@ class ExcludeModel(Strict):
 class MatchModel(Strict):
     """Which faults a rule is about; what is left out matches anything. Patterns are shell patterns."""
 
+    source: Annotated[SourceName | None, Given] = _optional("who states it; left out: any source")
     type: Text = _default("*", "condition type")
     reason: Patterns = _default(["*"], "one pattern, or a list of which one must match")
     node_labels: Labels = _default({}, "labels the node must have; values are patterns")
@@ -164,7 +167,13 @@ class RuleModel(Strict):
 
     name: Text
     match: MatchModel
-    after: Duration = _default("0s", "how long the fault is tolerated")
+    after: Duration = _default("0s", "how long the fault is tolerated, from the first statement of its type")
+    hold: Annotated[Duration | None, Given] = _optional(
+        "the fault stays this long after its source has taken it back; left out: the catalogue's"
+    )
+    latch: Annotated[End | None, Given] = _optional(
+        "what ends it: its source, another boot, or proof that the machine is well; left out: the catalogue's"
+    )
     remedy: Annotated[Annotated[list[RungModel], at_least_one(A_STEP)] | None, Given] = _optional(
         "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1
     )

@@ -43,6 +43,7 @@ class Settings:
     poll_interval: timedelta
     heartbeat_interval: timedelta | None  # None is off
     metrics_address: tuple[str, int] | None
+    boot_id_file: str
     pod_namespace: str  # "" where it was not given
     lease_duration: timedelta
     policy_file: PolicyFile
@@ -105,6 +106,7 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
         poll_interval=found.POLL_INTERVAL,
         heartbeat_interval=found.HEARTBEAT_INTERVAL,
         metrics_address=found.METRICS_ADDRESS,
+        boot_id_file=found.BOOT_ID_FILE,
         pod_namespace=found.POD_NAMESPACE,
         lease_duration=found.LEASE_DURATION,
         policy_file=policy_file,

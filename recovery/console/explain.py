@@ -217,9 +217,10 @@ def _fault(fault: dict[str, Any], now: datetime) -> str:
     rule = f"rule {fault['rule']}" if fault.get("rule") else "no rule"
     due = _moment(fault.get("due"))
     wait = f", tolerated until {due:%H:%M:%SZ}" if due and due > now else ""
+    ends = f"; {fault['ends']}" if fault.get("ends") else ""
     if fault.get("onlyTold"):
-        return f"{what}: {rule}{wait}, only reported: {fault['onlyTold']}"
-    return f"{what}: {rule}{wait}, remedy {', '.join(fault.get('remedy') or [])}"
+        return f"{what}: {rule}{wait}, only reported: {fault['onlyTold']}{ends}"
+    return f"{what}: {rule}{wait}, remedy {', '.join(fault.get('remedy') or [])}{ends}"
 
 
 def _record_lines(f: Facts) -> Iterator[str]:

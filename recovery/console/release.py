@@ -113,7 +113,8 @@ def describe(found: Found, api: UserApi) -> str:
         return f"{state} What was left of it, marks or a place in the budget, is cleared away."
     return (
         f"{state} A release takes our cordon and taint off, frees its place in the budget, and remembers "
-        f"{faults}: the same starts nothing again until the machine boots or is replaced."
+        f"{faults}: the same starts nothing again until the machine boots or is replaced, or it is stated "
+        "anew."
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recovery.decide.budget import ahead_of
-from recovery.decide.diagnosis import Diagnosis, diagnose, taken_back
+from recovery.decide.diagnosis import Diagnosis, diagnose
+from recovery.decide.latch import taken_back
 from recovery.decide.situation import Situation
 from recovery.model import Slot
 
@@ -15,8 +16,8 @@ class Assessment:
     """What a cycle goes by, beside its situation. What was done so far is on the record, as ``progress``.
 
     ``found``: all faults that the node has, in the order of ``diagnose``. ``taken_back``: every fault that
-    calls for treatment was cleared by its own source. ``slot``: the slot of the budget that the record holds.
-    ``ahead``: the nodes before it in the queue that wait for a slot.
+    calls for treatment has ended by what its source says of it. ``slot``: the slot of the budget that the
+    record holds. ``ahead``: the nodes before it in the queue that wait for a slot.
     """
 
     found: tuple[Diagnosis, ...] = ()

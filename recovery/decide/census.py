@@ -1,7 +1,8 @@
 """How many nodes are sick, in the fleet and by label? The brake goes by this count. PURE.
 
 A node is sick if it has an open or handed-over record, is not Ready, or has a catalogued condition that is
-True. A node with such a condition Unknown counts as well. A node with a record that counts is counted even
+True. A node with such a condition Unknown counts as well, and so does one of which its own sources have said
+nothing for ten minutes. A node with a record that counts is counted even
 when its Node object is gone.
 """
 
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.model import Census, NodeView, Record
 
 OwnFault = Callable[[str, str], bool]
@@ -33,7 +35,14 @@ def counts(record: Record, own_fault: OwnFault) -> bool:
         return False
     if record.ladder or record.marks or record.intent:
         return True
+    if blind(record):
+        return True
     return any(own_fault(f.type, f.reason) for f in record.faults) or not record.faults
+
+
+def blind(record: Record) -> bool:
+    """Whether nothing is known of the node: for the brake it counts as unknown, whatever its fault means."""
+    return any(f.type == SIGNAL_UNKNOWN for f in record.faults)
 
 
 def count(

@@ -7,11 +7,12 @@ and boot are the same, even if its detector has restarted and forgotten it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 from recovery.catalog import lookup
+from recovery.decide.acknowledged import dealt_with
 from recovery.decide.situation import Situation
 from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Reading, Rule, Rung, Step
 
@@ -27,6 +28,7 @@ class Diagnosis:
     """One fault, the rule that matches it, and the ladder that follows.
 
     ``rank``: the rule's place in the policy. ``why_only_reported``: why nothing is done about the fault.
+    ``since``: when the first of the faults of its type was stated that the node has.
     """
 
     fault: Fault
@@ -34,6 +36,7 @@ class Diagnosis:
     rank: int
     ladder: tuple[Rung, ...]
     why_only_reported: str = ""
+    since: datetime | None = None
 
     @property
     def treat(self) -> bool:
@@ -46,7 +49,7 @@ class Diagnosis:
 
     @property
     def due(self) -> datetime:
-        return self.fault.since + self.after
+        return (self.since or self.fault.since) + self.after
 
     @property
     def rule_name(self) -> str:
@@ -66,6 +69,7 @@ def fault_of(p: Problem, s: Situation) -> Fault:
         counter=p.counter,
         kind=p.kind,
         latched=p.latched,
+        life=p.life,
     )
 
 
@@ -99,14 +103,28 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
     for reading in s.readings:
         for p in reading.problems:
             if p.kind is Kind.LEVEL:
-                faults.setdefault((p.source, p.type, p.reason), fault_of(p, s))
+                faults.setdefault(p.key, fault_of(p, s))
             elif _too_often(p, s):
-                edges[p.source, p.type, p.reason] = p
-                faults.setdefault((p.source, p.type, p.reason), fault_of(p, s))
+                edges[p.key] = p
+                faults.setdefault(p.key, fault_of(p, s))
+    for p in s.unsaid:
+        faults.setdefault(p.key, fault_of(p, s))
     for fault in silent_sources(s):
         faults.setdefault(fault.key, fault)
-    found = [_diagnosis(f, s, edges.get(f.key)) for f in faults.values() if not _settled(f, s)]
+    present = [f for f in faults.values() if not dealt_with(f, s)]
+    first = first_stated(present)
+    found = [replace(diagnosed(f, s, edges.get(f.key)), since=first.get((f.source, f.type))) for f in present]
     return tuple(sorted(found, key=lambda d: (not d.treat, d.rank, d.fault.since)))
+
+
+def first_stated(faults: Iterable[Fault]) -> dict[tuple[str, str], datetime]:
+    """When each source first stated each type. Reasons that alternate do not begin its time anew."""
+    first: dict[tuple[str, str], datetime] = {}
+    for f in faults:
+        if f.kind is Kind.LEVEL:
+            key = (f.source, f.type)
+            first[key] = min(first.get(key, f.since), f.since)
+    return first
 
 
 def _too_often(p: Problem, s: Situation) -> bool:
@@ -124,39 +142,10 @@ def often_enough(p: Problem, times: Rate, now: datetime) -> bool:
     return sum(1 for at in p.times if now - at <= times.within) >= times.max
 
 
-def _settled(fault: Fault, s: Situation) -> bool:
-    """Whether this very fault was dealt with: the same machine, boot, reason and count start nothing again.
-
-    The count does not matter for a plugin, whose counter grows with every run.
-    """
-    if s.record is None:
-        return False
-    if s.record.phase.open and any(f.key == fault.key for f in s.record.faults):
-        return False  # the open record is about it
-    return any(
-        old.key == fault.key
-        and old.machine == fault.machine
-        and old.boot_id == fault.boot_id
-        and (old.counter == fault.counter or by_plugin(old))
-        for old in s.record.acknowledged
-    )
-
-
-def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
-    """Whether every fault to treat was cleared by its own source. Where none is to treat: all ``faults``."""
-    treated = tuple(d.fault for d in found if d.treat) or faults
-    return bool(treated) and all(cleared(f, s) for f in treated)
-
-
-def by_plugin(fault: Fault) -> bool:
-    """Whether a custom plugin reports it. Its counter grows with every run, so a higher one is no news."""
-    return fault.kind is Kind.LEVEL and not fault.latched
-
-
 def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
     """Whether ``rule`` matches ``fault`` on ``node``."""
     m = rule.match
-    if (m.times is not None) is not (fault.kind is Kind.EDGE):
+    if (m.times is not None) is not (fault.kind is Kind.EDGE) or m.source not in ("", fault.source):
         return False
     if not fnmatchcase(fault.type, m.type) or not any(fnmatchcase(fault.reason, r) for r in m.reasons):
         return False
@@ -164,7 +153,8 @@ def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
     return all(k in labels and fnmatchcase(labels[k], v) for k, v in m.node_labels.items())
 
 
-def _diagnosis(fault: Fault, s: Situation, edge: Problem | None) -> Diagnosis:
+def diagnosed(fault: Fault, s: Situation, edge: Problem | None = None) -> Diagnosis:
+    """What the policy says about ``fault``. ``edge``: what its source counts of it now, if it is one."""
     for rank, rule in enumerate(s.policy.rules):
         times = rule.match.times
         if edge is not None and times is not None and not often_enough(edge, times, s.now):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from recovery.decide.acknowledged import remembered
 from recovery.decide.decision import (
     Cancel,
     Decision,
@@ -19,10 +20,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import marked, out_of_service
 from recovery.decide.situation import Role, Situation
-from recovery.model import (
-    Fault,
-    Record,
-)
+from recovery.model import Record
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
 DEFAULT_PROBATION = timedelta(minutes=2)
@@ -39,17 +37,15 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
     Faults that were proved gone or given to a person are remembered, so that they start nothing again.
     """
     remember = event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED)
-    settled: tuple[Fault, ...] = r.faults if remember else ()
-    known = r.acknowledged
     if event is Event.CLEARED:  # cleared by its source: if it comes again, it is a new fault
-        known = tuple(x for x in known if x.key not in {f.key for f in r.faults})
+        keys = {f.key for f in r.faults}
+        r = replace(r, acknowledged=tuple(x for x in r.acknowledged if x.key not in keys))
     phase = move(r.phase, event)
     return replace(
-        note(r, now, HistoryEvent(phase.value), why),
+        note(remembered(r, r.faults if remember else ()), now, HistoryEvent(phase.value), why),
         phase=phase,
         phase_since=now,
         recovered_at=now if event is Event.PROVED else r.recovered_at,
-        acknowledged=(*(x for x in known if x.key not in {f.key for f in settled}), *settled),
     )
 
 

@@ -9,7 +9,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from recovery.decide import brakes
+from recovery.decide.acknowledged import (
+    brought_up_to_date,
+    dealt_with,
+    full,
+    remembered,
+    worth_a_record,
+)
 from recovery.decide.assessment import Assessment
+from recovery.decide.boot import agrees
 from recovery.decide.budget import places
 from recovery.decide.decision import (
     REPEAT,
@@ -24,13 +32,14 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
-from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
+from recovery.decide.diagnosis import Diagnosis, cleared, diagnosed, fault_of, healthy, name
+from recovery.decide.endings import MOST_FAULTS, call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
+from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
-from recovery.model import Machine, Phase, Record, Step
+from recovery.model import Fault, Kind, Machine, Phase, Record, Step
 from recovery.units import span
 
 # ---------------------------------------------------------------- a closed record
@@ -64,14 +73,27 @@ def records_on_gate(s: Situation) -> set[str]:
 
 
 def forget_cleared(s: Situation, r: Record) -> Decision | None:
-    """Forget a plugin's fault that was dealt with, once the plugin has cleared it: the next one is new."""
-    gone = [f for f in r.acknowledged if by_plugin(f) and cleared(f, s)]
-    if not gone:
-        return None
-    kept = tuple(f for f in r.acknowledged if f not in gone)
-    names = ", ".join(name(f) for f in gone)
-    why = f"{names} was taken back by its own source: if it comes again, it is a new fault"
-    return act(WriteRecord(replace(r, acknowledged=kept)), why)
+    """Forget a fault that was dealt with, once its source has taken it back: the next one is new.
+
+    Of a log rule's fault, note that the life of the detector that stated it has ended. A fault that is still
+    handed over stays known, so that it is reported once however often it shows.
+    """
+    if more := released_with(s, r):
+        why = f"{len(more)} more faults were there when the node was released: they start nothing either"
+        return act(WriteRecord(remembered(r, more)), why)
+    handed_over = {f.key for f in r.faults} if r.phase is Phase.HANDED_OVER else set()
+    gone = [f for f in r.acknowledged if f.key not in handed_over and cleared(f, s)]
+    changed, why = brought_up_to_date(r, s, gone)
+    return act(WriteRecord(changed), why) if why else None
+
+
+def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
+    """The faults that the node showed when a person released it, and that its record had no room for."""
+    if r.phase is not Phase.RELEASED or len(r.faults) < MOST_FAULTS or full(r):
+        return ()
+    shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= r.phase_since]
+    faults = (fault_of(p, s) for p in shown)
+    return tuple(f for f in faults if not dealt_with(f, s))
 
 
 def same_boot(s: Situation, r: Record) -> bool:
@@ -91,14 +113,19 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     if r.node_gone_since is not None and (back := seen_or_gone(s, r)):
         return back
     only_reported = not r.marks and r.intent is None
-    if only_reported and a.found:
+    if only_reported and openers(s, a):
         return begin(s, a)
+    if only_reported and (change := noted(s, r)):
+        return act(WriteRecord(change[0]), change[1])
     rebooted_since = bool(s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id)
     if only_reported and (rebooted_since or a.taken_back):
         by = "a new boot" if rebooted_since else "its own source"
         why = f"{name(r.faults[0])} was taken back by {by}"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
-    return still_handed_over(r)
+    fault = r.faults[0]
+    why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""
+    still = still_handed_over(r)
+    return replace(still, reason=f"{still.reason}; {why}") if why else still
 
 
 def still_handed_over(r: Record) -> Decision:
@@ -110,11 +137,21 @@ def still_handed_over(r: Record) -> Decision:
 # ---------------------------------------------------------------- the first sign of a fault
 
 
+def openers(s: Situation, a: Assessment) -> tuple[Diagnosis, ...]:
+    """The faults that a record is opened for: all, until the record that was closed can remember no more."""
+    return tuple(d for d in a.found if worth_a_record(s.record, d.treat and not s.machine_problem))
+
+
 def begin(s: Situation, a: Assessment) -> Decision:
     """Open a record at the first sign of a fault, before any timer or budget counts."""
     if not a.found:
         return leave(healthy(s), REPEAT)
-    d = a.found[0]
+    found = openers(s, a)
+    if not found:
+        more = f"{len(a.found)} more faults" if len(a.found) > 1 else "one more fault"
+        why = f"{name(a.found[0].fault)}: {more} than a record can remember: only metrics report the rest"
+        return hold(why, REPEAT, "too-many")
+    d = found[0]
     if s.machine_wait:
         return wait(f"{name(d.fault)}: {s.machine_wait}", key="uninitialised")
     if s.node is None:
@@ -124,7 +161,7 @@ def begin(s: Situation, a: Assessment) -> Decision:
     if not s.lease.mine and not s.lease.stale:
         return wait(f"{name(d.fault)}: another agent works on this node ({s.lease.holder})", key="lease")
     assert s.machine is not None or s.machine_problem
-    record = new_record(s, a.found)
+    record = new_record(s, found)
     report = Report(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest_step(d))
     return act(WriteRecord(record), record.sentence, report)
 
@@ -136,7 +173,7 @@ def strongest_step(d: Diagnosis) -> str:
 def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     """A record in the phase suspect: a new one, or the node's earlier one with what it remembers."""
     assert s.node is not None
-    faults = tuple(d.fault for d in found)
+    faults = tuple(d.fault for d in found[:MOST_FAULTS])
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)
@@ -149,8 +186,9 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
         faults=faults,
         phase_since=s.now,
         rule=found[0].rule_name,
+        boot_confirmed=agrees(s),
     )
-    also = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    also = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     seen = f"{name(faults[0])} was seen{also}"
     if s.record is not None:
         old = s.record
@@ -163,6 +201,8 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             history=old.history,
             starts=old.starts,
             acknowledged=old.acknowledged,
+            acknowledged_more=old.acknowledged_more,
+            boot_confirmed=fresh.boot_confirmed or (old.boot_confirmed and old.machine.id == machine.id),
             recovered_at=old.recovered_at,
         )
         if tried := steps_in_vain(s, old, fresh):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recovery.decide.assessment import Assessment, assess
+from recovery.decide.boot import agrees, with_node_behind
 from recovery.decide.decision import (
     REPEAT,
     Decision,
@@ -33,6 +34,7 @@ from recovery.decide.idle import (
     tidy_up,
 )
 from recovery.decide.ladder import recovering
+from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
@@ -72,7 +74,11 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
 
 def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
     """An open record: the questions of ``FIRST``, then those of its phase."""
-    return first_answer(FIRST, s, a, r) or PHASES[r.phase](s, a, r)
+    d = first_answer(FIRST, s, a, r) or PHASES[r.phase](s, a, r)
+    if d.effect is not None or not a.found or r.phase is Phase.PROVING or r.in_flight:
+        return d
+    why = held(s, a.found[0].fault, a.found[0].rule)
+    return replace(d, reason=f"{d.reason}; {why}") if why else d
 
 
 def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -133,7 +139,7 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
     boots = (*r.progress.boots, s.node.boot_id)
     if len(boots) > s.policy.limits.attempts.max:
         return hand_over(s, r, f"the machine booted {len(boots)} times without being asked to")
-    why = "the machine booted without being asked to: probation begins"
+    why = with_node_behind(s, "the machine booted without being asked to: probation begins")
     changed = replace(
         note(r, s.now, HistoryEvent.REBOOTED, why),
         phase=move(r.phase, Event.REBOOTED),
@@ -165,6 +171,19 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(noted), why, Report(EventReason.FAULT_SEEN, warning=True))
 
 
+def _hold_begins(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """From when a fault is held that its source has taken back is on the record: it survives this process."""
+    change = noted(s, r) if r.phase is not Phase.PROVING else None
+    return act(WriteRecord(change[0]), change[1]) if change else None
+
+
+def _boot_confirmed(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """That kernel and Node agree goes on the record: a Node that is restored later may be behind."""
+    if r.boot_confirmed or not agrees(s) or s.kernel_boot != r.boot_id:
+        return None
+    return act(WriteRecord(replace(r, boot_confirmed=True)), f"the kernel confirms boot {r.boot_id}")
+
+
 FIRST = (
     _another_agents,
     _no_node,
@@ -172,7 +191,9 @@ FIRST = (
     _new_node_object,
     _rebooted,
     _up_again,
+    _boot_confirmed,
     _unrecorded,
+    _hold_begins,
 )
 """Asked of every open record before its phase's own questions; the first answer counts."""
 

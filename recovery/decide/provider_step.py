@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
+from recovery.decide.boot import with_node_behind
 from recovery.decide.decision import (
     POLLED,
     RETRY_AFTER,
@@ -187,7 +188,7 @@ def _another_machine(s: Situation, a: Assessment, r: Record) -> str | None:
 def _another_boot(s: Situation, a: Assessment, r: Record) -> str | None:
     assert s.node is not None  # a question before this one
     if r.boot_id and s.node.boot_id != r.boot_id:
-        return "the machine has booted since this was decided"
+        return with_node_behind(s, "the machine has booted since this was decided")
     alive = s.role is Role.CONCLUDER and s.node.ready
     return f"{r.node} is Ready again" if alive else None
 

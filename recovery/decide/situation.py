@@ -22,6 +22,7 @@ from recovery.model import (
     PodView,
     Policy,
     Preflight,
+    Problem,
     ProviderFacts,
     Reading,
     Record,
@@ -194,6 +195,9 @@ class Situation:
     watched_for: timedelta | None = None  # how long this very process has watched the probation
     settle: timedelta = timedelta(seconds=0.5)  # how long to wait in the queue for other faults to show
     forbidden: str = ""  # another remediator's claim on the node
+    kernel_boot: str = ""  # the boot ID of this agent's own kernel; only of its own node
+    node_behind: str = ""  # the Node says another boot than its kernel, which ``node`` has then
+    unsaid: tuple[Problem, ...] = ()  # seen by this process, over meanwhile, and not on a record yet
     read: tuple[Need, ...] = ()  # the needs that have been read
 
     @property

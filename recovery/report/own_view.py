@@ -12,6 +12,7 @@ from typing import Any
 
 from recovery.decide.decision import Decision
 from recovery.decide.diagnosis import Diagnosis, diagnose, why_reported
+from recovery.decide.latch import what_ends
 from recovery.decide.situation import Situation
 from recovery.model import Problem, Reading
 from recovery.units import moment
@@ -44,7 +45,7 @@ def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:
         "node": node,
         "agent": about,
         "decision": decision,
-        "faults": [_fault(x) for x in diagnose(s)] if s is not None else [],
+        "faults": [_fault(x, s) for x in diagnose(s)] if s is not None else [],
         "readings": [_reading(r) for r in view.readings],
     }
 
@@ -59,7 +60,7 @@ def _record(s: Situation) -> dict[str, str] | None:
     return {"uid": r.uid, "resourceVersion": r.resource_version, "phase": r.phase.value}
 
 
-def _fault(d: Diagnosis) -> dict[str, Any]:
+def _fault(d: Diagnosis, s: Situation) -> dict[str, Any]:
     return {
         "source": d.fault.source,
         "type": d.fault.type,
@@ -69,6 +70,7 @@ def _fault(d: Diagnosis) -> dict[str, Any]:
         "due": moment(d.due),
         "remedy": [rung.do.value for rung in d.ladder],
         "onlyTold": None if d.treat else why_reported(d),
+        "ends": what_ends(d.fault, d.rule, s),
     }
 
 

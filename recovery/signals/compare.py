@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from recovery.model import Kind, Problem, Reading
-from recovery.signals.memory import SOURCE, State, listed, problems, settled
+from recovery.model import Detector, Kind, Problem, Reading
+from recovery.signals.detectors import detectors, plugins
+from recovery.signals.memory import SOURCE, State, gone, listed, problems, settled
 from recovery.signals.page import EDGES, WHOLE, Page, Pair
 
 ZEROS = 3
@@ -30,14 +31,17 @@ class Comparison:
         self.at = at
         self.fresh_until = fresh_until
         self.whole = WHOLE not in page.unknown
-        self.restarted = self.whole and any(page.counters.get(r, v) < v for r, v in state.counters.items())
+        fell = any(page.counters.get(r, v) < v for r, v in state.counters.items())
+        another = bool(page.started and state.started) and page.started != state.started
+        self.restarted = self.whole and (fell or another)
         self.rebased = self.restarted or (state.gap and not page.unknown)
         self.pairs = page.pairs if self.rebased else state.pairs | page.pairs
         self.active = frozenset(pair for pair, value in page.gauges.items() if value != 0)
         self.busy = frozenset(type_ for type_, _ in self.active)
         self.unknown = {**self._vanished(), **page.unknown}
         self.uncounted = self._uncounted()
-        self.plugins = frozenset(type_ for type_, _ in self.uncounted)
+        self.known_to_be = detectors(self.pairs)
+        self.plugins = plugins(self.uncounted, self.known_to_be)
         self.rising = self._rising()
         self.unknown = {**self._unexplained(), **self.unknown}
 
@@ -57,6 +61,10 @@ class Comparison:
             restarted_at=self.at if self.restarted else self.state.restarted_at,
             gap=self.state.gap and bool(self.page.unknown),
             said=self._said(),
+            absent=(absent := self._absent()),
+            slow=frozenset(p for p in absent if self.known_to_be.get(p[0]) is not Detector.LOG),
+            started=self.page.started if self.whole else self.state.started,
+            shown=self.active if self.whole else self.state.shown,
         )
 
     def reading(self, state: State) -> Reading:
@@ -68,6 +76,8 @@ class Comparison:
             unknown_since=state.unknown_since,
             cleared=frozenset(pair for pair, count in state.zeros.items() if count >= ZEROS),
             listed=listed(state),
+            gone=gone(state, self.at),
+            counters=self.page.counters if self.whole else {},
         )
 
     def _known(self, type_: str) -> bool:
@@ -143,6 +153,21 @@ class Comparison:
             if pair[0] in reported and pair[0] not in self.busy and self._known(pair[0])
         }
 
+    def _absent(self) -> dict[Pair, datetime]:
+        """Since when no page has shown each pair of a log rule.
+
+        A page that cannot say so leaves it as it was: a fault that was gone is not there again for that.
+        """
+        absent = {pair: since for pair, since in self.state.absent.items() if pair in self.pairs}
+        there = self.active | self._hidden()
+        for pair in self.pairs:
+            type_ = pair[0]
+            if pair in there or type_ in self.plugins:
+                absent.pop(pair, None)
+            elif self._known(type_) and pair in self.page.gauges and type_ not in self.busy:
+                absent.setdefault(pair, self.at)
+        return absent
+
     # ------------------------------------------------------------ faults
 
     def _held(self, zeros: Mapping[Pair, int]) -> dict[Pair, Problem]:
@@ -183,13 +208,29 @@ class Comparison:
             fresh_until=self.fresh_until if fresh or old is None else old.fresh_until,
             latched=latched,
             masked=hidden and not shown,
-            counter=self._counter(reason, old, shown or hidden),
+            counter=count_of_statement(self, pair, old),
+            life=self._life(type_, old, shown or hidden),
         )
 
-    def _counter(self, reason: str, old: Problem | None, there: bool) -> float | None:
+    def _life(self, type_: str, old: Problem | None, there: bool) -> str:
+        """A plugin states at each start what it finds, so that its statements have no life."""
+        if self.known_to_be.get(type_) is not Detector.LOG or type_ in self.plugins:
+            return ""
+        before = old.life if old else ""
+        return self.page.started or before if there else before
+
+    def counted(self, reason: str, old: Problem | None, there: bool) -> float | None:
         """The count of a fault that the page shows or hides; a restart's 0 is no count of it."""
         before = old.counter if old else None
         return self.page.counters.get(reason, before) if there else before
+
+    def others(self, pair: Pair) -> frozenset[str]:
+        """The other reasons of the pair's type, as far as this page counts them."""
+        return frozenset(r for t, r in self.page.pairs if t == pair[0] and r != pair[1])
+
+    def went_on(self, pair: Pair) -> bool:
+        """Whether the last page showed it too, and no other reason of its type was counted in between."""
+        return pair in self.state.shown and not self.restarted and not self.rising & self.others(pair)
 
     # ------------------------------------------------------------ counters and edges
 
@@ -238,6 +279,23 @@ class Comparison:
         held = [f"{reason} ({type_})" for type_, reason in sorted(self.state.held.keys() - self.active)]
         tail = f"; still held: {', '.join(held)}" if held else ""
         return (f"node-problem-detector was restarted: its counters begin again{tail}",)
+
+
+def count_of_statement(page: Comparison, pair: Pair, old: Problem | None) -> float | None:
+    """The count of a fault when it was last stated anew.
+
+    A log rule counts a reason once, and again only after another reason of its type. Where it is not known
+    to be one, a count that grows beyond that is a plugin's, which may count each of its runs.
+    """
+    shown, hidden = pair in page.active, pair[0] in page.busy
+    count = page.counted(pair[1], old, shown or hidden)
+    log_rule = page.known_to_be.get(pair[0]) is Detector.LOG
+    if log_rule or not shown or count is None or not page.whole:
+        return count
+    if old is not None and page.went_on(pair):
+        return old.counter
+    alone = not any(page.page.counters.get(reason) for reason in page.others(pair))
+    return min(count, 1.0) if alone else count
 
 
 def _recent(times: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:

@@ -10,6 +10,8 @@ from recovery.model import Problem, Reading
 from recovery.signals.page import EDGES, Page, Pair
 
 SOURCE = "npd"
+INSTANT = timedelta(seconds=1)
+"""A log rule's fault that a page does not show for an instant only is still there."""
 SETTLE = timedelta(seconds=30)
 """For so long after a detector's restart its zeros say nothing: its plugins may not have run."""
 
@@ -20,8 +22,11 @@ class State:
 
     ``pairs`` and ``counters`` are what was on the pages so far; ``uncounted`` the pairs whose reason has no
     counter: their types are custom plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
-    ``gap``: a read failed since the last undamaged page, so the detector may be another one. ``said``: what
-    to log of the last page. ``steady``: the page that changes nothing more when it is read again.
+    ``absent``: since when no page shows a pair of a log rule. ``slow``: those that may be a plugin's.
+    ``shown``: the pairs that the last good page showed. ``started``: when the
+    detector's process began, as its page says. ``gap``: a read failed since the last undamaged page, so the
+    detector may be another one. ``said``: what to log of the last page. ``steady``: the page that changes
+    nothing more when it is read again.
     """
 
     boot_id: str = ""
@@ -38,6 +43,10 @@ class State:
     gap: bool = False
     said: tuple[str, ...] = ()
     steady: Page | None = None
+    absent: Mapping[Pair, datetime] = field(default_factory=dict)
+    slow: frozenset[Pair] = frozenset()
+    started: str = ""
+    shown: frozenset[Pair] = frozenset()
 
 
 def problems(state: State) -> tuple[Problem, ...]:
@@ -49,6 +58,19 @@ def listed(state: State) -> frozenset[Pair]:
     """Every pair that the detector can report; a temporary rule's reason has the type ``EDGES``."""
     gauged = {reason for _, reason in state.pairs}
     return state.pairs | {(EDGES, reason) for reason in state.counters if reason not in gauged}
+
+
+def gone(state: State, at: datetime) -> frozenset[Pair]:
+    """The pairs of log rules that have not been shown for so long that their detector surely does not.
+
+    It writes 0 for an instant whenever it writes 1. And what may be a plugin shows nothing between its
+    detector's start and its own first run.
+    """
+    return frozenset(
+        pair
+        for pair, since in state.absent.items()
+        if at - since >= (SETTLE if pair in state.slow else INSTANT)
+    )
 
 
 def settled(state: State, at: datetime) -> bool:

@@ -8,6 +8,7 @@ Facts of the page, from kubernetes/node-problem-detector (``pkg/problemmetrics/p
   ``problem_counter_total``.
 - At its start the detector lists every rule's counter, and every permanent rule's gauge, at 0.
 - The healthy reason of a custom plugin has a gauge and never a counter.
+- The detector's own exporter gives no ``process_start_time_seconds``. Other builds may.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ _COUNTERS = ("problem_counter", "problem_counter_total")
 _NAME = re.compile(r"(?<![\w:])problem_(?:gauge|counter(?:_total)?)(?![\w:])")
 _TYPE = re.compile(r'(?<!\w)type\s*=\s*"((?:[^"\\]|\\.)+)"')
 _REASON = re.compile(r'(?<!\w)reason\s*=\s*"((?:[^"\\]|\\.)+)"')
+_STARTED = re.compile(
+    r"^process_start_time_seconds(?:\{[^}\n]*\})?[ \t]+([0-9.eE+]{1,40})[ \t]*$", re.MULTILINE
+)
 _UNREADABLE_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\ufffd]")
 _PARSER_ERRORS = (ValueError, IndexError, KeyError, TypeError, OverflowError)
 
@@ -47,13 +51,15 @@ class Page:
 
     ``gauges`` and ``counters`` hold finite values of undamaged series only. ``pairs`` holds every (type,
     reason) that an undamaged line names, with a usable value or without. ``unknown`` maps a type, ``EDGES``
-    or ``WHOLE`` to a sentence about what could not be read.
+    or ``WHOLE`` to a sentence about what could not be read. ``started``: when the detector's process began,
+    as the page writes it, "" where it does not.
     """
 
     gauges: Mapping[Pair, float] = field(default_factory=dict)
     counters: Mapping[str, float] = field(default_factory=dict)
     pairs: frozenset[Pair] = frozenset()
     unknown: Mapping[str, str] = field(default_factory=dict)
+    started: str = ""
 
     @property
     def complaints(self) -> tuple[str, ...]:
@@ -78,7 +84,13 @@ def parse(text: str) -> Page:
         lines = []
     for line, sample in _samples(lines):
         draft.take(line, sample)
-    return draft.page()
+    return draft.page(_started(whole))
+
+
+def _started(text: str) -> str:
+    """The start of the detector's process; "" where the page gives none, or more than one."""
+    found = set(_STARTED.findall(text))
+    return str(found.pop()) if len(found) == 1 else ""
 
 
 def _lines(text: str) -> list[str]:
@@ -148,7 +160,7 @@ class _Draft:
         elif sample.name == _GAUGE or sample.name in _COUNTERS:
             self._series(line, sample) if _sound(line) else self._damaged(line)
 
-    def page(self) -> Page:
+    def page(self, started: str) -> Page:
         pairs = frozenset(self.gauges)
         if not (self.gauges or self.counters or self.lost_counters or self.unknown):
             self.unknown[WHOLE] = (
@@ -162,6 +174,7 @@ class _Draft:
             counters={r: v for r, v in self.counters.items() if r not in self.lost_counters},
             pairs=pairs,
             unknown=self.unknown,
+            started=started,
         )
 
     def _series(self, line: str, sample: Sample) -> None:

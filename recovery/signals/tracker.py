@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from recovery.model import Reading
 from recovery.signals.compare import Comparison
-from recovery.signals.memory import SOURCE, State, listed, problems, settled
+from recovery.signals.memory import SOURCE, State, gone, listed, problems, settled
 from recovery.signals.page import WHOLE, Page
 
 
@@ -33,7 +33,7 @@ def observe(
     """
     state = _booted(state, boot_id)
     if state.reading is not None and state.steady is page:
-        reading = replace(state.reading, at=at)
+        reading = replace(state.reading, at=at, gone=gone(state, at))
         return replace(state, reading=reading), reading
     comparison = Comparison(state, page, at, at + fresh_for)
     following = comparison.following()
@@ -64,6 +64,7 @@ def missed(
         unknown=unknown,
         unknown_since=unknown_since,
         listed=listed(state),
+        gone=last.gone if last else frozenset(),
     )
     return replace(state, unknown_since=unknown_since), reading
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from recovery.decide.acknowledged import MOST_DIGESTS, WIDTH
+from recovery.decide.acknowledged import MOST_KEPT as ACKNOWLEDGED
 from recovery.decide.history import HISTORY, LONGEST_LINE
 from recovery.errors import Undecodable
 from recovery.model import (
@@ -41,12 +43,12 @@ from recovery.store.codec import Reader
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
-FIRST, SECOND, THIRD = 1, 2, 3
+FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
-the out-of-service taint. Version 3 added the progress of open records."""
+the out-of-service taint. Version 3 added the progress of open records. Version 4 added the digests of faults
+that were dealt with: an agent that drops them would treat a released node again."""
 
-ACKNOWLEDGED = 20
 STARTS = 50
 
 
@@ -54,12 +56,15 @@ STARTS = 50
 
 
 def _version(r: Record) -> int:
+    if r.acknowledged_more:
+        return FOURTH
     if r.phase.open and r.progress != Progress():
         return THIRD
     return SECOND if r.validate or r.validation or r.tried or r.marks.out_of_service else FIRST
 
 
 def _fault(f: Fault) -> dict[str, Any]:
+    late = {"life": f.life, "quietSince": _maybe(f.quiet_since)}  # written where they say something
     return {
         "source": f.source,
         "type": f.type,
@@ -72,6 +77,7 @@ def _fault(f: Fault) -> dict[str, Any]:
         "kind": f.kind.value,
         "latched": f.latched,
         "cleared": f.cleared,
+        **{key: value for key, value in late.items() if value},
     }
 
 
@@ -130,6 +136,7 @@ def bounded(record: Record) -> Record:
         history=record.history[-HISTORY:],
         starts=record.starts[-STARTS:],
         acknowledged=tuple(map(_short, record.acknowledged[-ACKNOWLEDGED:])),
+        acknowledged_more=record.acknowledged_more[-MOST_DIGESTS * WIDTH :],
     )
 
 
@@ -203,6 +210,8 @@ def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, An
         "progress": _progress(record.progress),
         "recoveredAt": _maybe(record.recovered_at),
         "nodeGoneSince": _maybe(record.node_gone_since),
+        "acknowledgedMore": record.acknowledged_more or None,
+        "bootConfirmed": record.boot_confirmed or None,
     }
     return {
         **foreign,
@@ -229,6 +238,8 @@ def _read_fault(r: Reader) -> Fault:
         kind=r.member("kind", Kind),
         latched=r.flag("latched"),
         cleared=r.flag("cleared"),
+        life=r.text("life"),
+        quiet_since=r.maybe_at("quietSince"),
     )
 
 
@@ -274,10 +285,10 @@ def decode(obj: Any) -> Record:
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
     version = s.integer("version", ...)
-    if version not in (FIRST, SECOND, THIRD):
+    if version not in (FIRST, SECOND, THIRD, FOURTH):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands versions up to {THIRD}"
+            f"this program understands versions up to {FOURTH}"
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
@@ -337,6 +348,8 @@ def decode(obj: Any) -> Record:
         tried=s.members("tried", Step),
         recovered_at=s.maybe_at("recoveredAt"),
         node_gone_since=s.maybe_at("nodeGoneSince"),
+        acknowledged_more=s.text("acknowledgedMore"),
+        boot_confirmed=s.flag("bootConfirmed"),
     )
     progress = s.child("progress")
     return upgraded(record) if progress is None else replace(record, progress=_read_progress(progress))

@@ -146,6 +146,9 @@ class Actor:
             if not self.sentences or self.sentences[-1] != d.reason:
                 self.sentences.append(d.reason)
         self.sweeper.sweep(next_in_queue)
+        if self.agent is not None and self.sweeper.own_place:
+            self.sweeper.own_place = False
+            self.agent.look_at_record()
         self.publisher.drain()
         return d
 
@@ -163,6 +166,7 @@ class Stage:
         self.actors: dict[str, Actor] = {}
         self.told = MemoryMonitor()
         self.heartbeat: timedelta | None = None
+        self.kernels: dict[str, str] = {}  # the boot ID that a node's own kernel gives its agent, by node
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         if crds:
             for crd in read_crds():
@@ -258,6 +262,7 @@ class Stage:
             providers=Providers("fake", lambda _: self.provider),
             policy=self.policy,
             on=on,
+            kernel_boot=lambda: self.kernels.get(node, ""),
         )
         observer = Observer(world)
         publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False)

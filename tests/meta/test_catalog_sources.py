@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from recovery.config import yaml_lines as marked_yaml
+from recovery.model import Detector, Latch
 
 ROOT = Path(__file__).parents[2]
-FILES = ("claims.yaml", "default-policy.yaml", "faults.yaml")
+FILES = ("claims.yaml", "default-policy.yaml", "faults.yaml", "latches.yaml")
 
 
 def data(name: str) -> Any:
@@ -30,10 +31,20 @@ def test_no_key_is_given_twice(name: str) -> None:
 
 def test_every_fault_has_the_fields_that_are_read_and_no_other() -> None:
     for row in data("faults.yaml"):
-        assert set(row) - {"remedy", "kind"} == {"type", "reason", "thisNode", "why", "source"}
+        optional = {"remedy", "kind", "detector", "latch", "hold"}
+        assert set(row) - optional == {"type", "reason", "thisNode", "why", "source"}
+        assert row.get("detector", "log") in ("log", "plugin")
+        assert row.get("latch", "boot") in list(Latch)
         assert row.get("kind", "hardware") in ("hardware", "software")
         assert isinstance(row["thisNode"], bool)
         assert all(set(step) <= {"do", "within", "then"} for step in row.get("remedy", ()))
+
+
+def test_what_ends_a_fault_has_a_default_for_everything_that_states_one() -> None:
+    rows = data("latches.yaml")
+    assert [row["detector"] for row in rows if "types" not in row] == list(Detector)
+    for row in rows:
+        assert set(row) - {"types"} == {"detector", "latch", "hold", "why", "source"}
 
 
 def test_every_claim_has_the_fields_that_are_read_and_no_other() -> None:

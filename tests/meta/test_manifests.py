@@ -231,6 +231,8 @@ def fault(counter: float | None) -> Fault:
         boot_id="b-1",
         counter=counter,
         latched=True,
+        life="1763800000.5",
+        quiet_since=AT,
     )
 
 
@@ -281,6 +283,8 @@ FULL_RECORD = Record(
     ),
     recovered_at=AT,
     node_gone_since=AT,
+    acknowledged_more="aB3dE9",
+    boot_confirmed=True,
 )
 
 FULL_GATE = Gate(

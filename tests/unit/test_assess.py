@@ -133,10 +133,12 @@ def test_of_two_faults_of_one_rule_the_older_comes_first() -> None:
     assert [d.fault.reason for d in found] == [DMA, HBM]
 
 
-def test_each_fault_has_its_own_timer() -> None:
-    rules = rule("slow", "type: NeuronHealth", REBOOT, "\n    after: 5m")
-    old, new = seen(rules, problem(DMA, since=NOW - 2 * MINUTE), problem(HBM))
-    assert (old.due, new.due) == (NOW + 3 * MINUTE, NOW + 5 * MINUTE)
+def test_each_type_has_its_own_timer_whatever_reason_is_stated() -> None:
+    rules = rule("slow", 'type: "*"', REBOOT, "\n    after: 5m")
+    old, same, other = seen(
+        rules, problem(DMA, since=NOW - 2 * MINUTE), problem(HBM), problem("GpuCountBad", type="GpuCount")
+    )
+    assert (old.due, same.due, other.due) == (NOW + 3 * MINUTE, NOW + 3 * MINUTE, NOW + 5 * MINUTE)
 
 
 def test_the_record_keeps_a_faults_age_through_whatever_the_page_forgets() -> None:

@@ -317,12 +317,19 @@ def test_zeros_of_a_type_with_an_unreadable_gauge_do_not_count() -> None:
     assert BAD in story.see(*[gpu(0, 1)] * 3).cleared
 
 
-def test_a_plugin_that_was_never_healthy_is_latched_until_its_healthy_reason_shows() -> None:
+def test_a_plugin_that_nobody_knows_is_latched_until_its_healthy_reason_shows() -> None:
+    bad, good = ("Fans", "FansBad"), ("Fans", "FansGood")
     story = Story()
-    reading = story.see(page({BAD: 1}, {"GpuCountBad": 1}))
-    assert levels(reading)[BAD].latched
-    assert not levels(story.see(gpu(1, 1)))[BAD].latched
-    assert BAD in story.see(*[gpu(0, 1)] * 3).cleared
+    reading = story.see(page({bad: 1}, {"FansBad": 1}))
+    assert levels(reading)[bad].latched
+    assert not levels(story.see(page({bad: 1, good: 0}, {"FansBad": 1})))[bad].latched
+    assert bad in story.see(*[page({bad: 0, good: 0}, {"FansBad": 1})] * 3).cleared
+
+
+def test_a_plugin_that_the_catalogue_knows_is_never_latched() -> None:
+    story = Story()
+    assert not levels(story.see(page({BAD: 1}, {"GpuCountBad": 1})))[BAD].latched
+    assert story.see(*[page({BAD: 0}, {"GpuCountBad": 1})] * 5).cleared == frozenset()
 
 
 def test_another_reason_of_a_plugin_is_not_taken_for_masked_by_its_count() -> None:

@@ -183,8 +183,8 @@ MISTAKES = {
     ),
     "a misspelt key": (
         rule("remdy: [{do: drain}]"),
-        "6: field rules[0].remdy: unknown, expected one of name, match, after, remedy, probation, validate; "
-        'did you mean "remedy"?',
+        "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, remedy, "
+        'probation, validate; did you mean "remedy"?',
     ),
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,

@@ -33,7 +33,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.store.record import Records
-from recovery.store.record_codec import ACKNOWLEDGED, STARTS, THIRD, decode, encode
+from recovery.store.record_codec import ACKNOWLEDGED, FOURTH, STARTS, decode, encode
 from recovery.units import duration, moment, parse_moment
 from tests.builders.faults import fault
 from tests.builders.nodes import MACHINE
@@ -50,7 +50,10 @@ FULL = Record(
     machine=replace(MACHINE, route={"asg": "workers", "region": "eu-central-1"}),
     node_uid="uid-1",
     boot_id="boot-1",
-    faults=(fault(counter=2.5, cleared=True), fault("OOMKilling", type="", kind=Kind.EDGE, counter=None)),
+    faults=(
+        fault(counter=2.5, cleared=True, life="1763800000.5", quiet_since=NOW),
+        fault("OOMKilling", type="", kind=Kind.EDGE, counter=None),
+    ),
     phase_since=NOW + timedelta(microseconds=1),
     uid="u",
     resource_version="7",
@@ -85,6 +88,8 @@ FULL = Record(
     ),
     recovered_at=NOW,
     node_gone_since=NOW,
+    acknowledged_more="aB3dE9",
+    boot_confirmed=True,
 )
 DEFAULTS = Record("n", Phase.SUSPECT, MACHINE, "", "", (fault(),), NOW)
 
@@ -170,9 +175,9 @@ def broken(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
-    why = "was written in version 4 of the record; this program understands versions up to 3"
+    why = "was written in version 5 of the record; this program understands versions up to 4"
     with pytest.raises(Undecodable, match=why):
-        decode(broken("status.version", THIRD + 1))
+        decode(broken("status.version", FOURTH + 1))
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,7 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "POLL_INTERVAL",
         "HEARTBEAT_INTERVAL",
         "METRICS_ADDRESS",
+        "BOOT_ID_FILE",
         "POD_NAMESPACE",
         "LEASE_DURATION",
         "CLOUDWATCH_NAMESPACE",

@@ -11,9 +11,10 @@ import pytest
 from recovery.agent.observe import LEEWAY, past
 from recovery.decide import brakes, budget
 from recovery.decide.decision import Decision, TakeSlot, WriteRecord
-from recovery.decide.diagnosis import diagnose, silent_sources, taken_back
+from recovery.decide.diagnosis import diagnose, silent_sources
 from recovery.decide.endings import close
 from recovery.decide.idle import steps_in_vain
+from recovery.decide.latch import taken_back
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import unmark_patch
 from recovery.decide.own_node import decide

@@ -49,7 +49,7 @@ _PAUSED = {"pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z
 
 
 def _record() -> Record:
-    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0)
+    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT)
     return Record(
         node="n",
         phase=Phase.RECOVERING,
@@ -78,6 +78,8 @@ def _record() -> Record:
         progress=Progress((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT),
         recovered_at=AT,
         node_gone_since=AT,
+        acknowledged_more="digest",
+        boot_confirmed=True,
     )
 
 

@@ -1,0 +1,178 @@
+"""Which faults were dealt with, so that they start nothing again? PURE.
+
+Proved gone, handed over or released: the same fault of the same machine, boot and life of the detector is no
+news. A log rule's is the same while its count is; a plugin's until the plugin takes it back, however often it
+states it, and across its detector's restarts: it states at each start what it finds.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+
+from recovery.decide.situation import Situation
+from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
+
+MOST_KEPT = 20
+"""So many are kept in full. Of others the record keeps a digest."""
+MOST_DIGESTS = 200
+WIDTH = 6
+"""Characters of a digest: 36 bits."""
+
+
+def by_plugin(fault: Fault) -> bool:
+    """Whether a custom plugin reports it. Its counter grows with every run, so a higher one is no news."""
+    return fault.kind is Kind.LEVEL and not fault.latched
+
+
+# ---------------------------------------------------------------- the question
+
+
+def dealt_with(fault: Fault, s: Situation) -> bool:
+    """Whether this very fault was dealt with, by the node's record."""
+    r = s.record
+    if r is None:
+        return False
+    if r.phase.open and any(f.key == fault.key for f in r.faults):
+        return False  # the open record is about it
+    stated = stated_now(fault, s)
+    if any(same(old, fault, stated) for old in r.acknowledged):
+        return True
+    digests = _digests(r.acknowledged_more)
+    return digest(fault) in digests or digest(fault, any_count=True) in digests
+
+
+def same(old: Fault, new: Fault, stated: bool) -> bool:
+    """Whether ``new`` is the fault ``old``. ``stated``: its source states it now; it is no mere memory."""
+    if old.key != new.key or old.machine != new.machine or old.boot_id != new.boot_id:
+        return False
+    if by_plugin(old) or by_plugin(new):
+        return True
+    return not new_life(old, new, stated) and old.counter == new.counter
+
+
+def new_life(old: Fault, new: Fault, stated: bool) -> bool:
+    """Whether the detector was started anew between the two statements."""
+    another = bool(old.life and new.life) and old.life != new.life
+    return another or (old.cleared and stated)
+
+
+def stated_now(fault: Fault, s: Situation) -> bool:
+    """Whether a source states the fault now. What it showed before it was started anew is a memory."""
+    reading = _reading_of(fault, s)
+    if reading is None or (fault.type, fault.reason) in reading.gone:
+        return False
+    return any(p.key == fault.key for p in reading.problems)
+
+
+def full(r: Record) -> bool:
+    """Whether the record's memory has no room left."""
+    return len(r.acknowledged) >= MOST_KEPT and len(r.acknowledged_more) >= MOST_DIGESTS * WIDTH
+
+
+# ---------------------------------------------------------------- the memory
+
+
+def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
+    """``r`` with ``faults`` among those that were dealt with.
+
+    Of more than ``MOST_KEPT`` the first of ``faults`` stay whole, which are those that were treated.
+    """
+    keys = {f.key for f in faults}
+    known = tuple(f for f in r.acknowledged if f.key not in keys)
+    if len(known) + len(faults) <= MOST_KEPT:
+        return replace(r, acknowledged=(*known, *faults))
+    whole = (*faults, *reversed(known))[:MOST_KEPT]
+    rest = [f for f in (*known, *faults) if f not in whole]
+    more = dict.fromkeys((*_digests(r.acknowledged_more), *(digest(f, any_count=by_plugin(f)) for f in rest)))
+    kept = "".join(list(more)[-MOST_DIGESTS:])
+    return replace(r, acknowledged=tuple(f for f in (*known, *faults) if f in whole), acknowledged_more=kept)
+
+
+def digest(f: Fault, any_count: bool = False) -> str:
+    """A fault's identity, short."""
+    count = "" if any_count else repr(f.counter)
+    whole = "\0".join((*f.key, f.machine, f.boot_id, count))
+    return base64.b64encode(hashlib.sha256(whole.encode()).digest())[:WIDTH].decode()
+
+
+def _digests(more: str) -> tuple[str, ...]:
+    return tuple(more[at : at + WIDTH] for at in range(0, len(more), WIDTH))
+
+
+# ---------------------------------------------------------------- what the sources say of it since
+
+
+def brought_up_to_date(r: Record, s: Situation, taken_back: Iterable[Fault]) -> tuple[Record, str]:
+    """``r`` by what the sources say now of the faults that were dealt with, and why; "" where it is no news.
+
+    ``taken_back`` are forgotten. Those of a life of the detector that has ended are marked. Those that prove
+    to be a plugin's are known as such.
+    """
+    gone = tuple(taken_back)
+    kept = tuple(_known_better(f, r, s) for f in r.acknowledged if f not in gone)
+    more = _without(r.acknowledged_more, s)
+    if kept == r.acknowledged and more == r.acknowledged_more:
+        return r, ""
+    ended = [f.reason for f in kept if f.cleared and replace(f, cleared=False) in r.acknowledged]
+    if ended:
+        why = f"the detector that stated {', '.join(ended)} was started anew: stated again, it is a new fault"
+    elif len(gone) or more != r.acknowledged_more:
+        names = ", ".join(f.reason for f in gone) or "a fault"
+        why = f"{names} was taken back by its own source: if it comes again, it is a new fault"
+    else:
+        names = ", ".join(f.reason for f in kept if f not in r.acknowledged)
+        why = f"{names} is a plugin's: a higher count of it is no new fault"
+    return replace(r, acknowledged=kept, acknowledged_more=more), why
+
+
+def _known_better(f: Fault, r: Record, s: Situation) -> Fault:
+    here = s.node is not None and f.boot_id == s.node.boot_id and f.machine == r.machine.id
+    if f.kind is not Kind.LEVEL or not f.latched or not here:
+        return f
+    problem = _problem(f, s)
+    if problem is not None and not problem.latched:
+        return replace(f, latched=False, cleared=False)
+    return replace(f, cleared=True) if life_ended(f, s) else f
+
+
+def life_ended(f: Fault, s: Situation) -> bool:
+    """Whether a log rule's fault is gone from the page and its count has fallen: the detector begins anew."""
+    reading = _reading_of(f, s)
+    if reading is None or not reading.readable or (f.type, f.reason) not in reading.gone:
+        return False
+    count = reading.counters.get(f.reason)
+    return f.counter is None if count is None else f.counter is None or count < f.counter
+
+
+def _without(more: str, s: Situation) -> str:
+    """``more`` without what its plugin has taken back."""
+    digests = _digests(more)
+    if not digests or s.record is None or s.node is None or s.machine is None:
+        return more
+    back = {
+        digest(Fault(x.source, t, reason, "", s.now, s.machine.id, s.node.boot_id), any_count=True)
+        for x in s.readings
+        for t, reason in x.cleared
+    }
+    return "".join(x for x in digests if x not in back)
+
+
+def _reading_of(f: Fault, s: Situation) -> Reading | None:
+    return next((x for x in s.readings if x.source == f.source), None)
+
+
+def _problem(f: Fault, s: Situation) -> Problem | None:
+    reading = _reading_of(f, s)
+    return next((p for p in reading.problems if p.key == f.key), None) if reading else None
+
+
+def worth_a_record(r: Record | None, treat: bool) -> bool:
+    """Whether a fault that is not known opens a record.
+
+    Once the memory is full, one that is only reported does not: it could not be remembered, and would be
+    reported anew in every cycle.
+    """
+    return r is None or treat or r.phase is Phase.LOST or not full(r)

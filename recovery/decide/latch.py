@@ -1,0 +1,107 @@
+"""What ends a fault that its source no longer states? PURE.
+
+A rule of the policy says it, or else the catalogue: for the fault, or for what states such faults. Silence,
+errors, a detector's restart and Unknown end nothing. A boot or another machine is seen elsewhere: it ends
+every fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from recovery.catalog import Default, default_for, lookup
+from recovery.decide.acknowledged import dealt_with, stated_now
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, cleared, diagnosed, fault_of, unreadable
+from recovery.decide.situation import Situation
+from recovery.model import Detector, Fault, Kind, Latch, Problem, Record, Rule
+from recovery.units import span
+
+
+def latch_of(fault: Fault, rule: Rule | None, s: Situation) -> Latch:
+    """What ends ``fault``."""
+    row = lookup(fault.type, fault.reason)
+    return (rule.latch if rule else None) or (row.latch if row else None) or default_of(fault, s).latch
+
+
+def hold_of(fault: Fault, rule: Rule | None, s: Situation) -> timedelta:
+    """How long ``fault`` stays after its source has taken it back."""
+    row = lookup(fault.type, fault.reason)
+    found = rule.hold if rule and rule.hold is not None else row.hold if row else None
+    return default_of(fault, s).hold if found is None else found
+
+
+def default_of(fault: Fault, s: Situation) -> Default:
+    """By what states it. Who takes a fault back is a plugin, whatever else was thought of it."""
+    if fault.type == SIGNAL_UNKNOWN:
+        return Default(Detector.PLUGIN, (), Latch.SOURCE, timedelta(0))
+    if fault.kind is Kind.EDGE:
+        return default_for(Detector.TEMPORARY, fault.type)
+    plugin = not fault.latched or cleared(fault, s)
+    return default_for(Detector.PLUGIN if plugin else Detector.LOG, fault.type)
+
+
+def over(fault: Fault, rule: Rule | None, s: Situation) -> bool:
+    """Whether ``fault`` has ended: its source took it back, that is enough, and its hold has passed."""
+    if not cleared(fault, s) or latch_of(fault, rule, s) is not Latch.SOURCE:
+        return False
+    hold = hold_of(fault, rule, s)
+    return not hold or (fault.quiet_since is not None and s.now >= fault.quiet_since + hold)
+
+
+def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
+    """Whether every fault to treat has ended without us. Where none is to treat: all ``faults``."""
+    treated = tuple((d.fault, d.rule) for d in found if d.treat)
+    every = treated or tuple((f, diagnosed(f, s).rule) for f in faults)
+    return bool(every) and all(over(f, rule, s) for f, rule in every)
+
+
+def noted(s: Situation, r: Record) -> tuple[Record, str] | None:
+    """``r`` with the moment from which a fault's hold runs, and why; None where nothing has changed."""
+    faults = tuple(_noted(f, s) for f in r.faults)
+    if faults == r.faults:
+        return None
+    f = next(new for new, old in zip(faults, r.faults, strict=True) if new != old)
+    if f.quiet_since is None:
+        return replace(r, faults=faults), f"{f.reason} is stated again: its hold begins anew"
+    return replace(r, faults=faults), f"{f.reason}: {what_ends(f, diagnosed(f, s).rule, s)}"
+
+
+def _noted(f: Fault, s: Situation) -> Fault:
+    rule = diagnosed(f, s).rule
+    if latch_of(f, rule, s) is not Latch.SOURCE or not hold_of(f, rule, s):
+        return f
+    if cleared(f, s):
+        return f if f.quiet_since else replace(f, quiet_since=s.now)
+    return replace(f, quiet_since=None) if f.quiet_since and stated_now(f, s) else f
+
+
+def unsaid(p: Problem, s: Situation) -> bool:
+    """Whether a fault that was seen has yet to come on a record: it is on none, and it is not over."""
+    fault = fault_of(p, s)
+    if s.record is not None and s.record.phase.open and any(f.key == p.key for f in s.record.faults):
+        return False
+    return not dealt_with(fault, s) and not over(fault, diagnosed(fault, s).rule, s)
+
+
+# ---------------------------------------------------------------- for people
+
+
+def what_ends(fault: Fault, rule: Rule | None, s: Situation) -> str:
+    """What would end ``fault``, as the end of a sentence."""
+    latch = latch_of(fault, rule, s)
+    if latch is Latch.PROOF:
+        return "another machine ends it, a boot with its probation, or a validation that succeeds"
+    if latch is Latch.BOOT or fault.latched:
+        return "another boot or machine ends it"
+    hold = hold_of(fault, rule, s)
+    if fault.quiet_since is not None and hold:
+        return f"held until {fault.quiet_since + hold:%H:%M:%SZ} since it was last stated"
+    return f"held for {span(hold)} after its source takes it back" if hold else "its source takes it back"
+
+
+def held(s: Situation, fault: Fault, rule: Rule | None) -> str:
+    """Why ``fault`` still is one, where its source has taken it back; else ""."""
+    if unreadable(s, fault) or not cleared(fault, s) or over(fault, rule, s):
+        return ""
+    return f"its source shows it no longer; {what_ends(fault, rule, s)}"

@@ -1,0 +1,164 @@
+"""What ends a fault, by rule, catalogue and source; the policy's words for it; the kernel's boot ID."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from recovery.agent.boot_id import KernelBoot
+from recovery.catalog import default_for, faults
+from recovery.config.policy_file import parse_policy
+from recovery.decide.acknowledged import digest, remembered
+from recovery.decide.diagnosis import diagnosed
+from recovery.decide.latch import latch_of, over, what_ends
+from recovery.errors import SettingsError
+from recovery.model import Detector, Kind, Latch, Phase
+from tests.builders.faults import DMA, fault, reading
+from tests.builders.policies import HEAD, policy
+from tests.builders.records import record
+from tests.builders.situations import situation
+from tests.builders.times import MINUTE, NOW
+
+XID = fault("GpuXidBad", type="GpuXid", latched=False)
+COUNT = fault("GpuCountBad", type="GpuCount", latched=False)
+FANS = fault("FansBad", type="Fans", latched=False)
+BACK = reading(cleared=frozenset((f.type, f.reason) for f in (XID, COUNT, FANS)))
+
+
+def rules(**more: str) -> str:
+    fields = "".join(f"\n    {key}: {value}" for key, value in more.items())
+    return f"\n  - name: a\n    match: {{}}{fields}\n    remedy: [{{do: drain}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("it", "latch"),
+    [
+        (fault(DMA), Latch.BOOT),
+        (XID, Latch.PROOF),
+        (COUNT, Latch.SOURCE),
+        (FANS, Latch.SOURCE),
+        (fault("FansBad", type="Fans"), Latch.BOOT),
+        (fault("OOMKilling", type="", kind=Kind.EDGE, latched=False), Latch.BOOT),
+    ],
+    ids=["log rule", "XID", "plugin", "unknown plugin", "unknown log rule", "temporary"],
+)
+def test_the_catalogue_says_what_ends_a_fault(it: object, latch: Latch) -> None:
+    assert latch_of(it, None, situation(readings=(reading(),))) is latch  # type: ignore[arg-type]
+
+
+def test_who_takes_a_fault_back_is_a_plugin_whatever_it_looked_like_at_first() -> None:
+    looked_latched = fault("FansBad", type="Fans", latched=True)
+    assert over(looked_latched, None, situation(readings=(BACK,)))
+
+
+@pytest.mark.parametrize("latch", Latch)
+def test_a_rule_says_it_before_the_catalogue(latch: Latch) -> None:
+    s = situation(policy=policy(rules(latch=latch.value)), readings=(BACK,))
+    for it in (XID, COUNT, FANS):
+        assert over(it, diagnosed(it, s).rule, s) is (latch is Latch.SOURCE)
+
+
+def test_a_hold_counts_from_the_moment_that_is_on_the_record() -> None:
+    s = situation(policy=policy(rules(hold="10m")), readings=(BACK,))
+    rule = diagnosed(FANS, s).rule
+    for since, is_over in ((None, False), (NOW - 9 * MINUTE, False), (NOW - 10 * MINUTE, True)):
+        it = fault("FansBad", type="Fans", latched=False, quiet_since=since)
+        assert over(it, rule, s) is is_over
+    held = fault("FansBad", type="Fans", latched=False, quiet_since=NOW)
+    assert what_ends(held, rule, s) == f"held until {NOW + 10 * MINUTE:%H:%M:%SZ} since it was last stated"
+    assert what_ends(FANS, rule, s) == "held for 10 min after its source takes it back"
+
+
+def test_every_row_of_the_catalogue_says_what_states_it() -> None:
+    assert {row.reason for row in faults() if row.detector is None} == {"SignalUnknown"}
+    assert all(default_for(d, "Any").hold == timedelta(0) for d in Detector)
+
+
+def test_a_check_of_xids_is_latched_whoever_wrote_it() -> None:
+    assert default_for(Detector.PLUGIN, "GpuXid").latch is Latch.PROOF
+    assert default_for(Detector.PLUGIN, "GcmXidErrorsProblem").latch is Latch.PROOF
+    assert default_for(Detector.PLUGIN, "GPUXIDErrors").latch is Latch.PROOF
+    assert default_for(Detector.LOG, "GpuXid").latch is Latch.BOOT
+
+
+# ---------------------------------------------------------------- the policy file
+
+
+KEYS = "name, match, after, hold, latch, remedy, probation, validate"
+WRONG = {
+    "latch: prof": 'latch: found "prof", expected one of source, boot, proof; did you mean "proof"?',
+    "latch: null": "latch: found nothing, expected a value; leave the field out for its default",
+    "hold: 10": "hold: found 10, expected a duration such as 10s or 5m",
+    "lach: proof": f'lach: unknown, expected one of {KEYS}; did you mean "latch"?',
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_wrong_word_is_said_with_its_line_and_the_nearest_right_one(field: str) -> None:
+    text = f"{HEAD}rules:\n  - name: a\n    match: {{}}\n    {field}\n"
+    with pytest.raises(SettingsError) as caught:
+        parse_policy(text.encode(), "p.yaml")
+    assert list(caught.value.mistakes) == [f"p.yaml:6: field rules[0].{WRONG[field]}"]
+
+
+def test_a_source_that_is_not_there_is_a_mistake() -> None:
+    text = f"{HEAD}rules:\n  - name: a\n    match: {{source: ndp}}\n"
+    with pytest.raises(SettingsError) as caught:
+        parse_policy(text.encode(), "p.yaml")
+    assert list(caught.value.mistakes) == [
+        'p.yaml:5: field rules[0].match.source: found "ndp", expected "npd"'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("match", "warning"),
+    [
+        (f"reason: {DMA}", f"source, but a log rule states {DMA}: another boot or machine ends it"),
+        (
+            "reason: OOMKilling, times: {count: 3, within: 10m}",
+            "source, but what is only counted is never taken back: another boot or machine ends it",
+        ),
+        ("reason: GpuXidBad", None),
+    ],
+)
+def test_a_log_rule_takes_nothing_back_whatever_the_policy_says(match: str, warning: str | None) -> None:
+    text = (
+        f"{HEAD}rules:\n  - name: a\n    match: {{{match}}}\n    latch: source\n    remedy: [{{do: drain}}]\n"
+    )
+    found = [x for x in parse_policy(text.encode(), "p.yaml").warnings if ".latch" in x]
+    assert found == ([f"p.yaml:6: field rules[0].latch: {warning}"] if warning else [])
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_the_faults_to_treat_stay_whole_and_the_others_become_digests() -> None:
+    first, later = [fault(f"A{i}") for i in range(15)], [fault(f"B{i}") for i in range(15)]
+    r = remembered(record(Phase.RELEASED, acknowledged=tuple(first)), tuple(later))
+    assert {f.reason for f in r.acknowledged} == {
+        *(f"B{i}" for i in range(15)),
+        *(f"A{i}" for i in range(10, 15)),
+    }
+    assert r.acknowledged_more == "".join(digest(f) for f in first[:10])
+
+
+# ---------------------------------------------------------------- the kernel's boot ID
+
+
+def test_the_kernels_boot_id_is_read_until_it_could_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "boot_id"
+    kernel = KernelBoot(str(path))
+    assert kernel() == ""
+    path.write_text("5a9a6c1e-1f0e-4b7e-8a0e-0f4d5c1f2a3b\n")
+    assert kernel() == "5a9a6c1e-1f0e-4b7e-8a0e-0f4d5c1f2a3b"
+    path.unlink()
+    assert kernel() == "5a9a6c1e-1f0e-4b7e-8a0e-0f4d5c1f2a3b"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe", b"x" * 200, b"a\x00b"])
+def test_a_file_without_a_boot_id_says_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "boot_id"
+    path.write_bytes(content)
+    assert KernelBoot(str(path))() == ""
