@@ -475,6 +475,8 @@ class Progress:
     that had no effect. ``boots``: boot IDs of unexpected boots. ``called_off``: the attempt whose call was
     cancelled. ``step_since``: when the current step became the current one. ``proving_since``: when the proof
     began, however often probation began again. ``retry_at``: when a call that was put off may be made again.
+    ``left``: calls that this recovery went on without, and that may still be carried out. ``taken_back``: the
+    attempts of which a read has proved that they never will be. ``taking_back``: since when that is tried.
     """
 
     submitted: tuple[Attempt, ...] = ()
@@ -485,11 +487,26 @@ class Progress:
     step_since: datetime | None = None
     proving_since: datetime | None = None
     retry_at: datetime | None = None
+    left: tuple[Intent, ...] = ()
+    taken_back: tuple[int, ...] = ()
+    taking_back: datetime | None = None
 
     @property
     def acted(self) -> bool:
         """Whether a destructive call was made, or may have been."""
         return bool(self.submitted)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """A person wants the node back, and what was asked of its provider has to be taken back first."""
+
+    by: str
+    at: datetime
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"released by {self.by}" + (f": {self.reason}" if self.reason else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,6 +572,7 @@ class Record:
     tried: tuple[Step, ...] = ()  # steps that did not help earlier in the same incident
     progress: Progress = Progress()
     recovered_at: datetime | None = None  # when a recovery of this node was last proved
+    release: ReleaseRequest | None = None  # not answered yet
 
     @property
     def step(self) -> Rung | None:

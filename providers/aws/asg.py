@@ -107,7 +107,7 @@ class AwsProvider:
             end = f"{not_before:%H:%M:%SZ}"
             not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
         return Preflight(
-            _reference(machine, Step.REPLACE, group, self._clock.now()),
+            _reference(machine, Step.REPLACE, group, self._clock.now(), adopted=bool(adopt)),
             group.name,
             short_by=group.short_by,
             adopt=adopt,
@@ -173,6 +173,20 @@ class AwsProvider:
             return reboot_outcome(self._session, machine, reference)
         return replace_outcome(self._session, machine, reference)
 
+    # ------------------------------------------------------------ taking back
+
+    def take_back(self, machine: Machine, reference: Reference) -> str | ClusterDelete:
+        """Have the group keep the instance that it was asked to replace. Raises ``Retry`` or ``Refused``."""
+        from providers.aws.take_back import reboot_taken_back, replace_taken_back
+
+        self._able(reference.action)
+        self._same(machine, reference, reference.action)
+        if reference.data.get("kind") == KARPENTER:
+            return _node_claim(reference)
+        if reference.action == Step.REBOOT:
+            return reboot_taken_back(self._session, machine, reference)
+        return replace_taken_back(self._session, machine, reference)
+
     # ------------------------------------------------------------ doctor
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
@@ -196,9 +210,16 @@ class AwsProvider:
 
 
 def _reference(
-    machine: Machine, action: Step, group: Group | None = None, at: datetime | None = None
+    machine: Machine,
+    action: Step,
+    group: Group | None = None,
+    at: datetime | None = None,
+    adopted: bool = False,
 ) -> Reference:
-    """What identifies the action later, also once the instance is gone. Plain values: it becomes JSON."""
+    """What identifies the action later, also once the instance is gone. Plain values: it becomes JSON.
+
+    ``adopted``: somebody else has marked the instance, and it is theirs to take the mark off.
+    """
     data: dict[str, object] = {
         "kind": INSTANCE,
         "instance": machine.id,
@@ -212,6 +233,8 @@ def _reference(
             "grace_seconds": group.grace,
             "at": at.isoformat(),
         }
+        if adopted:
+            data["adopted"] = True
     return Reference(NAME, action, data)
 
 

@@ -208,6 +208,15 @@ class AzureProvider:
         if group.capacity == wanted - 1:
             machines.set_capacity(self._session, data, group, wanted)
 
+    def take_back(self, machine: Machine, reference: Reference) -> str:
+        """What shows that nothing of it is to come any more. Raises ``Retry`` or ``Refused``."""
+        from providers.azure import take_back
+
+        data = self._checked(machine, reference, reference.action)
+        if reference.action == Step.REPLACE and "aks" in machine.route:
+            return take_back.of_aks(self._session, machine, data, self._cluster())
+        return take_back.of_vm(self._session, machine, data, reference.action)
+
     # ------------------------------------------------------------ doctor
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from recovery.agent.evict import Evictions
 from recovery.agent.memory import LONGEST_REFUSAL
 from recovery.agent.observe import Observer
 from recovery.agent.submit import Again, Performed, Submission
+from recovery.agent.take_back import TakingBack, taken_back
 from recovery.agent.world import World
 from recovery.decide import budget
 from recovery.decide.decision import (
@@ -35,6 +36,7 @@ from recovery.decide.decision import (
     Report,
     RestoreSlot,
     Submit,
+    TakeBack,
     TakeSlot,
     TellPods,
     Unmark,
@@ -132,6 +134,8 @@ class Executor:
                 return self._finish(s)
             case Cancel(last_try):
                 return self._cancel(s, last_try)
+            case TakeBack():
+                return TakingBack(self._w, self._observer, s).run()
         return Performed()
 
     def _write(self, s: Situation, record: Record) -> Performed:
@@ -274,14 +278,16 @@ class Executor:
         sentence = f"{what} was called off"
         # As its Node shows it now, if it is the same one: that may say more than the record.
         machine = s.machine if s.machine is not None and s.machine.id == r.machine.id else r.machine
+        proof = None
         try:
-            provider.cancel(machine, intent.reference)
+            proof = provider.cancel(machine, intent.reference)
         except (Retry, Refused) as error:
             if isinstance(error, Retry) and not last_try:
                 return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")
             sentence = f"{what} could not be called off, and may still come: {error.reason}"
         written = note(r, self._w.cluster.time.now(), HistoryEvent.CALLED_OFF, sentence)
         written = replace(written, progress=replace(r.progress, called_off=intent.attempt))
+        written = taken_back(written, (intent,)) if proof else written
         # The sentence of a closed record stays: it is for the person who has to take the node.
         self._w.records.write(written if r.phase.open else replace(written, sentence=r.sentence))
         return Performed(sentence, Report(EventReason.CALLED_OFF, warning=True))

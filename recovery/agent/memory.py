@@ -41,6 +41,7 @@ class Memory:
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try to make it again
     claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show
+    take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
@@ -82,3 +83,9 @@ class Memory:
         assert r.intent is not None
         first = self.intents.setdefault(f"{r.intent.token}/{r.intent.attempt}", boottime)
         return timedelta(seconds=boottime - first)
+
+
+def asked_of(r: Record) -> str:
+    """Names the requests on ``r`` and who wants the node back: a refusal to take them back is for these."""
+    tokens = [x.token for x in (*r.progress.left, *((r.intent,) if r.intent else ()))]
+    return " ".join([*tokens, str(r.release.at) if r.release else ""])

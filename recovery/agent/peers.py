@@ -235,9 +235,11 @@ class Sweeper:
         )
 
     def _unlisted(self) -> set[tuple[str, str]]:
-        """The open records among all there are, listed by the concluder once a minute. Some may not be on the
-        gate: their agents died before they joined the queue, or somebody deleted the gate. Hand-overs of dead
-        agents are noted on the way."""
+        """The open records among all there are, and those that a person wants back, once a minute.
+
+        Only the concluder lists them. Some may not be on the gate: their agents died before they joined the
+        queue, or somebody deleted the gate. Hand-overs of dead agents are noted on the way.
+        """
         now = self._w.clock.monotonic()
         if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
             return set()
@@ -249,7 +251,7 @@ class Sweeper:
             except Undecodable as error:
                 log.warning("%s", error)
                 continue
-            if r.phase.open:
+            if r.phase.open or r.release is not None:
                 found.add((r.node, r.uid))
             if (
                 r.phase is Phase.HANDED_OVER

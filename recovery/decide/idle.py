@@ -30,6 +30,7 @@ from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, 
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
+from recovery.decide.standing import standing, words
 from recovery.model import Machine, Phase, Record, Step
 from recovery.units import span
 
@@ -92,13 +93,15 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         by = "a new boot" if rebooted_since else "its own source"
         why = f"{name(r.faults[0])} was taken back by {by}"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
-    return still_handed_over(r)
+    return still_handed_over(s, r)
 
 
-def still_handed_over(r: Record) -> Decision:
-    return hold(
-        f"in a person's hands since {r.phase_since:%Y-%m-%d %H:%M:%SZ}: {r.sentence}", REPEAT, "handedOver"
-    )
+def still_handed_over(s: Situation, r: Record) -> Decision:
+    """Say so, and what may still happen to the machine: who uncordons it by hand has to know."""
+    asked = standing(r, s.node)
+    to_come = f"; {words(asked)} may still come: a release takes it back first" if asked else ""
+    since = f"{r.phase_since:%Y-%m-%d %H:%M:%SZ}"
+    return hold(f"in a person's hands since {since}: {r.sentence}{to_come}", REPEAT, "handedOver")
 
 
 # ---------------------------------------------------------------- the first sign of a fault

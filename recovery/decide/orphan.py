@@ -27,6 +27,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.endings import close, hand_over, moved_to_rung
+from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import observe_call
 from recovery.decide.ladder import without_slot
@@ -58,6 +59,8 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
         return lost(s)
     if place and r.uid != place:
         return act(FreeSlot(place), f"{s.node_name}: the record this place belonged to is gone")
+    if not r.phase.open and r.release is not None:
+        return _alive(s, a, r) or wanted_back(s, r) or leave(f"{r.node}: {r.sentence}", REPEAT)
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
     return first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r)
@@ -72,6 +75,10 @@ def _alive(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
     fence = fenced(s, r)
     return wait(fence, key="fence") if fence else None
+
+
+def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    return wanted_back(s, r)
 
 
 def _call_in_flight(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -172,6 +179,7 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
 QUESTIONS = (
     _alive,
     _fenced,
+    _wanted_back,
     _stuck_pods,
     _call_in_flight,
     _not_its_node,

@@ -28,6 +28,7 @@ from recovery.model import (
     Progress,
     Record,
     Reference,
+    ReleaseRequest,
     Rung,
     Start,
     Step,
@@ -39,10 +40,11 @@ from recovery.store.codec import Reader
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
-FIRST, SECOND, THIRD = 1, 2, 3
+FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
-the out-of-service taint. Version 3 added the progress of open records."""
+the out-of-service taint. Version 3 added the progress of open records. Version 4 added what is to be taken
+back at the provider before the node goes back to service: an older agent would forget it."""
 
 ACKNOWLEDGED = 20
 STARTS = 50
@@ -52,6 +54,8 @@ STARTS = 50
 
 
 def _version(r: Record) -> int:
+    if r.release or r.progress.left or r.progress.taking_back:
+        return FOURTH
     if r.phase.open and r.progress != Progress():
         return THIRD
     return SECOND if r.validate or r.validation or r.tried or r.marks.out_of_service else FIRST
@@ -108,6 +112,9 @@ def _progress(p: Progress) -> dict[str, Any]:
         "stepSince": _maybe(p.step_since),
         "provingSince": _maybe(p.proving_since),
         "retryAt": _maybe(p.retry_at),
+        "left": [_intent(x) for x in p.left],
+        "takenBack": list(p.taken_back),
+        "takingBack": _maybe(p.taking_back),
     }
     return {key: value for key, value in said.items() if value}
 
@@ -118,6 +125,10 @@ def _validate(v: Validation | None) -> dict[str, Any] | None:
 
 def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
     return {"job": v.job, "since": moment(v.since)} if v else None
+
+
+def _release(x: ReleaseRequest | None) -> dict[str, Any] | None:
+    return {"by": x.by, "at": moment(x.at), "reason": x.reason[:LONGEST_LINE]} if x else None
 
 
 def bounded(record: Record) -> Record:
@@ -195,6 +206,7 @@ def encode(record: Record) -> dict[str, Any]:
         "tried": [step.value for step in record.tried],
         "progress": _progress(record.progress),
         "recoveredAt": _maybe(record.recovered_at),
+        "release": _release(record.release),
     }
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -254,6 +266,9 @@ def _read_progress(r: Reader) -> Progress:
         step_since=r.maybe_at("stepSince"),
         proving_since=r.maybe_at("provingSince"),
         retry_at=r.maybe_at("retryAt"),
+        left=tuple(_read_intent(x) for x in r.children("left")),
+        taken_back=r.integers("takenBack"),
+        taking_back=r.maybe_at("takingBack"),
     )
 
 
@@ -265,14 +280,15 @@ def decode(obj: Any) -> Record:
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
     version = s.integer("version", ...)
-    if version not in (FIRST, SECOND, THIRD):
+    if version not in (FIRST, SECOND, THIRD, FOURTH):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands versions up to {THIRD}"
+            f"this program understands versions up to {FOURTH}"
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
     intent, check, run = s.child("intent"), s.child("validate"), s.child("validation")
+    release = s.child("release")
     phase, faults = s.member("phase", Phase), tuple(_read_fault(f) for f in s.children("faults"))
     if phase.open and not faults:
         raise Undecodable("status.faults: an open record names no fault")
@@ -320,6 +336,9 @@ def decode(obj: Any) -> Record:
         validation=ValidationRun(run.text("job", ...), run.at("since")) if run else None,
         tried=s.members("tried", Step),
         recovered_at=s.maybe_at("recoveredAt"),
+        release=ReleaseRequest(release.text("by", ...), release.at("at"), release.text("reason"))
+        if release
+        else None,
     )
     progress = s.child("progress")
     return upgraded(record) if progress is None else replace(record, progress=_read_progress(progress))

@@ -43,6 +43,7 @@ class FakeGroup:
 class FakeProvider:
     """``replace`` and ``reboot`` of machines in memory. ``calls`` lists every mutating call, accepted or not.
 
+    ``taken_back`` lists the machines whose mark was taken off. ``reads`` lists every preflight and poll.
     ``before_call`` and ``after_call`` run right before and after a call is accepted: to kill the agent, to
     stop it, or to lose the answer. ``refusing`` maps a step to the error that it raises.
     """
@@ -67,6 +68,9 @@ class FakeProvider:
         self.rebooting: set[str] = set()
         self.finished: list[str] = []
         self.finish_error: Retry | Refused | None = None
+        self.taken_back: list[str] = []
+        self.take_back_error: Retry | Refused | None = None
+        self.reads: list[tuple[str, str]] = []
         self.before_call: Callable[[], None] = lambda: None
         self.after_call: Callable[[], None] = lambda: None
         self.preflight_error: Retry | Refused | None = None
@@ -81,12 +85,14 @@ class FakeProvider:
         return Machine(self.name, found["id"], node.provider_id, found["group"])
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
+        self.reads.append(("preflight", machine.id))
         if action not in self.actions:
             raise Refused(f"fake cannot {action.value} a machine")
         if self.preflight_error is not None:
             raise self.preflight_error
         group = self._group(machine)
-        adopt = f"{machine.id} is unhealthy already" if machine.id in group.unhealthy else ""
+        marked = action is Step.REPLACE and machine.id in group.unhealthy
+        adopt = f"{machine.id} is unhealthy already" if marked else ""
         known = sorted(group.in_service)
         data = {"group": group.name, "known": known, "desired": group.desired, "machine": machine.id}
         short = group.desired - len(group.in_service)
@@ -110,6 +116,7 @@ class FakeProvider:
         return None
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
+        self.reads.append(("poll", machine.id))
         if reference.action == Step.REBOOT.value:
             return Running(f"{machine.id} was asked to reboot")
         group = self.groups[reference.data["group"]]
@@ -131,6 +138,22 @@ class FakeProvider:
         self.finished.append(machine.id)
         group = self.groups[reference.data["group"]]
         group.desired = max(group.desired, reference.data["desired"])
+
+    def take_back(self, machine: Machine, reference: Reference) -> str:
+        """An unhealthy mark can be taken off; a reboot that was accepted comes some time, or never."""
+        if self.take_back_error is not None:
+            raise self.take_back_error
+        if reference.action == Step.REBOOT.value:
+            if machine.id in self.rebooting:
+                raise Refused(f"a reboot of {machine.id} was accepted: reboot it, and release it then")
+            return f"no reboot of {machine.id} is under way"
+        group = self.groups[machine.group]
+        if machine.id not in group.in_service:
+            return f"{machine.id} is not in group {group.name}"
+        if machine.id in group.unhealthy:
+            self.taken_back.append(machine.id)
+            group.unhealthy.discard(machine.id)
+        return f"{machine.id} is healthy and in service in group {group.name}"
 
     # ------------------------------------------------------------ what a cloud does by itself
 

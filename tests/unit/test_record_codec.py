@@ -27,13 +27,15 @@ from recovery.model import (
     Phase,
     Progress,
     Record,
+    Reference,
+    ReleaseRequest,
     Start,
     Step,
     Validation,
     ValidationRun,
 )
 from recovery.store.record import Records
-from recovery.store.record_codec import ACKNOWLEDGED, STARTS, THIRD, decode, encode
+from recovery.store.record_codec import ACKNOWLEDGED, FOURTH, STARTS, decode, encode
 from recovery.units import duration, moment, parse_moment
 from tests.builders.faults import fault
 from tests.builders.nodes import MACHINE
@@ -82,8 +84,12 @@ FULL = Record(
         step_since=NOW,
         proving_since=NOW,
         retry_at=NOW + SECOND,
+        left=(Intent("reboot", 2, "tok2", NOW, "i-1", "boot-1", Reference("aws", "reboot", {"group": "g"})),),
+        taken_back=(1,),
+        taking_back=NOW,
     ),
     recovered_at=NOW,
+    release=ReleaseRequest("ada", NOW, "card reseated"),
 )
 DEFAULTS = Record("n", Phase.SUSPECT, MACHINE, "", "", (fault(),), NOW)
 
@@ -169,9 +175,9 @@ def broken(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
-    why = "was written in version 4 of the record; this program understands versions up to 3"
+    why = "was written in version 5 of the record; this program understands versions up to 4"
     with pytest.raises(Undecodable, match=why):
-        decode(broken("status.version", THIRD + 1))
+        decode(broken("status.version", FOURTH + 1))
 
 
 @pytest.mark.parametrize(
