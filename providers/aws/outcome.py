@@ -107,7 +107,7 @@ def _in_its_place(
         return Done(
             f"{machine} is gone from group {group.name}, which has {', '.join(newcomers)} in service since",
             newcomers,
-            complete=not group.countable or group.serving >= wanted,
+            complete=not group.countable or group.serving >= enough(wanted, group.desired),
         )
     gone = f"{machine} is gone"
     if group.desired < wanted:
@@ -118,6 +118,11 @@ def _in_its_place(
     if trouble := _not_launched(group.name, failure):
         return Running(f"{gone}, but {trouble}")
     return Running(f"{gone}, and group {group.name} has no new instance in service yet")
+
+
+def enough(wanted: int, now: int) -> int:
+    """How many make the group complete: it may have been scaled in, or out, since the replacement began."""
+    return min(wanted, now)
 
 
 def _begun(reference: Reference) -> datetime:

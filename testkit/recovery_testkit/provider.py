@@ -26,6 +26,11 @@ from recovery.provider.protocol import Started
 PATTERN = re.compile(r"fake:///(?P<group>[a-z0-9-]+)/(?P<id>m-[0-9a-z]+)")
 
 
+def enough(wanted: int, now: int) -> int:
+    """How many make a group complete that wanted ``wanted`` when the replacement began."""
+    return min(wanted, now)
+
+
 @dataclass
 class FakeGroup:
     """A group of machines: which are in service, and how many there should be.
@@ -127,7 +132,7 @@ class FakeProvider:
         if group.shrinks and group.desired < reference.data["desired"]:
             return Unfinished(f"{machine.id} is gone, and group {group.name} wants {group.desired}")
         new = tuple(m for m in group.in_service if m not in reference.data["known"])
-        complete = len(group.in_service) >= reference.data["desired"]
+        complete = len(group.in_service) >= enough(reference.data["desired"], group.desired)
         if not new:
             return Running(f"{machine.id} is gone, and group {group.name} has not launched another")
         return Done(f"{machine.id} is gone from group {group.name}", new, complete)

@@ -769,6 +769,22 @@ def test_a_group_that_wants_fewer_now_is_said_so(begun: AwsWorld) -> None:
     assert outcome.sentence == f"{begun.instance} is gone, and group {begun.group} wants 1 now instead of 2"
 
 
+def test_a_group_that_was_scaled_in_meanwhile_is_complete_with_fewer(begun: AwsWorld) -> None:
+    (new,) = begun.aws.replace(begun.instance, begun.group)
+    begun.aws.terminate(begun.sibling)  # by a scale-in: the group wants one now
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert (outcome.replacements, outcome.complete) == ((new,), True)
+
+
+def test_a_group_that_was_scaled_out_meanwhile_need_not_be_complete_with_those(begun: AwsWorld) -> None:
+    begun.aws.replace(begun.instance, begun.group)
+    begun.aws.set_desired(begun.group, 5)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert outcome.complete
+
+
 def test_launching_that_is_suspended_later_is_said_so(begun: AwsWorld) -> None:
     begun.aws.terminate(begun.instance)
     begun.aws.set_desired(begun.group, 2)
