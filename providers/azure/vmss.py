@@ -35,6 +35,10 @@ ASKED_AGAIN = 5.0
 throttling limits")."""
 
 
+AT_IT_AGAIN = timedelta(seconds=15)
+"""When to look again whether Azure has ended what it is at."""
+
+
 class AzureProvider:
     """The provider ``azure``. Nothing is imported or connected to before the first preflight."""
 
@@ -48,6 +52,8 @@ class AzureProvider:
         self._clock = clock
         self._options = options
         self._known: dict[tuple[str, str, str], tuple[float, Any]] = {}
+        self._restoring: dict[str, str] = {}
+        """Operations that set a capacity back, by the machine that they are for."""
         self.call_timeout = session.longest
 
     # ------------------------------------------------------------ what a machine can have
@@ -202,11 +208,23 @@ class AzureProvider:
             cluster = self._cluster()
             pool = aks.pool(self._session, cluster, str(data["pool"]))
             if pool.count == wanted - 1:
+                self._not_at_it(f"pool {pool.name}", pool.state, data)
                 aks.set_count(self._session, cluster, pool, wanted)
             return
         group = machines.scale_set(self._session, data)
         if group.capacity == wanted - 1:
-            machines.set_capacity(self._session, data, group, wanted)
+            self._not_at_it(f"scale set {group.name}", group.state, data)
+            self._restoring[machine.id] = machines.set_capacity(self._session, data, group, wanted)
+
+    def _not_at_it(self, what: str, state: str, data: Mapping[str, Any]) -> None:
+        """Raise ``Retry`` while Azure is at work on it: a capacity that was set may show only at its end."""
+        asked = self._restoring.get(str(data["machine"]), "")
+        known = outcome.operation(self._session, {**data, "operation": asked}) if asked else None
+        busy = state if outcome.stands_still(state) else ""
+        if known is not None and known.state == "InProgress":
+            busy = busy or "still being changed"
+        if busy:
+            raise Retry(f"{what} is {busy}: nothing more is asked of it before that ends", AT_IT_AGAIN)
 
     def take_back(self, machine: Machine, reference: Reference) -> str:
         """What shows that nothing of it is to come any more. Raises ``Retry`` or ``Refused``."""

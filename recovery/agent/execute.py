@@ -21,6 +21,7 @@ from recovery.agent.take_back import TakingBack, taken_back
 from recovery.agent.world import World
 from recovery.decide import budget
 from recovery.decide.decision import (
+    SELDOM,
     SOON,
     Cancel,
     ClaimReplacement,
@@ -256,12 +257,17 @@ class Executor:
         r, intent = s.record, s.record.intent
         provider = self._w.providers.get(r.machine.provider)
         assert isinstance(provider, Resumable)  # its poll said ``Unfinished``
+        memory = self._observer.memory(s.node_name)
+        if (left := memory.finish_asked.left(intent.token, self._w.clock.monotonic())) > 0:
+            asked = f"{intent.action}: {provider.name} was asked for what is left, and is not asked again yet"
+            return wait(asked, min(timedelta(seconds=left), SELDOM), "finish")
+        memory.finish_asked = memory.finish_asked.once_more(intent.token, self._w.clock.monotonic())
         try:
             provider.finish(r.machine, intent.reference)
         except Retry as error:
             return wait(f"{intent.action}: {error.reason}", error.after, "finish")
         except Refused as error:
-            self._observer.memory(s.node_name).finish_refused = (intent.token, error.reason)
+            memory.finish_refused = (intent.token, error.reason)
             return wait(f"{intent.action}: {error.reason}", SOON, "finish")
         asked = f"asked {provider.name} for what was left of {intent.action}"
         self._w.records.write(note(r, self._w.cluster.time.now(), HistoryEvent.FINISHED, asked))

@@ -12,6 +12,8 @@ FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""
 LONGEST_REFUSAL = 30.0
 """The longest Retry-After that is obeyed, in seconds. What is forbidden is tried again after as long."""
+FIRST_ASKED_AGAIN, WORST_ASKED_AGAIN = 15.0, 60.0
+"""Seconds until the last step of an action is asked for again: the first pause doubles up to the longest."""
 RATE_WINDOW = 1.0
 """Seconds over which evictions are counted against the policy's evictions per second."""
 
@@ -23,6 +25,23 @@ class Refusal:
     reason: str
     times: int
     until: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """When the last step of an action may be asked for again: ever more seldom, up to once a minute."""
+
+    token: str = ""
+    times: int = 0
+    until: float = 0.0
+
+    def left(self, token: str, now: float) -> float:
+        """Seconds until it may be asked for again."""
+        return self.until - now if token == self.token else 0.0
+
+    def once_more(self, token: str, now: float) -> Asked:
+        times = self.times + 1 if token == self.token else 1
+        return Asked(token, times, now + min(FIRST_ASKED_AGAIN * 2 ** (times - 1), WORST_ASKED_AGAIN))
 
 
 @dataclass
@@ -41,6 +60,7 @@ class Memory:
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try to make it again
     claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show
+    finish_asked: Asked = Asked()
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 

@@ -31,11 +31,18 @@ def enough(wanted: int, now: int) -> int:
     return min(wanted, now)
 
 
+def may_be_removed(group: FakeGroup) -> str:
+    """Why a new machine of the group's may be removed again; empty where it stays."""
+    return f"group {group.name} may remove a new machine again" if group.provisional else ""
+
+
 @dataclass
 class FakeGroup:
     """A group of machines: which are in service, and how many there should be.
 
-    ``shrinks``: deleting a machine lowers ``desired``, as in a scale set, until it is raised again.
+    ``shrinks``: deleting a machine lowers ``desired``, as in a scale set, until it is raised again. ``slow``:
+    a number that it was told shows only once ``settle`` is called; until then it is ``pending``.
+    ``provisional``: machines of which some may be removed again, as in a scale set that overprovisions.
     """
 
     name: str
@@ -43,6 +50,9 @@ class FakeGroup:
     in_service: list[str] = field(default_factory=list)
     unhealthy: set[str] = field(default_factory=set)
     shrinks: bool = False
+    slow: bool = False
+    pending: int | None = None
+    provisional: set[str] = field(default_factory=set)
 
 
 class FakeProvider:
@@ -131,6 +141,8 @@ class FakeProvider:
             return NotApplied(f"{machine.id} is healthy and in service in group {group.name}")
         if group.shrinks and group.desired < reference.data["desired"]:
             return Unfinished(f"{machine.id} is gone, and group {group.name} wants {group.desired}")
+        if more := may_be_removed(group):
+            return Running(f"{machine.id} is gone; {more}")
         new = tuple(m for m in group.in_service if m not in reference.data["known"])
         complete = len(group.in_service) >= enough(reference.data["desired"], group.desired)
         if not new:
@@ -142,7 +154,11 @@ class FakeProvider:
             raise self.finish_error
         self.finished.append(machine.id)
         group = self.groups[reference.data["group"]]
-        group.desired = max(group.desired, reference.data["desired"])
+        wanted = max(group.desired, reference.data["desired"])
+        if group.slow:
+            group.pending = wanted
+        else:
+            group.desired = wanted
 
     def take_back(self, machine: Machine, reference: Reference) -> str:
         """An unhealthy mark can be taken off; a reboot that was accepted comes some time, or never."""
@@ -173,6 +189,12 @@ class FakeProvider:
         found.in_service.remove(machine)
         if found.shrinks:
             found.desired -= 1
+
+    def settle(self, group: str) -> None:
+        """A group that is slow wants now what it was told, and one that made too many has removed some."""
+        found = self.groups[group]
+        found.desired, found.pending = found.pending or found.desired, None
+        found.provisional.clear()
 
     def launch(self, group: str, machine: str) -> None:
         self.groups[group].in_service.append(machine)

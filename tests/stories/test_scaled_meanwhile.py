@@ -38,3 +38,22 @@ def test_a_group_that_is_scaled_out_meanwhile_keeps_nobody_waiting() -> None:
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
+
+
+def test_a_machine_that_the_group_may_remove_again_is_not_claimed() -> None:
+    stage, cloud = replacing()
+    group = stage.provider.groups["workers"]
+    pass_time(stage, 60, cloud, until=lambda: "m-100" in group.in_service, step=1.0)
+    group.in_service.append("m-101")
+    group.provisional |= {"m-100", "m-101"}
+    pass_time(stage, 300)  # until a peer has taken over from the agent that went with its machine
+    assert stage.gate().claimed == ()
+    group.in_service.remove("m-100")
+    cloud._joining = [(stage.clock.monotonic(), "workers", "m-101")]
+    stage.provider.settle("workers")
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.replacement_machine == "m-101"
