@@ -733,9 +733,10 @@ class ClusterDelete:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """It was accepted, and is not done yet."""
+    """It was accepted, and is not done yet. ``soon``: it may be done within seconds, so it is asked often."""
 
     sentence: str
+    soon: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from providers.aws.group import Group, Member
 from providers.aws.identity import identify
 from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
+from providers.aws.shared import Shared
 from recovery.clock import Clock
 from recovery.errors import Refused
 from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
@@ -59,6 +60,7 @@ class AwsProvider:
 
     def __init__(self, session: AwsSession, clock: Clock, environ: Mapping[str, str]) -> None:
         self._session = session
+        self._shared = Shared(session, clock)
         self._clock = clock
         self._environ = environ
         self.call_timeout = session.longest
@@ -170,8 +172,8 @@ class AwsProvider:
         if reference.data.get("kind") == KARPENTER:
             return Deleting(_node_claim(reference))
         if reference.action == Step.REBOOT:
-            return reboot_outcome(self._session, machine, reference)
-        return replace_outcome(self._session, machine, reference)
+            return reboot_outcome(self._shared, machine, reference)
+        return replace_outcome(self._shared, machine, reference)
 
     # ------------------------------------------------------------ taking back
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from recovery.agent.memory import Memory
+from recovery.agent.paced import LONGEST, about_call, about_step, answered, due, longest_for, seen_before
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
 from recovery.decide.census import count
@@ -34,6 +35,7 @@ from recovery.model import (
     Gate,
     NodeView,
     NotApplied,
+    Preflight,
     Record,
     Running,
     Standing,
@@ -65,7 +67,7 @@ class Fetcher:
             case GateMadeReady():
                 return replace(s, gate=self._made_ready(s))
             case Progressed():
-                return replace(s, poll=self._poll(s, r))
+                return replace(s, poll=self._poll(s, r, memory))
             case NewNode():
                 return self._new_node(s, r, memory, me)
             case ValidationJob():
@@ -77,7 +79,7 @@ class Fetcher:
             case ClaimsByEvent():
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):
-                return self._preflight(s, action)
+                return self._preflight(s, r, action, memory, fresh)
             case Counted(age, since, known):
                 latest = None if fresh and not known else self._known_census(s, memory, age)
                 if latest is None or (since is not None and latest.at < since):
@@ -146,19 +148,28 @@ class Fetcher:
         memory.claim = (now, found)
         return found
 
-    def _preflight(self, s: Situation, action: Step) -> Situation:
-        """Ask the provider about a destructive step, before anything is done to the node."""
+    def _preflight(self, s: Situation, r: Record, action: Step, memory: Memory, fresh: bool) -> Situation:
+        """Ask the provider about a destructive step, before anything is done to the node.
+
+        ``fresh``, as right before the call: what it said a moment ago does not count.
+        """
         assert s.provider is not None
         assert s.machine is not None
         provider = self._w.providers.get(s.provider.name)
         if action not in s.provider.actions:
             return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")
+        question, now = about_step(r, action), self._w.clock.monotonic()
+        if not fresh and memory.preflight.good(question, now) and not due(s, memory.preflight.answer):
+            return answered(s, memory.preflight.answer)
         try:
-            return replace(s, preflight=provider.preflight(s.machine, action))
+            found: Preflight | Retry = provider.preflight(s.machine, action)
         except Refused as error:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
-            return replace(s, preflight_retry=error.reason)
+            found = error
+        seen = str(found) if isinstance(found, Retry) else seen_before(found)
+        memory.preflight = memory.preflight.then(question, found, seen, now, LONGEST)
+        return answered(s, found)
 
     # ------------------------------------------------------------ the census
 
@@ -194,14 +205,21 @@ class Fetcher:
 
     # ------------------------------------------------------------ after a call
 
-    def _poll(self, s: Situation, r: Record) -> Standing:
+    def _poll(self, s: Situation, r: Record, memory: Memory) -> Standing:
         """How the action on record stands. A provider that cannot say so leaves it to the rung's deadline."""
         assert r.intent is not None
+        question, now = about_call(r.intent), self._w.clock.monotonic()
+        if memory.poll.good(question, now):
+            known: Standing = memory.poll.answer
+            return known
         try:
             found = self._w.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
         except (Retry, Refused, SettingsError) as error:
-            return Running(f"{r.intent.action}: {error}")
-        return self._deleted(s, r, found.what) if isinstance(found, Deleting) else found
+            found = Running(f"{r.intent.action}: {error}")
+        if isinstance(found, Deleting):  # asked of the API server
+            return self._deleted(s, r, found.what)
+        memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))
+        return found
 
     def _deleted(self, s: Situation, r: Record, what: ClusterDelete) -> Standing:
         """A replacement by deletion is done when both the deleted object and the Node are gone."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from recovery.agent.paced import Paced
 from recovery.model import Census, Record
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
@@ -61,6 +62,8 @@ class Memory:
     job_again: float = 0.0  # when to try to make it again
     claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show
     finish_asked: Asked = Asked()
+    poll: Paced = field(default_factory=Paced)  # what the provider last said of the call in flight
+    preflight: Paced = field(default_factory=Paced)  # and of the next step
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 

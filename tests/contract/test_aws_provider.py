@@ -50,6 +50,15 @@ class StillClock(SystemClock):
         return NOW
 
 
+class RunningClock(StillClock):
+    """A clock that can be put forward, past what the provider remembers."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
 class AwsWorld:
     """A group of two and a proxy on the way to it."""
 
@@ -998,3 +1007,48 @@ def test_the_deletion_of_a_node_claim_is_the_clusters_to_say(world: AwsWorld) ->
     found = provider.take_back(machine, provider.preflight(machine, Step.REPLACE).reference)
     assert isinstance(found, ClusterDelete)
     assert found.name == "gpu-1"
+
+
+# ---------------------------------------------------------------- many that wait at once
+
+
+def test_all_that_wait_in_one_process_are_asked_for_together(proxy: CountingProxy) -> None:
+    """Twenty instances of one group, ten rounds: one request a round, instead of twenty."""
+    aws = shared_aws()
+    group = aws.create_group(20)
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(PATIENT), clock, os.environ)
+    waiting = []
+    for instance in aws.instances(group):
+        machine = provider.identify(NodeView(instance, "u", "1", aws.provider_id(instance)))
+        reference = provider.preflight(machine, Step.REPLACE).reference
+        aws.client("autoscaling").set_instance_health(InstanceId=instance, HealthStatus="Unhealthy")
+        waiting.append((machine, reference))
+    for machine, reference in waiting:
+        provider.poll(machine, reference)  # from now on they are known to wait
+    clock.ahead += 10
+    proxy.forget()
+    for _ in range(10):
+        for machine, reference in waiting:
+            found = provider.poll(machine, reference)
+            assert found == Running(f"{machine} is marked unhealthy in group {group}")
+        clock.ahead += 10
+    assert (proxy.count(INSTANCES), proxy.count(GROUPS)) == (10, 10)
+
+
+def test_a_node_that_asks_again_gets_a_new_answer(begun: AwsWorld) -> None:
+    provider = begun.provider()
+    assert begun.reference is not None
+    machine = provider.identify(begun.node)
+    assert isinstance(provider.poll(machine, begun.reference), Running)
+    begun.aws.client("autoscaling").set_instance_health(InstanceId=begun.instance, HealthStatus="Healthy")
+    assert isinstance(provider.poll(machine, begun.reference), NotApplied)
+
+
+def test_a_replacement_that_is_being_launched_is_asked_about_more_often(begun: AwsWorld) -> None:
+    (new,) = begun.aws.replace(begun.instance, begun.group)
+    assert isinstance(_poll(begun), Done)
+    begun.aws.set_lifecycle(new, "Pending")
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert outcome.soon

@@ -11,6 +11,7 @@ import pytest
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.stage import Page, Stage, npd_page
 
+from providers.azure.identity import canonical
 from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
@@ -193,7 +194,7 @@ def test_a_capacity_that_azure_says_it_has_set_and_has_not_is_asked_for_again_bu
 def test_a_vm_that_azure_may_remove_again_is_no_replacement(on_azure: Make) -> None:
     stage = on_azure(REPLACES, overprovision=2)
     assert ended(stage, step=1.0)["node-0"] in ("recovered", "superseded")
-    present = {vm.vm_id.lower() for vm in stage.arm.instances(stage.set)}
+    present = {canonical(vm.vm_id) for vm in stage.arm.instances(stage.set)}
     record = stage.record("node-0")
     assert record is not None
     claimed = {claim.machine for claim in stage.gate().claimed} | {record.replacement_machine} - {""}
