@@ -36,7 +36,7 @@ def stands(r: Record, node: NodeView | None) -> bool:
 def describe_standing(r: Record, node: NodeView | None) -> str:
     if not stands(r, node):
         return ""
-    return f" {words(standing(r, node))} was asked for and may still come: its agent takes that back first."
+    return f" {words(standing(r, node))} was asked for and may still come: an agent takes that back first."
 
 
 def ask_an_agent(api: UserApi, r: Record, owner: str, reason: str) -> None:

@@ -42,6 +42,8 @@ from recovery.units import span
 MARGIN = 5.0
 DEAD_AFTER = timedelta(minutes=5)
 """How long an agent has to be gone, with its node not Ready, before its machine counts as dead."""
+OWN_AGENT_FIRST = timedelta(seconds=90)
+"""How long a release request is left to the node's own agent, which looks at its record once a minute."""
 PATIENCE = timedelta(minutes=15)
 """How long a record with no call in flight waits for the node's own agent to come back."""
 
@@ -60,7 +62,7 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
     if place and r.uid != place:
         return act(FreeSlot(place), f"{s.node_name}: the record this place belonged to is gone")
     if not r.phase.open and r.release is not None:
-        return _alive(s, a, r) or wanted_back(s, r) or leave(f"{r.node}: {r.sentence}", REPEAT)
+        return _wanted_back(s, a, r) or leave(f"{r.node}: its own agent answers first", REPEAT)
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
     return first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r)
@@ -78,6 +80,9 @@ def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Answer a release request, where the node's own agent has not: that may be able to do more."""
+    if r.release is None or not (s.lease.mine or s.lease.stale) or s.now - r.release.at < OWN_AGENT_FIRST:
+        return None
     return wanted_back(s, r)
 
 

@@ -13,7 +13,7 @@ from recovery.errors import Refused, Retry
 from recovery.model import Phase
 from tests.builders.policies import policy_file
 from tests.stories.console import Terminal
-from tests.stories.scenery import Cloud, judge, pass_time, records, sentences
+from tests.stories.scenery import RECORDS, Cloud, judge, pass_time, records, sentences
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -23,6 +23,7 @@ from tests.stories.scenes import (
     marked,
     messages,
     new_process,
+    pause,
     phase,
     record_sentences,
     the_record,
@@ -193,3 +194,55 @@ def test_a_policy_that_loses_the_step_meanwhile_does_not_lose_the_request(sit: S
     assert any("in a person's hands" in x for x in sentences(s))
     assert sit(s).run("release", "node-0", "--yes").code == 0
     assert s.provider.taken_back == ["m-0"]
+
+
+def test_a_release_between_two_steps_takes_back_the_first_ones_request_also_during_a_pause(sit: Sit) -> None:
+    s = cast(policy_file(PLUGIN_THEN_REBOOT), agents=1)
+    s.fault("node-0")
+    pass_time(s, 60, until=lambda: len(s.provider.calls) == 1)
+    pause(s)
+    pass_time(s, 400)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [("replace", "m-0")])
+    assert the_record(s).step == the_record(s).ladder[1]
+    said = sit(s).run("release", "node-0", "--yes")
+    assert (said.code, phase(s), marked(s)) == (0, Phase.RELEASED, NO_MARKS)
+    assert s.provider.taken_back == ["m-0"]
+    days_later(s)
+    assert "m-0" in s.provider.groups["workers"].in_service
+
+
+def test_before_it_asks_the_command_says_what_may_still_come(sit: Sit) -> None:
+    s = never_came()
+    said = sit(s).run("release", "node-0", answer="n\n")
+    assert "replace of m-0 was asked for and may still come: an agent takes that back first" in said.err
+    assert (said.code, the_record(s).release) == (1, None)
+
+
+def test_who_looks_at_the_node_is_told_that_the_request_still_stands() -> None:
+    s = never_came()
+    s.run(5)
+    assert sentences(s)[-1].endswith("; replace of m-0 may still come: a release takes it back first")
+
+
+def test_the_request_is_on_record_across_restarts_and_in_the_version_that_older_agents_hold(sit: Sit) -> None:
+    s = never_came()
+    s.kill(s.actors["agent of node-0"])
+    sit(s).run("release", "node-0", "--yes")
+    body = s.store.request("GET", f"{RECORDS}/node-0").body
+    assert body["status"]["version"] == 4
+    assert body["status"]["release"]["by"] == "ada@laptop"
+    new_process(s, "node-0")
+    s.run(5)
+    body = s.store.request("GET", f"{RECORDS}/node-0").body
+    assert (body["status"]["version"], body["status"]["phase"]) == (1, "released")
+    assert "release" not in body["status"]
+
+
+def test_the_concluder_leaves_the_answer_to_an_agent_that_is_there(sit: Sit) -> None:
+    """That one may be able to do more: only it can reach a file on its node."""
+    s = never_came()
+    concluder = s.concluder()
+    assert sit(s).run("release", "node-0", "--yes").code == 0
+    assert phase(s) is Phase.RELEASED
+    assert any("replace of m-0 is taken back" in x for x in sentences(s))
+    assert not any("taken back" in x for x in concluder.sentences)
