@@ -18,7 +18,7 @@ from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
-from recovery.decide.decision import REPEAT, Decision, EventReason
+from recovery.decide.decision import REPEAT, Decision, EventReason, FreeSlot, WriteRecord
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError, Undecodable
@@ -79,6 +79,7 @@ class Sweeper:
         self._handed: dict[str, _HandOver] = {}
         self._left: dict[str, float] = {}
         self._listed_at: float | None = None
+        self._wanted_back: set[tuple[str, str]] = set()
         self._gate_uid = ""
 
     def sweep(self, next_in_queue: bool = False) -> float:
@@ -155,6 +156,8 @@ class Sweeper:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             ask = partial(conclude, place=uid)
             d = ask(s)
+            if isinstance(d.effect, WriteRecord | FreeSlot):
+                self._wanted_back.discard((node, uid))  # answered
             if d.effect is not None:
                 d = self._executor.perform(s, d, lambda: self._again(node), ask)
                 self._after(s, d)
@@ -242,8 +245,9 @@ class Sweeper:
         """
         now = self._w.clock.monotonic()
         if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
-            return set()
+            return set(self._wanted_back)
         self._listed_at = now
+        self._wanted_back.clear()
         found = set()
         for obj in self._w.cluster.list_records():
             try:
@@ -251,6 +255,8 @@ class Sweeper:
             except Undecodable as error:
                 log.warning("%s", error)
                 continue
+            if r.release is not None:
+                self._wanted_back.add((r.node, r.uid))
             if r.phase.open or r.release is not None:
                 found.add((r.node, r.uid))
             if (

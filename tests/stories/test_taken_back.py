@@ -117,9 +117,12 @@ def test_an_agent_that_is_off_takes_nothing_back_and_the_node_stays_as_it_is(sit
 def test_the_concluder_takes_it_back_where_the_nodes_own_agent_is_gone(sit: Sit) -> None:
     s = never_came()
     s.kill(s.actors["agent of node-0"])
-    s.concluder()
+    concluder = s.concluder()
     assert sit(s).run("release", "node-0", "--yes").code == 0
     assert (phase(s), marked(s), s.provider.taken_back) == (Phase.RELEASED, NO_MARKS, ["m-0"])
+    said = len(concluder.sentences)
+    s.run(30, step=1.0)
+    assert len(concluder.sentences) - said <= 3, "it does not go on with a record that is closed"
 
 
 def test_an_agent_that_dies_right_after_the_mark_came_off_is_followed_by_one_that_proves_it(sit: Sit) -> None:
