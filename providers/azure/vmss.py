@@ -30,9 +30,9 @@ IN_PLACE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
 HARDWARE = (DRAIN, Rung(Step.REDEPLOY, HALF))
 """Only another host helps against broken hardware: a reimaged VM stays where it is."""
 SOFTWARE = (DRAIN, Rung(Step.REIMAGE, HALF))
-ASKED_AGAIN = 5.0
-"""Seconds for which an answer of preflight or poll is kept: a VM may be read 12 times a minute ("Compute
-throttling limits")."""
+ASKED_AGAIN: Mapping[str, float] = {"preflight": 2.0, "poll": 5.0}
+"""Seconds for which an answer is kept: a VM may be read 12 times a minute ("Compute throttling limits").
+Right before a call nothing older than two seconds counts."""
 
 
 AT_IT_AGAIN = timedelta(seconds=15)
@@ -277,7 +277,7 @@ class AzureProvider:
     def _recent(self, use: str, machine: Machine, action: str, ask: Callable[[], Any]) -> Any:
         """An answer of a moment ago, or a new one."""
         key, now = (use, machine.id, action), self._clock.monotonic()
-        if key in self._known and now - self._known[key][0] < ASKED_AGAIN:
+        if key in self._known and now - self._known[key][0] < ASKED_AGAIN[use]:
             return self._known[key][1]
         answer = ask()
         self._known[key] = (now, answer)

@@ -30,8 +30,8 @@ from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, 
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
-from recovery.decide.standing import standing, words
-from recovery.model import Machine, Phase, Record, Step
+from recovery.decide.standing import before_service, standing, words
+from recovery.model import TAINT, Machine, Phase, Record, Step
 from recovery.units import span
 
 # ---------------------------------------------------------------- a closed record
@@ -85,6 +85,8 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now: the hand-over of {r.machine.id} has ended"
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
+    if by_hand := given_back_by_hand(s, r):
+        return by_hand
     only_reported = not r.marks and r.intent is None
     if only_reported and a.found:
         return begin(s, a)
@@ -96,10 +98,19 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     return still_handed_over(s, r)
 
 
+def given_back_by_hand(s: Situation, r: Record) -> Decision | None:
+    """Somebody took cordon and taint off, so pods run there again: take back what would end the machine."""
+    if s.node is None or s.node.unschedulable or s.node.has_taint(TAINT) or s.take_back_refused:
+        return None
+    return before_service(s, r) if r.marks else None
+
+
 def still_handed_over(s: Situation, r: Record) -> Decision:
     """Say so, and what may still happen to the machine: who uncordons it by hand has to know."""
     asked = standing(r, s.node)
     to_come = f"; {words(asked)} may still come: a release takes it back first" if asked else ""
+    if asked and s.take_back_refused:
+        to_come = f"; {s.take_back_refused}"
     since = f"{r.phase_since:%Y-%m-%d %H:%M:%SZ}"
     return hold(f"in a person's hands since {since}: {r.sentence}{to_come}", REPEAT, "handedOver")
 
