@@ -265,6 +265,8 @@ class Executor:
         try:
             provider.finish(r.machine, intent.reference)
         except Retry as error:
+            again = self._w.clock.monotonic() + error.after.total_seconds()
+            memory.finish_asked = memory.finish_asked.no_sooner(again)
             return wait(f"{intent.action}: {error.reason}", error.after, "finish")
         except Refused as error:
             memory.finish_refused = (intent.token, error.reason)

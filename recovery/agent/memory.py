@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from recovery.agent.paced import Paced
@@ -40,6 +40,10 @@ class Asked:
         """Seconds until it may be asked for again."""
         return self.until - now if token == self.token else 0.0
 
+    def no_sooner(self, until: float) -> Asked:
+        """The same, where the provider says how long it is not to be asked."""
+        return replace(self, until=max(self.until, until))
+
     def once_more(self, token: str, now: float) -> Asked:
         times = self.times + 1 if token == self.token else 1
         return Asked(token, times, now + min(FIRST_ASKED_AGAIN * 2 ** (times - 1), WORST_ASKED_AGAIN))
@@ -64,6 +68,7 @@ class Memory:
     finish_asked: Asked = Asked()
     poll: Paced = field(default_factory=Paced)  # what the provider last said of the call in flight
     preflight: Paced = field(default_factory=Paced)  # and of the next step
+    take_back_asked: Asked = Asked()
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from recovery.agent.memory import asked_of
+from recovery.agent.memory import Asked, asked_of
 from recovery.agent.observe import Observer
 from recovery.agent.submit import Performed
 from recovery.agent.world import World
@@ -17,8 +17,8 @@ from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import ClusterDelete, Deleting, Done, Failed, Gone, Intent, Machine, NotApplied, Record
 from recovery.provider.protocol import Cancellable, TakesBack
 
-AGAIN = timedelta(seconds=15)
-"""How long a provider is not asked again that could not say."""
+SOONEST, AGAIN = timedelta(seconds=5), timedelta(seconds=15)
+"""How long a provider is not asked again that could not say: at least, and at most."""
 WAY_OUT = "a new boot of the machine ends it, and so does another machine in its place"
 
 
@@ -34,6 +34,8 @@ class TakingBack:
 
     def run(self) -> Performed | Decision:
         asked = standing(self._r, self._s.node)
+        if (left := self._memory.take_back_asked.left(asked_of(self._r), self._now())) > 0:
+            return wait(f"{words(asked)} is not taken back yet", timedelta(seconds=left), "take-back")
         try:
             proofs = [self._one(x) for x in asked]
         except (Refused, SettingsError) as error:
@@ -90,8 +92,13 @@ class TakingBack:
             return self._refused(f"{words(asked)} may still come: {error.reason}")
         if self._r.progress.taking_back is None:
             self._w.records.write(replace(self._r, progress=replace(self._r.progress, taking_back=now)))
-        why = f"{words(asked)} is not taken back yet: {error.reason}"
-        return wait(why, min(max(error.after, timedelta(seconds=2)), AGAIN), "take-back")
+        pause = min(max(error.after, SOONEST), AGAIN)
+        until = self._now() + pause.total_seconds()
+        self._memory.take_back_asked = Asked(asked_of(self._r), 1, until)
+        return wait(f"{words(asked)} is not taken back yet: {error.reason}", pause, "take-back")
+
+    def _now(self) -> float:
+        return self._w.clock.monotonic()
 
     def _write(self, r: Record, sentence: str) -> None:
         """The sentence of a closed record stays: it says what is wrong with the node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.console import wanted_back
 from recovery.errors import Refused, Retry
-from recovery.model import Phase
+from recovery.model import Machine, Phase, Reference
 from tests.builders.policies import policy_file
 from tests.stories.console import Terminal
 from tests.stories.scenery import RECORDS, Cloud, judge, pass_time, records, sentences
@@ -283,3 +284,21 @@ def test_a_node_that_is_only_uncordoned_still_keeps_pods_away_and_may_be_replace
     patch_node(s, "node-0", {"spec": {"unschedulable": None}})
     s.run(70, step=1.0)
     assert s.provider.taken_back == []
+
+
+def test_a_concluder_asks_a_cloud_that_cannot_say_no_more_often_than_it_wants_to_be_asked(sit: Sit) -> None:
+    s = never_came()
+    s.kill(s.actors["agent of node-0"])
+    s.concluder()
+    tried: list[float] = []
+
+    def throttled(machine: Machine, reference: Reference) -> str:
+        tried.append(s.clock.monotonic())
+        raise Retry("throttled", timedelta(seconds=15))
+
+    s.provider.take_back = throttled  # type: ignore[method-assign]
+    sit(s).run("release", "node-0", "--yes")
+    s.run(420, step=1.0)
+    assert 10 <= len(tried) <= 22
+    assert min(b - a for a, b in itertools.pairwise(tried)) >= 15
+    assert the_record(s).release is None
