@@ -521,6 +521,8 @@ class Progress:
     that had no effect. ``boots``: boot IDs of unexpected boots. ``called_off``: the attempt whose call was
     cancelled. ``step_since``: when the current step became the current one. ``proving_since``: when the proof
     began, however often probation began again. ``retry_at``: when a call that was put off may be made again.
+    ``left``: calls that this recovery went on without, and that may still be carried out. ``taken_back``: the
+    attempts of which a read has proved that they never will be. ``taking_back``: since when that is tried.
     """
 
     submitted: tuple[Attempt, ...] = ()
@@ -531,11 +533,26 @@ class Progress:
     step_since: datetime | None = None
     proving_since: datetime | None = None
     retry_at: datetime | None = None
+    left: tuple[Intent, ...] = ()
+    taken_back: tuple[int, ...] = ()
+    taking_back: datetime | None = None
 
     @property
     def acted(self) -> bool:
         """Whether a destructive call was made, or may have been."""
         return bool(self.submitted)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """A person wants the node back, and what was asked of its provider has to be taken back first."""
+
+    by: str
+    at: datetime
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"released by {self.by}" + (f": {self.reason}" if self.reason else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,6 +625,7 @@ class Record:
     node_gone_since: datetime | None = None  # since when a node that nobody's agent looks after has no Node
     acknowledged_more: str = ""  # digests of the faults that ``acknowledged`` has no room for
     boot_confirmed: bool = False  # on this machine, the kernel and the Node named the same boot
+    release: ReleaseRequest | None = None  # not answered yet
 
     @property
     def step(self) -> Rung | None:
@@ -790,9 +808,10 @@ class ClusterDelete:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """It was accepted, and is not done yet."""
+    """It was accepted, and is not done yet. ``soon``: it may be done within seconds, so it is asked often."""
 
     sentence: str
+    soon: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from providers.aws.group import Group, Member
 from providers.aws.identity import identify
 from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
+from providers.aws.shared import Shared
 from recovery.clock import Clock
 from recovery.errors import Refused
 from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
@@ -59,6 +60,7 @@ class AwsProvider:
 
     def __init__(self, session: AwsSession, clock: Clock, environ: Mapping[str, str]) -> None:
         self._session = session
+        self._shared = Shared(session, clock)
         self._clock = clock
         self._environ = environ
         self.call_timeout = session.longest
@@ -115,7 +117,7 @@ class AwsProvider:
             end = f"{not_before:%H:%M:%SZ}"
             not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
         return Preflight(
-            _reference(machine, Step.REPLACE, group, self._clock.now()),
+            _reference(machine, Step.REPLACE, group, self._clock.now(), adopted=bool(adopt)),
             group.name,
             short_by=group.short_by,
             adopt=adopt,
@@ -178,8 +180,22 @@ class AwsProvider:
         if reference.data.get("kind") == KARPENTER:
             return Deleting(_node_claim(reference))
         if reference.action == Step.REBOOT:
-            return reboot_outcome(self._session, machine, reference)
-        return replace_outcome(self._session, machine, reference)
+            return reboot_outcome(self._shared, machine, reference)
+        return replace_outcome(self._shared, machine, reference)
+
+    # ------------------------------------------------------------ taking back
+
+    def take_back(self, machine: Machine, reference: Reference) -> str | ClusterDelete:
+        """Have the group keep the instance that it was asked to replace. Raises ``Retry`` or ``Refused``."""
+        from providers.aws.take_back import reboot_taken_back, replace_taken_back
+
+        self._able(reference.action)
+        self._same(machine, reference, reference.action)
+        if reference.data.get("kind") == KARPENTER:
+            return _node_claim(reference)
+        if reference.action == Step.REBOOT:
+            return reboot_taken_back(self._session, machine, reference)
+        return replace_taken_back(self._session, machine, reference)
 
     # ------------------------------------------------------------ doctor
 
@@ -204,9 +220,16 @@ class AwsProvider:
 
 
 def _reference(
-    machine: Machine, action: Step, group: Group | None = None, at: datetime | None = None
+    machine: Machine,
+    action: Step,
+    group: Group | None = None,
+    at: datetime | None = None,
+    adopted: bool = False,
 ) -> Reference:
-    """What identifies the action later, also once the instance is gone. Plain values: it becomes JSON."""
+    """What identifies the action later, also once the instance is gone. Plain values: it becomes JSON.
+
+    ``adopted``: somebody else has marked the instance, and it is theirs to take the mark off.
+    """
     data: dict[str, object] = {
         "kind": INSTANCE,
         "instance": machine.id,
@@ -220,6 +243,8 @@ def _reference(
             "grace_seconds": group.grace,
             "at": at.isoformat(),
         }
+        if adopted:
+            data["adopted"] = True
     return Reference(NAME, action, data)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from providers.aws.group import Activity, Group, Member, activity_of, group_of, member_of
@@ -32,6 +32,24 @@ def instance(session: AwsSession, machine: Machine, where: str = "") -> tuple[st
     )
     data = _first(answer, "AutoScalingInstances", "InstanceId", machine.id)
     return None if data is None else (str(data.get("AutoScalingGroupName", "")), member_of(data))
+
+
+def instances(
+    session: AwsSession, machine: Machine, others: Sequence[str], where: str
+) -> Mapping[str, tuple[str, Member]]:
+    """The same for ``machine`` and ``others``, by ID, in one request. Who is in no group is left out."""
+    more = f" and {len(others)} more" if others else ""
+    answer = session.read(
+        "autoscaling",
+        "DescribeAutoScalingInstances",
+        where or machine.route.get("region", ""),
+        f"autoscaling:DescribeAutoScalingInstances for {machine}{more}",
+        InstanceIds=[machine.id, *others],
+    )
+    found = answer.get("AutoScalingInstances") or []
+    return {
+        str(x.get("InstanceId", "")): (str(x.get("AutoScalingGroupName", "")), member_of(x)) for x in found
+    }
 
 
 def group(session: AwsSession, machine: Machine, name: str, where: str = "") -> Group | None:

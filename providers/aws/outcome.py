@@ -14,15 +14,15 @@ from providers.aws.group import (
     oldest_first,
     termination_of,
 )
-from providers.aws.session import AwsSession
+from providers.aws.shared import Shared
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
 
 _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (any more)"
 
 
-def reboot_outcome(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
+def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Running or gone. Whether it has booted is not known here: the agent compares the Node's boot ID."""
-    state = lookup.ec2_state(session, machine, lookup.region(machine, reference))
+    state = ask.state(machine, lookup.region(machine, reference))
     if state in _ENDING:
         return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")
     if state in ("stopping", "stopped"):
@@ -30,11 +30,11 @@ def reboot_outcome(session: AwsSession, machine: Machine, reference: Reference) 
     return Running(f"asked EC2 to reboot {machine}, which is {state}")
 
 
-def replace_outcome(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
+def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Healthy and in service: not applied. Marked or leaving: running. Gone: what came in its place."""
-    found = lookup.instance(session, machine, lookup.region(machine, reference))
+    found = ask.instance(machine, lookup.region(machine, reference))
     if found is None or found[1].lifecycle == "Terminated":
-        return _absent(session, machine, reference)
+        return _absent(ask, machine, reference)
     name, member = found
     if member.leaving:
         return _leaving(name, member)
@@ -45,7 +45,7 @@ def replace_outcome(session: AwsSession, machine: Machine, reference: Reference)
     if member.healthy and member.lifecycle == "InService":
         return NotApplied(f"{machine} is healthy and in service in group {name}")
     if member.lifecycle == "InService":
-        return _marked(session, machine, reference, name)
+        return _marked(ask, machine, reference, name)
     return Running(f"{machine} is {member.lifecycle} and {member.health.lower()} in group {name}")
 
 
@@ -58,13 +58,13 @@ def _leaving(name: str, member: Member) -> Running:
     return Running(f"group {name} is terminating {member.id} ({member.lifecycle})")
 
 
-def _marked(session: AwsSession, machine: Machine, reference: Reference, name: str) -> Running:
+def _marked(ask: Shared, machine: Machine, reference: Reference, name: str) -> Running:
     """Unhealthy and not yet terminated: say so, and what keeps the group from it, if anything does."""
     where = lookup.region(machine, reference)
-    group = lookup.group(session, machine, name, where)
+    group = ask.group(machine, name, where)
     trouble = group.obstacle() if group is not None else ""
     if group is not None and group.launches_first and not trouble:
-        failure = launch_trouble(lookup.activities(session, name, where), _begun(reference))
+        failure = launch_trouble(ask.activities(machine, name, where), _begun(reference))
         trouble = _not_launched(name, failure)
     return Running(f"{machine} is marked unhealthy in group {name}" + (f", but {trouble}" if trouble else ""))
 
@@ -73,16 +73,16 @@ def _not_launched(name: str, failure: str) -> str:
     return f"group {name} has not launched a replacement: {failure}" if failure else ""
 
 
-def _absent(session: AwsSession, machine: Machine, reference: Reference) -> Poll:
+def _absent(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Auto Scaling does not list the instance any more: terminated, or detached by somebody?"""
     where, name = lookup.region(machine, reference), str(reference.data.get("group", ""))
-    group = lookup.group(session, machine, name, where)
+    group = ask.group(machine, name, where)
     if group is None:
         return Failed(f"group {name} no longer exists: nothing will take the place of {machine}")
-    history = lookup.activities(session, name, where)
+    history = ask.activities(machine, name, where)
     ended = termination_of(machine.id, history)
     if ended is None or ended.status != "Successful":
-        state = lookup.ec2_state(session, machine, where)
+        state = ask.state(machine, where)
         if state not in _ENDING:
             return _outside(machine, name, state, ended)
     return _in_its_place(machine, reference, group, history, ended)
@@ -107,7 +107,7 @@ def _in_its_place(
         return Done(
             f"{machine} is gone from group {group.name}, which has {', '.join(newcomers)} in service since",
             newcomers,
-            complete=not group.countable or group.serving >= wanted,
+            complete=not group.countable or group.serving >= enough(wanted, group.desired),
         )
     gone = f"{machine} is gone"
     if group.desired < wanted:
@@ -117,7 +117,14 @@ def _in_its_place(
     failure = launch_trouble(history, ended.start if ended else _begun(reference))
     if trouble := _not_launched(group.name, failure):
         return Running(f"{gone}, but {trouble}")
-    return Running(f"{gone}, and group {group.name} has no new instance in service yet")
+    known = reference.data.get("known", ())
+    soon = any(m.lifecycle.startswith("Pending") and m.id not in known for m in group.members)
+    return Running(f"{gone}, and group {group.name} has no new instance in service yet", soon)
+
+
+def enough(wanted: int, now: int) -> int:
+    """How many make the group complete: it may have been scaled in, or out, since the replacement began."""
+    return min(wanted, now)
 
 
 def _begun(reference: Reference) -> datetime:

@@ -85,8 +85,11 @@ def delete(session: AzureSession, cluster: Cluster, pool_name: str, name: str) -
     return session.submit(cluster.subscription, what, ask, SERVICE)
 
 
-def set_count(session: AzureSession, cluster: Cluster, found: Pool, count: int) -> None:
-    """Have the pool want ``count`` machines, unless it was changed since it was read."""
+def set_count(session: AzureSession, cluster: Cluster, found: Pool, count: int) -> str:
+    """Have the pool want ``count`` machines, unless it was changed since it was read.
+
+    Returns the operation's ID, or an empty string.
+    """
 
     def ask(client: Any) -> Callable[..., Any]:
         found.body.properties.count = count
@@ -95,4 +98,4 @@ def set_count(session: AzureSession, cluster: Cluster, found: Pool, count: int) 
             cluster.group, cluster.name, found.name, found.body, **unchanged(found.etag), **hook
         )
 
-    session.submit(cluster.subscription, f"the count of pool {found.name}, to {count}", ask, SERVICE)
+    return session.submit(cluster.subscription, f"the count of pool {found.name}, to {count}", ask, SERVICE)

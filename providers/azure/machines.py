@@ -19,6 +19,7 @@ from recovery.errors import Refused
 from recovery.model import Step
 
 READY = "Succeeded"
+UNDER_WAY = frozenset({"Updating", "Deleting", "Creating", "Migrating"})
 Route = Mapping[str, str]
 
 
@@ -41,7 +42,11 @@ class Vm:
 
 @dataclass(frozen=True)
 class ScaleSet:
-    """A scale set. ``capacity`` is how many VMs it wants."""
+    """A scale set. ``capacity`` is how many VMs it wants.
+
+    ``overprovision``: when it grows it makes more at first, and deletes some of them again once enough have
+    been provisioned ("Design considerations for scale sets", Overprovisioning). Which ones is not said.
+    """
 
     name: str
     capacity: int
@@ -49,6 +54,12 @@ class ScaleSet:
     state: str
     flexible: bool
     etag: str = ""
+    overprovision: bool = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether Azure is at work on it: a write shows late, and another one would be the next in line."""
+        return self.state in UNDER_WAY
 
 
 def vm(session: AzureSession, route: Route) -> Vm | None:
@@ -92,13 +103,16 @@ def scale_set(session: AzureSession, route: Route) -> ScaleSet:
         what,
         lambda c: c.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]),
     )
+    flexible = str(_under(found, "orchestration_mode") or "").lower() == "flexible"
+    more = _under(found, "overprovision")
     return ScaleSet(
         name=str(found.name),
         capacity=int(getattr(found.sku, "capacity", 0) or 0),
         sku=(str(found.sku.name or ""), str(found.sku.tier or "")),
         state=str(_under(found, "provisioning_state") or ""),
-        flexible=str(_under(found, "orchestration_mode") or "").lower() == "flexible",
+        flexible=flexible,
         etag=str(getattr(found, "etag", "") or ""),
+        overprovision=bool(more) if more is not None else not flexible,  # Uniform ones do unless told not to
     )
 
 
@@ -115,8 +129,10 @@ def submit(session: AzureSession, route: Route, action: Step) -> str:
     return session.submit(route["subscription"], what, ask)
 
 
-def set_capacity(session: AzureSession, route: Route, found: ScaleSet, capacity: int) -> None:
+def set_capacity(session: AzureSession, route: Route, found: ScaleSet, capacity: int) -> str:
     """Have the scale set want ``capacity`` VMs, unless it was changed since it was read.
+
+    Returns the operation's ID, or an empty string.
 
     Raises ``Retry`` or ``Refused``: it is set and not added to, so that a lost answer does no harm.
     """
@@ -129,7 +145,7 @@ def set_capacity(session: AzureSession, route: Route, found: ScaleSet, capacity:
             route["resource_group"], route["scale_set"], body, **unchanged(found.etag), **hook
         )
 
-    session.submit(route["subscription"], what, ask)
+    return session.submit(route["subscription"], what, ask)
 
 
 def unchanged(etag: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Runnin
 
 VERSION = "2024-07-01"
 """Of the operations' status, which the SDK has no method for."""
-_UNDER_WAY = frozenset({"Updating", "Deleting", "Creating", "Migrating"})
+_UNDER_WAY = machines.UNDER_WAY
 Data = Mapping[str, Any]
 
 
@@ -86,10 +86,15 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
     wanted = int(data["capacity"])
     if data.get("restore") and group.capacity == wanted - 1:
         wants = f"scale set {group.name} wants {group.capacity} VMs, and is to want {wanted}"
+        if stands_still(group.state):
+            return Running(f"{what} is gone; {wants}: it is {group.state}, and is not asked before that ends")
         return Unfinished(f"{what} is gone; {wants}")
-    present = [m for m in machines.members(session, data) if m.settled]
+    found_there = machines.members(session, data)
+    present = [m for m in found_there if m.settled]
     known = {str(x) for x in data.get("known", ())} | {machine.id}
     newcomers = tuple(m.id for m in present if m.id and m.id not in known)
+    if newcomers and (more := may_be_removed(group, len(found_there))):
+        return Running(f"{what} is gone; {more}")
     if newcomers:
         return Done(
             f"{what} is gone, and scale set {group.name} has {len(newcomers)} new since",
@@ -97,6 +102,27 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
             complete=len(present) >= min(group.capacity, wanted),
         )
     return Running(_nothing_new(what, group, wanted))
+
+
+def stands_still(state: str) -> bool:
+    """Whether nothing more is asked of a scale set or pool now: Azure is at work on it."""
+    return state in _UNDER_WAY
+
+
+def may_be_removed(group: machines.ScaleSet, there: int) -> str:
+    """Why a VM that is new may still be removed by Azure itself; empty where it stays.
+
+    A scale set that overprovisions makes too many, and deletes some once enough are there: old or new, ready
+    or not. It is over once it has as many as it wants and nothing is under way.
+    """
+    if not group.overprovision:
+        return ""
+    if there > group.capacity:
+        many = f"scale set {group.name} has {there} VMs and wants {group.capacity}"
+        return f"{many}: it overprovisions, and removes some of the new ones again"
+    if group.under_way:
+        return f"scale set {group.name} is {group.state}: it overprovisions, and may remove a new VM again"
+    return ""
 
 
 def _still_there(session: AzureSession, data: Data, what: str, found: Vm) -> Poll:
@@ -134,6 +160,8 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
     wanted = int(data["capacity"])
     if data.get("restore") and not pool.scaled and pool.count == wanted - 1:
         wants = f"pool {pool_name} wants {pool.count} machines, and is to want {wanted}"
+        if stands_still(pool.state):
+            return Running(f"{what} is gone; {wants}: it is {pool.state}, and is not asked before that ends")
         return Unfinished(f"{what} is gone; {wants}")
     present = aks.names(session, cluster, pool_name)
     known = {str(x) for x in data.get("known", ())}

@@ -30,9 +30,13 @@ IN_PLACE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
 HARDWARE = (DRAIN, Rung(Step.REDEPLOY, HALF))
 """Only another host helps against broken hardware: a reimaged VM stays where it is."""
 SOFTWARE = (DRAIN, Rung(Step.REIMAGE, HALF))
-ASKED_AGAIN = 5.0
-"""Seconds for which an answer of preflight or poll is kept: a VM may be read 12 times a minute ("Compute
-throttling limits")."""
+ASKED_AGAIN: Mapping[str, float] = {"preflight": 2.0, "poll": 5.0}
+"""Seconds for which an answer is kept: a VM may be read 12 times a minute ("Compute throttling limits").
+Right before a call nothing older than two seconds counts."""
+
+
+AT_IT_AGAIN = timedelta(seconds=15)
+"""When to look again whether Azure has ended what it is at."""
 
 
 class AzureProvider:
@@ -48,6 +52,8 @@ class AzureProvider:
         self._clock = clock
         self._options = options
         self._known: dict[tuple[str, str, str], tuple[float, Any]] = {}
+        self._restoring: dict[str, str] = {}
+        """Operations that set a capacity back, by the machine that they are for."""
         self.call_timeout = session.longest
 
     # ------------------------------------------------------------ what a machine can have
@@ -211,11 +217,32 @@ class AzureProvider:
             cluster = self._cluster()
             pool = aks.pool(self._session, cluster, str(data["pool"]))
             if pool.count == wanted - 1:
+                self._not_at_it(f"pool {pool.name}", pool.state, data)
                 aks.set_count(self._session, cluster, pool, wanted)
             return
         group = machines.scale_set(self._session, data)
         if group.capacity == wanted - 1:
-            machines.set_capacity(self._session, data, group, wanted)
+            self._not_at_it(f"scale set {group.name}", group.state, data)
+            self._restoring[machine.id] = machines.set_capacity(self._session, data, group, wanted)
+
+    def _not_at_it(self, what: str, state: str, data: Mapping[str, Any]) -> None:
+        """Raise ``Retry`` while Azure is at work on it: a capacity that was set may show only at its end."""
+        asked = self._restoring.get(str(data["machine"]), "")
+        known = outcome.operation(self._session, {**data, "operation": asked}) if asked else None
+        busy = state if outcome.stands_still(state) else ""
+        if known is not None and known.state == "InProgress":
+            busy = busy or "still being changed"
+        if busy:
+            raise Retry(f"{what} is {busy}: nothing more is asked of it before that ends", AT_IT_AGAIN)
+
+    def take_back(self, machine: Machine, reference: Reference) -> str:
+        """What shows that nothing of it is to come any more. Raises ``Retry`` or ``Refused``."""
+        from providers.azure import take_back
+
+        data = self._checked(machine, reference, reference.action)
+        if reference.action == Step.REPLACE and "aks" in machine.route:
+            return take_back.of_aks(self._session, machine, data, self._cluster())
+        return take_back.of_vm(self._session, machine, data, reference.action)
 
     # ------------------------------------------------------------ doctor
 
@@ -259,7 +286,7 @@ class AzureProvider:
     def _recent(self, use: str, machine: Machine, action: str, ask: Callable[[], Any]) -> Any:
         """An answer of a moment ago, or a new one."""
         key, now = (use, machine.id, action), self._clock.monotonic()
-        if key in self._known and now - self._known[key][0] < ASKED_AGAIN:
+        if key in self._known and now - self._known[key][0] < ASKED_AGAIN[use]:
             return self._known[key][1]
         answer = ask()
         self._known[key] = (now, answer)

@@ -159,7 +159,7 @@ class KuredProvider(BareMetalProvider):
             return Failed(f"somebody took {self._path} away: kured was called off")
         return NotApplied(f"{self._path} is not there, and {node} has not booted")
 
-    def cancel(self, machine: Machine, reference: Reference) -> None:
+    def cancel(self, machine: Machine, reference: Reference) -> str | None:
         """Take our sentinel away, if it is there. ``Refused`` also says where that may have been too late."""
         self._same(machine, reference)
         node = _node(machine)
@@ -169,10 +169,10 @@ class KuredProvider(BareMetalProvider):
             )
         try:
             if not _read(self._path).startswith(MARK):
-                return  # another one wants the reboot: it is theirs to call off
+                return None  # another one wants the reboot: it is theirs to call off
             os.unlink(self._path)
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
             if error.errno in _LATER:
                 raise Retry(f"{self._path} cannot be taken away: {error.strerror}") from None
@@ -184,6 +184,7 @@ class KuredProvider(BareMetalProvider):
                 f"{self._path} was taken away, but kured may be at work already ({IN_PROGRESS}: {since}), "
                 f"and then reboots {node} all the same: see its log"
             )
+        return f"{self._path} was taken away, and kured had not taken it up"
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
         """Where the sentinel would be, and whether it could be left there now."""

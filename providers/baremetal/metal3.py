@@ -116,16 +116,20 @@ class Metal3Provider(BareMetalProvider):
             "ID is the proof"
         )
 
-    def cancel(self, machine: Machine, reference: Reference) -> None:
-        """Take our annotation off, if Metal3 has not done so."""
+    def cancel(self, machine: Machine, reference: Reference) -> str | None:
+        """Take our annotation off, if Metal3 has not done so.
+
+        It is taken off the very version of the host that was read: then Metal3 has not taken it up before.
+        """
         self._same(machine, reference)
         host = self._look(machine)
         if host is None or host.uid != reference.data.get("uid") or not host.asked_by_us:
-            return
+            return None
         try:
             self._annotate(machine, host, None)
         except Ambiguous as error:
             raise Retry(error.reason) from None
+        return f"Metal3 had not taken it up, and is not asked to reboot BareMetalHost {host.name} any more"
 
     def down(self, machine: Machine) -> str | None:
         """What Metal3 saw of the power, a minute ago at most. It may be about to switch it on again."""

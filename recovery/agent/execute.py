@@ -17,6 +17,7 @@ from recovery.agent.evict import Evictions
 from recovery.agent.memory import LAST_READS, LONGEST_REFUSAL
 from recovery.agent.observe import Observer
 from recovery.agent.submit import Again, Performed, Submission
+from recovery.agent.take_back import TakingBack, taken_back
 from recovery.agent.world import World
 from recovery.decide import budget
 from recovery.decide.decision import (
@@ -36,6 +37,7 @@ from recovery.decide.decision import (
     Report,
     RestoreSlot,
     Submit,
+    TakeBack,
     TakeSlot,
     TellPods,
     Unmark,
@@ -150,6 +152,8 @@ class Executor:
                 return self._finish(s)
             case Cancel(last_try):
                 return self._cancel(s, last_try)
+            case TakeBack():
+                return TakingBack(self._w, self._observer, s).run()
         return Performed()
 
     def _write(self, s: Situation, record: Record) -> Performed:
@@ -272,12 +276,19 @@ class Executor:
         r, intent = s.record, s.record.intent
         provider = self._w.providers.get(r.machine.provider)
         assert isinstance(provider, Resumable)  # its poll said ``Unfinished``
+        memory = self._observer.memory(s.node_name)
+        if (left := memory.finish_asked.left(intent.token, self._w.clock.monotonic())) > 0:
+            asked = f"{intent.action}: {provider.name} was asked for what is left, and is not asked again yet"
+            return wait(asked, min(timedelta(seconds=left), SELDOM), "finish")
+        memory.finish_asked = memory.finish_asked.once_more(intent.token, self._w.clock.monotonic())
         try:
             provider.finish(r.machine, intent.reference)
         except Retry as error:
+            again = self._w.clock.monotonic() + error.after.total_seconds()
+            memory.finish_asked = memory.finish_asked.no_sooner(again)
             return wait(f"{intent.action}: {error.reason}", error.after, "finish")
         except Refused as error:
-            self._observer.memory(s.node_name).finish_refused = (intent.token, error.reason)
+            memory.finish_refused = (intent.token, error.reason)
             return wait(f"{intent.action}: {error.reason}", SOON, "finish")
         asked = f"asked {provider.name} for what was left of {intent.action}"
         self._w.records.write(note(r, self._w.cluster.time.now(), HistoryEvent.FINISHED, asked))
@@ -294,14 +305,16 @@ class Executor:
         sentence = f"{what} was called off"
         # As its Node shows it now, if it is the same one: that may say more than the record.
         machine = s.machine if s.machine is not None and s.machine.id == r.machine.id else r.machine
+        proof = None
         try:
-            provider.cancel(machine, intent.reference)
+            proof = provider.cancel(machine, intent.reference)
         except (Retry, Refused) as error:
             if isinstance(error, Retry) and not last_try:
                 return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")
             sentence = f"{what} could not be called off, and may still come: {error.reason}"
         written = note(r, self._w.cluster.time.now(), HistoryEvent.CALLED_OFF, sentence)
         written = replace(written, progress=replace(r.progress, called_off=intent.attempt))
+        written = taken_back(written, (intent,)) if proof else written
         # The sentence of a closed record stays: it is for the person who has to take the node.
         self._w.records.write(written if r.phase.open else replace(written, sentence=r.sentence))
         return Performed(sentence, Report(EventReason.CALLED_OFF, warning=True))

@@ -5,13 +5,13 @@ A refusal that the core can decide on becomes a field of the situation. Any othe
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 from recovery.agent import counting
 from recovery.agent.memory import Memory
+from recovery.agent.paced import LONGEST, about_call, about_step, answered, due, longest_for, seen_before
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
 from recovery.decide.budget import Past, bounded_census, longest_window
@@ -43,6 +43,7 @@ from recovery.model import (
     NodeView,
     NotApplied,
     Phase,
+    Preflight,
     Record,
     Running,
     Standing,
@@ -67,7 +68,6 @@ class Fetcher:
 
     def __init__(self, world: World) -> None:
         self._w = world
-        self._chance = random.Random()  # noqa: S311 - jitter
         self.without_node: set[str] = set()  # handed over, and without a Node when last counted
 
     def fetch(
@@ -90,7 +90,7 @@ class Fetcher:
             case ClaimsByEvent():
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):
-                return self._preflight(s, action, memory, fresh)
+                return self._preflight(s, r, action, memory, fresh)
             case Counted():
                 return replace(s, census=self._census(s, need, memory, fresh))
             case PastStarts():
@@ -189,24 +189,28 @@ class Fetcher:
         memory.claim = (now, found)
         return found
 
-    def _preflight(self, s: Situation, action: Step, memory: Memory, fresh: bool) -> Situation:
-        """Ask the provider about a destructive step, before anything is done to the node."""
+    def _preflight(self, s: Situation, r: Record, action: Step, memory: Memory, fresh: bool) -> Situation:
+        """Ask the provider about a destructive step, before anything is done to the node.
+
+        ``fresh``, as right before the call: what it said a moment ago does not count.
+        """
         assert s.provider is not None
         assert s.machine is not None
         provider = self._w.providers.get(s.provider.name)
         if action not in s.provider.actions:
             return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")
-        if (why := memory.cloud_rests(self._w.clock.monotonic())) and not fresh:
-            return replace(s, preflight_retry=why)
+        question, now = about_step(r, action), self._w.clock.monotonic()
+        if not fresh and memory.preflight.good(question, now) and not due(s, memory.preflight.answer):
+            return answered(s, memory.preflight.answer)
         try:
-            found = provider.preflight(s.machine, action)
+            found: Preflight | Retry = provider.preflight(s.machine, action)
         except Refused as error:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
-            memory.cloud_failed(error, self._w.clock.monotonic(), self._chance)
-            return replace(s, preflight_retry=error.reason)
-        memory.cloud_failures = 0
-        return replace(s, preflight=found)
+            found = error
+        seen = str(found) if isinstance(found, Retry) else seen_before(found)
+        memory.preflight = memory.preflight.then(question, found, seen, now, LONGEST).as_long_as(found, now)
+        return answered(s, found)
 
     # ------------------------------------------------------------ the census
 
@@ -306,17 +310,21 @@ class Fetcher:
     def _poll(self, s: Situation, r: Record, memory: Memory) -> Standing:
         """How the action on record stands. A provider that cannot say so leaves it to the rung's deadline."""
         assert r.intent is not None
-        now = self._w.clock.monotonic()
-        if why := memory.cloud_rests(now):
-            return Running(f"{r.intent.action}: {why}")
+        question, now = about_call(r.intent), self._w.clock.monotonic()
+        if memory.poll.good(question, now):
+            known: Standing = memory.poll.answer
+            return known
         try:
             found = self._w.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
         except (Retry, Refused, SettingsError) as error:
-            if isinstance(error, Retry):
-                memory.cloud_failed(error, now, self._chance)
-            return Running(f"{r.intent.action}: {error}")
-        memory.cloud_failures = 0
-        return self._deleted(s, r, found.what) if isinstance(found, Deleting) else found
+            found = Running(f"{r.intent.action}: {error}")
+            memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))
+            memory.poll = memory.poll.as_long_as(error, now)
+            return found
+        if isinstance(found, Deleting):  # asked of the API server
+            return self._deleted(s, r, found.what)
+        memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))
+        return found
 
     def _unclaimed(self, s: Situation, r: Record, found: Standing, memory: Memory) -> Standing:
         """``found`` without the new machines that another record names as its own.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from recovery.agent.backoff import pause_after
+from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
-from recovery.errors import Retry
 from recovery.model import Census, Record
 from recovery.store.lease import Gone
 
@@ -20,8 +18,8 @@ LONGEST_REFUSAL = 30.0
 LAST_READS = 2.0
 """Seconds: what was read longer ago is read again before an intent is written, its call made, or a pod
 evicted."""
-LONGEST_CLOUD_PAUSE = 60.0
-"""The longest pause after errors of the provider, in seconds, where it does not ask for a longer one."""
+FIRST_ASKED_AGAIN, WORST_ASKED_AGAIN = 15.0, 60.0
+"""Seconds until the last step of an action is asked for again: the first pause doubles up to the longest."""
 RATE_WINDOW = 1.0
 """Seconds over which evictions are counted against the policy's evictions per second."""
 
@@ -35,6 +33,27 @@ class Refusal:
     until: float
 
 
+@dataclass(frozen=True)
+class Asked:
+    """When the last step of an action may be asked for again: ever more seldom, up to once a minute."""
+
+    token: str = ""
+    times: int = 0
+    until: float = 0.0
+
+    def left(self, token: str, now: float) -> float:
+        """Seconds until it may be asked for again."""
+        return self.until - now if token == self.token else 0.0
+
+    def no_sooner(self, until: float) -> Asked:
+        """The same, where the provider says how long it is not to be asked."""
+        return replace(self, until=max(self.until, until))
+
+    def once_more(self, token: str, now: float) -> Asked:
+        times = self.times + 1 if token == self.token else 1
+        return Asked(token, times, now + min(FIRST_ASKED_AGAIN * 2 ** (times - 1), WORST_ASKED_AGAIN))
+
+
 @dataclass
 class Memory:
     """Of one node. Moments are seconds on the monotonic clock, those of ``intents`` on the boot clock."""
@@ -45,9 +64,6 @@ class Memory:
     looked_at: float = 0.0  # when the latest reads of Node, record, gate and Lease began
     gone: Gone = field(default_factory=Gone)  # for how long the node's own agent was seen gone
     gone_seen_at: float | None = None  # when that was last noted
-    cloud_refused: str = ""  # why the provider gave no answer
-    cloud_failures: int = 0  # how often in a row
-    cloud_again: float = 0.0  # when it may be asked again
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
     past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
@@ -58,6 +74,11 @@ class Memory:
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try to make it again
     claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show
+    finish_asked: Asked = Asked()
+    poll: Paced = field(default_factory=Paced)  # what the provider last said of the call in flight
+    preflight: Paced = field(default_factory=Paced)  # and of the next step
+    take_back_asked: Asked = Asked()
+    take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
@@ -71,17 +92,6 @@ class Memory:
     def refusals(self, now: float) -> Mapping[str, str]:
         """What is refused now, and why."""
         return {what: each.reason for what, each in self.refused.items() if now < each.until}
-
-    def cloud_failed(self, error: Retry, now: float, chance: random.Random) -> None:
-        """The provider gave no answer: leave it alone, for as long as it said if it is throttled."""
-        pause = pause_after(self.cloud_failures, FIRST_REFUSAL, LONGEST_CLOUD_PAUSE, chance)
-        throttled = error.after if error.after > Retry(error.reason).after else timedelta(0)
-        self.cloud_refused, self.cloud_failures = error.reason, self.cloud_failures + 1
-        self.cloud_again = now + max(pause, throttled.total_seconds() * chance.uniform(1.0, 1.25))
-
-    def cloud_rests(self, now: float) -> str:
-        """Why the provider is left alone for now; empty if it may be asked."""
-        return self.cloud_refused if now < self.cloud_again else ""
 
     def evictions_free(self, most: int | None, now: float) -> int | None:
         """How many of ``most`` evictions a second are left now; None is no limit."""
@@ -113,3 +123,9 @@ class Memory:
         assert r.intent is not None
         first = self.intents.setdefault(f"{r.intent.token}/{r.intent.attempt}", boottime)
         return timedelta(seconds=boottime - first)
+
+
+def asked_of(r: Record) -> str:
+    """Names the requests on ``r`` and who wants the node back: a refusal to take them back is for these."""
+    tokens = [x.token for x in (*r.progress.left, *((r.intent,) if r.intent else ()))]
+    return " ".join([*tokens, str(r.release.at) if r.release else ""])

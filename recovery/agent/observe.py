@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.agent.fetch import Fetcher
-from recovery.agent.memory import LAST_READS, Memory
+from recovery.agent.memory import LAST_READS, Memory, asked_of
 from recovery.agent.world import World
 from recovery.catalog import foreign_claim
 from recovery.decide.boot import agrees, by_the_kernel
@@ -135,6 +135,8 @@ class Observer:
         )
         self._kernel_agreed = self._kernel_agreed or agrees(s)
         s = by_the_kernel(s, self._kernel_agreed)
+        if s.record is not None and w.on:
+            s = replace(s, take_back_refused=self._refused_to_take_back(s.record))
         if s.record is not None and s.record.phase.open and w.on:
             s = self._remembered(s, s.record)
         return s
@@ -154,6 +156,10 @@ class Observer:
         except Undecodable as error:
             found["gate_problem"] = str(error)
         return {**found, "lease": w.leases.look(node, fresh=fresh)}
+
+    def _refused_to_take_back(self, r: Record) -> str:
+        known, why = self.memory(r.node).take_back_refused if r.node in self._memory else ("", "")
+        return why if known == asked_of(r) else ""
 
     def _remembered(self, s: Situation, r: Record) -> Situation:
         """What this agent has seen of this record in earlier cycles."""

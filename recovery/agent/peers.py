@@ -23,7 +23,7 @@ from recovery.agent.observe import Observer
 from recovery.agent.pace import Pace
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
-from recovery.decide.decision import REPEAT, Decision, EventReason
+from recovery.decide.decision import REPEAT, Decision, EventReason, FreeSlot, WriteRecord
 from recovery.decide.gone import lay_to_rest
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import Lease, Role, Situation
@@ -115,6 +115,7 @@ class Sweeper:
         self._left: dict[str, float] = {}
         self._listed_at: float | None = None
         self._without_node: set[str] = set()
+        self._wanted_back: set[tuple[str, str]] = set()
         self._gate_uid = ""
         self.own_place = False
         """Whether the gate lists the own node: its agent may not know, where etcd was restored."""
@@ -251,6 +252,8 @@ class Sweeper:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             ask = ask or partial(conclude, place=uid)
             d = ask(s)
+            if isinstance(d.effect, WriteRecord | FreeSlot):
+                self._wanted_back.discard((node, uid))  # answered
             if d.effect is not None:
                 d = self._executor.perform(s, d, partial(self._again, node), ask)
                 self._after(s, d)
@@ -358,13 +361,16 @@ class Sweeper:
         return node is None or not node.ready
 
     def _unlisted(self) -> set[Place]:
-        """The open records among all there are, listed by the concluder once a minute. Some may not be on the
-        gate: their agents died before they joined the queue, or somebody deleted the gate. Hand-overs of dead
-        agents are noted on the way."""
+        """The open records among all there are, and those that a person wants back, once a minute.
+
+        Only the concluder lists them. Some may not be on the gate: their agents died before they joined the
+        queue, or somebody deleted the gate. Hand-overs of dead agents are noted on the way.
+        """
         now = self._w.clock.monotonic()
         if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
-            return set()
+            return set(self._wanted_back)
         self._listed_at = now
+        self._wanted_back.clear()
         found = set()
         for obj in self._w.cluster.list_records():
             try:
@@ -372,7 +378,9 @@ class Sweeper:
             except Undecodable as error:
                 log.warning("%s", error)
                 continue
-            if r.phase.open:
+            if r.release is not None:
+                self._wanted_back.add((r.node, r.uid))
+            if r.phase.open or r.release is not None:
                 found.add((r.node, r.uid))
             if r.phase is Phase.HANDED_OVER and self._unseen(r.node):
                 self._without_node.add(r.node)

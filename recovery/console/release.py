@@ -10,6 +10,7 @@ import click
 from recovery.console.api import UserApi, connect
 from recovery.console.output import JSON, as_json, ask
 from recovery.console.recoveries import read_gate, retry_on_conflict
+from recovery.console.wanted_back import ask_an_agent, describe_standing, stands
 from recovery.decide import budget
 from recovery.decide.budget import places
 from recovery.decide.endings import close
@@ -50,11 +51,15 @@ def release(node: str, reason: str, assume_yes: bool, output: str) -> None:
         ask(f"{describe(found, api)} Release it?")
     owner = api.caller()
     why = f"released by {owner}" + (f": {reason}" if reason else "")
-    if not found.closed:
+    if not found.closed and stands(found.record, found.node):
+        ask_an_agent(api, found.record, owner, reason)
+    elif not found.closed:
         retry_on_conflict(lambda: _close(api, node, why))
-    marks = retry_on_conflict(lambda: _unmark(api, node))
+    had_marks = found.node is not None and marked(found.node)
+    marks = retry_on_conflict(lambda: _unmark(api, node)) or had_marks  # the agent may have been quicker
     retry_on_conflict(lambda: _free(api, node))
-    _post_event(api, found, why)
+    if not stands(found.record, found.node):  # else the agent has told it
+        _post_event(api, found, why)
     sentence = f"{_outcome(found, marks)}: {why}."
     body = {"node": node, "released": True, "marksTakenOff": marks, "sentence": sentence}
     click.echo(as_json(body) if output == JSON else sentence)
@@ -112,7 +117,8 @@ def describe(found: Found, api: UserApi) -> str:
     if found.closed:
         return f"{state} What was left of it, marks or a place in the budget, is cleared away."
     return (
-        f"{state} A release takes our cordon and taint off, frees its place in the budget, and remembers "
+        f"{state}{describe_standing(r, found.node)} "
+        "A release takes our cordon and taint off, frees its place in the budget, and remembers "
         f"{faults}: the same starts nothing again until the machine boots or is replaced, or it is stated "
         "anew."
     )
@@ -123,6 +129,8 @@ def _close(api: UserApi, node: str, why: str) -> None:
     was = api.get_record(node)
     record = records.decode(was)
     check(Found(record, None, frozenset({record.uid})))
+    if stands(record, _node(api, node)):
+        raise CannotRelease(f"nothing was changed: {node} is {record.phase.value} by now: {record.sentence}")
     if (record.phase, Event.RELEASED) in TABLE:
         api.replace_record(records.encode(close(record, api.time.now(), Event.RELEASED, why), was))
 

@@ -115,6 +115,11 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Have the provider take back what may still be carried out, and prove it by a read."""
+
+
+@dataclass(frozen=True, slots=True)
 class OutOfService:
     """Set the out-of-service taint, so that the pods of a machine that is down are deleted; or remove it."""
 
@@ -145,6 +150,7 @@ Effect = (
     | Submit
     | Finish
     | Cancel
+    | TakeBack
     | OutOfService
     | CreateJob
 )
@@ -189,6 +195,8 @@ class EventReason(StrEnum):
     SUPERSEDED = "Superseded"
     HANDED_OVER = "HandedOver"
     RELEASED = "Released"
+    RELEASE_REFUSED = "ReleaseRefused"
+    TAKEN_BACK = "TakenBack"
     ABANDONED_BY_SWITCH_OFF = "AbandonedBySwitchOff"
     LOST = "Lost"
     FAILED = "Failed"

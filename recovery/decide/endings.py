@@ -20,6 +20,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import marked, out_of_service
 from recovery.decide.situation import Role, Situation
+from recovery.decide.standing import before_service, left_behind
 from recovery.model import Record
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
@@ -42,7 +43,12 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
         r = replace(r, acknowledged=tuple(x for x in r.acknowledged if x.key not in keys))
     phase = move(r.phase, event)
     return replace(
-        note(remembered(r, r.faults if remember else ()), now, HistoryEvent(phase.value), why),
+        note(
+            remembered(replace(r, release=None), r.faults if remember else ()),
+            now,
+            HistoryEvent(phase.value),
+            why,
+        ),
         phase=phase,
         phase_since=now,
         recovered_at=now if event is Event.PROVED else r.recovered_at,
@@ -53,7 +59,12 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
     """Close the record, once our marks are off the node.
 
     In this order a crash in between leaves an open record, and the marks are taken off after the restart.
+    What was asked of the provider and never came is taken back before; where it cannot be, the marks stay.
     """
+    if taking := before_service(s, r):
+        if s.take_back_refused:
+            return hand_over(s, r, f"{why}; but {s.take_back_refused}", outcome="refused")
+        return taking
     if (
         s.role is Role.OWNER
         and s.node is not None
@@ -107,8 +118,9 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
 
 def moved_to_rung(r: Record, rung: int, now: datetime) -> Record:
     """``r`` on this rung of its ladder from ``now``, with nothing tried on it yet."""
+    r = left_behind(r)
     fresh = replace(r.progress, step_since=now, tries=0, retry_at=None)
-    return replace(r, rung=rung, rung_since=None, intent=None, progress=fresh)
+    return replace(r, rung=rung, rung_since=None, progress=fresh)
 
 
 def can_call_off(s: Situation, r: Record) -> bool:

@@ -32,6 +32,8 @@ class HistoryEvent(StrEnum):
     REFUSED = "refused"
     ABANDONED = "abandoned"
     CALLED_OFF = "calledOff"
+    TAKEN_BACK = "takenBack"
+    RELEASE_REFUSED = "releaseRefused"
     FINISHED = "finished"
     EVIDENCE = "evidence"
     JOINED = "joined"

@@ -39,7 +39,8 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
-from recovery.model import Fault, Kind, Machine, Phase, Record, Step
+from recovery.decide.standing import before_service, standing, words
+from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
 from recovery.units import span
 
 # ---------------------------------------------------------------- a closed record
@@ -112,6 +113,8 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
     if r.node_gone_since is not None and (back := seen_or_gone(s, r)):
         return back
+    if by_hand := given_back_by_hand(s, r):
+        return by_hand
     only_reported = not r.marks and r.intent is None
     if only_reported and openers(s, a):
         return begin(s, a)
@@ -124,14 +127,25 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     fault = r.faults[0]
     why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""
-    still = still_handed_over(r)
+    still = still_handed_over(s, r)
     return replace(still, reason=f"{still.reason}; {why}") if why else still
 
 
-def still_handed_over(r: Record) -> Decision:
-    return hold(
-        f"in a person's hands since {r.phase_since:%Y-%m-%d %H:%M:%SZ}: {r.sentence}", REPEAT, "handedOver"
-    )
+def given_back_by_hand(s: Situation, r: Record) -> Decision | None:
+    """Somebody took cordon and taint off, so pods run there again: take back what would end the machine."""
+    if s.node is None or s.node.unschedulable or s.node.has_taint(TAINT) or s.take_back_refused:
+        return None
+    return before_service(s, r) if r.marks else None
+
+
+def still_handed_over(s: Situation, r: Record) -> Decision:
+    """Say so, and what may still happen to the machine: who uncordons it by hand has to know."""
+    asked = standing(r, s.node)
+    to_come = f"; {words(asked)} may still come: a release takes it back first" if asked else ""
+    if asked and s.take_back_refused:
+        to_come = f"; {s.take_back_refused}"
+    since = f"{r.phase_since:%Y-%m-%d %H:%M:%SZ}"
+    return hold(f"in a person's hands since {since}: {r.sentence}{to_come}", REPEAT, "handedOver")
 
 
 # ---------------------------------------------------------------- the first sign of a fault

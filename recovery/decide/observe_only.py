@@ -20,7 +20,7 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
         return hold(f"{why}: {left} ({s.record.sentence})", REPEAT, "abandoned")
     if not a.found:
         handed = s.record is not None and s.record.phase is Phase.HANDED_OVER
-        return still_handed_over(s.record) if s.record and handed else leave(healthy(s))
+        return still_handed_over(s, s.record) if s.record and handed else leave(healthy(s))
     d = a.found[0]
     if not d.treat:
         sentence = f"{why}: would only report {name(d.fault)} ({why_reported(d)})"

@@ -27,6 +27,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.endings import close, hand_over, moved_to_rung
+from recovery.decide.given_back import wanted_back
 from recovery.decide.gone import free_place
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import observe_call
@@ -42,6 +43,8 @@ from recovery.units import span
 MARGIN = 5.0
 DEAD_AFTER = timedelta(minutes=5)
 """How long an agent has to be gone, with its node not Ready, before its machine counts as dead."""
+OWN_AGENT_FIRST = timedelta(seconds=90)
+"""How long a release request is left to the node's own agent, which looks at its record once a minute."""
 PATIENCE = timedelta(minutes=15)
 """How long a record with no call in flight waits for the node's own agent to come back."""
 
@@ -59,6 +62,8 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
         return lost(s)
     if place and r.uid != place:
         return free_place(s, r, place, f"{s.node_name}: the record this place belonged to is gone")
+    if not r.phase.open and r.release is not None:
+        return _wanted_back(s, a, r) or leave(f"{r.node}: its own agent answers first", REPEAT)
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
     return first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r)
@@ -73,6 +78,13 @@ def _alive(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
     fence = fenced(s, r)
     return wait(fence, key="fence") if fence else None
+
+
+def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Answer a release request, where the node's own agent has not: that may be able to do more."""
+    if r.release is None or not (s.lease.mine or s.lease.stale) or s.now - r.release.at < OWN_AGENT_FIRST:
+        return None
+    return wanted_back(s, r)
 
 
 def _call_in_flight(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -181,6 +193,7 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
 QUESTIONS = (
     _alive,
     _fenced,
+    _wanted_back,
     _stuck_pods,
     _call_in_flight,
     _not_its_node,

@@ -24,6 +24,7 @@ from recovery.decide.decision import (
 )
 from recovery.decide.diagnosis import name
 from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, end, hand_over, up_again
+from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.idle import (
     begin,
@@ -62,8 +63,8 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
 
 def closed(s: Situation, a: Assessment, r: Record) -> Decision:
     """A closed record: clean up after it, repeat that a person has the node, or go on to the next fault."""
-    if tidy := tidy_up(s, r) or forget_cleared(s, r):
-        return tidy
+    if answer := wanted_back(s, r) or tidy_up(s, r) or forget_cleared(s, r):
+        return answer
     if r.phase is Phase.LOST and same_boot(s, r):
         return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
     return in_a_persons_hands(s, a, r) if r.phase is Phase.HANDED_OVER else begin(s, a)
@@ -153,6 +154,10 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(changed), why, Report(EventReason.REBOOTED, warning=True))
 
 
+def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    return wanted_back(s, r)
+
+
 def _up_again(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return up_again(s, r)
 
@@ -188,6 +193,7 @@ FIRST = (
     _another_agents,
     _no_node,
     _other_machine,
+    _wanted_back,
     _new_node_object,
     _rebooted,
     _up_again,

@@ -192,6 +192,7 @@ class Situation:
     down: str = ""  # what shows that the machine is powered down; empty: nothing does
     apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
     finish_refused: str = ""  # why the provider refused the last step of an unfinished action
+    take_back_refused: str = ""  # why what was asked of the provider cannot be taken back
     watched_for: timedelta | None = None  # how long this very process has watched the probation
     settle: timedelta = timedelta(seconds=0.5)  # how long to wait in the queue for other faults to show
     forbidden: str = ""  # another remediator's claim on the node

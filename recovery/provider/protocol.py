@@ -9,7 +9,8 @@ Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of 
 *preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more
 than that: ``Routed`` where its machines differ in what can be done to them, ``Resumable`` where an action has
 a second step, a ``PowerSensor`` where it can see that a machine is down, ``Cancellable`` where what was asked
-for may still be called off, an ``Examiner`` where ``node-recovery doctor`` can ask it what is missing.
+for may still be called off, ``TakesBack`` where it can say whether it may still come long afterwards, an
+``Examiner`` where ``node-recovery doctor`` can ask it what is missing.
 """
 
 from __future__ import annotations
@@ -133,10 +134,28 @@ class Whereabouts(Protocol):
 class Cancellable(Protocol):
     """A provider that hands an order to another controller, which may carry it out much later."""
 
-    def cancel(self, machine: Machine, reference: Reference) -> None:
+    def cancel(self, machine: Machine, reference: Reference) -> str | None:
         """Take the order back, if it is ours and still there. Any agent may call it, and more than once.
 
-        Raises ``Retry`` or ``Refused``.
+        Returns what proves that the order was still there and will not be carried out; None where nothing
+        does. Raises ``Retry`` or ``Refused``.
+        """
+
+
+@runtime_checkable
+class TakesBack(Protocol):
+    """A provider that can take back what was accepted and never carried out, or say why it cannot.
+
+    Without this, ``poll`` decides: only ``NotApplied``, ``Failed``, ``Gone`` and ``Done`` are proof.
+    """
+
+    def take_back(self, machine: Machine, reference: Reference) -> str | ClusterDelete:
+        """Take the request back if it is ours and still stands. Any agent may call it, and more than once.
+
+        Returns what proves, by a read made afterwards, that it will not be carried out any more. Where a
+        deletion was asked for, returns its object, and the caller looks whether that is being deleted. Raises
+        ``Retry`` (not proved yet) or ``Refused`` (it cannot be taken back): a sentence with the way out, for
+        the person who wants the node back.
         """
 
 

@@ -108,6 +108,10 @@ class Reader:
             raise Undecodable(f"{self._path}.{key}: found {wrong[0]!r}, expected any of {', '.join(known)}")
         return tuple(known[x] for x in texts)
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        found = self._get(key, (list,), [])
+        return tuple(Reader({key: x}, f"{self._path}.{key}[{i}]").integer(key) for i, x in enumerate(found))
+
     def strings(self, key: str) -> tuple[str, ...]:
         return tuple(str(x) for x in self._get(key, (list,), []))
 

@@ -31,6 +31,7 @@ from recovery.model import (
     Progress,
     Record,
     Reference,
+    ReleaseRequest,
     Rung,
     Start,
     Step,
@@ -47,7 +48,8 @@ FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
 the out-of-service taint. Version 3 added the progress of open records. Version 4 added the digests of faults
-that were dealt with: an agent that drops them would treat a released node again."""
+that were dealt with (an agent that drops them would treat a released node again), and what is to be taken back
+at the provider before the node goes back to service (an older agent would forget it)."""
 
 STARTS = 50
 
@@ -56,7 +58,8 @@ STARTS = 50
 
 
 def _version(r: Record) -> int:
-    if r.acknowledged_more:
+    taking_back = r.release or r.progress.left or r.progress.taking_back
+    if r.acknowledged_more or taking_back:
         return FOURTH
     if r.phase.open and r.progress != Progress():
         return THIRD
@@ -116,6 +119,9 @@ def _progress(p: Progress) -> dict[str, Any]:
         "stepSince": _maybe(p.step_since),
         "provingSince": _maybe(p.proving_since),
         "retryAt": _maybe(p.retry_at),
+        "left": [_intent(x) for x in p.left],
+        "takenBack": list(p.taken_back),
+        "takingBack": _maybe(p.taking_back),
     }
     return {key: value for key, value in said.items() if value}
 
@@ -126,6 +132,10 @@ def _validate(v: Validation | None) -> dict[str, Any] | None:
 
 def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
     return {"job": v.job, "since": moment(v.since)} if v else None
+
+
+def _release(x: ReleaseRequest | None) -> dict[str, Any] | None:
+    return {"by": x.by, "at": moment(x.at), "reason": x.reason[:LONGEST_LINE]} if x else None
 
 
 def bounded(record: Record) -> Record:
@@ -212,6 +222,7 @@ def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, An
         "nodeGoneSince": _maybe(record.node_gone_since),
         "acknowledgedMore": record.acknowledged_more or None,
         "bootConfirmed": record.boot_confirmed or None,
+        "release": _release(record.release),
     }
     return {
         **foreign,
@@ -274,6 +285,9 @@ def _read_progress(r: Reader) -> Progress:
         step_since=r.maybe_at("stepSince"),
         proving_since=r.maybe_at("provingSince"),
         retry_at=r.maybe_at("retryAt"),
+        left=tuple(_read_intent(x) for x in r.children("left")),
+        taken_back=r.integers("takenBack"),
+        taking_back=r.maybe_at("takingBack"),
     )
 
 
@@ -293,6 +307,7 @@ def decode(obj: Any) -> Record:
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
     intent, check, run = s.child("intent"), s.child("validate"), s.child("validation")
+    release = s.child("release")
     phase, faults = s.member("phase", Phase), tuple(_read_fault(f) for f in s.children("faults"))
     if phase.open and not faults:
         raise Undecodable("status.faults: an open record names no fault")
@@ -350,6 +365,9 @@ def decode(obj: Any) -> Record:
         node_gone_since=s.maybe_at("nodeGoneSince"),
         acknowledged_more=s.text("acknowledgedMore"),
         boot_confirmed=s.flag("bootConfirmed"),
+        release=ReleaseRequest(release.text("by", ...), release.at("at"), release.text("reason"))
+        if release
+        else None,
     )
     progress = s.child("progress")
     return upgraded(record) if progress is None else replace(record, progress=_read_progress(progress))

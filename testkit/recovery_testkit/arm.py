@@ -75,11 +75,18 @@ class FakeArm(Front):
         location: str = "westus3",
         ephemeral: bool = False,
         sku: str = _SKU,
+        overprovision: int = 0,
     ) -> str:
-        """A scale set with ``size`` running instances. Returns its resource id."""
+        """A scale set with ``size`` running instances. Returns its resource id.
+
+        ``overprovision``: when it grows it makes so many more at first, and then deletes as many of the new
+        ones, the oldest first ("Overprovisioning" in the design considerations of scale sets; which ones go
+        is not documented).
+        """
         with self._state.lock:
             path = self._state.new_id(resource_group, f"{COMPUTE}/virtualMachineScaleSets/{name}")
             new = ScaleSet(path, name, orchestration, location, sku, ephemeral, size, self._state.now())
+            new.overprovision = overprovision
             self._state.scale_sets[path.lower()] = new
             for machine in [self._state.launch(new) for _ in range(size)]:
                 self._boot(machine)
@@ -190,6 +197,10 @@ class FakeArm(Front):
                     operation.failure = failure or operation.failure
                     self._state.end(operation)
         self._state.tell()
+
+    def show_capacity_late(self, late: bool = True) -> None:
+        """A larger capacity shows once its operation has ended, and not from its acceptance on."""
+        self._state.capacity_shows_late = late
 
     def late(self, seconds: float) -> None:
         """The next operation is accepted, and takes so many seconds."""

@@ -147,6 +147,7 @@ def set_body(azure: ArmState, scale_set: ScaleSet) -> Json:
     }
     properties = {
         "orchestrationMode": scale_set.orchestration,
+        "overprovision": bool(scale_set.overprovision),
         "provisioningState": "Updating" if azure.running(scale_set.id) else "Succeeded",
         "singlePlacementGroup": False,
         "timeCreated": iso(scale_set.created),

@@ -71,9 +71,16 @@ def resize(
         leaving = staying[wanted - scale_set.capacity :]
         azure.scaled_in += len(leaving)
         return azure.begin("delete", [i.id for i in leaving], scale_set.location, owner, provider)
-    new = [azure.launch(scale_set) for _ in range(wanted - scale_set.capacity)]
-    scale_set.capacity, scale_set.version = wanted, scale_set.version + 1
-    return azure.begin("create", [i.id for i in new], scale_set.location, owner, provider)
+    missing = wanted - scale_set.capacity
+    surplus = scale_set.overprovision if missing else 0
+    new = [azure.launch(scale_set) for _ in range(missing + surplus)]
+    operation = azure.begin("create", [i.id for i in new], scale_set.location, owner, provider)
+    operation.surplus = surplus
+    if azure.capacity_shows_late:
+        operation.capacity = wanted
+    else:
+        scale_set.capacity, scale_set.version = wanted, scale_set.version + 1
+    return operation
 
 
 @route("DELETE", _SET, "Microsoft.Compute/virtualMachineScaleSets/delete")

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 
 COMPUTE = "Microsoft.Compute"
 AKS = "Microsoft.ContainerService"
+TRIM = "trim"
+"""Azure's own deletion of the machines that a scale set made too many."""
 _TICK = 0.02  # seconds between two looks for what is due
 
 _hosts = itertools.count(1)
@@ -74,6 +76,8 @@ class ScaleSet:
     capacity: int
     created: float
     version: int = 1
+    overprovision: int = 0
+    """How many more it makes at first when it grows, to delete as many again once enough are there."""
 
     @property
     def uniform(self) -> bool:
@@ -105,6 +109,10 @@ class Operation:
     failure: tuple[str, str] | None = None
     hollow: bool = False
     ended: float | None = None
+    capacity: int | None = None
+    """What the capacity of ``owner`` is once it ends, where that shows late."""
+    surplus: int = 0
+    """How many of its targets are deleted again once it has ended."""
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     signature: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -154,7 +162,7 @@ class ArmState:
         self.clusters: dict[str, Cluster] = {}
         self.operations: dict[str, Operation] = {}
         self.whole_set_calls = self.scaled_in = 0
-        self.held = self.signatures_required = False
+        self.held = self.signatures_required = self.capacity_shows_late = False
         self.next_late: deque[float] = deque()
         self.next_failure: deque[tuple[str, str]] = deque()
         self.next_hollow = 0
@@ -233,7 +241,8 @@ class ArmState:
         state = {"delete": "Deleting", "create": "Creating"}.get(verb, "Updating")
         for target in operation.targets:
             machine = self.instances[target]
-            self.instances[target] = replace(machine, provisioning=state)
+            if verb != TRIM:  # those that are too many show nothing of it until they are gone
+                self.instances[target] = replace(machine, provisioning=state)
             if verb == "delete":
                 self.count(machine, -1)
         self.operations[operation.id] = operation
@@ -250,16 +259,29 @@ class ArmState:
         """Carry it out, or let it fail."""
         operation.ended = self.now()
         for target in operation.targets:
-            if operation.failure:
+            if operation.failure and operation.verb != TRIM:
                 self._finish(target, "Failed")
                 self.count(self.instances[target], +1 if operation.verb == "delete" else 0)
             elif operation.hollow:
                 self._finish(target, "Succeeded")
-            elif operation.verb == "delete":
+            elif operation.verb in ("delete", TRIM):
                 self._happened.append(("delete", self.instances.pop(target)))
             else:
                 self._finish(target, "Succeeded")
                 self.change(target, EFFECTS[operation.verb])
+        if not operation.failure and not operation.hollow:
+            self._settle_capacity(operation)
+
+    def _settle_capacity(self, operation: Operation) -> None:
+        """A scale set that grew wants as many as it was told, and deletes the oldest of what is too many."""
+        owner = self.scale_sets.get(operation.owner.lower())
+        if owner is None:
+            return
+        if operation.capacity is not None:
+            owner.capacity, owner.version = operation.capacity, owner.version + 1
+        if operation.surplus:
+            extra = operation.targets[: operation.surplus]
+            self.begin(TRIM, extra, operation.location, operation.owner, operation.provider)
 
     def _finish(self, target: str, provisioning: str) -> None:
         self.instances[target] = replace(self.instances[target], provisioning=provisioning)

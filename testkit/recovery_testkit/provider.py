@@ -26,11 +26,23 @@ from recovery.provider.protocol import Started
 PATTERN = re.compile(r"fake:///(?P<group>[a-z0-9-]+)/(?P<id>m-[0-9a-z]+)")
 
 
+def enough(wanted: int, now: int) -> int:
+    """How many make a group complete that wanted ``wanted`` when the replacement began."""
+    return min(wanted, now)
+
+
+def may_be_removed(group: FakeGroup) -> str:
+    """Why a new machine of the group's may be removed again; empty where it stays."""
+    return f"group {group.name} may remove a new machine again" if group.provisional else ""
+
+
 @dataclass
 class FakeGroup:
     """A group of machines: which are in service, and how many there should be.
 
-    ``shrinks``: deleting a machine lowers ``desired``, as in a scale set, until it is raised again.
+    ``shrinks``: deleting a machine lowers ``desired``, as in a scale set, until it is raised again. ``slow``:
+    a number that it was told shows only once ``settle`` is called; until then it is ``pending``.
+    ``provisional``: machines of which some may be removed again, as in a scale set that overprovisions.
     """
 
     name: str
@@ -38,11 +50,15 @@ class FakeGroup:
     in_service: list[str] = field(default_factory=list)
     unhealthy: set[str] = field(default_factory=set)
     shrinks: bool = False
+    slow: bool = False
+    pending: int | None = None
+    provisional: set[str] = field(default_factory=set)
 
 
 class FakeProvider:
     """``replace`` and ``reboot`` of machines in memory. ``calls`` lists every mutating call, accepted or not.
 
+    ``taken_back`` lists the machines whose mark was taken off. ``reads`` lists every preflight and poll.
     ``before_call`` and ``after_call`` run right before and after a call is accepted: to kill the agent, to
     stop it, or to lose the answer. ``refusing`` maps a step to the error that it raises.
     """
@@ -67,6 +83,9 @@ class FakeProvider:
         self.rebooting: set[str] = set()
         self.finished: list[str] = []
         self.finish_error: Retry | Refused | None = None
+        self.taken_back: list[str] = []
+        self.take_back_error: Retry | Refused | None = None
+        self.reads: list[tuple[str, str]] = []
         self.before_call: Callable[[], None] = lambda: None
         self.after_call: Callable[[], None] = lambda: None
         self.preflight_error: Retry | Refused | None = None
@@ -81,12 +100,14 @@ class FakeProvider:
         return Machine(self.name, found["id"], node.provider_id, found["group"])
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
+        self.reads.append(("preflight", machine.id))
         if action not in self.actions:
             raise Refused(f"fake cannot {action.value} a machine")
         if self.preflight_error is not None:
             raise self.preflight_error
         group = self._group(machine)
-        adopt = f"{machine.id} is unhealthy already" if machine.id in group.unhealthy else ""
+        marked = action is Step.REPLACE and machine.id in group.unhealthy
+        adopt = f"{machine.id} is unhealthy already" if marked else ""
         known = sorted(group.in_service)
         data = {"group": group.name, "known": known, "desired": group.desired, "machine": machine.id}
         short = group.desired - len(group.in_service)
@@ -110,6 +131,7 @@ class FakeProvider:
         return None
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
+        self.reads.append(("poll", machine.id))
         if reference.action == Step.REBOOT.value:
             return Running(f"{machine.id} was asked to reboot")
         group = self.groups[reference.data["group"]]
@@ -119,8 +141,10 @@ class FakeProvider:
             return NotApplied(f"{machine.id} is healthy and in service in group {group.name}")
         if group.shrinks and group.desired < reference.data["desired"]:
             return Unfinished(f"{machine.id} is gone, and group {group.name} wants {group.desired}")
+        if more := may_be_removed(group):
+            return Running(f"{machine.id} is gone; {more}")
         new = tuple(m for m in group.in_service if m not in reference.data["known"])
-        complete = len(group.in_service) >= reference.data["desired"]
+        complete = len(group.in_service) >= enough(reference.data["desired"], group.desired)
         if not new:
             return Running(f"{machine.id} is gone, and group {group.name} has not launched another")
         return Done(f"{machine.id} is gone from group {group.name}", new, complete)
@@ -135,7 +159,27 @@ class FakeProvider:
             raise self.finish_error
         self.finished.append(machine.id)
         group = self.groups[reference.data["group"]]
-        group.desired = max(group.desired, reference.data["desired"])
+        wanted = max(group.desired, reference.data["desired"])
+        if group.slow:
+            group.pending = wanted
+        else:
+            group.desired = wanted
+
+    def take_back(self, machine: Machine, reference: Reference) -> str:
+        """An unhealthy mark can be taken off; a reboot that was accepted comes some time, or never."""
+        if self.take_back_error is not None:
+            raise self.take_back_error
+        if reference.action == Step.REBOOT.value:
+            if machine.id in self.rebooting:
+                raise Refused(f"a reboot of {machine.id} was accepted: reboot it, and release it then")
+            return f"no reboot of {machine.id} is under way"
+        group = self.groups[machine.group]
+        if machine.id not in group.in_service:
+            return f"{machine.id} is not in group {group.name}"
+        if machine.id in group.unhealthy:
+            self.taken_back.append(machine.id)
+            group.unhealthy.discard(machine.id)
+        return f"{machine.id} is healthy and in service in group {group.name}"
 
     # ------------------------------------------------------------ what a cloud does by itself
 
@@ -150,6 +194,12 @@ class FakeProvider:
         found.in_service.remove(machine)
         if found.shrinks:
             found.desired -= 1
+
+    def settle(self, group: str) -> None:
+        """A group that is slow wants now what it was told, and one that made too many has removed some."""
+        found = self.groups[group]
+        found.desired, found.pending = found.pending or found.desired, None
+        found.provisional.clear()
 
     def launch(self, group: str, machine: str) -> None:
         self.groups[group].in_service.append(machine)

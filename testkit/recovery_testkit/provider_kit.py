@@ -44,7 +44,7 @@ from recovery.model import (
     Step,
     Unfinished,
 )
-from recovery.provider.protocol import Provider, Resumable
+from recovery.provider.protocol import Provider, Resumable, TakesBack
 
 TOKEN = "kit-token"  # noqa: S105 (an idempotency token)
 PROVIDER_STEPS = frozenset(step for step in Step if step.provider_action)
@@ -221,6 +221,21 @@ class ActionKit(ProviderKit):
         other = replace(machine, id=machine.id[:-1] + ("1" if machine.id[-1] != "1" else "2"))
         with pytest.raises(Refused):
             provider.start(other, action, TOKEN, ready.reference)
+        assert world.mutating_calls() == 0
+
+    # ------------------------------------------------------------ taking it back
+
+    def test_what_was_never_asked_for_is_taken_back_without_a_change(
+        self, provider: Provider, machine: Machine, ready: Preflight, world: FarEnd
+    ) -> None:
+        """Proved by a read; or refused, with a sentence, where the far end does not show what is to come."""
+        if not isinstance(provider, TakesBack):
+            return  # what ``poll`` says decides then
+        try:
+            said = str(provider.take_back(machine, ready.reference))
+        except Refused as refused:
+            said = refused.reason
+        assert len(said) > 20, "what is said is a sentence for people"
         assert world.mutating_calls() == 0
 
     # ------------------------------------------------------------ poll

@@ -50,6 +50,15 @@ class StillClock(SystemClock):
         return NOW
 
 
+class RunningClock(StillClock):
+    """A clock that can be put forward, past what the provider remembers."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
 class AwsWorld:
     """A group of two and a proxy on the way to it."""
 
@@ -769,6 +778,22 @@ def test_a_group_that_wants_fewer_now_is_said_so(begun: AwsWorld) -> None:
     assert outcome.sentence == f"{begun.instance} is gone, and group {begun.group} wants 1 now instead of 2"
 
 
+def test_a_group_that_was_scaled_in_meanwhile_is_complete_with_fewer(begun: AwsWorld) -> None:
+    (new,) = begun.aws.replace(begun.instance, begun.group)
+    begun.aws.terminate(begun.sibling)  # by a scale-in: the group wants one now
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert (outcome.replacements, outcome.complete) == ((new,), True)
+
+
+def test_a_group_that_was_scaled_out_meanwhile_need_not_be_complete_with_those(begun: AwsWorld) -> None:
+    begun.aws.replace(begun.instance, begun.group)
+    begun.aws.set_desired(begun.group, 5)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert outcome.complete
+
+
 def test_launching_that_is_suspended_later_is_said_so(begun: AwsWorld) -> None:
     begun.aws.terminate(begun.instance)
     begun.aws.set_desired(begun.group, 2)
@@ -880,3 +905,150 @@ def _terminating(instance: str, status: str = "Successful") -> str:
 def test_the_reference_fits_on_a_record_even_for_a_large_group() -> None:
     ids = [f"i-{n:017x}" for n in range(1000)]
     assert len(json.dumps(ids)) < 24_000
+
+
+# ---------------------------------------------------------------- taking it back
+
+
+def _take_back(world: AwsWorld) -> str | ClusterDelete:
+    provider = world.provider()
+    assert world.reference is not None
+    return provider.take_back(provider.identify(world.node), world.reference)
+
+
+def test_a_mark_is_taken_back_and_read_back(begun: AwsWorld) -> None:
+    begun.proxy.forget()
+    assert _take_back(begun) == f"{begun.instance} is healthy and in service in group {begun.group}"
+    assert begun.aws.health(begun.instance).lower() == "healthy"
+    asked = [x for x in (INSTANCES, "SetInstanceHealth", GROUPS) if begun.proxy.count(x)]
+    assert (begun.mutating_calls(), asked) == (1, [INSTANCES, "SetInstanceHealth", GROUPS])
+    assert begun.proxy.count(INSTANCES) == 2, "read again after it was taken back"
+
+
+def test_what_is_healthy_already_is_only_read(begun: AwsWorld) -> None:
+    _take_back(begun)
+    begun.proxy.forget()
+    assert "is healthy and in service" in str(_take_back(begun))
+    assert begun.mutating_calls() == 0
+
+
+def test_a_mark_that_does_not_come_off_is_not_proved(begun: AwsWorld) -> None:
+    begun.proxy.answer("SetInstanceHealth", _result("SetInstanceHealth", ""))
+    with pytest.raises(Retry, match=r"is InService and unhealthy in group .*, after it was set to Healthy"):
+        _take_back(begun)
+
+
+def test_a_lost_answer_to_taking_back_is_asked_again_and_not_taken_for_proof(begun: AwsWorld) -> None:
+    begun.lose_answer()
+    with pytest.raises(Retry):
+        _take_back(begun)
+    assert "is healthy and in service" in str(_take_back(begun))
+
+
+def test_an_instance_that_is_being_terminated_is_not_taken_back(begun: AwsWorld) -> None:
+    begun.proxy.forget()
+    begun.aws.set_lifecycle(begun.instance, "Terminating:Wait")
+    with pytest.raises(Refused, match=r"is Terminating:Wait .*: nothing takes that back; wait until"):
+        _take_back(begun)
+    assert begun.mutating_calls() == 0
+
+
+def test_an_instance_on_standby_is_a_persons_to_bring_into_service_first(begun: AwsWorld) -> None:
+    begun.aws.set_lifecycle(begun.instance, "Standby")
+    with pytest.raises(Refused, match="aws autoscaling exit-standby"):
+        _take_back(begun)
+
+
+def test_somebody_elses_mark_is_theirs_to_take_off(world: AwsWorld) -> None:
+    world.aws.client("autoscaling").set_instance_health(
+        InstanceId=world.instance, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
+    )
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.adopt
+    world.proxy.forget()
+    with pytest.raises(Refused, match=f"set-instance-health --instance-id {machine} --health-status Healthy"):
+        provider.take_back(machine, found.reference)
+    assert world.mutating_calls() == 0
+
+
+def test_a_group_that_launches_first_may_end_it_all_the_same(begun: AwsWorld) -> None:
+    least = "<MinHealthyPercentage>100</MinHealthyPercentage>"
+    policy = f"<InstanceMaintenancePolicy>{least}</InstanceMaintenancePolicy>"
+    begun.proxy.edit(GROUPS, "<DesiredCapacity>", policy + "<DesiredCapacity>")
+    (new,) = begun.aws.launch(begun.group)
+    begun.aws.set_lifecycle(new, "Pending")
+    with pytest.raises(Retry, match=f"launches {new} first, and may end {begun.instance} once that serves"):
+        _take_back(begun)
+
+
+def test_an_instance_that_left_its_group_is_ended_by_none(begun: AwsWorld) -> None:
+    begun.aws.terminate(begun.instance)
+    assert _take_back(begun) == f"{begun.instance} is in no Auto Scaling group any more"
+
+
+def test_a_reboot_that_ec2_accepted_may_still_come(world: AwsWorld) -> None:
+    provider = AwsProvider(_shared_session(PATIENT), StillClock(), os.environ)
+    machine = provider.identify(world.node)
+    reference = provider.preflight(machine, Step.REBOOT).reference
+    with pytest.raises(Refused, match=f"aws ec2 reboot-instances --instance-ids {machine}"):
+        provider.take_back(machine, reference)
+
+
+def test_the_deletion_of_a_node_claim_is_the_clusters_to_say(world: AwsWorld) -> None:
+    node = replace(
+        world.node,
+        labels={"karpenter.sh/nodepool": "gpu"},
+        owners=(("NodeClaim", "gpu-1", "uid-1"),),
+    )
+    provider = world.provider()
+    machine = provider.identify(node)
+    found = provider.take_back(machine, provider.preflight(machine, Step.REPLACE).reference)
+    assert isinstance(found, ClusterDelete)
+    assert found.name == "gpu-1"
+
+
+# ---------------------------------------------------------------- many that wait at once
+
+
+def test_all_that_wait_in_one_process_are_asked_for_together(proxy: CountingProxy) -> None:
+    """Twenty instances of one group, ten rounds: one request a round, instead of twenty."""
+    aws = shared_aws()
+    group = aws.create_group(20)
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(PATIENT), clock, os.environ)
+    waiting = []
+    for instance in aws.instances(group):
+        machine = provider.identify(NodeView(instance, "u", "1", aws.provider_id(instance)))
+        reference = provider.preflight(machine, Step.REPLACE).reference
+        aws.client("autoscaling").set_instance_health(InstanceId=instance, HealthStatus="Unhealthy")
+        waiting.append((machine, reference))
+    for machine, reference in waiting:
+        provider.poll(machine, reference)  # from now on they are known to wait
+    clock.ahead += 10
+    proxy.forget()
+    for _ in range(10):
+        for machine, reference in waiting:
+            found = provider.poll(machine, reference)
+            assert found == Running(f"{machine} is marked unhealthy in group {group}")
+        clock.ahead += 10
+    assert (proxy.count(INSTANCES), proxy.count(GROUPS)) == (10, 10)
+
+
+def test_a_node_that_asks_again_gets_a_new_answer(begun: AwsWorld) -> None:
+    provider = begun.provider()
+    assert begun.reference is not None
+    machine = provider.identify(begun.node)
+    assert isinstance(provider.poll(machine, begun.reference), Running)
+    begun.aws.client("autoscaling").set_instance_health(InstanceId=begun.instance, HealthStatus="Healthy")
+    assert isinstance(provider.poll(machine, begun.reference), NotApplied)
+
+
+def test_a_replacement_that_is_being_launched_is_asked_about_more_often(begun: AwsWorld) -> None:
+    (new,) = begun.aws.replace(begun.instance, begun.group)
+    assert isinstance(_poll(begun), Done)
+    begun.aws.set_lifecycle(new, "Pending")
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert outcome.soon

@@ -535,3 +535,40 @@ def test_what_a_route_cannot_have_is_a_mistake_of_the_policy_at_the_start(world:
     assert 'found "reimage", which provider azure cannot do; its actions are none' in mistake
     assert "AKS supports only that it deletes a machine itself" in mistake
     assert check_for(file, provider.actions, "azure", "sidecar") == []
+
+
+# ---------------------------------------------------------------- taking it back
+
+
+@pytest.mark.parametrize("action", [Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE])
+def test_what_azure_has_accepted_is_waited_for_and_never_taken_back(
+    world: AzureWorld, provider: AzureProvider, action: Step
+) -> None:
+    machine = provider.identify(world.node)
+    reference = provider.start(machine, action, TOKEN, provider.preflight(machine, action).reference)
+    changed = world.mutating_calls()
+    with pytest.raises(Refused, match="takes nothing back that it has accepted: wait until it has ended"):
+        provider.take_back(machine, reference)
+    world.arm.fail("AllocationFailed", "There is no room.")
+    assert "no operation is under way" in provider.take_back(machine, reference)
+    assert world.mutating_calls() == changed
+
+
+def test_a_lost_answer_is_seen_on_the_vm(world: AzureWorld, provider: AzureProvider) -> None:
+    machine = provider.identify(world.node)
+    ready = provider.preflight(machine, Step.REDEPLOY).reference
+    assert "is Succeeded: no operation is under way" in provider.take_back(machine, ready)
+    world.lose_answer()
+    with pytest.raises(Ambiguous):
+        provider.start(machine, Step.REDEPLOY, TOKEN, ready)
+    with pytest.raises(Refused, match="is Updating; Azure takes nothing back"):
+        provider.take_back(machine, ready)
+
+
+def test_a_vm_that_is_gone_has_nothing_to_come(world: AzureWorld, provider: AzureProvider) -> None:
+    machine = provider.identify(world.node)
+    reference = provider.start(
+        machine, Step.REPLACE, TOKEN, provider.preflight(machine, Step.REPLACE).reference
+    )
+    world.arm.finish()
+    assert provider.take_back(machine, reference).endswith("is gone")

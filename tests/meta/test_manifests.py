@@ -37,6 +37,7 @@ from recovery.model import (
     Progress,
     Record,
     Reference,
+    ReleaseRequest,
     Rung,
     Slot,
     Start,
@@ -180,7 +181,8 @@ def test_everything_in_a_crd_has_a_bound(plural: str) -> None:
 @pytest.mark.parametrize("plural", CRDS)
 def test_only_a_providers_own_data_escapes_pruning(plural: str) -> None:
     free = [p for p, s in nodes(schema_of(plural)) if s.get("x-kubernetes-preserve-unknown-fields")]
-    assert free == ([".status.intent.reference.data"] if plural == "noderecoveries" else [])
+    data = [".status.intent.reference.data", ".status.progress.left[].reference.data"]
+    assert free == (data if plural == "noderecoveries" else [])
 
 
 @pytest.mark.parametrize("plural", CRDS)
@@ -280,11 +282,25 @@ FULL_RECORD = Record(
         step_since=AT,
         proving_since=AT,
         retry_at=AT,
+        left=(
+            Intent(
+                action="reboot",
+                attempt=1,
+                token="t-0",  # noqa: S106
+                at=AT,
+                machine="i-0abc",
+                boot_id="b-0",
+                reference=Reference("aws", "reboot", {"region": "us-east-1"}),
+            ),
+        ),
+        taken_back=(1,),
+        taking_back=AT,
     ),
     recovered_at=AT,
     node_gone_since=AT,
     acknowledged_more="aB3dE9",
     boot_confirmed=True,
+    release=ReleaseRequest("ada", AT, "card reseated"),
 )
 
 FULL_GATE = Gate(

@@ -11,6 +11,7 @@ import pytest
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.stage import Page, Stage, npd_page
 
+from providers.azure.identity import canonical
 from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
@@ -48,12 +49,15 @@ class AzureStage(Stage):
     instance takes its Node along, a new one becomes a node. ``cured_by``: the fault stays until then.
     """
 
-    def __init__(self, remedy: str, cured_by: str = "host") -> None:
+    def __init__(
+        self, remedy: str, cured_by: str = "host", overprovision: int = 0, show_late: bool = False
+    ) -> None:
         super().__init__(policy_file(remedy, limits="cooldown: 0s, budgetPer: {}"))
         self.cured_by = cured_by
         self.arm = FakeArm(now=lambda: self.clock.now().timestamp(), operation_seconds=20)
         self.arm.start()
-        self.set = self.arm.scale_set("gpu", size=3)
+        self.arm.show_capacity_late(show_late)
+        self.set = self.arm.scale_set("gpu", size=3, overprovision=overprovision)
         self.known: dict[str, Any] = {}
         session = AzureSession(self.clock, self.arm.environ(), Limits(connect=5, read=5))
         session.token = lambda what, scope="": "a-token"  # type: ignore[method-assign]
@@ -168,6 +172,36 @@ def test_a_replaced_instance_comes_back_with_its_number_and_the_capacity_is_set_
     assert stage.asked() == ["DELETE", "PATCH"]
     assert stage.arm.capacity(stage.set) == 3
     assert stage.arm.instances(stage.set)[0].vm_id != first
+
+
+def test_a_capacity_that_shows_late_is_set_back_once(on_azure: Make) -> None:
+    stage = on_azure(REPLACES, show_late=True)
+    assert ended(stage, step=1.0)["node-0"] in ("recovered", "superseded")
+    assert stage.asked() == ["DELETE", "PATCH"]
+    assert stage.arm.capacity(stage.set) == 3
+
+
+def test_a_capacity_that_azure_says_it_has_set_and_has_not_is_asked_for_again_but_seldom(
+    on_azure: Make,
+) -> None:
+    stage = on_azure(REPLACES)
+    pass_time(stage, 200, stage, until=lambda: "DELETE" in stage.asked())  # type: ignore[arg-type]
+    stage.arm.refuse(409, "OperationNotAllowed", times=1000, on="PATCH *")
+    pass_time(stage, 600, stage, step=1.0)  # type: ignore[arg-type]
+    assert 5 <= stage.asked().count("PATCH") <= 42, "once in 15 s at most"
+
+
+def test_a_vm_that_azure_may_remove_again_is_no_replacement(on_azure: Make) -> None:
+    stage = on_azure(REPLACES, overprovision=2)
+    assert ended(stage, step=1.0)["node-0"] in ("recovered", "superseded")
+    present = {canonical(vm.vm_id) for vm in stage.arm.instances(stage.set)}
+    record = stage.record("node-0")
+    assert record is not None
+    claimed = {claim.machine for claim in stage.gate().claimed} | {record.replacement_machine} - {""}
+    assert claimed
+    assert claimed <= present
+    assert stage.arm.capacity(stage.set) == 3
+    assert stage.asked() == ["DELETE", "PATCH"]
 
 
 @pytest.mark.parametrize("remedy", [LADDER, REPLACES, REBOOTS], ids=["reimage", "replace", "reboot"])

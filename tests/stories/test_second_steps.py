@@ -110,3 +110,16 @@ def test_somebody_elses_operation_is_waited_for_until_the_steps_deadline_and_no_
     assert record is not None
     assert "replace could not be asked for within 30 min: m-0 is Updating" in record.sentence
     assert (records(stage), stage.provider.calls) == ({"node-0": "handedOver"}, [])
+
+
+def test_a_second_step_that_shows_late_is_asked_for_ever_more_seldom() -> None:
+    stage, cloud = scale_set()
+    stage.provider.groups["workers"].slow = True
+    pass_time(stage, 120, cloud, step=1.0, until=lambda: bool(stage.provider.finished))
+    pass_time(stage, 300, cloud, step=1.0)
+    assert 5 <= len(stage.provider.finished) <= 8, "after 15, 30 and then 60 s"
+    stage.provider.settle("workers")
+    stage.provider.groups["workers"].slow = False
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert (records(stage), wanted(stage)) == ({"node-0": "recovered"}, 3)

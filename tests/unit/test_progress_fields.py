@@ -26,6 +26,7 @@ from recovery.model import (
     Phase,
     Progress,
     Record,
+    Reference,
     Rung,
     Running,
     Step,
@@ -84,7 +85,9 @@ def test_a_recovery_that_starts_again_has_tried_nothing_on_its_step_and_forgets_
 
 def test_on_the_next_step_nothing_was_tried_yet() -> None:
     changed = moved_to_rung(of(intent=ASKED, rung_since=BEFORE), 1, NOW)
-    assert changed.progress == replace(DONE, step_since=NOW, tries=0, retry_at=None)
+    short = Reference("fake", "replace", {"group": "workers", "desired": 2})  # without the list of machines
+    left = (replace(ASKED, reference=short),)
+    assert changed.progress == replace(DONE, step_since=NOW, tries=0, retry_at=None, left=left)
     assert (changed.rung, changed.rung_since, changed.intent) == (1, None, None)
 
 

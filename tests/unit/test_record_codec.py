@@ -27,6 +27,8 @@ from recovery.model import (
     Phase,
     Progress,
     Record,
+    Reference,
+    ReleaseRequest,
     Start,
     Step,
     Validation,
@@ -85,11 +87,15 @@ FULL = Record(
         step_since=NOW,
         proving_since=NOW,
         retry_at=NOW + SECOND,
+        left=(Intent("reboot", 2, "tok2", NOW, "i-1", "boot-1", Reference("aws", "reboot", {"group": "g"})),),
+        taken_back=(1,),
+        taking_back=NOW,
     ),
     recovered_at=NOW,
     node_gone_since=NOW,
     acknowledged_more="aB3dE9",
     boot_confirmed=True,
+    release=ReleaseRequest("ada", NOW, "card reseated"),
 )
 DEFAULTS = Record("n", Phase.SUSPECT, MACHINE, "", "", (fault(),), NOW)
 

@@ -25,6 +25,7 @@ from recovery.model import (
     Progress,
     Record,
     Reference,
+    ReleaseRequest,
     Rung,
     Slot,
     Start,
@@ -50,6 +51,7 @@ _PAUSED = {"pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z
 
 def _record() -> Record:
     fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT)
+    intent = Intent("replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"}))
     return Record(
         node="n",
         phase=Phase.RECOVERING,
@@ -63,7 +65,7 @@ def _record() -> Record:
         probation=MOMENT,
         after=MOMENT,
         rung_since=AT,
-        intent=Intent("replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"})),
+        intent=intent,
         replacement="n2",
         replacement_machine="i2",
         marks=Marks(cordoned=True, tainted=True, out_of_service=True),
@@ -75,11 +77,14 @@ def _record() -> Record:
         validate=Validation("c", MOMENT),
         validation=ValidationRun("j", AT),
         tried=(Step.REBOOT,),
-        progress=Progress((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT),
+        progress=Progress(
+            (Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT, (intent,), (1,), AT
+        ),
         recovered_at=AT,
         node_gone_since=AT,
         acknowledged_more="digest",
         boot_confirmed=True,
+        release=ReleaseRequest("o", AT, "r"),
     )
 
 

@@ -1,0 +1,90 @@
+"""One question to AWS for all nodes that wait at the same time.
+
+A process that looks after several nodes, as the concluder does, would ask for each of them. Here it asks once
+for all that it asked for lately. Each answer serves a node once: one that asks again gets a new one.
+Between processes nothing is shared: there each asks ever more seldom (``recovery.agent.paced``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from providers.aws import lookup
+from providers.aws.group import Activity, Group, Member
+from providers.aws.session import AwsSession
+from recovery.clock import Clock
+from recovery.model import Machine
+
+AGE = 5.0
+"""Seconds for which what was asked for another node serves this one."""
+MOST = 50
+"""Instances that DescribeAutoScalingInstances answers for at once (its API reference)."""
+LATELY = 60.0
+"""Seconds for which an instance that was asked for is asked for with the others."""
+
+Found = tuple[str, Member] | None
+
+
+@dataclass
+class _Answer:
+    at: float
+    value: Any
+    served: set[str] = field(default_factory=set)
+
+
+class Shared:
+    """Reads for ``poll``. What is asked right before a call goes past it."""
+
+    def __init__(self, session: AwsSession, clock: Clock) -> None:
+        self._session = session
+        self._clock = clock
+        self._wanted: dict[tuple[str, str], float] = {}
+        self._instances: dict[tuple[str, str], _Answer] = {}
+        self._others: dict[tuple[str, str, str], _Answer] = {}
+
+    def instance(self, machine: Machine, where: str) -> Found:
+        """As ``lookup.instance``, for all that were asked for lately."""
+        now = self._clock.monotonic()
+        known = self._instances.pop((where, machine.id), None)
+        if known is not None and now - known.at <= AGE:
+            self._wanted[where, machine.id] = now
+            value: Found = known.value
+            return value
+        others = self._asked_lately(where, machine.id, now)
+        found = lookup.instances(self._session, machine, others, where)
+        self._wanted[where, machine.id] = now
+        for other in others:
+            self._instances[where, other] = _Answer(now, found.get(other))
+        return found.get(machine.id)
+
+    def _asked_lately(self, where: str, me: str, now: float) -> list[str]:
+        self._wanted = {key: at for key, at in self._wanted.items() if now - at <= LATELY}
+        self._instances = {key: x for key, x in self._instances.items() if now - x.at <= AGE}
+        return [x for region, x in self._wanted if region == where and x != me][: MOST - 1]
+
+    def group(self, machine: Machine, name: str, where: str) -> Group | None:
+        """As ``lookup.group``."""
+        ask = lambda: lookup.group(self._session, machine, name, where)  # noqa: E731
+        found: Group | None = self._once_each(machine, ("group", where, name), ask)
+        return found
+
+    def activities(self, machine: Machine, name: str, where: str) -> tuple[Activity, ...]:
+        """As ``lookup.activities``."""
+        ask = lambda: lookup.activities(self._session, name, where)  # noqa: E731
+        found: tuple[Activity, ...] = self._once_each(machine, ("activities", where, name), ask)
+        return found
+
+    def state(self, machine: Machine, where: str) -> str:
+        """As ``lookup.ec2_state``: EC2 answers an unknown ID with an error, so each is asked for alone."""
+        return lookup.ec2_state(self._session, machine, where)
+
+    def _once_each(self, machine: Machine, key: tuple[str, str, str], ask: Callable[[], Any]) -> Any:
+        now = self._clock.monotonic()
+        known = self._others.get(key)
+        if known is None or now - known.at > AGE or machine.id in known.served:
+            self._others = {k: x for k, x in self._others.items() if now - x.at <= AGE}
+            known = self._others[key] = _Answer(now, ask())
+        known.served.add(machine.id)
+        return known.value

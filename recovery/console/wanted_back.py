@@ -1,0 +1,77 @@
+"""Releasing a node whose provider may still do what it was asked for: an agent takes that back first.
+
+A person at a terminal has no rights in the cloud. So the record says that the node is wanted back, and an
+agent with those rights takes the request back, proves that by a read, and closes the record; or it refuses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import click
+
+from recovery.console.api import UserApi
+from recovery.console.recoveries import retry_on_conflict
+from recovery.decide.history import HistoryEvent
+from recovery.decide.standing import standing, words
+from recovery.errors import CannotRelease
+from recovery.model import NodeView, Phase, Record, ReleaseRequest
+from recovery.store import record_codec as records
+
+PATIENCE = 180.0
+"""Seconds that the command waits for the answer. An agent looks at a closed record once a minute."""
+LOOK_AGAIN = 2.0
+
+sleep: Callable[[float], None] = time.sleep
+
+
+def stands(r: Record, node: NodeView | None) -> bool:
+    """Whether what was asked for may still happen to the machine behind the Node."""
+    there = node is not None and (not r.machine.provider_id or node.provider_id == r.machine.provider_id)
+    return there and bool(standing(r, node))
+
+
+def describe_standing(r: Record, node: NodeView | None) -> str:
+    if not stands(r, node):
+        return ""
+    return f" {words(standing(r, node))} was asked for and may still come: an agent takes that back first."
+
+
+def ask_an_agent(api: UserApi, r: Record, owner: str, reason: str) -> None:
+    """Write down that the node is wanted back, and wait for the answer. Raises ``CannotRelease``."""
+    asked = ReleaseRequest(owner, api.time.now(), reason)
+    retry_on_conflict(lambda: _ask(api, r.node, asked))
+    click.echo(
+        f"{words(standing(r, None))} was asked for and may still come. Waiting for an agent to take it back "
+        "(it looks at the record once a minute) ...",
+        err=True,
+    )
+    waited = 0.0
+    while waited < PATIENCE:
+        if _answered(records.decode(api.get_record(r.node)), asked):
+            return
+        sleep(LOOK_AGAIN)
+        waited += LOOK_AGAIN
+    raise CannotRelease(
+        f"{r.node} is not released yet: no agent has answered within {PATIENCE:.0f} s. Is its agent, or the "
+        "concluder, running with ENABLE_RECOVERY=true? The record keeps the request, and the node is "
+        f"released once it is answered; see node-recovery explain {r.node}"
+    )
+
+
+def _ask(api: UserApi, node: str, asked: ReleaseRequest) -> None:
+    record = records.decode(api.get_record(node))
+    api.replace_record(records.encode(replace(record, release=asked)))
+
+
+def _answered(r: Record, asked: ReleaseRequest) -> bool:
+    """Whether the node is released. Raises ``CannotRelease`` if it was refused."""
+    if r.phase is Phase.RELEASED:
+        return True
+    if r.release is not None:
+        return False
+    refusals = [x for x in r.history if x.event == HistoryEvent.RELEASE_REFUSED and x.at >= asked.at]
+    said = refusals[-1].sentence if refusals else f"it is {r.phase.value} by now: {r.sentence}"
+    raise CannotRelease(f"{r.node} is not released: {said}")

@@ -1,0 +1,59 @@
+"""The group is scaled by others while one of its machines is being replaced."""
+
+from __future__ import annotations
+
+from recovery_testkit.stage import Stage
+
+from tests.builders.policies import policy_file
+from tests.stories.scenery import Cloud, judge, pass_time, records, to_the_end
+
+
+def replacing() -> tuple[Stage, Cloud]:
+    """Four nodes; the first one's replacement has been asked for."""
+    stage = Stage(policy_file(limits="cooldown: 0s"))
+    for name in stage.nodes(4):
+        stage.agent(name)
+    stage.run(0)
+    stage.fault("node-0")
+    cloud = Cloud(stage)
+    pass_time(stage, 60, cloud, until=lambda: bool(stage.provider.calls))
+    return stage, cloud
+
+
+def test_a_group_that_is_scaled_in_during_a_replacement_is_complete_with_what_it_wants_now() -> None:
+    stage, cloud = replacing()
+    group = stage.provider.groups["workers"]
+    group.desired -= 1
+    group.in_service.remove("m-3")
+    stage.delete_node("node-3")
+    stage.kill(stage.actors["agent of node-3"])
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+
+
+def test_a_group_that_is_scaled_out_meanwhile_keeps_nobody_waiting() -> None:
+    stage, cloud = replacing()
+    stage.provider.groups["workers"].desired += 3
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+
+
+def test_a_machine_that_the_group_may_remove_again_is_not_claimed() -> None:
+    stage, cloud = replacing()
+    group = stage.provider.groups["workers"]
+    pass_time(stage, 60, cloud, until=lambda: "m-100" in group.in_service, step=1.0)
+    group.in_service.append("m-101")
+    group.provisional |= {"m-100", "m-101"}
+    pass_time(stage, 300)  # until a peer has taken over from the agent that went with its machine
+    assert stage.gate().claimed == ()
+    group.in_service.remove("m-100")
+    cloud._joining = [(stage.clock.monotonic(), "workers", "m-101")]
+    stage.provider.settle("workers")
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.replacement_machine == "m-101"
