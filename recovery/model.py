@@ -22,6 +22,8 @@ EXCLUDE = f"{GROUP}/exclude"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Kubernetes' own taint: the pods of a machine that is surely down are deleted, their volumes detached."""
 OUT_OF_SERVICE_BY = f"{GROUP}/out-of-service-by"
+PHASE_LABEL = f"{GROUP}/phase"
+"""Label of a record: its phase, so that a list can leave closed records out. Nothing is decided by it."""
 HARDWARE_ID = f"{GROUP}/hardware-id"
 """Label or annotation: serial numbers of the hardware (DMI, GPU UUIDs), separated by commas."""
 
@@ -549,6 +551,7 @@ class Record:
     history: tuple[Outcome, ...] = ()
     starts: tuple[Start, ...] = ()
     acknowledged: tuple[Fault, ...] = ()
+    settled: tuple[str, ...] = ()  # fingerprints of older faults that were dealt with
     scopes: tuple[str, ...] = ()  # the budget scopes its slot counts in
     validate: Validation | None = None
     validation: ValidationRun | None = None

@@ -20,6 +20,7 @@ from providers.aws.session import AwsSession, Limits
 from recovery.clock import Clock
 from recovery.errors import Refused
 from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.provider.known import KEY, pack
 from recovery.provider.protocol import Finding
 
 NAME = "aws"
@@ -207,7 +208,7 @@ def _reference(
     if group is not None and at is not None:
         data |= {
             "group": group.name,
-            "known": group.ids,
+            KEY: pack(group.ids),
             "desired": group.desired,
             "grace_seconds": group.grace,
             "at": at.isoformat(),

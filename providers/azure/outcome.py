@@ -14,6 +14,7 @@ from providers.azure.session import AzureSession, operation_id
 from providers.azure.settings import Cluster
 from recovery.errors import Refused, Retry
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Running, Unfinished
+from recovery.provider.known import KEY, has
 
 VERSION = "2024-07-01"
 """Of the operations' status, which the SDK has no method for."""
@@ -88,8 +89,8 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
         wants = f"scale set {group.name} wants {group.capacity} VMs, and is to want {wanted}"
         return Unfinished(f"{what} is gone; {wants}")
     present = [m for m in machines.members(session, data) if m.settled]
-    known = {str(x) for x in data.get("known", ())} | {machine.id}
-    newcomers = tuple(m.id for m in present if m.id and m.id not in known)
+    old = data.get(KEY)
+    newcomers = tuple(m.id for m in present if m.id and m.id != machine.id and not has(old, m.id))
     if newcomers:
         return Done(
             f"{what} is gone, and scale set {group.name} has {len(newcomers)} new since",
@@ -136,8 +137,8 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
         wants = f"pool {pool_name} wants {pool.count} machines, and is to want {wanted}"
         return Unfinished(f"{what} is gone; {wants}")
     present = aks.names(session, cluster, pool_name)
-    known = {str(x) for x in data.get("known", ())}
-    found = [_unique(session, cluster, pool_name, x) for x in present if x not in known]
+    old = data.get(KEY)
+    found = [_unique(session, cluster, pool_name, x) for x in present if not has(old, x)]
     if newcomers := tuple(x for x in found if x and x != machine.id):
         complete = len(present) >= min(pool.count, wanted)
         told = f"{what} is gone, and pool {pool_name} has {len(newcomers)} new since"

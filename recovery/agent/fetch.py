@@ -5,6 +5,7 @@ A refusal that the core can decide on becomes a field of the situation. Any othe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -26,6 +27,7 @@ from recovery.decide.situation import (
     ValidationJob,
 )
 from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError, Undecodable
+from recovery.kube.paging import folded
 from recovery.model import (
     Census,
     ClusterDelete,
@@ -164,17 +166,21 @@ class Fetcher:
 
     def _count(self, s: Situation, memory: Memory) -> Census:
         """Count the sick now, over all Nodes and records. A record that cannot be decoded counts as sick."""
-        w = self._w
-        labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
-        records, unknown = [], []
-        for found in w.records.all():
-            if isinstance(found, Undecodable):
-                unknown.append(found.name)
-            else:
-                records.append(found)
-        now = w.cluster.time.now()
-        memory.census = count(w.cluster.list_nodes(), records, own_fault, labels, now, unknown)
+        memory.census = folded(lambda: self._census(s))
         return memory.census
+
+    def _census(self, s: Situation) -> Census:
+        w, unknown = self._w, list[str]()
+        labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
+
+        def known() -> Iterator[Record]:
+            for found in w.records.sick():
+                if isinstance(found, Undecodable):
+                    unknown.append(found.name)
+                else:
+                    yield found
+
+        return count(w.cluster.list_nodes(), known(), own_fault, labels, w.cluster.time.now(), unknown)
 
     def _known_census(self, s: Situation, memory: Memory, age: timedelta) -> Census | None:
         """The latest count by this agent or another (on the gate), if it is no older than ``age``."""

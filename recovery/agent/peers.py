@@ -22,11 +22,11 @@ from recovery.decide.decision import REPEAT, Decision, EventReason
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError, Undecodable
+from recovery.kube.paging import folded
 from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Notice, Publisher
-from recovery.store.record_codec import decode
 
 log = logging.getLogger(__name__)
 
@@ -242,12 +242,13 @@ class Sweeper:
         if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
             return set()
         self._listed_at = now
+        return folded(self._open_among_all)
+
+    def _open_among_all(self) -> set[tuple[str, str]]:
         found = set()
-        for obj in self._w.cluster.list_records():
-            try:
-                r = decode(obj)
-            except Undecodable as error:
-                log.warning("%s", error)
+        for r in self._w.records.sick():
+            if isinstance(r, Undecodable):
+                log.warning("%s", r)
                 continue
             if r.phase.open:
                 found.add((r.node, r.uid))

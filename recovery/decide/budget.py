@@ -86,18 +86,18 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
     claims come from all records.
     """
     open_lines, slots, starts, claimed = [], [], list(gate.starts), list(gate.claimed)
-    records = tuple(records)
+    counted, new_machines = {(s.at, s.machine) for s in starts}, {c.machine for c in claimed}
     for r in records:
-        if not r.phase.open or r.phase is Phase.SUSPECT:
-            continue
-        open_lines.append(Line(r.node, r.uid, r.phase_since))
-        if r.phase is Phase.RECOVERING or r.marks or r.intent:
-            slots.append(Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), r.phase_since))
-    counted = {(s.at, s.machine) for s in starts}
-    for r in records:
+        if r.phase.open and r.phase is not Phase.SUSPECT:
+            open_lines.append(Line(r.node, r.uid, r.phase_since))
+            if r.phase is Phase.RECOVERING or r.marks or r.intent:
+                slots.append(Slot(r.node, r.uid, r.attempt, r.scopes or ("fleet",), r.phase_since))
         fresh = [s for s in r.starts if (s.at, s.machine) not in counted]
         starts += [GroupStart(s.at, r.node, s.group, s.machine, s.reason, s.hardware) for s in fresh]
-        if r.replacement_machine and not any(c.machine == r.replacement_machine for c in claimed):
+        if len(starts) > 2 * STARTS:  # of thousands of records only the latest starts are kept
+            starts = sorted(starts, key=lambda s: s.at)[-STARTS:]
+        if r.replacement_machine and r.replacement_machine not in new_machines:
+            new_machines.add(r.replacement_machine)
             claimed.append(Claim(r.replacement_machine, r.machine.id))
     starts.sort(key=lambda s: s.at)
     return replace(

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 from recovery.catalog import lookup
+from recovery.decide.remembered import fingerprints
 from recovery.decide.situation import Situation
 from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Reading, Rule, Rung, Step
 
@@ -133,7 +134,7 @@ def _settled(fault: Fault, s: Situation) -> bool:
         return False
     if s.record.phase.open and any(f.key == fault.key for f in s.record.faults):
         return False  # the open record is about it
-    return any(
+    return not fingerprints(fault).isdisjoint(s.record.settled) or any(
         old.key == fault.key
         and old.machine == fault.machine
         and old.boot_id == fault.boot_id

@@ -18,6 +18,7 @@ from recovery.decide.decision import (
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import marked, out_of_service
+from recovery.decide.remembered import without
 from recovery.decide.situation import Role, Situation
 from recovery.model import (
     Fault,
@@ -27,7 +28,6 @@ from recovery.model import (
 NOT_APPLIED_AFTER = timedelta(seconds=60)
 DEFAULT_PROBATION = timedelta(minutes=2)
 LONGEST_PROOF = timedelta(minutes=30)
-MOST_FAULTS = 20
 RESET = timedelta(seconds=5)
 LONGEST_CANCEL = timedelta(minutes=5)
 """How long after a step's deadline a cancellation is tried."""
@@ -40,9 +40,10 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
     """
     remember = event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED)
     settled: tuple[Fault, ...] = r.faults if remember else ()
-    known = r.acknowledged
+    known, settled_before = r.acknowledged, r.settled
     if event is Event.CLEARED:  # cleared by its source: if it comes again, it is a new fault
         known = tuple(x for x in known if x.key not in {f.key for f in r.faults})
+        settled_before = without(settled_before, r.faults)
     phase = move(r.phase, event)
     return replace(
         note(r, now, HistoryEvent(phase.value), why),
@@ -50,6 +51,7 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
         phase_since=now,
         recovered_at=now if event is Event.PROVED else r.recovered_at,
         acknowledged=(*(x for x in known if x.key not in {f.key for f in settled}), *settled),
+        settled=settled_before,
     )
 
 

@@ -5,6 +5,7 @@ Clean up after a closed one, repeat that a person has the node, or open a record
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -25,12 +26,13 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, by_plugin, cleared, healthy, name
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
+from recovery.decide.remembered import fingerprint, kept, without
 from recovery.decide.situation import Situation
-from recovery.model import Machine, Phase, Record, Step
+from recovery.model import Fault, Machine, Phase, Record, Step
 from recovery.units import span
 
 # ---------------------------------------------------------------- a closed record
@@ -62,12 +64,26 @@ def records_on_gate(s: Situation) -> set[str]:
 def forget_cleared(s: Situation, r: Record) -> Decision | None:
     """Forget a plugin's fault that was dealt with, once the plugin has cleared it: the next one is new."""
     gone = [f for f in r.acknowledged if by_plugin(f) and cleared(f, s)]
-    if not gone:
+    short = [f for f in cleared_now(s) if fingerprint(f) in r.settled] if r.settled else []
+    if not gone and not short:
         return None
-    kept = tuple(f for f in r.acknowledged if f not in gone)
-    names = ", ".join(name(f) for f in gone)
+    rest = tuple(f for f in r.acknowledged if f not in gone)
+    names = ", ".join(dict.fromkeys(name(f) for f in (*gone, *short)))
     why = f"{names} was taken back by its own source: if it comes again, it is a new fault"
-    return act(WriteRecord(replace(r, acknowledged=kept)), why)
+    return act(WriteRecord(replace(r, acknowledged=rest, settled=without(r.settled, short))), why)
+
+
+def cleared_now(s: Situation) -> Iterator[Fault]:
+    """The faults of plugins, on this machine and in this boot, that their sources clear now."""
+    for reading in s.readings:
+        pairs = set(reading.cleared)
+        if not reading.unknown:
+            pairs.add((SIGNAL_UNKNOWN, SIGNAL_UNKNOWN))
+        for kind, reason in sorted(pairs):
+            machine = s.machine.id if s.machine else ""
+            boot_id = s.node.boot_id if s.node else ""
+            said = f"nothing is known from {reading.source}" if kind == SIGNAL_UNKNOWN else ""
+            yield Fault(reading.source, kind, reason, said, s.now, machine, boot_id)
 
 
 def same_boot(s: Situation, r: Record) -> bool:
@@ -130,7 +146,7 @@ def strongest_step(d: Diagnosis) -> str:
 def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     """A record in the phase suspect: a new one, or the node's earlier one with what it remembers."""
     assert s.node is not None
-    faults = tuple(d.fault for d in found)
+    faults = kept(d.fault for d in found)
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)
@@ -157,6 +173,7 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             history=old.history,
             starts=old.starts,
             acknowledged=old.acknowledged,
+            settled=old.settled,
             recovered_at=old.recovered_at,
         )
         if tried := steps_in_vain(s, old, fresh):

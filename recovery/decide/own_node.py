@@ -22,7 +22,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import name
-from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, end, hand_over, up_again
+from recovery.decide.endings import DEFAULT_PROBATION, end, hand_over, up_again
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.idle import (
     begin,
@@ -38,6 +38,7 @@ from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
+from recovery.decide.remembered import kept
 from recovery.decide.situation import Situation
 from recovery.model import Marks, Phase, Record, Step
 
@@ -157,10 +158,11 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     known = {f.key for f in r.faults}
     new = [d for d in a.found if d.fault.key not in known]
-    if not new or len(r.faults) >= MOST_FAULTS:
+    changed = replace(r, faults=kept((*r.faults, *(d.fault for d in new))))
+    added = changed.faults[len(r.faults) :]
+    if not added:
         return None
-    changed = replace(r, faults=(*r.faults, *(d.fault for d in new))[:MOST_FAULTS])
-    why = f"{', '.join(name(d.fault) for d in new)} was seen too"
+    why = f"{', '.join(map(name, added))} was seen too"
     noted = note(changed, s.now, HistoryEvent.FAULT, why)
     return act(WriteRecord(noted), why, Report(EventReason.FAULT_SEEN, warning=True))
 

@@ -8,12 +8,13 @@ was swapped to a terminal phase first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
 from recovery.decide.budget import CLAIMS, STARTS, rebuild
 from recovery.errors import Conflict, NotFound, Undecodable
+from recovery.kube.paging import folded
 from recovery.model import (
     GROUP,
     VERSION,
@@ -182,7 +183,7 @@ class GateObjects(Protocol):
 class Gates:
     """Reads and swaps the gate."""
 
-    def __init__(self, cluster: GateObjects, records: Callable[[], list[Record]]) -> None:
+    def __init__(self, cluster: GateObjects, records: Callable[[], Iterable[Record]]) -> None:
         self._cluster = cluster
         self._records = records
         self._decode = Unchanged(decode)
@@ -213,5 +214,6 @@ class Gates:
             except Conflict:
                 gate = self._take(self._cluster.get_gate())
         if gate.stamp != gate.uid:
-            gate = self.write(rebuild(gate, self._records(), now))
+            harmed = gate
+            gate = self.write(folded(lambda: rebuild(harmed, self._records(), now)))
         return gate

@@ -11,9 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from recovery.decide.history import HISTORY, LONGEST_LINE
+from recovery.decide.remembered import FINGERPRINT, MOST_SETTLED, fingerprint, kept
 from recovery.errors import Undecodable
 from recovery.model import (
     GROUP,
+    PHASE_LABEL,
     VERSION,
     Attempt,
     Evidence,
@@ -35,14 +37,17 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
+from recovery.provider.known import packed
 from recovery.store.codec import Reader
+from recovery.store.compact import fitted
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
-FIRST, SECOND, THIRD = 1, 2, 3
+FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
-the out-of-service taint. Version 3 added the progress of open records."""
+the out-of-service taint. Version 3 added the progress of open records. Version 4 added fingerprints of
+faults, and filters in place of long lists of machines."""
 
 ACKNOWLEDGED = 20
 STARTS = 50
@@ -52,6 +57,8 @@ STARTS = 50
 
 
 def _version(r: Record) -> int:
+    if r.settled or (r.intent is not None and packed(r.intent.reference.data)):
+        return FOURTH
     if r.phase.open and r.progress != Progress():
         return THIRD
     return SECOND if r.validate or r.validation or r.tried or r.marks.out_of_service else FIRST
@@ -121,14 +128,19 @@ def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
 
 
 def bounded(record: Record) -> Record:
-    """``record`` with no more than is kept: the latest lines and starts, and no endless message."""
-    return replace(
+    """``record`` with no more than is kept: the latest lines and starts, no endless message, and a size that
+    fits. Older faults that were dealt with are kept as fingerprints."""
+    old, recent = record.acknowledged[:-ACKNOWLEDGED], record.acknowledged[-ACKNOWLEDGED:]
+    settled = dict.fromkeys((*record.settled, *map(fingerprint, old)))
+    kept_record = replace(
         record,
-        faults=tuple(map(_short, record.faults)),
+        faults=kept(map(_short, record.faults)),
         history=record.history[-HISTORY:],
         starts=record.starts[-STARTS:],
-        acknowledged=tuple(map(_short, record.acknowledged[-ACKNOWLEDGED:])),
+        acknowledged=tuple(map(_short, recent)),
+        settled=tuple(settled)[-MOST_SETTLED:],
     )
+    return fitted(kept_record, _object)
 
 
 def _short(f: Fault) -> Fault:
@@ -137,8 +149,11 @@ def _short(f: Fault) -> Fault:
 
 def encode(record: Record) -> dict[str, Any]:
     """The whole object, ready for POST or PUT, of no more than is kept."""
-    record = bounded(record)
-    metadata: dict[str, Any] = {"name": record.node}
+    return _object(bounded(record))
+
+
+def _object(record: Record) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": record.node, "labels": {PHASE_LABEL: record.phase.value}}
     if record.resource_version:
         metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
     m = record.machine
@@ -189,6 +204,7 @@ def encode(record: Record) -> dict[str, Any]:
             for s in record.starts
         ],
         "acknowledged": [_fault(f) for f in record.acknowledged],
+        "settled": "".join(record.settled) or None,
         "scopes": list(record.scopes),
         "validate": _validate(record.validate),
         "validation": _validation(record.validation),
@@ -257,6 +273,14 @@ def _read_progress(r: Reader) -> Progress:
     )
 
 
+def _read_settled(text: str) -> tuple[str, ...]:
+    if len(text) % FINGERPRINT:
+        raise Undecodable(
+            f"status.settled: found {len(text)} characters, expected {FINGERPRINT} for each fault"
+        )
+    return tuple(text[i : i + FINGERPRINT] for i in range(0, len(text), FINGERPRINT))
+
+
 def decode(obj: Any) -> Record:
     """The record in ``obj``. Raises ``Undecodable``, naming the field."""
     top = Reader(obj, "NodeRecovery")
@@ -265,10 +289,10 @@ def decode(obj: Any) -> Record:
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
     version = s.integer("version", ...)
-    if version not in (FIRST, SECOND, THIRD):
+    if version not in (FIRST, SECOND, THIRD, FOURTH):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands versions up to {THIRD}"
+            f"this program understands versions up to {FOURTH}"
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
@@ -315,6 +339,7 @@ def decode(obj: Any) -> Record:
             for x in s.children("starts")
         ),
         acknowledged=tuple(_read_fault(f) for f in s.children("acknowledged")),
+        settled=_read_settled(s.text("settled")),
         scopes=s.strings("scopes"),
         validate=Validation(check.text("cronJob", ...), check.span("within")) if check else None,
         validation=ValidationRun(run.text("job", ...), run.at("since")) if run else None,

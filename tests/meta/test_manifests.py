@@ -263,6 +263,7 @@ FULL_RECORD = Record(
     history=(Outcome(AT, 1, "started", "drained in 12 s"),),
     starts=(Start(AT, "i-0abc", "NeuronHasError_DMA_ERROR", "trn-group", ("GPU-1",)),),
     acknowledged=(fault(2.0),),
+    settled=("12345678",),
     scopes=("fleet", "topology.kubernetes.io/zone=us-east-1a"),
     validate=Validation("node-validation", timedelta(minutes=20)),
     validation=ValidationRun("node-recovery-1", AT),

@@ -14,6 +14,7 @@ import pytest
 from recovery_testkit.kubestore import KubernetesStore
 
 from recovery.decide.history import HISTORY, note
+from recovery.decide.remembered import fingerprint
 from recovery.errors import Dropped, Undecodable
 from recovery.model import (
     Attempt,
@@ -33,7 +34,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.store.record import Records
-from recovery.store.record_codec import ACKNOWLEDGED, STARTS, THIRD, decode, encode
+from recovery.store.record_codec import ACKNOWLEDGED, FOURTH, STARTS, decode, encode
 from recovery.units import duration, moment, parse_moment
 from tests.builders.faults import fault
 from tests.builders.nodes import MACHINE
@@ -69,6 +70,7 @@ FULL = Record(
     history=(Outcome(NOW, 2, "started", "recovery starts"), Outcome(NOW, 3, "intent", "about to")),
     starts=(Start(NOW, "m-0", "DMA", "workers", ("serial-1",)),),
     acknowledged=(fault(latched=False),),
+    settled=("a-finger", "another_"),
     scopes=("fleet", "topology.kubernetes.io/zone=a"),
     validate=Validation("gpu-burn", 20 * MINUTE),
     validation=ValidationRun("nr-1", NOW),
@@ -158,7 +160,9 @@ def test_what_is_remembered_is_bounded_and_the_newest_stays() -> None:
     assert [x.sentence for x in decode(encode(made)).history] == [f"line {x}" for x in range(5, HISTORY + 5)]
     assert made.sentence == f"line {HISTORY + 4}"
     many = tuple(fault(str(x)) for x in range(ACKNOWLEDGED + 5))
-    assert decode(encode(replace(made, acknowledged=many))).acknowledged == many[5:]
+    there = decode(encode(replace(made, acknowledged=many)))
+    assert there.acknowledged == many[5:]
+    assert there.settled == (*FULL.settled, *map(fingerprint, many[:5]))
 
 
 # ---------------------------------------------------------------- what cannot be read
@@ -169,9 +173,9 @@ def broken(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
-    why = "was written in version 4 of the record; this program understands versions up to 3"
+    why = "was written in version 5 of the record; this program understands versions up to 4"
     with pytest.raises(Undecodable, match=why):
-        decode(broken("status.version", THIRD + 1))
+        decode(broken("status.version", FOURTH + 1))
 
 
 @pytest.mark.parametrize(
@@ -220,6 +224,7 @@ def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
         ("status.starts.0", None, r"status.starts\[0\]: found NoneType"),
         ("status.acknowledged.0.since", "x", r"status.acknowledged\[0\].since: found 'x'"),
         ("status.faults", [], "status.faults: an open record names no fault"),
+        ("status.settled", "seven77", "status.settled: found 7 characters, expected 8 for each fault"),
         ("status.scopes", "fleet", "status.scopes: found 'fleet', expected list"),
     ],
 )
@@ -342,7 +347,7 @@ class Pruning:
     def __init__(self, *path: str) -> None:
         self.path = path
 
-    def list_records(self) -> list[dict[str, Any]]:
+    def list_records(self, selector: str = "") -> list[dict[str, Any]]:
         raise NotImplementedError
 
     def get_record(self, node: str) -> dict[str, Any]:

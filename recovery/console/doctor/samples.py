@@ -71,6 +71,7 @@ def _record() -> Record:
         history=(Outcome(AT, 1, "e", "s"),),
         starts=(Start(AT, "i", "R", "g", ("h",)),),
         acknowledged=(fault,),
+        settled=("12345678",),
         scopes=("fleet",),
         validate=Validation("c", MOMENT),
         validation=ValidationRun("j", AT),
