@@ -230,6 +230,14 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a closed record is kept, and how many are."""
+
+    keep: timedelta = timedelta(days=30)
+    max: int = 5000
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The policy's limits; the README says of each what it means."""
 
@@ -241,6 +249,7 @@ class Limits:
     attempts: Rate
     per_group: Rate
     same_incident: timedelta = timedelta(hours=1)
+    records: Retention = Retention()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,8 @@ class Group:
         return ""
 
     def newcomers(self, known: Any, replaced: str = "") -> tuple[str, ...]:
-        """Members in service and healthy, in the order of the answer, without the ``replaced`` one
-        and the ``known`` ones (packed)."""
+        """Members in service and healthy, in the order of the answer. Left out are those that are ``known``,
+        as packed, and the one that is ``replaced``."""
         return tuple(m.id for m in self.members if m.serving and m.id != replaced and not has(known, m.id))
 
 

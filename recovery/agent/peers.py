@@ -16,6 +16,7 @@ from functools import partial
 
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
+from recovery.agent.retention import Remover
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason
@@ -74,6 +75,7 @@ class Sweeper:
         self._metrics = metrics
         self._me = me
         self._chance = chance or random.Random()  # noqa: S311 - jitter
+        self._remover = Remover(world, me, self._chance)
         self._due = self._holders_due = 0.0
         self._said: dict[str, str] = {}
         self._handed: dict[str, _HandOver] = {}
@@ -97,6 +99,10 @@ class Sweeper:
         try:
             others = self._unlisted() if not self._me else set()
             gate = self._gate()
+            if everybody:
+                self._remover.turn(gate)
+            if not self._me:
+                others |= self._remover.hidden
             if gate is not None:
                 others |= self._mine_to_watch(places(gate) if everybody else holders(gate))
             pause = min(pause, self._look_at(others), self._repeat_hand_overs())

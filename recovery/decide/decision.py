@@ -30,6 +30,11 @@ class WriteRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveRecord:
+    """Delete the closed record, as it was read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Put the record in the gate's queue."""
 
@@ -132,6 +137,7 @@ class CreateJob:
 
 Effect = (
     WriteRecord
+    | RemoveRecord
     | Join
     | TakeSlot
     | RestoreSlot

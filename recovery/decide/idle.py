@@ -18,6 +18,7 @@ from recovery.decide.decision import (
     Decision,
     EventReason,
     FreeSlot,
+    RemoveRecord,
     Report,
     Unmark,
     WriteRecord,
@@ -31,6 +32,7 @@ from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, 
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.remembered import fingerprint, kept, without
+from recovery.decide.retention import counts_on, expired, nothing_wrong, still_counts
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Machine, Phase, Record, Step
 from recovery.units import span
@@ -109,6 +111,19 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         why = f"{name(r.faults[0])} was taken back by {by}"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     return still_handed_over(r)
+
+
+def out_of_date(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Remove a closed record that is older than the policy keeps it, once nothing goes by it any more."""
+    limits = s.policy.limits
+    if s.node is None or s.gate_problem or a.found or not expired(r, limits, s.now):
+        return None
+    if still_counts(r, limits, s.now) or counts_on(r, s.node, s.machine.id if s.machine else ""):
+        return None
+    if not nothing_wrong(s.readings):
+        return None
+    why = f"its record is removed: {r.phase.value} for {span(s.now - r.phase_since)}, and nothing goes by it"
+    return act(RemoveRecord(), f"{r.node}: {why}")
 
 
 def still_handed_over(r: Record) -> Decision:

@@ -28,6 +28,7 @@ from recovery.decide.idle import (
     begin,
     forget_cleared,
     in_a_persons_hands,
+    out_of_date,
     records_on_gate,
     same_boot,
     tidy_up,
@@ -60,12 +61,15 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
 
 
 def closed(s: Situation, a: Assessment, r: Record) -> Decision:
-    """A closed record: clean up after it, repeat that a person has the node, or go on to the next fault."""
+    """A closed record: clean up after it, repeat that a person has the node, remove it, or go on to the next
+    fault."""
     if tidy := tidy_up(s, r) or forget_cleared(s, r):
         return tidy
     if r.phase is Phase.LOST and same_boot(s, r):
         return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
-    return in_a_persons_hands(s, a, r) if r.phase is Phase.HANDED_OVER else begin(s, a)
+    if r.phase is Phase.HANDED_OVER:
+        return in_a_persons_hands(s, a, r)
+    return out_of_date(s, a, r) or begin(s, a)
 
 
 # ---------------------------------------------------------------- an open record of our own node

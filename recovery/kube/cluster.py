@@ -105,8 +105,11 @@ class Cluster:
         while True:
             page = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
             body = self._call("GET", path, query=page) or {}
-            yield from body.get("items") or []
             token = (body.get("metadata") or {}).get("continue") or ""
+            items = iter(body.get("items") or [])
+            del body  # or two pages would be in memory while the next one is read
+            yield from items
+            del items
             if not token:
                 return
 

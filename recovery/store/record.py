@@ -6,6 +6,7 @@ subresource: one PUT with a resourceVersion writes all of it, atomically.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,7 +16,8 @@ from recovery.model import PHASE_LABEL, Phase, Record
 from recovery.store.codec import Unchanged, dropped
 from recovery.store.record_codec import bounded, decode, encode
 
-NOT_SICK = f"{PHASE_LABEL} notin ({','.join(p.value for p in Phase if not p.sick)})"
+WELL = tuple(phase.value for phase in Phase if not phase.sick)
+NOT_SICK = f"{PHASE_LABEL} notin ({','.join(WELL)})"
 """A label selector. A record without the label, of an older program, is selected."""
 
 
@@ -46,6 +48,12 @@ class Records:
     def sick(self) -> Iterator[Record | Undecodable]:
         """Those that count as sick, and those whose label does not say that they do not."""
         return self._each(NOT_SICK)
+
+    def with_labels(self) -> Iterator[tuple[Record, str]]:
+        """All records that can be decoded, each with the phase that its label shows."""
+        for obj in self._cluster.list_records():
+            with contextlib.suppress(Undecodable):
+                yield decode(obj), str((obj["metadata"].get("labels") or {}).get(PHASE_LABEL, ""))
 
     def readable(self) -> Iterator[Record]:
         """All records, to rebuild the gate from. Raises ``Undecodable``: one that cannot be decoded may hold
