@@ -7,7 +7,6 @@ the count of the sick, the gate rebuilt, and the look for records that may go.
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -106,7 +105,7 @@ def read() -> None:
     world = World(clock, cluster, records, gates, leases, providers, policy, on=True)
     folded(sick)
     folded(lambda: rebuild(Gate("g", "1", "g"), records.readable(), now))
-    folded(Remover(world, "", random.Random(1))._candidates)  # noqa: S311 - no secret
+    folded(Remover(world, "")._candidates)
     lines = Path("/proc/self/status").read_text().splitlines()
     print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 

@@ -75,7 +75,7 @@ class Sweeper:
         self._metrics = metrics
         self._me = me
         self._chance = chance or random.Random()  # noqa: S311 - jitter
-        self._remover = Remover(world, me, self._chance)
+        self._remover = Remover(world, me)
         self._due = self._holders_due = 0.0
         self._said: dict[str, str] = {}
         self._handed: dict[str, _HandOver] = {}

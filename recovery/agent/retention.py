@@ -35,11 +35,11 @@ MOST_KEPT = 5000
 class Remover:
     """``me`` is this agent's own node, empty for a concluder."""
 
-    def __init__(self, world: World, me: str, chance: random.Random) -> None:
+    def __init__(self, world: World, me: str) -> None:
         self._w = world
         self._me = me
-        self._chance = chance
-        self._due = world.clock.monotonic() + chance.uniform(0, EVERY)
+        self._chance = random.Random(me)  # noqa: S311 - jitter, by which agents differ
+        self._due = world.clock.monotonic() + self._chance.uniform(0, EVERY)
         self._kept: set[tuple[str, str]] = set()  # record UID and version that a look at the Node kept
         self.hidden: set[tuple[str, str]] = set()
         """Node and UID of open records whose label says that they are closed: somebody edited them."""
