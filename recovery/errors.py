@@ -19,6 +19,7 @@
     └── ApiError                 the Kubernetes API server refused a request, or gave no answer
         ├── NotFound             404
         ├── Conflict             409, or 422 on a precondition: another writer was first
+        ├── Expired              410: a list whose pages are too old to go on with
         ├── TooManyRequests      429: an eviction refused by a budget, or priority and fairness
         └── ApiUnavailable       no answer (a write may or may not have happened)
 
@@ -90,6 +91,10 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     """409, or 422 on a precondition: another writer was first. Read again and decide again."""
+
+
+class Expired(ApiError):
+    """410: the pages of a list are too old to go on with. It has to be read from its start again."""
 
 
 class TooManyRequests(ApiError):

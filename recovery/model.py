@@ -22,6 +22,8 @@ EXCLUDE = f"{GROUP}/exclude"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Kubernetes' own taint: the pods of a machine that is surely down are deleted, their volumes detached."""
 OUT_OF_SERVICE_BY = f"{GROUP}/out-of-service-by"
+PHASE_LABEL = f"{GROUP}/phase"
+"""Label of a record: its phase, so that a list can leave closed records out. Nothing is decided by it."""
 HARDWARE_ID = f"{GROUP}/hardware-id"
 """Label or annotation: serial numbers of the hardware (DMI, GPU UUIDs), separated by commas."""
 
@@ -250,6 +252,14 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a closed record is kept, and how many are."""
+
+    keep: timedelta = timedelta(days=30)
+    max: int = 5000
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The policy's limits; the README says of each what it means."""
 
@@ -261,6 +271,7 @@ class Limits:
     attempts: Rate
     per_group: Rate
     same_incident: timedelta = timedelta(hours=1)
+    records: Retention = Retention()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from providers.aws.shared import Shared
 from recovery.clock import Clock
 from recovery.errors import Refused
 from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.provider.known import KEY, pack
 from recovery.provider.protocol import Finding
 
 NAME = "aws"
@@ -238,7 +239,7 @@ def _reference(
     if group is not None and at is not None:
         data |= {
             "group": group.name,
-            "known": group.ids,
+            KEY: pack(group.ids),
             "desired": group.desired,
             "grace_seconds": group.grace,
             "at": at.isoformat(),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from providers.aws.errors import brief
+from recovery.provider.known import has
 
 RETAINED = "Terminating:Retained"
 _DECISIVE = {
@@ -91,10 +92,10 @@ class Group:
                 return f"group {self.name} has {process} suspended{because}: {_DECISIVE[process]}"
         return ""
 
-    def newcomers(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Members in service and healthy that are not among ``known``, in the order of the answer."""
-        old = frozenset(known)
-        return tuple(m.id for m in self.members if m.serving and m.id not in old)
+    def newcomers(self, known: Any, replaced: str = "") -> tuple[str, ...]:
+        """Members in service and healthy, in the order of the answer. Left out are those that are ``known``,
+        as packed, and the one that is ``replaced``."""
+        return tuple(m.id for m in self.members if m.serving and m.id != replaced and not has(known, m.id))
 
 
 def member_of(data: Mapping[str, Any]) -> Member:

@@ -16,6 +16,7 @@ from providers.aws.group import (
 )
 from providers.aws.shared import Shared
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
+from recovery.provider.known import KEY
 
 _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (any more)"
 
@@ -101,7 +102,7 @@ def _in_its_place(
     history: tuple[Activity, ...],
     ended: Activity | None,
 ) -> Poll:
-    newcomers = oldest_first(group.newcomers([*reference.data.get("known", ()), machine.id]), history)
+    newcomers = oldest_first(group.newcomers(reference.data.get(KEY), machine.id), history)
     wanted = int(reference.data.get("desired", group.desired))
     if newcomers:
         return Done(

@@ -14,6 +14,7 @@ from providers.azure.session import AzureSession, operation_id
 from providers.azure.settings import Cluster
 from recovery.errors import Refused, Retry
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Running, Unfinished
+from recovery.provider.known import KEY, has
 
 VERSION = "2024-07-01"
 """Of the operations' status, which the SDK has no method for."""
@@ -91,8 +92,8 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
         return Unfinished(f"{what} is gone; {wants}")
     found_there = machines.members(session, data)
     present = [m for m in found_there if m.settled]
-    known = {str(x) for x in data.get("known", ())} | {machine.id}
-    newcomers = tuple(m.id for m in present if m.id and m.id not in known)
+    old = data.get(KEY)
+    newcomers = tuple(m.id for m in present if m.id and m.id != machine.id and not has(old, m.id))
     if newcomers and (more := may_be_removed(group, len(found_there))):
         return Running(f"{what} is gone; {more}")
     if newcomers:
@@ -164,8 +165,8 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
             return Running(f"{what} is gone; {wants}: it is {pool.state}, and is not asked before that ends")
         return Unfinished(f"{what} is gone; {wants}")
     present = aks.names(session, cluster, pool_name)
-    known = {str(x) for x in data.get("known", ())}
-    found = [_unique(session, cluster, pool_name, x) for x in present if x not in known]
+    old = data.get(KEY)
+    found = [_unique(session, cluster, pool_name, x) for x in present if not has(old, x)]
     if newcomers := tuple(x for x in found if x and x != machine.id):
         complete = len(present) >= min(pool.count, wanted)
         told = f"{what} is gone, and pool {pool_name} has {len(newcomers)} new since"

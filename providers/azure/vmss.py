@@ -22,6 +22,7 @@ from providers.azure.settings import COMPUTE, DELETE, REIMAGE, Cluster
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.provider.known import KEY, pack
 from recovery.provider.protocol import Abilities, Finding
 
 QUARTER, HALF = timedelta(minutes=15), timedelta(minutes=30)
@@ -129,7 +130,7 @@ class AzureProvider:
         others = [m for m in machines.members(self._session, data) if m.id != machine.id]
         data |= {
             "capacity": group.capacity,
-            "known": [m.id for m in others],
+            KEY: pack(m.id for m in others),
             "restore": not self._options.autoscaler,
         }
         adopt = f"{named(machine.route)} is already being deleted" if found.state == "Deleting" else ""
@@ -159,7 +160,7 @@ class AzureProvider:
         data |= {
             "pool": pool_name,
             "capacity": pool.count,
-            "known": [x for x in present if x != name],
+            KEY: pack(x for x in present if x != name),
             "restore": restore,
         }
         return Preflight(

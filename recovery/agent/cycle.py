@@ -27,6 +27,7 @@ from recovery.decide.decision import Decision, GateEffect, leave, wait
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
 from recovery.decide.latch import unsaid
 from recovery.decide.own_node import decide
+from recovery.decide.retention import LEAST
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.model import Kind, Phase, Problem, Reading, Record
@@ -43,6 +44,7 @@ WORST_API_RETRY = 30.0
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
 """After so many cycles in a row that failed on a bug, the liveness probe fails."""
+REMOVAL_AGAIN = timedelta(hours=1)
 NEXT = 10
 """Only so many at the head of the queue look at the holders of slots every two seconds, not all who wait."""
 FAILURES = frozenset({"api", "error", "bug"})
@@ -91,6 +93,8 @@ class Agent:
         self._ended: frozenset[tuple[str, str]] = frozenset()
         self._unsaid: dict[tuple[str, str, str], Problem] = {}
         self._due = 0.0
+        self._seen_at = 0.0
+        self._removal_due: float | None = None
         self._last = leave("nothing has been read yet")
         self._situation: Situation | None = None
         self._rests = False
@@ -198,6 +202,8 @@ class Agent:
         """Whether the node is healthy and has no record to end: then the API server need not be asked."""
         if not self._looked or (self._record is not None):
             return False
+        if self._removal_due is not None and self._w.clock.monotonic() >= self._removal_due:
+            return False  # its closed record is older than records are kept
         now = self._w.cluster.time.now()
         if {r.source: r.cleared for r in readings} != self._cleared:
             return False  # a source cleared a fault that the record may still remember
@@ -240,8 +246,10 @@ class Agent:
 
     def _notice_deletion(self, s: Situation) -> Situation:
         """Remember the record. If an open one was deleted, stop, and do not create it again."""
-        known = self._record
-        if known is not None and s.record is None and not s.record_problem and known.phase.open:
+        known, now = self._record, self._w.clock.boottime()
+        cut_off, self._seen_at = now - self._seen_at >= LEAST.total_seconds(), now
+        deleted = known is not None and s.record is None and not s.record_problem and known.phase.open
+        if deleted and not cut_off:  # after a day it may have been closed by a peer, and removed in order
             self._w.leases.release(self.node)
             self._looked = True
             return replace(s, vanished=True)
@@ -249,7 +257,14 @@ class Agent:
         self._record = s.record if keep else None
         self._looked = True
         self._cleared = {r.source: r.cleared for r in s.readings}
+        self._removal_due = self._removal(s) if s.record is not None and not keep else None
         return s
+
+    def _removal(self, s: Situation) -> float:
+        """When to look whether the closed record can be removed: its time, and every hour after it."""
+        assert s.record is not None
+        left = s.record.phase_since + s.policy.limits.records.keep - s.now
+        return self._w.clock.monotonic() + max(left, REMOVAL_AGAIN).total_seconds()
 
     def _act(self, s: Situation, a: Assessment, d: Decision) -> Decision:
         memory = self._observer.memory(self.node)

@@ -21,6 +21,7 @@ from recovery.agent.take_back import TakingBack, taken_back
 from recovery.agent.world import World
 from recovery.decide import budget
 from recovery.decide.decision import (
+    REPEAT,
     SELDOM,
     SOON,
     Cancel,
@@ -34,6 +35,7 @@ from recovery.decide.decision import (
     Join,
     Mark,
     OutOfService,
+    RemoveRecord,
     Report,
     RestoreSlot,
     Submit,
@@ -49,7 +51,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.marks import mark_patch, out_of_service_patch, unmark_patch
 from recovery.decide.situation import Lease, Situation
 from recovery.decide.validation import job_of
-from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, Refused, Retry
+from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, NotFound, Refused, Retry
 from recovery.model import OUT_OF_SERVICE, Marks, Record
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.report.publish import Notice, Publisher
@@ -118,8 +120,9 @@ class Executor:
         return timedelta(seconds=self._chance.uniform(0.01, most))
 
     def _lease_for(self, s: Situation, d: Decision) -> Lease | None:
-        """The record's Lease. Freeing a slot needs none: the gate's resourceVersion guards it."""
-        if isinstance(d.effect, FreeSlot):
+        """The record's Lease. Freeing a slot and removing a closed record need none: a resourceVersion guards
+        them."""
+        if isinstance(d.effect, FreeSlot | RemoveRecord):
             return None
         return self._w.leases.hold(s.node_name, s.role)
 
@@ -136,6 +139,8 @@ class Executor:
         match effect:
             case WriteRecord(record):
                 return self._write(s, record)
+            case RemoveRecord():
+                return self._remove(s)
             case Join() | TakeSlot() | RestoreSlot() | FreeSlot() | ClaimReplacement():
                 return self._swap_gate(s, effect, ask)
             case Mark() | Unmark() | OutOfService():
@@ -162,6 +167,20 @@ class Executor:
         if not written.phase.open:
             self._w.leases.release(s.node_name)
             self._observer.forget(s.node_name)
+        return Performed()
+
+    def _remove(self, s: Situation) -> Performed | Decision:
+        """Remove the closed record, unless it has changed since it was read."""
+        assert s.record is not None
+        try:
+            self._w.records.remove(s.record)
+        except NotFound:
+            pass
+        except (Conflict, ApiUnavailable):
+            raise
+        except ApiError as error:  # the rights of an older version do not have it
+            return hold(f"{s.node_name}: its old record stays: {error.reason}", REPEAT, "record-stays")
+        self._observer.forget(s.node_name)
         return Performed()
 
     # ------------------------------------------------------------ the gate

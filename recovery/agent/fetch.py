@@ -33,6 +33,7 @@ from recovery.decide.situation import (
     ValidationJob,
 )
 from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError, Undecodable
+from recovery.kube.paging import folded
 from recovery.model import (
     Census,
     ClusterDelete,
@@ -236,19 +237,30 @@ class Fetcher:
 
     def _count(self, s: Situation, memory: Memory) -> Census:
         """Count the sick now, over all Nodes and records. A record that cannot be decoded counts as sick."""
-        w = self._w
+        memory.census = folded(lambda: self._count_all(s))
+        return memory.census
+
+    def _count_all(self, s: Situation) -> Census:
+        """The count, over the records that may count as sick. Thousands that are closed are not listed."""
+        w, unknown = self._w, list[str]()
         labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
-        unknown: list[str] = []
-        asked, past = w.clock.monotonic(), Past(s.now - longest_window(s.policy.limits))
-        records = list(self._records(past, unknown))
-        memory.past = (asked, past)
+        handed: set[str] = set()
+        records = list(self._sick(handed, unknown))
         now = w.cluster.time.now()
-        handed = {r.node for r in records if r.phase is Phase.HANDED_OVER}
         nodes = self._noting(handed, w.cluster.list_nodes())
         counted = count(nodes, records, own_fault, labels, now, unknown)
-        memory.census = bounded_census(counted, self._scopes(s))
         self.without_node = handed
-        return memory.census
+        return bounded_census(counted, self._scopes(s))
+
+    def _sick(self, handed: set[str], unknown: list[str]) -> Iterator[Record]:
+        """The records that may count; those that cannot be decoded are named in ``unknown``."""
+        for found in self._w.records.sick():
+            if isinstance(found, Undecodable):
+                unknown.append(found.name)
+                continue
+            if found.phase is Phase.HANDED_OVER:
+                handed.add(found.node)
+            yield found
 
     def _noting(self, handed: set[str], nodes: Iterable[NodeView]) -> Iterator[NodeView]:
         """``nodes``, which are taken out of ``handed``: what is left there has no Node."""
@@ -256,25 +268,20 @@ class Fetcher:
             handed.discard(node.name)
             yield node
 
-    def _records(self, past: Past, unknown: list[str]) -> Iterator[Record]:
-        """All records, of which ``past`` learns; those that cannot be decoded are named in ``unknown``."""
-        for found in self._w.records.all():
-            if isinstance(found, Undecodable):
-                unknown.append(found.name)
-            else:
-                past.add(found)
-                yield found
-
     def _past(self, s: Situation, memory: Memory) -> Past:
         """What the records tell of earlier recoveries, listed again after ``PAST_AGE``. (What was started
         since then is on the gate.)"""
         now = self._w.clock.monotonic()
         if memory.past is None or now - memory.past[0] >= PAST_AGE:
-            past = Past(s.now - longest_window(s.policy.limits))
-            for _ in self._records(past, []):
-                pass
-            memory.past = (now, past)
+            memory.past = (now, folded(lambda: self._all_past(s)))
         return memory.past[1]
+
+    def _all_past(self, s: Situation) -> Past:
+        past = Past(s.now - longest_window(s.policy.limits))
+        for found in self._w.records.all():
+            if not isinstance(found, Undecodable):
+                past.add(found)
+        return past
 
     def _labels(self, nodes: tuple[tuple[str, str], ...], memory: Memory) -> dict[str, Mapping[str, str]]:
         """The labels of these Nodes, where they still run on the machine that took the slot."""

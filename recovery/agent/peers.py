@@ -21,6 +21,7 @@ from recovery.agent.backoff import Backoff, pause_after
 from recovery.agent.execute import Ask, Executor
 from recovery.agent.observe import Observer
 from recovery.agent.pace import Pace
+from recovery.agent.retention import Remover
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason, FreeSlot, WriteRecord
@@ -35,11 +36,11 @@ from recovery.errors import (
     TooManyRequests,
     Undecodable,
 )
+from recovery.kube.paging import folded
 from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Notice, Publisher
-from recovery.store.record_codec import decode
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ HOLDERS = 5
 LONGEST_SWEEP = 10.0
 """Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
 HEAD_START = 1.25
-"""A concluder may take a Lease as soon as it has run out, an agent so much later: the concluder can do more."""
+"""An agent takes a Lease that has run out so much later than a concluder, which can do more."""
 FIRST_PAUSE = 8.0
 """Seconds without a request after the first error; each further one doubles them."""
 SWEEPS_A_TURN = 5
@@ -103,6 +104,7 @@ class Sweeper:
         self._beat = beat
         self._pace = Pace(world, idle, alone=not me)
         self._backoff = Backoff(world.clock, FIRST_PAUSE, 2 * idle, self._chance)
+        self._remover = Remover(world, me)
         self._due = self._holders_due = 0.0
         self._paced = 0.0
         self._hand_overs_due = math.inf
@@ -162,6 +164,9 @@ class Sweeper:
         everybody = now >= self._due
         unlisted = self._unlisted() if everybody and not self._me else set()
         gate = self._gate()
+        if everybody:
+            self._remover.turn(gate)
+            unlisted |= self._remover.hidden if not self._me else set()
         self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
         there = (places(gate) if gate is not None else set()) | unlisted
         for gone in [place for place in self._look_at if place not in there]:
@@ -371,12 +376,13 @@ class Sweeper:
             return set(self._wanted_back)
         self._listed_at = now
         self._wanted_back.clear()
+        return folded(self._open_among_all)
+
+    def _open_among_all(self) -> set[Place]:
         found = set()
-        for obj in self._w.cluster.list_records():
-            try:
-                r = decode(obj)
-            except Undecodable as error:
-                log.warning("%s", error)
+        for r in self._w.records.sick():
+            if isinstance(r, Undecodable):
+                log.warning("%s", r)
                 continue
             if r.release is not None:
                 self._wanted_back.add((r.node, r.uid))

@@ -27,7 +27,7 @@ from recovery.errors import ApiError, SettingsError
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.kube.transport import KubernetesTransport
-from recovery.model import NodeView, Record
+from recovery.model import NodeView
 from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
 from recovery.provider.registry import AUTO, Providers
@@ -42,7 +42,6 @@ from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
 from recovery.store.lease import Identity, InstanceLock, Leases, this_pod
 from recovery.store.record import Records
-from recovery.store.record_codec import decode
 from recovery.units import format_duration
 
 log = logging.getLogger("recovery")
@@ -70,11 +69,12 @@ class Program:
         identity = Identity(me, this_pod())
         identity.alone = self._instance_lock.take(f"{settings.mode.value}/{me}")
         self._leases = Leases(self.cluster, clock, identity, settings.lease_duration)
+        records = Records(self.cluster)
         self.world = World(
             clock=clock,
             cluster=self.cluster,
-            records=Records(self.cluster),
-            gates=Gates(self.cluster, self._all_records),
+            records=records,
+            gates=Gates(self.cluster, records.readable),
             leases=self._leases,
             providers=self._providers,
             policy=settings.policy,
@@ -122,10 +122,6 @@ class Program:
     def _heartbeat(self) -> Heartbeat | None:
         interval = self._settings.heartbeat_interval
         return Heartbeat(self.publisher, self._clock, self.cluster.time.now, interval) if interval else None
-
-    def _all_records(self) -> list[Record]:
-        """For rebuilding the gate. Raises ``Undecodable``: a record that cannot be read may hold a slot."""
-        return [decode(obj) for obj in self.cluster.list_records()]
 
     def _monitors_in_use(self) -> list[Monitor]:
         """The monitor of the provider in use; imported when there is something to send."""

@@ -31,6 +31,7 @@ from recovery.model import (
     PodRule,
     Policy,
     Rate,
+    Retention,
     Rule,
     Rung,
     Step,
@@ -172,6 +173,7 @@ def _limits(model: policy_schema.LimitsModel) -> Limits:
         attempts=Rate(model.attempts.max, model.attempts.within),
         per_group=Rate(model.per_group.max, model.per_group.within),
         same_incident=model.same_incident,
+        records=Retention(model.records.keep, model.records.max),
     )
 
 

@@ -77,6 +77,13 @@ class TimesModel(Strict):
     within: Deadline
 
 
+class RecordsModel(Strict):
+    """How long closed records are kept."""
+
+    keep: Deadline = _default("720h", "a closed record that nothing goes by any more is removed after this")
+    max: Count = _default(5000, "with more closed records, the oldest go earlier, after a day at least")
+
+
 class LimitsModel(Strict):
     """What holds a recovery back."""
 
@@ -98,6 +105,7 @@ class LimitsModel(Strict):
     same_incident: Duration = _default(
         "1h", "a fault that returns this soon after its recovery goes on with the remedy's next step"
     )
+    records: RecordsModel = _default({}, "how long closed records are kept")
 
 
 class PodMatchModel(Strict):

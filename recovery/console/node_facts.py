@@ -56,7 +56,7 @@ def _record(api: UserApi, name: str) -> tuple[Record | None, str]:
         return None, str(error)
     except NotFound:
         try:
-            api.list_records()
+            next(iter(api.list_records()), None)
         except NotFound:
             raise NotInstalled from None
         return None, ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recovery.console.api import UserApi
 from recovery.decide.budget import noted_scopes
 from recovery.errors import Conflict, NotFound, NotInstalled, Undecodable
+from recovery.kube.paging import folded
 from recovery.model import Gate, Line, Record
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
@@ -32,17 +33,21 @@ class Recoveries:
 def read_recoveries(api: UserApi) -> Recoveries:
     """Every record, and the gate. Raises ``NotInstalled``, ``ApiError``."""
     try:
-        objects = api.list_records()
+        found, unreadable = folded(lambda: _decoded(api.list_records()))
     except NotFound:
         raise NotInstalled from None
+    gate, problem = read_gate(api)
+    return Recoveries(tuple(sorted(found, key=lambda r: r.node)), unreadable, gate, problem)
+
+
+def _decoded(objects: Iterable[dict[str, Any]]) -> tuple[list[Record], dict[str, str]]:
     found, unreadable = [], {}
     for obj in objects:
         try:
             found.append(records.decode(obj))
         except Undecodable as error:
             unreadable[str(obj["metadata"]["name"])] = str(error)
-    gate, problem = read_gate(api)
-    return Recoveries(tuple(sorted(found, key=lambda r: r.node)), unreadable, gate, problem)
+    return found, unreadable
 
 
 def read_gate(api: UserApi) -> tuple[Gate | None, str]:

@@ -81,7 +81,7 @@ def read(api: UserApi, node: str) -> Found:
         record = records.decode(api.get_record(node))
     except NotFound:
         try:
-            api.list_records()
+            next(iter(api.list_records()), None)
         except NotFound:
             raise NotInstalled from None
         raise CannotRelease(f"there is nothing to release: {node} has no record") from None

@@ -85,10 +85,16 @@ def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     if len(known) + len(faults) <= MOST_KEPT:
         return replace(r, acknowledged=(*known, *faults))
     whole = (*faults, *reversed(known))[:MOST_KEPT]
-    rest = [f for f in (*known, *faults) if f not in whole]
-    more = dict.fromkeys((*_digests(r.acknowledged_more), *(digest(f, any_count=by_plugin(f)) for f in rest)))
-    kept = "".join(list(more)[-MOST_DIGESTS:])
-    return replace(r, acknowledged=tuple(f for f in (*known, *faults) if f in whole), acknowledged_more=kept)
+    rest = tuple(f for f in (*known, *faults) if f not in whole)
+    return digested(replace(r, acknowledged=(*known, *faults)), rest)
+
+
+def digested(r: Record, faults: tuple[Fault, ...]) -> Record:
+    """``r`` with a digest in place of each of these faults that were dealt with."""
+    short = (digest(f, any_count=by_plugin(f)) for f in faults)
+    more = list(dict.fromkeys((*_digests(r.acknowledged_more), *short)))[-MOST_DIGESTS:]
+    left = tuple(f for f in r.acknowledged if f not in faults)
+    return replace(r, acknowledged=left, acknowledged_more="".join(more))
 
 
 def digest(f: Fault, any_count: bool = False) -> str:

@@ -147,16 +147,17 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
     claims come from all records.
     """
     open_lines, slots, starts, claimed = [], [], list(gate.starts), list(gate.claimed)
-    records = tuple(records)
-    for r in records:
-        if not r.phase.open or r.phase is Phase.SUSPECT:
-            continue
-        open_lines.append(Line(r.node, r.uid, r.phase_since))
-        if r.phase is Phase.RECOVERING or r.marks or r.intent:
-            slots.append(slot_again(r, r.phase_since))
-    for r in records:
+    new_machines = {c.machine for c in claimed}
+    for r in records:  # thousands: one page of them is in memory at a time
+        if r.phase.open and r.phase is not Phase.SUSPECT:
+            open_lines.append(Line(r.node, r.uid, r.phase_since))
+            if r.phase is Phase.RECOVERING or r.marks or r.intent:
+                slots.append(slot_again(r, r.phase_since))
         starts = list(union(starts, starts_of(r)))
-        if r.replacement_machine and not any(c.machine == r.replacement_machine for c in claimed):
+        if len(starts) > 2 * STARTS:  # only the latest are kept
+            starts = sorted(starts, key=lambda s: s.at)[-STARTS:]
+        if r.replacement_machine and r.replacement_machine not in new_machines:
+            new_machines.add(r.replacement_machine)
             claimed.append(Claim(r.replacement_machine, r.machine.id))
     starts.sort(key=lambda s: s.at)
     return replace(

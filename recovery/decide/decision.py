@@ -30,6 +30,11 @@ class WriteRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveRecord:
+    """Delete the closed record, as it was read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Put the record in the gate's queue."""
 
@@ -138,6 +143,7 @@ class CreateJob:
 GateEffect = Join | TakeSlot | RestoreSlot | FreeSlot | ClaimReplacement
 Effect = (
     WriteRecord
+    | RemoveRecord
     | Join
     | TakeSlot
     | RestoreSlot

@@ -26,7 +26,6 @@ from recovery.model import Record
 NOT_APPLIED_AFTER = timedelta(seconds=60)
 DEFAULT_PROBATION = timedelta(minutes=2)
 LONGEST_PROOF = timedelta(minutes=30)
-MOST_FAULTS = 20
 RESET = timedelta(seconds=5)
 LONGEST_CANCEL = timedelta(minutes=5)
 """How long after a step's deadline a cancellation is tried."""

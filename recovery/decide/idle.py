@@ -24,6 +24,7 @@ from recovery.decide.decision import (
     SELDOM,
     Decision,
     EventReason,
+    RemoveRecord,
     Report,
     Unmark,
     WriteRecord,
@@ -33,11 +34,13 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import Diagnosis, cleared, diagnosed, fault_of, healthy, name
-from recovery.decide.endings import MOST_FAULTS, call_off, can_call_off, end, has_our_marks, up_again
+from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
+from recovery.decide.retention import counts_on, expired, nothing_wrong, still_counts
+from recovery.decide.room import MOST_FAULTS, kept
 from recovery.decide.situation import Situation
 from recovery.decide.standing import before_service, standing, words
 from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
@@ -148,6 +151,19 @@ def still_handed_over(s: Situation, r: Record) -> Decision:
     return hold(f"in a person's hands since {since}: {r.sentence}{to_come}", REPEAT, "handedOver")
 
 
+def out_of_date(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Remove a closed record that is older than the policy keeps it, once nothing goes by it any more."""
+    limits = s.policy.limits
+    if s.node is None or s.gate_problem or a.found or not expired(r, limits, s.now):
+        return None
+    if still_counts(r, limits, s.now) or counts_on(r, s.node, s.machine.id if s.machine else ""):
+        return None
+    if not nothing_wrong(s.readings):
+        return None
+    why = f"its record is removed: {r.phase.value} for {span(s.now - r.phase_since)}, and nothing goes by it"
+    return act(RemoveRecord(), f"{r.node}: {why}")
+
+
 # ---------------------------------------------------------------- the first sign of a fault
 
 
@@ -187,7 +203,7 @@ def strongest_step(d: Diagnosis) -> str:
 def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     """A record in the phase suspect: a new one, or the node's earlier one with what it remembers."""
     assert s.node is not None
-    faults = tuple(d.fault for d in found[:MOST_FAULTS])
+    faults = kept(d.fault for d in found)
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)

@@ -23,13 +23,14 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import name
-from recovery.decide.endings import DEFAULT_PROBATION, MOST_FAULTS, end, hand_over, up_again
+from recovery.decide.endings import DEFAULT_PROBATION, end, hand_over, up_again
 from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.idle import (
     begin,
     forget_cleared,
     in_a_persons_hands,
+    out_of_date,
     records_on_gate,
     same_boot,
     tidy_up,
@@ -41,6 +42,7 @@ from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
+from recovery.decide.room import kept
 from recovery.decide.situation import Situation
 from recovery.model import Marks, Phase, Record, Step
 
@@ -62,12 +64,15 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
 
 
 def closed(s: Situation, a: Assessment, r: Record) -> Decision:
-    """A closed record: clean up after it, repeat that a person has the node, or go on to the next fault."""
+    """A closed record: clean up after it, repeat that a person has the node, remove it, or go on to the next
+    fault."""
     if answer := wanted_back(s, r) or tidy_up(s, r) or forget_cleared(s, r):
         return answer
     if r.phase is Phase.LOST and same_boot(s, r):
         return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
-    return in_a_persons_hands(s, a, r) if r.phase is Phase.HANDED_OVER else begin(s, a)
+    if r.phase is Phase.HANDED_OVER:
+        return in_a_persons_hands(s, a, r)
+    return out_of_date(s, a, r) or begin(s, a)
 
 
 # ---------------------------------------------------------------- an open record of our own node
@@ -168,10 +173,11 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     known = {f.key for f in r.faults}
     new = [d for d in a.found if d.fault.key not in known]
-    if not new or len(r.faults) >= MOST_FAULTS:
+    changed = replace(r, faults=kept((*r.faults, *(d.fault for d in new))))
+    added = changed.faults[len(r.faults) :]
+    if not added:
         return None
-    changed = replace(r, faults=(*r.faults, *(d.fault for d in new))[:MOST_FAULTS])
-    why = f"{', '.join(name(d.fault) for d in new)} was seen too"
+    why = f"{', '.join(map(name, added))} was seen too"
     noted = note(changed, s.now, HistoryEvent.FAULT, why)
     return act(WriteRecord(noted), why, Report(EventReason.FAULT_SEEN, warning=True))
 

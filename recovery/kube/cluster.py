@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound
+from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
 from recovery.kube.views import EPOCH, event_view, job_view, node_view, pod_view
 from recovery.model import GROUP, VERSION, ClusterDelete, JobView, NodeEvent, NodeView, PodView
@@ -83,8 +84,8 @@ class Cluster:
         )
 
     def list_pods(self, node: str) -> tuple[PodView, ...]:
-        items = self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
-        return tuple(pod_view(item) for item in items)
+        query = {"fieldSelector": f"spec.nodeName={node}"}
+        return folded(lambda: tuple(pod_view(item) for item in self._pages("/api/v1/pods", query)))
 
     def evict(self, pod: PodView, *, only_ask: bool = False) -> None:
         """Ask for the eviction of ``pod``. ``TooManyRequests``: a disruption budget says not now.
@@ -110,8 +111,11 @@ class Cluster:
         while True:
             page = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
             body = self._call("GET", path, query=page) or {}
-            yield from body.get("items") or []
             token = (body.get("metadata") or {}).get("continue") or ""
+            items = iter(body.get("items") or [])
+            del body  # or two pages would be in memory while the next one is read
+            yield from items
+            del items
             if not token:
                 return
 
@@ -120,8 +124,9 @@ class Cluster:
     def get_record(self, node: str) -> dict[str, Any]:
         return dict(self._call("GET", f"{_OURS}/noderecoveries/{quote(node)}"))
 
-    def list_records(self) -> list[dict[str, Any]]:
-        return list(self._pages(f"{_OURS}/noderecoveries", {}))
+    def list_records(self, selector: str = "") -> Iterator[dict[str, Any]]:
+        """Raises ``Expired`` where the rest of the list cannot be read any more: see ``paging.folded``."""
+        return self._pages(f"{_OURS}/noderecoveries", {"labelSelector": selector} if selector else {})
 
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
         return dict(self._call("POST", f"{_OURS}/noderecoveries", body=body))
@@ -129,6 +134,12 @@ class Cluster:
     def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
         name = body["metadata"]["name"]
         return dict(self._call("PUT", f"{_OURS}/noderecoveries/{quote(name)}", body=body))
+
+    def delete_record(self, name: str, uid: str, version: str) -> None:
+        """Delete the very object in the very state; ``Conflict`` if it is another one by now."""
+        only = {"uid": uid, "resourceVersion": version}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only}
+        self._call("DELETE", f"{_OURS}/noderecoveries/{quote(name)}", body=options)
 
     def get_gate(self) -> dict[str, Any]:
         return dict(self._call("GET", f"{_OURS}/recoverygates/fleet"))
@@ -159,8 +170,8 @@ class Cluster:
     def list_node_events(self, node: str, source: str) -> tuple[NodeEvent, ...]:
         """The Events of ``source`` about ``node`` (the server keeps Events for an hour)."""
         wanted = f"involvedObject.kind=Node,involvedObject.name={node},source={source}"
-        items = self._pages("/api/v1/namespaces/default/events", {"fieldSelector": wanted})
-        return tuple(event_view(item) for item in items)
+        path, query = "/api/v1/namespaces/default/events", {"fieldSelector": wanted}
+        return folded(lambda: tuple(event_view(item) for item in self._pages(path, query)))
 
     def patch_event(self, name: str, patch: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/default/events/{quote(name)}"

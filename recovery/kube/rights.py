@@ -52,6 +52,7 @@ RIGHTS = (
     Right(GROUP, "noderecoveries", "", "list", EVERYWHERE, "to count the sick and rebuild the gate"),
     Right(GROUP, "noderecoveries", "", "create", EVERYWHERE, "to write down what it is about to do"),
     Right(GROUP, "noderecoveries", "", "update", EVERYWHERE, "to write down what came of it"),
+    Right(GROUP, "noderecoveries", "", "delete", EVERYWHERE, "to remove old closed records", vital=False),
     Right(GROUP, "recoverygates", "", "get", EVERYWHERE, "to see the budget and the pause"),
     Right(GROUP, "recoverygates", "", "create", EVERYWHERE, "to make the gate, once"),
     Right(GROUP, "recoverygates", "", "update", EVERYWHERE, "to take its place in the budget"),

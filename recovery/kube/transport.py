@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recovery.clock import Clock
-from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound, SettingsError, TooManyRequests
+from recovery.errors import (
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    Expired,
+    NotFound,
+    SettingsError,
+    TooManyRequests,
+)
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +201,8 @@ def api_error(status: int, body: Any, headers: Mapping[str, str], what: str) -> 
         return Conflict(reason, status)
     if status == 422 and "metadata.uid" in message:
         return Conflict(reason, status)
+    if status == 410:
+        return Expired(reason, status)
     if status == 429:
         return TooManyRequests(_refusal(body) or reason, status, _retry_after(headers))
     if status >= 500:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import b32encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from recovery.decide.budget import bounded, noted_scopes, rebuild
 from recovery.errors import Conflict, GateTooLarge, NotFound, Undecodable
+from recovery.kube.paging import folded
 from recovery.model import (
     GROUP,
     VERSION,
@@ -283,7 +284,7 @@ class GateObjects(Protocol):
 class Gates:
     """Reads and swaps the gate."""
 
-    def __init__(self, cluster: GateObjects, records: Callable[[], list[Record]]) -> None:
+    def __init__(self, cluster: GateObjects, records: Callable[[], Iterable[Record]]) -> None:
         self._cluster = cluster
         self._records = records
         self._decode = Unchanged(decode)
@@ -327,5 +328,7 @@ class Gates:
             except Conflict:
                 gate = self._take(self._cluster.get_gate())
         if gate.stamp != gate.uid:
-            gate = self.write_in_any_case(rebuild(gate, self._records(), now))
+            harmed = gate
+            rebuilt = folded(lambda: rebuild(harmed, self._records(), now))
+            gate = self.write_in_any_case(rebuilt)
         return gate

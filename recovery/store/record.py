@@ -6,23 +6,29 @@ subresource: one PUT with a resourceVersion writes all of it, atomically.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
 from recovery.errors import Conflict, Dropped, NotFound, Undecodable
-from recovery.model import Record
+from recovery.model import PHASE_LABEL, Phase, Record
 from recovery.store.codec import Unchanged, dropped
 from recovery.store.record_codec import bounded, decode, encode
+
+WELL = tuple(phase.value for phase in Phase if not phase.sick)
+NOT_SICK = f"{PHASE_LABEL} notin ({','.join(WELL)})"
+"""A label selector. A record without the label, of an older program, is selected."""
 
 
 class RecordObjects(Protocol):
     """The part of the cluster that the store of records needs."""
 
-    def list_records(self) -> Iterable[dict[str, Any]]: ...
+    def list_records(self, selector: str = "") -> Iterable[dict[str, Any]]: ...
     def get_record(self, node: str) -> dict[str, Any]: ...
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]: ...
     def replace_record(self, body: dict[str, Any]) -> dict[str, Any]: ...
+    def delete_record(self, name: str, uid: str, version: str) -> None: ...
 
 
 class Records:
@@ -33,8 +39,29 @@ class Records:
         self._decode = Unchanged(decode)
 
     def all(self) -> Iterator[Record | Undecodable]:
-        """All records there are. In place of one that cannot be decoded, the error that says why."""
+        """All records there are. In place of one that cannot be decoded, the error that says why.
+
+        One page is in memory at a time. Raises ``Expired``: see ``paging.folded``.
+        """
+        return self._each("")
+
+    def sick(self) -> Iterator[Record | Undecodable]:
+        """Those that count as sick, and those whose label does not say that they do not."""
+        return self._each(NOT_SICK)
+
+    def with_labels(self) -> Iterator[tuple[Record, str]]:
+        """All records that can be decoded, each with the phase that its label shows."""
         for obj in self._cluster.list_records():
+            with contextlib.suppress(Undecodable):
+                yield decode(obj), str((obj["metadata"].get("labels") or {}).get(PHASE_LABEL, ""))
+
+    def readable(self) -> Iterator[Record]:
+        """All records, to rebuild the gate from. Raises ``Undecodable``: one that cannot be decoded may hold
+        a slot."""
+        return map(decode, self._cluster.list_records())
+
+    def _each(self, selector: str) -> Iterator[Record | Undecodable]:
+        for obj in self._cluster.list_records(selector):
             try:
                 yield self._decode.known(obj) or decode(obj)  # thousands are not worth remembering
             except Undecodable as error:
@@ -57,6 +84,10 @@ class Records:
         if str(there["metadata"].get("resourceVersion")) != record.resource_version:
             raise Conflict(f"NodeRecovery {record.node} was changed by another writer")
         return there
+
+    def remove(self, record: Record) -> None:
+        """Delete ``record`` as it was read. ``Conflict``: it has changed, and stays."""
+        self._cluster.delete_record(record.node, record.uid, record.resource_version)
 
     def write(self, record: Record) -> Record:
         """Create (no resourceVersion) or swap ``record``. Returns it with its new resourceVersion.

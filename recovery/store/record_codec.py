@@ -11,12 +11,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from recovery.decide.acknowledged import MOST_DIGESTS, WIDTH
 from recovery.decide.acknowledged import MOST_KEPT as ACKNOWLEDGED
 from recovery.decide.history import HISTORY, LONGEST_LINE
+from recovery.decide.room import kept
 from recovery.errors import Undecodable
 from recovery.model import (
     GROUP,
+    PHASE_LABEL,
     VERSION,
     Attempt,
     Evidence,
@@ -39,17 +40,19 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
+from recovery.provider.known import packed
 from recovery.store.carried import carried
 from recovery.store.codec import Reader
+from recovery.store.compact import fitted
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
 FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
-the out-of-service taint. Version 3 added the progress of open records. Version 4 added the digests of faults
-that were dealt with (an agent that drops them would treat a released node again), and what is to be taken back
-at the provider before the node goes back to service (an older agent would forget it)."""
+the out-of-service taint. Version 3 added the progress of open records. Version 4 added digests of
+the faults that were dealt with, what is to be taken back at the provider before the node goes back to
+service, and filters in place of long lists of machines: an older agent would forget or misread them."""
 
 STARTS = 50
 
@@ -59,7 +62,8 @@ STARTS = 50
 
 def _version(r: Record) -> int:
     taking_back = r.release or r.progress.left or r.progress.taking_back
-    if r.acknowledged_more or taking_back:
+    filtered = r.intent is not None and packed(r.intent.reference.data)
+    if r.acknowledged_more or taking_back or filtered:
         return FOURTH
     if r.phase.open and r.progress != Progress():
         return THIRD
@@ -139,15 +143,17 @@ def _release(x: ReleaseRequest | None) -> dict[str, Any] | None:
 
 
 def bounded(record: Record) -> Record:
-    """``record`` with no more than is kept: the latest lines and starts, and no endless message."""
-    return replace(
+    """``record`` with no more than is kept: the latest lines and starts, no endless message, and a size that
+    fits."""
+    record = digested(record, record.acknowledged[:-ACKNOWLEDGED])
+    kept_record = replace(
         record,
-        faults=tuple(map(_short, record.faults)),
+        faults=kept(map(_short, record.faults)),
         history=record.history[-HISTORY:],
         starts=record.starts[-STARTS:],
-        acknowledged=tuple(map(_short, record.acknowledged[-ACKNOWLEDGED:])),
-        acknowledged_more=record.acknowledged_more[-MOST_DIGESTS * WIDTH :],
+        acknowledged=tuple(map(_short, record.acknowledged)),
     )
+    return fitted(kept_record, _object)
 
 
 def _short(f: Fault) -> Fault:
@@ -159,9 +165,13 @@ def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, An
 
     ``was``: the object as it was read. What others put on it stays.
     """
-    record = bounded(record)
+    return _object(bounded(record), was)
+
+
+def _object(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any]:
     foreign = carried(was)
     metadata: dict[str, Any] = {**foreign.get("metadata", {}), "name": record.node}
+    metadata["labels"] = {**metadata.get("labels", {}), PHASE_LABEL: record.phase.value}
     if record.resource_version:
         metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
     m = record.machine

@@ -21,6 +21,7 @@ from recovery.model import (
     Step,
     Unfinished,
 )
+from recovery.provider.known import KEY, has, pack
 from recovery.provider.protocol import Started
 
 PATTERN = re.compile(r"fake:///(?P<group>[a-z0-9-]+)/(?P<id>m-[0-9a-z]+)")
@@ -108,8 +109,8 @@ class FakeProvider:
         group = self._group(machine)
         marked = action is Step.REPLACE and machine.id in group.unhealthy
         adopt = f"{machine.id} is unhealthy already" if marked else ""
-        known = sorted(group.in_service)
-        data = {"group": group.name, "known": known, "desired": group.desired, "machine": machine.id}
+        known = pack(group.in_service)
+        data = {"group": group.name, KEY: known, "desired": group.desired, "machine": machine.id}
         short = group.desired - len(group.in_service)
         reference = Reference(self.name, action.value, data)
         return Preflight(reference, group.name, max(0, short), adopt, alone=group.shrinks)
@@ -143,7 +144,7 @@ class FakeProvider:
             return Unfinished(f"{machine.id} is gone, and group {group.name} wants {group.desired}")
         if more := may_be_removed(group):
             return Running(f"{machine.id} is gone; {more}")
-        new = tuple(m for m in group.in_service if m not in reference.data["known"])
+        new = tuple(m for m in group.in_service if not has(reference.data[KEY], m))
         complete = len(group.in_service) >= enough(reference.data["desired"], group.desired)
         if not new:
             return Running(f"{machine.id} is gone, and group {group.name} has not launched another")

@@ -253,11 +253,12 @@ class Stage:
         metrics = Metrics()
         identity = Identity(node or name, place, alone=alone)
         leases = Leases(cluster, clock, identity)
+        records = Records(cluster)
         world = World(
             clock=clock,
             cluster=cluster,
-            records=Records(cluster),
-            gates=Gates(cluster, lambda: [decode(x) for x in cluster.list_records()]),
+            records=records,
+            gates=Gates(cluster, records.readable),
             leases=leases,
             providers=Providers("fake", lambda _: self.provider),
             policy=self.policy,

@@ -171,6 +171,8 @@ def test_a_stolen_token_only_concludes_the_record_of_another(thief: Thief) -> No
         assert thief.changed(path, phase=phase).status == 200, phase
     for phase in ("recovering", "suspect", "handedOver"):
         assert denied(thief.changed(path, phase=phase)), f"{phase}, which would open it again"
+    assert was["marks"]["tainted"]
+    assert denied(thief.asks("DELETE", path)), "closed, and it names marks"
 
 
 def test_a_stolen_token_hands_the_record_of_another_over_and_no_more(thief: Thief) -> None:

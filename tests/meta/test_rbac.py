@@ -32,6 +32,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "list_records": (),
     "create_record": ({"metadata": {"name": "n"}},),
     "replace_record": ({"metadata": {"name": "n"}},),
+    "delete_record": ("n", "uid", "7"),
     "get_gate": (),
     "create_gate": ({},),
     "replace_gate": ({},),

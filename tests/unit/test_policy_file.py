@@ -189,7 +189,7 @@ MISTAKES = {
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,
         "3: field limits.BudgetPer: unknown, expected one of budget, budgetPer, brake, brakePer, cooldown, "
-        'attempts, perGroup, sameIncident; did you mean "budgetPer"?',
+        'attempts, perGroup, sameIncident, records; did you mean "budgetPer"?',
     ),
     "a key nothing is like": (
         ANY + "zzz: 1",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from recovery_testkit.kubestore import KubernetesStore
 
+from recovery.decide.acknowledged import digest
 from recovery.decide.history import HISTORY, note
 from recovery.errors import Dropped, Undecodable
 from recovery.model import (
@@ -170,7 +171,9 @@ def test_what_is_remembered_is_bounded_and_the_newest_stays() -> None:
     assert [x.sentence for x in decode(encode(made)).history] == [f"line {x}" for x in range(5, HISTORY + 5)]
     assert made.sentence == f"line {HISTORY + 4}"
     many = tuple(fault(str(x)) for x in range(ACKNOWLEDGED + 5))
-    assert decode(encode(replace(made, acknowledged=many))).acknowledged == many[5:]
+    there = decode(encode(replace(made, acknowledged=many)))
+    assert there.acknowledged == many[5:]
+    assert there.acknowledged_more == FULL.acknowledged_more + "".join(map(digest, many[:5]))
 
 
 # ---------------------------------------------------------------- what cannot be read
@@ -354,7 +357,7 @@ class Pruning:
     def __init__(self, *path: str) -> None:
         self.path = path
 
-    def list_records(self) -> list[dict[str, Any]]:
+    def list_records(self, selector: str = "") -> list[dict[str, Any]]:
         raise NotImplementedError
 
     def get_record(self, node: str) -> dict[str, Any]:

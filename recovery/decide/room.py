@@ -1,0 +1,53 @@
+"""How many faults has a record room for, and how long may their words be? PURE."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from recovery.model import Fault
+
+MOST_FAULTS = 20
+FAULTS_SIZE = 8 * 1024
+"""Bytes of a record that its faults may take. The first ones are kept: those to treat come first."""
+SHORT_MESSAGE = 160
+ESCAPED = re.compile("[<>&]")
+ENVELOPE = 170
+"""Bytes of a fault beside its texts: names of fields, moment, counter, flags."""
+
+
+def kept(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The first of ``faults``, as many as a record holds. Long messages are cut before a fault is."""
+    found = tuple(faults)[:MOST_FAULTS]
+    if _size(found) > FAULTS_SIZE:
+        found = tuple(with_short_message(f) for f in found)
+    while len(found) > 1 and _size(found) > FAULTS_SIZE:
+        found = found[:-1]
+    return found
+
+
+def with_short_message(f: Fault) -> Fault:
+    return replace(f, message=shortened(f.message, SHORT_MESSAGE))
+
+
+def _size(faults: tuple[Fault, ...]) -> int:
+    texts = ((f.source, f.type, f.reason, f.message, f.machine, f.boot_id) for f in faults)
+    return sum(ENVELOPE + size(text) for text in texts)
+
+
+def size(value: Any) -> int:
+    """The most bytes that the API server may need for ``value``, whichever way it escapes it."""
+    text = json.dumps(value, separators=(",", ":"))
+    return len(text) + 5 * len(ESCAPED.findall(text))
+
+
+def shortened(text: str, longest: int) -> str:
+    """The beginning of ``text``, of at most so many bytes."""
+    while (long := size(text)) > longest:
+        text = text[: max(0, len(text) * longest // long - 1)]
+        if not text:
+            break
+    return text

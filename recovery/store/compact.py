@@ -1,0 +1,173 @@
+"""A record of at most 16 KiB while it is open, and 4 KiB once it is closed. PURE.
+
+What does not fit is cut, in the order of ``OPEN_CUTS`` and ``CLOSED_CUTS``: words for people first, what
+decides last. Machine, node, boot, phase and marks are never cut. So a record is never refused for its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from recovery.decide.acknowledged import WIDTH, digested
+from recovery.decide.room import shortened, size, with_short_message
+from recovery.model import Phase, Record, Start
+from recovery.provider.known import forgotten, packed
+
+OPEN, CLOSED = 16 * 1024, 4 * 1024
+
+Cut = Callable[[Record], Record]
+"""The record with a little less. Given one that it cannot make smaller, it gives back the same."""
+
+
+def fitted(r: Record, encode: Callable[[Record], Mapping[str, Any]]) -> Record:
+    """``r``, cut until it fits. ``encode`` makes the object that is stored."""
+    limit, cuts = (OPEN, OPEN_CUTS) if r.phase.open else (CLOSED, CLOSED_CUTS)
+    for cut in cuts:
+        while size(encode(r)) > limit and (less := cut(r)) != r:
+            r = less
+    return r
+
+
+# ---------------------------------------------------------------- words for people
+
+
+def _fewer_lines(r: Record, least: int) -> Record:
+    return replace(r, history=r.history[1:]) if len(r.history) > least else r
+
+
+def _short_lines(r: Record, longest: int) -> Record:
+    return replace(r, history=tuple(replace(x, sentence=shortened(x.sentence, longest)) for x in r.history))
+
+
+def _short_sentence(r: Record, longest: int) -> Record:
+    return replace(r, sentence=shortened(r.sentence, longest))
+
+
+def _short_messages(r: Record) -> Record:
+    return replace(r, faults=tuple(map(with_short_message, r.faults)))
+
+
+# ---------------------------------------------------------------- faults
+
+
+def _short_acknowledged(r: Record) -> Record:
+    return replace(r, acknowledged=tuple(map(with_short_message, r.acknowledged)))
+
+
+def _digest_oldest(r: Record) -> Record:
+    """The oldest fault that was dealt with, as a digest. It starts nothing again all the same."""
+    return digested(r, r.acknowledged[:1]) if r.acknowledged else r
+
+
+def _fewer_digests(r: Record, least: int) -> Record:
+    """Without the eight oldest digests."""
+    more = r.acknowledged_more
+    return replace(r, acknowledged_more=more[8 * WIDTH :]) if len(more) > least * WIDTH else r
+
+
+def _no_messages(r: Record) -> Record:
+    return replace(r, faults=tuple(replace(f, message="") for f in r.faults))
+
+
+def _fewer_faults(r: Record, least: int) -> Record:
+    return replace(r, faults=r.faults[:-1]) if len(r.faults) > least else r
+
+
+# ---------------------------------------------------------------- starts
+
+
+def _fewer_starts(r: Record, least: int) -> Record:
+    return replace(r, starts=r.starts[1:]) if len(r.starts) > least else r
+
+
+def _few_serials(r: Record, most: int) -> Record:
+    def fewer(start: Start) -> Start:
+        return replace(start, hardware=start.hardware[:most])
+
+    return replace(r, starts=tuple(map(fewer, r.starts)))
+
+
+# ---------------------------------------------------------------- what only an open record needs
+
+
+def _filter_forgotten(r: Record) -> Record:
+    return _group_forgotten(r) if r.intent is not None and packed(r.intent.reference.data) else r
+
+
+def _group_forgotten(r: Record) -> Record:
+    """Without the machines that the group had: nothing more counts as the replacement."""
+    if r.intent is None:
+        return r
+    reference = replace(r.intent.reference, data=forgotten(r.intent.reference.data))
+    return replace(r, intent=replace(r.intent, reference=reference))
+
+
+def _work_forgotten(r: Record) -> Record:
+    """Without what only the steps of an open record go by."""
+    p = r.progress
+    evidence = replace(p.evidence, what="") if p.evidence else None
+    progress = replace(p, boots=(), evidence=evidence, step_since=None, proving_since=None, retry_at=None)
+    return replace(r, scopes=(), progress=progress)
+
+
+def _intent_forgotten(r: Record) -> Record:
+    """A node that was handed over or released may still have a call to take back."""
+    return r if r.phase in (Phase.HANDED_OVER, Phase.RELEASED) else replace(r, intent=None)
+
+
+def _remedy_forgotten(r: Record) -> Record:
+    """A handed-over node counts as sick by its ladder, and its provider is asked by its route."""
+    if r.phase is Phase.HANDED_OVER:
+        return r
+    return replace(r, ladder=(), machine=replace(r.machine, route={}))
+
+
+OPEN_CUTS: tuple[Cut, ...] = (
+    _short_acknowledged,
+    partial(_short_lines, longest=300),
+    partial(_fewer_lines, least=8),
+    _digest_oldest,
+    _short_messages,
+    partial(_fewer_starts, least=20),
+    partial(_fewer_lines, least=3),
+    partial(_short_sentence, longest=480),
+    partial(_fewer_starts, least=5),
+    partial(_few_serials, most=4),
+    partial(_fewer_starts, least=1),
+    partial(_fewer_lines, least=1),
+    partial(_short_lines, longest=80),
+    _no_messages,
+    partial(_fewer_digests, least=0),
+)
+CLOSED_CUTS: tuple[Cut, ...] = (
+    _filter_forgotten,
+    partial(_short_lines, longest=300),
+    partial(_fewer_lines, least=5),
+    _short_acknowledged,
+    _short_messages,
+    partial(_short_lines, longest=160),
+    partial(_fewer_lines, least=3),
+    _intent_forgotten,
+    _work_forgotten,
+    partial(_fewer_faults, least=3),
+    _group_forgotten,
+    _digest_oldest,
+    partial(_short_sentence, longest=480),
+    partial(_fewer_lines, least=1),
+    partial(_fewer_starts, least=10),
+    partial(_few_serials, most=4),
+    partial(_fewer_starts, least=5),
+    _remedy_forgotten,
+    partial(_fewer_faults, least=1),
+    partial(_short_sentence, longest=160),
+    partial(_short_lines, longest=80),
+    partial(_few_serials, most=2),
+    partial(_fewer_starts, least=3),
+    partial(_fewer_digests, least=64),
+    partial(_fewer_starts, least=1),
+    partial(_fewer_digests, least=0),
+    partial(_fewer_lines, least=0),
+)
