@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from recovery.decide.acknowledged import MOST_KEPT as ACKNOWLEDGED
+from recovery.decide.acknowledged import digested
 from recovery.decide.history import HISTORY, LONGEST_LINE
 from recovery.decide.room import kept
 from recovery.errors import Undecodable

@@ -74,7 +74,7 @@ def test_what_a_record_is_needed_for_on_its_node() -> None:
     released = replace(done, phase=Phase.RELEASED)
     assert counts_on(released, node(), "m-0") == "what was asked of its machine may still come"
     assert counts_on(released, node(), "m-1") is None
-    for settled in (Progress(called_off=1), Progress(evidence=Evidence(1, NOW, "gone"))):
+    for settled in (Progress(taken_back=(1,)), Progress(evidence=Evidence(1, NOW, "gone"))):
         assert counts_on(replace(released, progress=settled), node(), "m-0") is None
     lost = record(Phase.LOST)
     assert counts_on(lost, node(boot_id="boot-1"), "m-0") is not None
@@ -84,10 +84,10 @@ def test_what_a_record_is_needed_for_on_its_node() -> None:
 def test_a_record_keeps_faults_of_its_machine_and_boot_from_being_treated() -> None:
     here = node(boot_id="boot-1")
     assert keeps_from_treatment(record(Phase.RELEASED, acknowledged=(fault(),)), here, "m-0")
-    assert keeps_from_treatment(record(Phase.RELEASED, settled=("12345678",)), here, "m-0")
+    assert keeps_from_treatment(record(Phase.RELEASED, acknowledged_more="aB3dE9"), here, "m-0")
     for machine, boot in (("m-1", "boot-1"), ("m-0", "boot-2")):
         there = node(boot_id=boot)
-        both = record(Phase.RELEASED, acknowledged=(fault(),), settled=("12345678",))
+        both = record(Phase.RELEASED, acknowledged=(fault(),), acknowledged_more="aB3dE9")
         assert not keeps_from_treatment(both, there, machine)
 
 
