@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 
@@ -9,12 +10,17 @@ from launcher import bound_to_us, launch
 
 
 def test_a_program_outlives_the_thread_that_asked_for_it() -> None:
-    started = []
-    asks = threading.Thread(target=lambda: started.append(launch(bound_to_us(["sleep", "60"]))))
+    started: list[subprocess.Popen[bytes]] = []
+
+    def ask() -> None:
+        started.append(launch(bound_to_us(["sh", "-c", "echo; exec sleep 60"]), stdout=subprocess.PIPE))
+        assert started[0].stdout is not None
+        started[0].stdout.readline()  # from now on it is bound: the end of its thread would be its own
+
+    asks = threading.Thread(target=ask)
     asks.start()
     asks.join()
-    (program,) = started
-    time.sleep(0.3)  # the kernel's signal would have come with the thread's end
-    assert program.poll() is None
-    program.kill()
-    program.wait()
+    with started[0] as program:
+        time.sleep(0.3)
+        assert program.poll() is None
+        program.kill()
