@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from recovery.agent.memory import Memory
+from recovery.agent.word import heard
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
 from recovery.decide.census import count
@@ -22,6 +23,7 @@ from recovery.decide.situation import (
     PowerState,
     Preflighted,
     Progressed,
+    Role,
     Situation,
     ValidationJob,
 )
@@ -227,6 +229,9 @@ class Fetcher:
             replacement_is_me=found.name == me,
             replacement_problem=_complaint(found),
             replacement_record=self._own_record(found),
+            replacement_page=heard(*self._w.leases.word(found.name), r.replacement_machine)
+            if s.role is Role.CONCLUDER
+            else None,
         )
 
     def _seek(self, machine: str, memory: Memory) -> NodeView | None:

@@ -16,6 +16,7 @@ from functools import partial
 
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
+from recovery.agent.word import Readings, Word
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason
@@ -65,8 +66,10 @@ class Sweeper:
         *,
         idle: float = IDLE,
         chance: random.Random | None = None,
+        readings: Readings = tuple,
     ) -> None:
         self._w = world
+        self._word = Word(world, me, readings)
         self._idle = idle
         self._observer = observer
         self._executor = executor
@@ -89,6 +92,7 @@ class Sweeper:
         """
         if not self._w.on:
             return self._idle
+        self._word.tell()
         now = self._w.clock.monotonic()
         if now < min(self._due, self._holders_due if next_in_queue else self._due):
             return self._due - now
@@ -98,6 +102,7 @@ class Sweeper:
             others = self._unlisted() if not self._me else set()
             gate = self._gate()
             if gate is not None:
+                self._word.ask(gate)
                 others |= self._mine_to_watch(places(gate) if everybody else holders(gate))
             pause = min(pause, self._look_at(others), self._repeat_hand_overs())
         except (ApiError, Undecodable) as error:

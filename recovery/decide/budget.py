@@ -111,6 +111,13 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
     )
 
 
+def is_to_be_proved(gate: Gate, machine: str) -> bool:
+    """Whether ``machine`` replaces one whose record is open still, or may be."""
+    old = {c.instead_of for c in gate.claimed if c.machine == machine}
+    started = {x.node for x in gate.starts if x.machine in old}
+    return bool(old) and (not started or any(node in started for node, _ in places(gate)))
+
+
 def places(gate: Gate) -> set[tuple[str, str]]:
     """Node and record UID of every line and slot."""
     return {(x.node, x.record_uid) for x in gate.open} | holders(gate)

@@ -45,6 +45,17 @@ class Lease:
     stale: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class PageThere:
+    """What the agent of a new node tells of its detector's page: why it is ``unreadable``, empty where it is
+    readable. ``heard``: it was told again since this prover listens. ``silent``: it was not, in time."""
+
+    unreadable: str = ""
+    since: datetime | None = None
+    heard: bool = True
+    silent: bool = False
+
+
 # ---------------------------------------------------------------- needs: what may have to be read
 
 
@@ -149,6 +160,7 @@ class Situation:
     replacement: NodeView | None = None
     replacement_is_me: bool = False
     replacement_problem: str = ""  # a condition of the new node that counts against it
+    replacement_page: PageThere | None = None  # None: no agent on the new node tells of a page
     replacement_record: str = ""  # the sentence of the new node's own record, if it is sick
     lease: Lease = Lease()
     # The next three are on this agent's own clock.
