@@ -23,9 +23,10 @@ class Wrote:
     lost is one. Controllers and people write, too, and so does a restored etcd (``actor`` is ``etcd``: one
     write for each object that is another one, is gone or is back).
 
-    ``verb``: ``create``, ``update``, ``patch``, ``delete``. An eviction that was granted: kind ``Eviction``,
-    verb ``create``, name and namespace of its pod, ``before`` the pod. A refused eviction is a fact as well,
-    with ``status`` 429 (or another one) and ``after`` None: that it was asked is what counts.
+    ``verb``: ``create``, ``update``, ``patch``, ``delete``; ``evict`` for a write that a granted eviction
+    makes to its pod. An eviction that was refused is a fact as well, of kind ``Eviction``: name and
+    namespace of its pod, the pod as ``before``, the ``status`` of the answer, ``after`` None. That it was
+    asked is what counts.
     """
 
     at: float
@@ -78,23 +79,31 @@ class TakenBack:
 
 
 # What ``Happened.what`` may be; the subject and the detail of each.
+BEGAN = "began"
+"""Subject empty. ``wall``: the moment (RFC 3339, UTC) that ``at`` 0 is in true time. Without it the judge
+takes no
+pause to have ended."""
 FAULT_BEGAN = "fault began"
 """Subject: the machine. ``type`` (empty for an edge), ``reason``; ``cure``: what mends it, a list of
 ``reboot``, ``reimage``, ``redeploy``, ``replace``, ``itself``; empty: nothing but another machine. ``treat``:
 whether the policy of now does more than notify about it. ``shown`` false: no source says so as yet."""
 FAULT_SHOWN = "fault shown"
-"""Subject: the machine. ``type``, ``reason``, ``node``: from now on a source of the node's agent states it."""
+"""Subject: the machine. ``type``, ``reason``, ``node``: from now on a source of the node's agent states
+it."""
 FAULT_HIDDEN = "fault hidden"
-"""Subject: the machine. ``type``, ``reason``: no source states it any more, and it is there all the same (it is
+"""Subject: the machine. ``type``, ``reason``: no source states it any more, and it is there all the same (it
+is
 masked, or the detector was restarted)."""
 FAULT_ENDED = "fault ended"
-"""Subject: the machine. ``type``, ``reason``, ``by``: ``reboot``, ``itself``, ``person``. A machine that is gone
+"""Subject: the machine. ``type``, ``reason``, ``by``: ``reboot``, ``itself``, ``person``. A machine that is
+gone
 has no fault: that needs no fact."""
 PAGE = "page"
 """Subject: the node. ``state``: ``fresh`` (readable, and its detector is at work), ``frozen`` (readable, its
 detector lies still), ``unreadable``, ``wrong`` (not to be parsed). Fresh until it is said otherwise."""
 MACHINE_BOOTED = "machine booted"
-"""Subject: the machine. ``boot``: the kernel's boot ID; ``node``; ``by``: the token or action that it came from,
+"""Subject: the machine. ``boot``: the kernel's boot ID; ``node``; ``by``: the token or action that it came
+from,
 ``unasked`` for a boot that no agent asked for."""
 MACHINE_GONE = "machine gone"
 """Subject: the machine. ``group``, ``node``, ``by`` as above (``unasked``: by others, scaled in, spot)."""
@@ -105,12 +114,14 @@ MACHINE_JOINED = "machine joined"
 DETECTOR_RESTARTED = "detector restarted"
 """Subject: the node."""
 POLICY = "policy"
-"""Subject: the actor whose policy it is from now on, empty for all. The detail is the policy file as YAML reads
+"""Subject: the actor whose policy it is from now on, empty for all. The detail is the policy file as YAML
+reads
 it: ``limits``, ``exclude``, ``rules``."""
 SWITCHED = "switched"
 """Subject: the actor. ``on``: its ENABLE_RECOVERY from now on. An actor of which nothing was said is on."""
 PROCESS = "process"
-"""Subject: the actor. ``state``: ``started``, ``killed``, ``stopped`` (SIGSTOP), ``resumed``; ``node`` (empty for a
+"""Subject: the actor. ``state``: ``started``, ``killed``, ``stopped`` (SIGSTOP), ``resumed``; ``node`` (empty
+for a
 concluder); ``version`` where agents of several versions run."""
 CLOCK = "clock"
 """Subject: the actor, or an API server. ``off``: how many seconds it is ahead of true time, 0 when right."""
@@ -119,7 +130,8 @@ RESTORED = "restored"
 CAPACITY = "capacity"
 """Subject: the group. ``desired``, ``can_launch``."""
 PERSON = "person"
-"""Subject: the node. ``did``: ``release``, ``cordon``, ``uncordon``, ``taint``, ``delete record``, ...: for people who
+"""Subject: the node. ``did``: ``release``, ``cordon``, ``uncordon``, ``taint``, ``delete record``, ...: for
+people who
 read the history; what it did to objects is a ``Wrote`` of its own."""
 CALM = "calm"
 """Subject empty: the disturbance is over. Nothing goes wrong from now on but the faults that are there."""

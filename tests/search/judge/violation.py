@@ -13,6 +13,8 @@ class Violation:
     law: str  # "law 1" ... "law 11", "ends", "words"
     subject: str
     sentence: str
+    kind: str = ""
+    """A short name of what went wrong, the same for all that are of a kind: to count by, and to shrink to."""
 
     def __str__(self) -> str:
         return f"{self.at:10.3f}  {self.law:6}  {self.subject}: {self.sentence}"
@@ -25,7 +27,8 @@ class Bounds:
     in_flight: float = 2.0
     """Between the last read of pause, exclusion and brake, and the call that follows it (ruling 42)."""
     submit: float = 10.0
-    """Between an intent that was written and its call: past it the author must not make the call (ruling 6)."""
+    """Between an intent that was written and its call: past it the author must not make the call (ruling
+    6)."""
     stale: float = 10.0
     """A page that nobody has read for so long is stale (ruling 22: the longer of three polls and this)."""
     census: float = 3.0
@@ -34,9 +37,10 @@ class Bounds:
     """A node of which nothing is known for so long counts as unknown (rulings 23 and 39)."""
     told: float = 150.0
     """A hand-over that nobody took is said again each minute (ruling 33); a busy agent may miss one."""
-    ends: float = 4 * 3600.0
+    ends: float = 9000.0
     """From the end of the disturbance until every fault has come to its end."""
     cleanup: float = 120.0
     """From the end of a recovery until our marks are off, when nothing is disturbed."""
     sickness: float = 15.0
-    """Fresh signals lag behind the machine: a fault that ended or began that long ago may be judged as before."""
+    """Fresh signals lag behind the machine: a fault that ended or began that long ago may be judged as
+    before."""
