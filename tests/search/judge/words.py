@@ -33,6 +33,7 @@ class Words(Law):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
+        self.actor = ""  # who says it
         self.calls: dict[tuple[str, str], list[Call]] = {}  # machine, action -> calls
         self.checks: tuple[tuple[str, Callable[[str, str, Recovery | None], None]], ...] = (
             ("before anything destructive", self._untouched),
@@ -50,23 +51,24 @@ class Words(Law):
     def event(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if after is not None and w.verb != "delete":
             about = after.get("involvedObject") or NOTHING
-            self._heard(str(about.get("name") or ""), str(after.get("message") or ""))
+            self._heard(str(about.get("name") or ""), str(after.get("message") or ""), w.actor)
 
     def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if after is None or not self.world.ours(w.actor):
             return
         s = status(after)
         if s.get("sentence") != status(before).get("sentence"):
-            self._heard(w.name, str(s.get("sentence") or ""))
+            self._heard(w.name, str(s.get("sentence") or ""), w.actor)
         lines, was = list(s.get("history") or ()), list(status(before).get("history") or ())
         known = len(was)
         if lines and (len(lines) != known or lines[-1] != was[-1]):
-            self._heard(w.name, str(lines[-1].get("sentence") or ""))
+            self._heard(w.name, str(lines[-1].get("sentence") or ""), w.actor)
 
     def said(self, s: Said) -> None:
-        self._heard(s.node, s.sentence)
+        self._heard(s.node, s.sentence, s.actor)
 
-    def _heard(self, node: str, sentence: str) -> None:
+    def _heard(self, node: str, sentence: str, actor: str) -> None:
+        self.actor = actor
         r = self.world.recoveries.get(node)
         for word, check in self.checks:
             if word in sentence:
@@ -109,7 +111,7 @@ class Words(Law):
             self._false(node, sentence, f"evictions were asked: {r.asked_on_rung}", r)
 
     def _off(self, node: str, sentence: str, r: Recovery | None) -> None:
-        agent = self.world.agent_of(node)
+        agent = self.world.processes.get(self.actor)
         if agent is not None and agent.on and self.world.at - agent.on_since > FRESH:
             self._false(node, sentence, "its agent is on", r)
 
@@ -149,10 +151,11 @@ class Tried(Law):
         last = (now.get("history") or [NOTHING])[-1]
         said = str(last.get("sentence") or "")
         over = "did not end within" in said or "did not succeed within" in said or "not proved within" in said
-        pods = rung.get("do") == "drain" and now.get("phase") == "recovering" and self._pods(w.name)
-        if not over and not pods:
-            if rung.get("do") == "drain" and "drained in" in said and self._pods(w.name):
-                self._drained(w, r, said)
+        pods = rung.get("do") == "drain" and bool(self._pods(w.name))
+        if pods and "drained in" in said:
+            self._drained(w, r, said)
+            return
+        if not over and not (pods and now.get("phase") == "recovering"):
             return
         began = self.begun.get(id(r))
         if began is None or self.world.clock_trouble > began[1]:

@@ -543,8 +543,10 @@ class World:
             or self.braked_since is not None
             or (agent is not None and not agent.on)
             or (r is not None and r.slot is not None and (name, r.uid) not in self.slots)
-            or (r is not None and r.marked and not cordoned(self.nodes.get(name)))
+            or (r is not None and r.marked and name in self.nodes and not cordoned(self.nodes[name]))
         )
+        if r is not None and r.intents and r.intents[-1].call is not None and r.intents[-1].rung == r.rung:
+            so = False  # it was asked for, and what is waited for is the cloud
         held.now(self.at, so)
 
 
