@@ -48,16 +48,16 @@ class Chaos:
         self.fair_at = self.saved_at = self.resumed_at = time.monotonic()
         self.people: dict[str, float] = {}
         self.now_and_then: tuple[tuple[float, Callable[[], None]], ...] = (
-            (0.06, self.stops_one),
-            (0.05, self.weather_turns),
-            (0.02, self.deletes_a_record),
-            (0.02, self.edits_a_record),
-            (0.015, self.deletes_a_lease),
-            (0.01, self.deletes_the_gate),
-            (0.01, self.empties_the_gate),
-            (0.02, self.pauses),
-            (0.006, self.changes_the_policy),
-            (0.006, self.restores),
+            (0.04, self.stops_one),
+            (0.025, self.weather_turns),
+            (0.005, self.deletes_a_record),
+            (0.01, self.edits_a_record),
+            (0.008, self.deletes_a_lease),
+            (0.003, self.deletes_the_gate),
+            (0.003, self.empties_the_gate),
+            (0.005, self.pauses),
+            (0.001, self.changes_the_policy),
+            (0.002, self.restores),
         )
 
     # ------------------------------------------------------------ faults
@@ -252,7 +252,9 @@ def told(site: SoakSite, seed: int, took: float) -> None:
     file = BUILD / f"soak-{seed}.jsonl"
     violations = site.judged(file)
     say(f"\nSoak: {RECOVERIES} recoveries, seed {seed}, in {took:.0f} s; the facts are in {file}")
-    for what, often in sorted((site.done + site.weather.counted).items()):
+    ends = Counter(f"ended {r['phase']}" for r in site.records().values())
+    requests = Counter({f"requests {what}": often for what, often in site.weather.counted.items()})
+    for what, often in sorted((site.done + requests + ends).items()):
         say(f"  {often:5}  {what}")
     say(f"  {len(violations)} violations: {figures(violations)}")
     assert not violations, "\n".join(map(str, violations[:20]))
