@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import deque
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+FORGOTTEN = 3600.0
+"""Seconds without an outlier after which the next one is said again."""
 
 
 class Clock(Protocol):
@@ -39,32 +47,89 @@ class ApiTime:
     It is learned from the ``Date`` header of each answer. In between the monotonic clock carries it on, so a
     step of this machine's wall clock moves no timer. ``Date`` is cut down to whole seconds: of two readings,
     the one that puts the server's clock further on is nearer to the truth.
+
+    There may be several API servers, and one of them may be minutes off. So the time is the median of the
+    last ``ANSWERS`` answers, and what was believed is given up only for what ``MOST_OF_THEM`` say: one server
+    of three is then never believed, whichever of them happens to answer. A step of the true time is followed
+    after some twenty answers. Until then ``skew`` is large, and nothing is started.
     """
 
     RESOLUTION = timedelta(seconds=1)
+    NEAR = timedelta(seconds=3)
+    """Two answers this close may mean the same time: whole seconds, and up to 2 s on the way."""
+    FAR = timedelta(seconds=30)
+    """An answer this far off the others is an outlier, and is reported."""
+    ANSWERS = 31
+    FIRST_ANSWERS = 5
+    MOST_OF_THEM = 2 / 3
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._anchor: tuple[datetime, float] | None = None
+        # Each answer, and what is believed, as the server's time at which the monotonic clock was 0.
+        self._answers: deque[datetime] = deque(maxlen=self.ANSWERS)
+        self._believed: datetime | None = None
+        self._outlier_at: float | None = None
+        self.outlier = timedelta(0)
+        """How far the latest outlier was off; zero once there was none for an hour."""
 
     def learn(self, date: datetime, asked_at: float) -> None:
         """Take the ``Date`` of an answer to a request sent at monotonic time ``asked_at``."""
         mono = self._clock.monotonic()
         if mono - asked_at > 2.0:  # a slow answer says little about now
             return
-        if self._anchor is not None:
-            believed = self.now()
-            if date <= believed <= date + self.RESOLUTION:
-                return
-        self._anchor = (date, mono)
+        answer = date - timedelta(seconds=mono)
+        self._answers.append(answer)
+        self._believed = self.weighed(self._believed)
+        self._note_outlier(answer - self._believed, mono)
+
+    def weighed(self, held: datetime | None) -> datetime:
+        """What to believe by the answers there are; ``held``: what was believed so far."""
+        own = self._clock.now() - timedelta(seconds=self._clock.monotonic())
+        found = _median(self._answers)
+        if abs(found - own) > self.FAR:  # this machine's own clock is one more witness
+            agree = [x for x in self._answers if abs(x - own) <= self.FAR]
+            found = _median(agree) if len(agree) >= max(2, len(self._answers) // 4) else found
+        if held is not None and abs(held - found) > self.NEAR and not self._prevails(found, held, own):
+            found = held
+        return max((x for x in self._answers if abs(x - found) <= self.RESOLUTION), default=found)
+
+    def _prevails(self, found: datetime, held: datetime, own: datetime) -> bool:
+        """Whether what most answers say takes the place of what was believed."""
+        if len(self._answers) < 3 or abs(found - own) <= self.FAR < abs(held - own):
+            return True
+        agree = sum(1 for x in self._answers if abs(x - found) <= self.NEAR)
+        return agree >= self.MOST_OF_THEM * len(self._answers)
+
+    def _note_outlier(self, off: timedelta, mono: float) -> None:
+        if abs(off) > self.FAR:
+            if self._outlier_at is None:
+                side = "ahead of" if off > timedelta(0) else "behind"
+                log.warning(
+                    "the clock of an API server is %.0f s %s the others: its time is not used",
+                    abs(off).total_seconds(),
+                    side,
+                )
+            self._outlier_at, self.outlier = mono, abs(off)
+        elif self._outlier_at is not None and mono - self._outlier_at > FORGOTTEN:
+            self._outlier_at, self.outlier = None, timedelta(0)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether more answers are needed: the first few, where they contradict the machine's own clock."""
+        return 0 < len(self._answers) < self.FIRST_ANSWERS and self.skew() > self.FAR
 
     def now(self) -> datetime:
         """The API server's time, or the machine's own until an answer has come."""
-        if self._anchor is None:
+        if self._believed is None:
             return self._clock.now()
-        date, mono = self._anchor
-        return date + timedelta(seconds=self._clock.monotonic() - mono)
+        return self._believed + timedelta(seconds=self._clock.monotonic())
 
     def skew(self) -> timedelta:
         """How far this machine's wall clock is off the server's, never negative."""
         return abs(self._clock.now() - self.now())
+
+
+def _median(answers: Iterable[datetime]) -> datetime:
+    """The middle one; of two in the middle the earlier, by which timers run longer."""
+    found = sorted(answers)
+    return found[(len(found) - 1) // 2]

@@ -623,12 +623,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Which nodes are sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population)."""
+    """Which nodes are sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population).
+
+    ``seconds``: how long the count took, from ``at`` on.
+    """
 
     at: datetime
     population: int
     sick: tuple[str, ...]
     by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ cluster, so a restart costs a few seconds and loses nothing.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
+from recovery.agent.backoff import Backoff
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
@@ -20,9 +22,8 @@ from recovery.agent.reporter import Reporter
 from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import places
-from recovery.decide.decision import Decision, leave, wait
+from recovery.decide.decision import Decision, GateEffect, leave, wait
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
-from recovery.decide.needs import CENSUS_AGE
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
@@ -35,6 +36,8 @@ from recovery.report.publish import Publisher
 log = logging.getLogger(__name__)
 
 API_RETRY = timedelta(seconds=2)
+WORST_API_RETRY = 30.0
+"""The first pause after an error of the API server, and how many seconds it gets by doubling."""
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
 """After so many cycles in a row that failed on a bug, the liveness probe fails."""
@@ -75,6 +78,8 @@ class Agent:
         self._metrics = metrics
         self._reporter = Reporter(node, world.clock, publisher, metrics)
         self._sources = sources
+        chance = random.Random(node)  # noqa: S311 - jitter
+        self._backoff = Backoff(world.clock, API_RETRY.total_seconds(), WORST_API_RETRY, chance)
         self._boot_id = ""
         self._record: Record | None = None
         self._looked = False
@@ -113,7 +118,12 @@ class Agent:
         if self._heartbeat is not None:
             self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
         keys = _keys(readings)
-        if keys == self._keys and self._w.clock.monotonic() < self._due:
+        now = self._w.clock.monotonic()
+        if now < self._backoff.until:  # faults are published all the same
+            self._reporter.faults(readings, self._w.cluster.time.now())
+            self._view = replace(self._view, readings=readings)
+            return self._last
+        if keys == self._keys and now < self._due:
             self._view = replace(self._view, readings=readings)
             return self._last
         self._keys = keys
@@ -122,11 +132,13 @@ class Agent:
         try:
             d = self._look(readings)
             self.bugs = 0
+            self._backoff.answered()
         except ApiError as error:
-            d = wait(f"the API server: {error}", API_RETRY, "api")
+            rest = timedelta(seconds=self._backoff.failed(error.retry_after))
+            d = wait(f"the API server: {error}", rest, "api")
             self._metrics.errors.labels("api").inc()
         except NodeRecoveryError as error:
-            d = wait(str(error), API_RETRY, "error")
+            d = wait(str(error), timedelta(seconds=self._backoff.failed()), "error")
             self._metrics.errors.labels(type(error).__name__).inc()
         except Exception:
             self.bugs += 1
@@ -135,10 +147,10 @@ class Agent:
             d = wait(
                 "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
             )
-        if d.key in FAILURES:
+        if failed := d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
         pause = d.look_again.total_seconds()
-        if self._record is not None and self._record.phase.open:  # its Lease has to be renewed
+        if self._record is not None and self._record.phase.open and not failed:  # its Lease has to be renewed
             pause = min(pause, self._w.leases.renew_every)
         self._due = self._w.clock.monotonic() + pause
         self._last = d
@@ -173,8 +185,13 @@ class Agent:
             for r in readings
         )
 
-    def _observe(self, readings: tuple[Reading, ...], fresh: bool) -> Situation:
-        s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
+    def _observe(
+        self, readings: tuple[Reading, ...], fresh: bool, before: Situation | None = None
+    ) -> Situation:
+        if before is None:
+            s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
+        else:
+            s = self._observer.last_reads(before, readings, me=self.node)
         if s.node is not None:
             self._reporter.node_uid = s.node.uid
             if s.node.boot_id:
@@ -196,15 +213,13 @@ class Agent:
 
     def _act(self, s: Situation, a: Assessment, d: Decision) -> Decision:
         memory = self._observer.memory(self.node)
-        if s.pods is not None:
-            self._executor.share_census(s, CENSUS_AGE)
+        if s.census is not None and s.census is memory.census and not isinstance(d.effect, GateEffect):
+            self._executor.share_census(s, s.settle)  # ``TakeSlot`` takes it along
         if d.effect is not None:
             memory.turn = None
             # ``decide`` is asked again only if another agent changed the gate meanwhile.
             return self._executor.perform(s, d, self._again, decide)
         self._note_place(a, d, memory)
-        if d.key == "brake":
-            self._executor.share_census(s, s.settle)
         if s.node is None:  # a peer has to prove that the machine is gone, under the Lease
             self._w.leases.release(self.node)
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
@@ -219,10 +234,10 @@ class Agent:
         elif memory.turn is None or memory.turn[0] != a.ahead[0]:
             memory.turn = (a.ahead[0], self._w.clock.monotonic())
 
-    def _again(self) -> Situation:
-        """Read signals and cluster once more, right before a destructive call."""
+    def _again(self, before: Situation | None = None) -> Situation:
+        """Read signals and cluster once more, right before a destructive call (``submit.Again``)."""
         readings = tuple(source.poll(self._boot_id) for source in self._sources)
-        return self._observe(readings, fresh=True)
+        return self._observe(readings, fresh=True, before=before)
 
     def stop(self) -> None:
         """Release our Leases, or other agents would wait until they are stale."""

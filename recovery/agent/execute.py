@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from recovery.agent.evict import Evictions
-from recovery.agent.memory import LONGEST_REFUSAL
+from recovery.agent.memory import LAST_READS, LONGEST_REFUSAL
 from recovery.agent.observe import Observer
 from recovery.agent.submit import Again, Performed, Submission
 from recovery.agent.world import World
@@ -53,9 +53,12 @@ from recovery.report.publish import Notice, Publisher
 
 CREATE_AGAIN = timedelta(seconds=15)
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.15, 5.0
+CHANGED = "the node, its record or the gate changed while all was read: deciding again"
 CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 
+HARMFUL = Mark | TellPods | Evict | OutOfService
+"""What a pause has to stop, besides ``Submit``, which makes its last reads by itself."""
 Ask = Callable[[Situation], Decision]
 """``decide`` (own node) or ``conclude`` (a dead agent's node)."""
 
@@ -79,6 +82,14 @@ class Executor:
         lease = self._lease_for(s, d)
         if lease is not None and not lease.mine:
             return wait(f"another agent works on this node ({lease.holder})", key="lease")
+        if isinstance(d.effect, HARMFUL) and self.read_long_ago(s):
+            s = again(s)
+            now = ask(s)
+            if now.effect is None:
+                return now
+            if type(now.effect) is not type(d.effect):
+                return wait(CHANGED, SOON, "conflict")
+            d = now
         try:
             done = self._do(s, d, again, ask)
         except Conflict:
@@ -90,6 +101,10 @@ class Executor:
         if report is not None:
             self._publish(s, done.sentence or d.reason, report)
         return replace(d, reason=done.sentence or d.reason, report=report)
+
+    def read_long_ago(self, s: Situation) -> bool:
+        """Whether it took long to read all that ``d`` goes by: a pause may have been set meanwhile."""
+        return self._observer.looked_for(s.node_name) > LAST_READS
 
     def _back_off(self, node: str) -> timedelta:
         """How long to wait after a lost race: exponential with full jitter, up to 5 s."""

@@ -5,9 +5,11 @@ A refusal that the core can decide on becomes a field of the situation. Any othe
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import timedelta
 
+from recovery.agent import counting
 from recovery.agent.memory import Memory
 from recovery.agent.word import heard
 from recovery.agent.world import World
@@ -58,6 +60,7 @@ class Fetcher:
 
     def __init__(self, world: World) -> None:
         self._w = world
+        self._chance = random.Random()  # noqa: S311 - jitter
 
     def fetch(
         self, s: Situation, r: Record, need: Need, memory: Memory, *, me: str, fresh: bool
@@ -67,7 +70,7 @@ class Fetcher:
             case GateMadeReady():
                 return replace(s, gate=self._made_ready(s))
             case Progressed():
-                return replace(s, poll=self._poll(s, r))
+                return replace(s, poll=self._poll(s, r, memory))
             case NewNode():
                 return self._new_node(s, r, memory, me)
             case ValidationJob():
@@ -79,12 +82,9 @@ class Fetcher:
             case ClaimsByEvent():
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):
-                return self._preflight(s, action)
-            case Counted(age, since, known):
-                latest = None if fresh and not known else self._known_census(s, memory, age)
-                if latest is None or (since is not None and latest.at < since):
-                    latest = None if known else self._count(s, memory)
-                return replace(s, census=latest)
+                return self._preflight(s, action, memory, fresh)
+            case Counted():
+                return replace(s, census=self._census(s, need, memory, fresh))
 
     def _made_ready(self, s: Situation) -> Gate | None:
         try:
@@ -148,21 +148,46 @@ class Fetcher:
         memory.claim = (now, found)
         return found
 
-    def _preflight(self, s: Situation, action: Step) -> Situation:
+    def _preflight(self, s: Situation, action: Step, memory: Memory, fresh: bool) -> Situation:
         """Ask the provider about a destructive step, before anything is done to the node."""
         assert s.provider is not None
         assert s.machine is not None
         provider = self._w.providers.get(s.provider.name)
         if action not in s.provider.actions:
             return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")
+        if (why := memory.cloud_rests(self._w.clock.monotonic())) and not fresh:
+            return replace(s, preflight_retry=why)
         try:
-            return replace(s, preflight=provider.preflight(s.machine, action))
+            found = provider.preflight(s.machine, action)
         except Refused as error:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
+            memory.cloud_failed(error, self._w.clock.monotonic(), self._chance)
             return replace(s, preflight_retry=error.reason)
+        memory.cloud_failures = 0
+        return replace(s, preflight=found)
 
     # ------------------------------------------------------------ the census
+
+    def _census(self, s: Situation, need: Counted, memory: Memory, fresh: bool) -> Census | None:
+        """The census that is asked for. Who is about to start counts by itself; others share one count."""
+        latest = self._known_census(s, memory, need.age)
+        if need.known:
+            return latest
+        if fresh or need.since is not None:
+            old = latest is None or (need.since is not None and latest.at < need.since)
+            return self._counted(s, memory) if fresh or old else latest
+        newest = max(self._counts(s, memory), key=lambda census: census.at, default=None)
+        if counting.my_turn(newest, newest is memory.census, s, need.age):
+            return self._counted(s, memory)
+        return latest
+
+    def _counted(self, s: Situation, memory: Memory) -> Census:
+        """Count, and note how long that took: the others wait for as long before they count themselves."""
+        began = self._w.clock.monotonic()
+        found = self._count(s, memory)
+        memory.census = replace(found, seconds=int(self._w.clock.monotonic() - began))
+        return memory.census
 
     def _count(self, s: Situation, memory: Memory) -> Census:
         """Count the sick now, over all Nodes and records. A record that cannot be decoded counts as sick."""
@@ -180,13 +205,15 @@ class Fetcher:
 
     def _known_census(self, s: Situation, memory: Memory, age: timedelta) -> Census | None:
         """The latest count by this agent or another (on the gate), if it is no older than ``age``."""
-        counts = [known for known in (memory.census, s.gate.census if s.gate else None) if known is not None]
-        for known in sorted(counts, key=lambda census: census.at, reverse=True):
-            if any(scope not in known.by_label for scope in self._scopes(s)):
-                continue  # counted under another policy
-            if timedelta(0) <= s.now - known.at <= age:
+        for known in sorted(self._counts(s, memory), key=lambda census: census.at, reverse=True):
+            if counting.good(known, s, age):
                 return known
         return None
+
+    def _counts(self, s: Situation, memory: Memory) -> list[Census]:
+        """The counts that are there: our own, and the one on the gate. Not those under another policy."""
+        known = (memory.census, s.gate.census if s.gate else None)
+        return [c for c in known if c is not None and all(x in c.by_label for x in self._scopes(s))]
 
     def _scopes(self, s: Situation) -> list[str]:
         """The scopes (label=value) of this node that the budget or the brake is counted by."""
@@ -196,13 +223,19 @@ class Fetcher:
 
     # ------------------------------------------------------------ after a call
 
-    def _poll(self, s: Situation, r: Record) -> Standing:
+    def _poll(self, s: Situation, r: Record, memory: Memory) -> Standing:
         """How the action on record stands. A provider that cannot say so leaves it to the rung's deadline."""
         assert r.intent is not None
+        now = self._w.clock.monotonic()
+        if why := memory.cloud_rests(now):
+            return Running(f"{r.intent.action}: {why}")
         try:
             found = self._w.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
         except (Retry, Refused, SettingsError) as error:
+            if isinstance(error, Retry):
+                memory.cloud_failed(error, now, self._chance)
             return Running(f"{r.intent.action}: {error}")
+        memory.cloud_failures = 0
         return self._deleted(s, r, found.what) if isinstance(found, Deleting) else found
 
     def _deleted(self, s: Situation, r: Record, what: ClusterDelete) -> Standing:

@@ -1,28 +1,40 @@
 """Peers: finishes the recoveries of agents that are dead.
 
-Each agent sweeps over the others' open records, which are on the gate, about once a minute. While its own
-node is next in the queue, it looks at the holders of slots every two seconds. Lease and Node are read only
-for open records. ``RECOVERY_MODE=concluder`` is the same sweep without a node of its own.
+Each agent sweeps over the others' open records, which are on the gate: once a minute in a small fleet, less
+often in a large one (``pace``). While its own node is next in the queue, it looks at the holders of slots
+every two seconds. Lease and Node are read only for open records. ``RECOVERY_MODE=concluder`` is the same
+sweep without a node of its own.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
+import math
 import random
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from recovery.agent.backoff import Backoff, pause_after
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
+from recovery.agent.pace import Pace
 from recovery.agent.word import Readings, Word
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason
 from recovery.decide.orphan import conclude
 from recovery.decide.situation import Role, Situation
-from recovery.errors import ApiError, ApiUnavailable, NodeRecoveryError, SettingsError, Undecodable
+from recovery.errors import (
+    ApiError,
+    ApiUnavailable,
+    NodeRecoveryError,
+    SettingsError,
+    TooManyRequests,
+    Undecodable,
+)
 from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of
 from recovery.report.metrics import Metrics
@@ -31,9 +43,16 @@ from recovery.store.record_codec import decode
 
 log = logging.getLogger(__name__)
 
+Place = tuple[str, str]
+"""Node and record UID, as the gate has them."""
 IDLE = 60.0
 BUSY = 2.0
-WATCHED = 10
+HOLDERS = 5
+"""How many holders of slots one agent watches that is next in the queue."""
+LONGEST_SWEEP = 10.0
+"""Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
+FIRST_PAUSE = 8.0
+"""Seconds without a request after the first error; each further one doubles them."""
 SWEEPS_A_TURN = 5
 """For so many sweeps an agent watches the same records: a Lease is stale if it does not change meanwhile."""
 MOST_LEFT = 1000
@@ -52,7 +71,8 @@ class Sweeper:
     """Looks at other nodes' open records, and takes over those of dead agents.
 
     ``me`` is this agent's own node, empty for a concluder. ``idle``: seconds between two sweeps when nothing
-    is going on. It is the duration of a Lease, so that a dead agent's goes stale between two sweeps.
+    is going on in a small fleet (``pace``). It is the duration of a Lease, so that a dead agent's goes stale
+    between two sweeps. ``beat`` is called after each record: a long sweep is not a stuck one.
     """
 
     def __init__(
@@ -67,6 +87,7 @@ class Sweeper:
         idle: float = IDLE,
         chance: random.Random | None = None,
         readings: Readings = tuple,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._w = world
         self._word = Word(world, me, readings)
@@ -77,7 +98,14 @@ class Sweeper:
         self._metrics = metrics
         self._me = me
         self._chance = chance or random.Random()  # noqa: S311 - jitter
+        self._beat = beat
+        self._pace = Pace(world, idle, alone=not me)
+        self._backoff = Backoff(world.clock, FIRST_PAUSE, 2 * idle, self._chance)
         self._due = self._holders_due = 0.0
+        self._hand_overs_due = math.inf
+        self._look_at: dict[Place, float] = {}
+        """What is watched, and when each is to be looked at next."""
+        self._failed: dict[str, int] = {}
         self._said: dict[str, str] = {}
         self._handed: dict[str, _HandOver] = {}
         self._left: dict[str, float] = {}
@@ -88,35 +116,76 @@ class Sweeper:
         """Look at others' open records if it is time to. Seconds until the next look. Never raises.
 
         ``next_in_queue``: the own node is among the next to get a slot, so those that hold one are looked at
-        sooner.
+        sooner. A sweep ends after ``LONGEST_SWEEP``, and the next one goes on where it stopped.
         """
+        self._metrics.clock_outlier.set(self._w.cluster.time.outlier.total_seconds())
         if not self._w.on:
             return self._idle
         self._word.tell()
-        now = self._w.clock.monotonic()
-        if now < min(self._due, self._holders_due if next_in_queue else self._due):
-            return self._due - now
-        everybody = now >= self._due
-        pause = self._idle * self._chance.uniform(0.8, 1.2)
+        if (left := self._due_in(next_in_queue)) > 0:
+            return left
         try:
-            others = self._unlisted() if not self._me else set()
-            gate = self._gate()
-            if gate is not None:
-                self._word.ask(gate)
-                others |= self._mine_to_watch(places(gate) if everybody else holders(gate))
-            pause = min(pause, self._look_at(others), self._repeat_hand_overs())
+            self._round(next_in_queue)
+            self._backoff.answered()
         except (ApiError, Undecodable) as error:
             log.debug("sweep: %s", error)
             if isinstance(error, ApiUnavailable):
                 self._w.leases.start_over()
-            pause = BUSY * 2
+            self.rest_after(error)
         except Exception:
             self._metrics.errors.labels("bug").inc()
             log.exception("sweep: a bug; trying again later")
+            self._backoff.until = self._w.clock.monotonic() + self._idle
+        return max(0.0, self._due_in(next_in_queue))
+
+    def rest_after(self, error: Exception) -> None:
+        """Ask for nothing for a while."""
+        self._backoff.failed(error.retry_after if isinstance(error, ApiError) else None)
+
+    def _due_in(self, next_in_queue: bool) -> float:
+        """Seconds until there is something to look at."""
+        due = min([self._due, self._hand_overs_due, *self._look_at.values()])
+        if next_in_queue:
+            due = min(due, self._holders_due)
+        return max(due, self._backoff.until) - self._w.clock.monotonic()
+
+    def _round(self, next_in_queue: bool) -> None:
+        """Read the gate, choose what to watch if it is time to, and look at what is due."""
         now = self._w.clock.monotonic()
-        self._holders_due = now + BUSY
-        self._due = now + pause if everybody else min(self._due, now + pause)
-        return self._due - now
+        everybody = now >= self._due
+        unlisted = self._unlisted() if everybody and not self._me else set()
+        gate = self._gate()
+        if gate is not None:
+            self._word.ask(gate)
+        there = (places(gate) if gate is not None else set()) | unlisted
+        for gone in [place for place in self._look_at if place not in there]:
+            del self._look_at[gone]
+        if everybody:
+            self._pace.learn(gate)
+            chosen = self._mine_to_watch(there, self._pace.watched())
+            # One that is overdue since a sweep before goes first.
+            self._look_at = {place: min(now, self._look_at.get(place, now)) for place in sorted(chosen)}
+            self._due = now + self._pace.interval() * self._chance.uniform(0.8, 1.2)
+        if next_in_queue and now >= self._holders_due and gate is not None:
+            self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), HOLDERS)), now)
+            self._holders_due = now + BUSY
+        self._look_at_due()
+        for place in unlisted - (places(gate) if gate is not None else set()):
+            self._look_at.pop(place, None)
+        self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
+
+    def _look_at_due(self) -> None:
+        """Look at each record that is due, the one that is due longest first."""
+        began = now = self._w.clock.monotonic()
+        for place in sorted(
+            (p for p, due in self._look_at.items() if due <= now), key=self._look_at.__getitem__
+        ):
+            again = self._one(*place)
+            self._beat()
+            now = self._w.clock.monotonic()
+            self._look_at[place] = now + again
+            if now - began >= LONGEST_SWEEP:
+                return
 
     def _gate(self) -> Gate | None:
         """The gate. One that somebody deleted is rebuilt: the agents it listed may all be dead."""
@@ -126,8 +195,8 @@ class Sweeper:
         self._gate_uid = gate.uid if gate is not None else ""
         return gate
 
-    def _mine_to_watch(self, places: set[tuple[str, str]]) -> set[tuple[str, str]]:
-        """This agent's share of the open records: those it has taken over, and ``WATCHED`` others by turns.
+    def _mine_to_watch(self, places: set[Place], most: int) -> set[Place]:
+        """This agent's share of the open records: those it has taken over, and ``most`` others by turns.
 
         Each record is watched by many agents, but not by all: 600 agents would ask for the Leases of 300 sick
         nodes 3,000 times a second.
@@ -136,16 +205,12 @@ class Sweeper:
             return places
         others = {place for place in places if place[0] != self._me}
         begun = {place for place in others if place[0] in self._said}
-        turn = int(self._w.clock.monotonic() / (self._idle * SWEEPS_A_TURN))
+        turn = int(self._w.clock.monotonic() / (self._pace.interval() * SWEEPS_A_TURN))
 
         def rendezvous(place: tuple[str, str]) -> int:
             return zlib.crc32(f"{self._me} {turn} {place}".encode())
 
-        return begun | set(heapq.nsmallest(WATCHED, others - begun, key=rendezvous))
-
-    def _look_at(self, others: set[tuple[str, str]]) -> float:
-        """Look at each of these records. Seconds until one of them needs the next look."""
-        return min((self._one(node, uid) for node, uid in sorted(others)), default=self._idle)
+        return begun | set(heapq.nsmallest(most, others - begun, key=rendezvous))
 
     def _one(self, node: str, uid: str) -> float:
         lease = self._w.leases.look(node)
@@ -155,19 +220,23 @@ class Sweeper:
         if not lease.mine:
             self._said.pop(node, None)
             self._observer.forget(node)
+            if self._me and not lease.stale:  # in the next round, or once it may have run out
+                return self._idle if lease.silent else math.inf
             return self._idle
         try:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             ask = partial(conclude, place=uid)
             d = ask(s)
             if d.effect is not None:
-                d = self._executor.perform(s, d, lambda: self._again(node), ask)
+                d = self._executor.perform(s, d, partial(self._again, node), ask)
                 self._after(s, d)
             elif lease.mine:
                 self._w.leases.hold(node, Role.CONCLUDER)
+        except (ApiUnavailable, TooManyRequests):
+            raise  # for all of them, not for this one
         except NodeRecoveryError as error:
             log.info("%s: not concluded yet: %s", node, error)
-            return BUSY
+            return self._tried_again(node)
         except Exception:  # a bug with one node must not keep the others from being concluded
             self._metrics.errors.labels("bug").inc()
             log.exception("%s: a bug; trying again later", node)
@@ -175,11 +244,20 @@ class Sweeper:
         if self._said.get(node) != d.key or d.effect is not None:
             self._said[node] = d.key
             log.info("%s (its agent is gone): %s [key=%s]", node, d.reason, d.key)
+        self._failed.pop(node, None)
         if d.effect is not None:
             return d.look_again.total_seconds()  # at once
-        return self._idle if d.key == "patience" else BUSY
+        # A Lease that is not renewed in time is lost, and with it the patience so far.
+        return 2 * self._w.leases.renew_every if d.key == "patience" else BUSY
 
-    def _again(self, node: str) -> Situation:
+    def _tried_again(self, node: str) -> float:
+        """Seconds until a record is looked at again that could not be concluded."""
+        failures = self._failed[node] = self._failed.get(node, -1) + 1
+        return pause_after(failures, 2 * BUSY, self._idle, self._chance)
+
+    def _again(self, node: str, before: Situation | None = None) -> Situation:
+        if before is not None:
+            return self._observer.last_reads(before, me=self._me)
         return self._observer.situation(node, Role.CONCLUDER, me=self._me, fresh=True)
 
     def _for_the_concluder(self, node: str) -> bool:
@@ -236,10 +314,10 @@ class Sweeper:
             self._publisher.held("handedOver", at)
         self._metrics.hand_overs("sweeper", len(self._handed))
         return min(
-            (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=self._idle
+            (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=math.inf
         )
 
-    def _unlisted(self) -> set[tuple[str, str]]:
+    def _unlisted(self) -> set[Place]:
         """The open records among all there are, listed by the concluder once a minute. Some may not be on the
         gate: their agents died before they joined the queue, or somebody deleted the gate. Hand-overs of dead
         agents are noted on the way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import socket
 import threading
@@ -11,6 +12,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
 
+from recovery.agent.backoff import Backoff
 from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
@@ -103,6 +105,7 @@ class Program:
             settings.node_name,
             idle=settings.lease_duration.total_seconds(),
             readings=self._own_readings,
+            beat=self._alive,
         )
         self._beat = clock.monotonic()
 
@@ -156,8 +159,12 @@ class Program:
         if mistakes:
             raise SettingsError(mistakes)
 
+    def _alive(self) -> None:
+        self._beat = self._clock.monotonic()
+
     def _own_node(self) -> NodeView | None:
         said = False
+        backoff = Backoff(self._clock, 2.0, 30.0, random.Random(self._settings.node_name))  # noqa: S311 - jitter
         while not self._stop.is_set():
             try:
                 return self.cluster.get_node(self._settings.node_name)
@@ -165,8 +172,8 @@ class Program:
                 if not said:
                     log.warning("waiting for Node %s: %s", self._settings.node_name, error)
                     said = True
-                self._beat = self._clock.monotonic()
-                self._stop.wait(1.0)
+                self._alive()
+                self._stop.wait(backoff.failed(error.retry_after))
         return None
 
     # ------------------------------------------------------------ the loop

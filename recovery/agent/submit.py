@@ -11,9 +11,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from recovery.agent.memory import LAST_READS
 from recovery.agent.world import World
 from recovery.decide.assessment import assess
-from recovery.decide.decision import Decision, EventReason, Report
+from recovery.decide.decision import Decision, EventReason, Report, wait
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import settled
 from recovery.decide.provider_step import not_now
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 SUBMIT_WITHIN = 10.0
 """Seconds after its intent within which a call may begin. A process that was suspended in between must not
 call: others may have gone on without it."""
+SLOW = "the API server takes seconds to answer, and a pause or an exclusion might be missed"
 DOING = {
     Step.REBOOT: EventReason.REBOOTING,
     Step.REIMAGE: EventReason.REIMAGING,
@@ -36,8 +38,11 @@ DOING = {
 }
 """The reason of the Event that announces a step."""
 
-Again = Callable[[], Situation]
-"""Reads the world once more."""
+Again = Callable[[Situation | None], Situation]
+"""Reads the world once more: all of it, or of a situation that was read just now only what is quick to read
+and quick to change (``Observer.last_reads``)."""
+SLOW_READS = 3
+"""So often the last reads are made again because they took longer than ``LAST_READS``."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Performed:
 
 
 class Submission:
-    """In this order: announce, read again, ask ``not_now``, write the intent, call, write the outcome."""
+    """In this order: announce, read all again, read once more what is quick to read, ask ``not_now``, write
+    the intent, call, write the outcome."""
 
     def __init__(self, world: World, publisher: Publisher, s: Situation, action: Step, again: Again) -> None:
         assert s.record is not None
@@ -68,7 +74,9 @@ class Submission:
         if preflight.adopt:
             return self._adopt(preflight)
         self._announce()
-        fresh = self._again()
+        if (found := self.last_look(self._again(None))) is None:
+            return wait(f"{self._action.value} is not asked for: {SLOW}", key="slow")
+        fresh, read_at = found
         if (kept := not_now(fresh, assess(fresh), self._action)) is not None:
             return kept
         assert fresh.record is not None
@@ -78,6 +86,8 @@ class Submission:
             return self._adopt(fresh.preflight)
         began = self._w.clock.boottime()
         self._intend(fresh.preflight)
+        if self._w.clock.monotonic() - read_at > LAST_READS and (why := self.held_since(fresh)):
+            return self._settle(IntentState.ABANDONED, HistoryEvent.ABANDONED, why)
         if self._w.clock.boottime() - began > SUBMIT_WITHIN:
             return self._settle(
                 IntentState.ABANDONED,
@@ -85,6 +95,21 @@ class Submission:
                 f"{self._action.value} was not asked for: too late after its intent",
             )
         return self._call()
+
+    def last_look(self, fresh: Situation) -> tuple[Situation, float] | None:
+        """The last reads, and when they began; None if the API server is too slow for them."""
+        for _ in range(SLOW_READS):
+            began = self._w.clock.monotonic()
+            last = self._again(fresh)
+            if self._w.clock.monotonic() - began <= LAST_READS:
+                return last, began
+        return None
+
+    def held_since(self, fresh: Situation) -> str:
+        """What speaks against the call now. The intent took long to write, and much may change in seconds."""
+        late = self._again(fresh)
+        kept = not_now(late, assess(late), self._action)
+        return kept.reason if kept is not None else ""
 
     def _announce(self) -> None:
         """Publish before the call, for at most five seconds (law 9): it may remove the node we run on."""

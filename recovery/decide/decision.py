@@ -130,6 +130,7 @@ class CreateJob:
     within: timedelta
 
 
+GateEffect = Join | TakeSlot | RestoreSlot | FreeSlot | ClaimReplacement
 Effect = (
     WriteRecord
     | Join

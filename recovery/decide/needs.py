@@ -89,8 +89,16 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     if settling or brakes.first_reason(brakes.CHEAP, s):
         return
     yield Counted(CENSUS_AGE, known=True)
-    if not brakes.turn(s):  # the head of the queue counts, and shares its census with all others
+    # The head of the queue counts, and shares its census with all others. While one that somebody has made
+    # says that nothing may start, nobody counts.
+    if not brakes.turn(s) and not held_as_counted(s):
         yield Counted(s.settle, since=joined + s.settle)
+
+
+def held_as_counted(s: Situation) -> bool:
+    """Whether nothing may start, by what is known already."""
+    questions = brakes.BY_GROUP if s.census is None else brakes.STARTING
+    return brakes.first_reason(questions, s) is not None
 
 
 def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
@@ -99,6 +107,8 @@ def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
         return
     if rung.do is Step.DRAIN and r.rung_since is not None and s.role is Role.OWNER:
         yield PodsLeft()
+    if brakes.first_reason(brakes.FORBIDDEN, s):
+        return  # it is held whatever the count and the cloud say
     yield Counted(CENSUS_AGE)
     if rung.do.provider_action:
         yield from _preflight(s, r)

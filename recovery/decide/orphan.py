@@ -91,13 +91,21 @@ def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Report(EventReason.SUPERSEDED))
 
 
+def is_paused(s: Situation) -> bool:
+    """Whether a person paused all recoveries: that time is not the agent's to come back in."""
+    return brakes.paused(s) is not None
+
+
 def gone_too_long(s: Situation, r: Record) -> Decision:
     """Wait for the node's own agent to come back. After ``PATIENCE``, or the step's deadline, hand over."""
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
-    if s.owner_gone_for < allowed:
-        left = span(allowed - s.owner_gone_for)
+    waited = s.owner_gone_for - s.owner_paused_for
+    paused = f", {span(s.owner_paused_for)} of that paused" if s.owner_paused_for else ""
+    if waited < allowed:
+        left = span(allowed - waited)
         return wait(f"{r.node}: its agent is gone; it has another {left} to come back", key="patience")
-    return hand_over(s, r, f"the agent of {r.node} has been gone for {span(s.owner_gone_for)} ({r.sentence})")
+    gone = f"the agent of {r.node} has been gone for {span(s.owner_gone_for)}{paused}"
+    return hand_over(s, r, f"{gone} ({r.sentence})")
 
 
 # ---------------------------------------------------------------- the out-of-service taint

@@ -173,8 +173,10 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
 
 def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     turn = brakes.turn(s)
-    counted = s.census is not None or not turn
-    if found := brakes.first_reason(brakes.STARTING if counted else brakes.BY_GROUP, s):
+    questions = brakes.STARTING
+    if s.census is None:  # not counted: it is another's turn, or the group holds it whatever the count says
+        questions = brakes.BY_GROUP if turn else (*brakes.BY_GROUP, ("brake", brakes.brake))
+    if found := brakes.first_reason(questions, s):
         return hold(f"{_subject(r)}: {found[1]}", _look_again(a), found[0])
     if not turn:
         return None

@@ -38,11 +38,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock."""
+    """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock.
+
+    ``silent``: not renewed for half of it, by its own timestamp. No decision goes by that.
+    """
 
     holder: str = ""
     mine: bool = False
     stale: bool = True
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +167,11 @@ class Situation:
     replacement_page: PageThere | None = None  # None: no agent on the new node tells of a page
     replacement_record: str = ""  # the sentence of the new node's own record, if it is sick
     lease: Lease = Lease()
-    # The next three are on this agent's own clock.
+    # The next four are on this agent's own clock.
     turn_waited: timedelta = timedelta(0)  # how long the head of the queue has not taken a free slot
     intent_seen_for: timedelta = timedelta(0)  # how long this very intent was seen
     owner_gone_for: timedelta = timedelta(0)  # how long the node's own agent was seen gone
+    owner_paused_for: timedelta = timedelta(0)  # and for how much of that all was paused
     job: JobView | None = None  # the validation Job that the record names
     job_problem: str = ""  # why it cannot be read or created
     job_due: bool = True  # whether it may be created now, if it does not exist

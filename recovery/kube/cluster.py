@@ -70,6 +70,12 @@ class Cluster:
         for item in self._pages("/api/v1/nodes", {}):
             yield node_view(item)
 
+    def count_nodes(self) -> int:
+        """How many Nodes there are: a list of one, which says how many are left."""
+        body = self._call("GET", "/api/v1/nodes", query={"limit": "1"}) or {}
+        left = (body.get("metadata") or {}).get("remainingItemCount")
+        return len(body.get("items") or []) + int(left or 0)
+
     def patch_node(self, name: str, patch: dict[str, Any]) -> NodeView:
         """A merge patch. Put ``metadata.resourceVersion`` into it: merge patch replaces whole lists."""
         return node_view(

@@ -196,7 +196,7 @@ def api_error(status: int, body: Any, headers: Mapping[str, str], what: str) -> 
     if status == 429:
         return TooManyRequests(_refusal(body) or reason, status, _retry_after(headers))
     if status >= 500:
-        return ApiUnavailable(reason, status)
+        return ApiUnavailable(reason, status, _retry_after(headers))
     return ApiError(reason, status)
 
 

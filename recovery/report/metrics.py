@@ -55,6 +55,11 @@ class Metrics:
             ["sink"],
             registry=r,
         )
+        self.clock_outlier = Gauge(
+            "node_recovery_api_clock_outlier_seconds",
+            "How far one API server's clock was off the others' within the last hour. Its time is not used.",
+            registry=r,
+        )
         self.last_cycle = Gauge(
             "node_recovery_last_cycle_timestamp_seconds", "When the last cycle ended.", registry=r
         )

@@ -78,6 +78,7 @@ def encode(gate: Gate, spec: dict[str, Any]) -> dict[str, Any]:
             "population": gate.census.population,
             "sick": list(gate.census.sick),
             "byLabel": {k: {"sick": s, "population": n} for k, (s, n) in gate.census.by_label.items()},
+            "seconds": gate.census.seconds,
         }
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -115,7 +116,8 @@ def _read_census(r: Reader | None) -> Census | None:
     for key, value in r.mapping("byLabel").items():
         pair = Reader(value, f"status.census.byLabel[{key}]")
         by_label[key] = (pair.integer("sick"), pair.integer("population"))
-    return Census(r.at("at"), r.integer("population"), r.strings("sick"), by_label)
+    seconds = max(0, r.integer("seconds"))
+    return Census(r.at("at"), r.integer("population"), r.strings("sick"), by_label, seconds=seconds)
 
 
 def decode(obj: Any) -> Gate:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import socket
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
@@ -19,7 +20,21 @@ from typing import Any, Protocol
 from recovery.clock import Clock
 from recovery.decide.situation import Lease, Role
 from recovery.errors import Conflict, NotFound
-from recovery.units import moment
+from recovery.model import GROUP
+from recovery.units import moment, parse_moment
+
+GONE_FOR, PAUSED_FOR = OUR_NOTES = (f"{GROUP}/agent-gone-for", f"{GROUP}/paused-for")
+"""Annotations of a Lease that a concluder holds: for how many seconds the node's own agent was seen gone, and
+for how many of them all was paused."""
+MOST_NOTED = 30 * 86400.0
+
+
+@dataclass(frozen=True)
+class Gone:
+    """For how many seconds a node's own agent was seen gone, and for how many of them all was paused."""
+
+    seconds: float = 0.0
+    paused: float = 0.0
 
 
 class LeaseObjects(Protocol):
@@ -114,6 +129,30 @@ class Leases:
         self._seen: dict[str, _Seen] = {}
         self._held: dict[str, tuple[Role, float]] = {}
         self._words: dict[str, str] = {}
+        self._gone: dict[str, Gone] = {}
+
+    # ------------------------------------------------------------ for how long its owner is gone
+
+    def gone_for(self, node: str) -> Gone:
+        """For how long concluders, this one and those before it, have seen the node's own agent gone.
+
+        That is on the Lease, so a concluder that is restarted goes on counting. Each adds what it saw on its
+        own clock; no two clocks are compared.
+        """
+        return self._gone.get(node, Gone())
+
+    def note_gone(self, node: str, gone: Gone) -> None:
+        """What the next renewal writes."""
+        self._gone[node] = gone
+
+    def learn_gone(self, node: str, metadata: Mapping[str, Any], holder: str, silent: float) -> None:
+        """Take over what the concluder before noted, and the time for which its Lease was seen unchanged."""
+        notes = metadata.get("annotations") or {}
+        noted = [str(notes.get(key, "")) for key in (GONE_FOR, PAUSED_FOR)]
+        self._gone.pop(node, None)
+        if holder.startswith(Role.CONCLUDER.value + "/") and all(x.isdecimal() for x in noted):
+            gone, paused = (min(float(x), MOST_NOTED) for x in noted)
+            self._gone[node] = Gone(gone + silent, paused)
 
     # ------------------------------------------------------------ looking
 
@@ -155,7 +194,18 @@ class Leases:
             or self._identity.ended_in_this_pod(holder)
             or self._yields(node, holder)
         )
-        return Lease(holder=holder, mine=mine, stale=stale)
+        return Lease(holder=holder, mine=mine, stale=stale, silent=self._silent(spec, length))
+
+    def _silent(self, spec: dict[str, Any], length: float) -> bool:
+        """Whether the Lease itself says that it was not renewed for half its length.
+
+        Nothing is decided by this: its holder's clock may be wrong. It is a reason to look again soon.
+        """
+        try:
+            renewed = parse_moment(str(spec.get("renewTime")))
+        except ValueError:
+            return True
+        return bool(self._cluster.time.now() - renewed > timedelta(seconds=length / 2))
 
     def start_over(self) -> None:
         """Forget since when Leases are unchanged: while the API server was away, nobody could renew."""
@@ -212,6 +262,9 @@ class Leases:
         if not lease.mine and not lease.stale:
             self._held.pop(node, None)
             return lease
+        if not lease.mine and role is Role.CONCLUDER:
+            silent = asked - self._seen[node].at
+            self.learn_gone(node, obj["metadata"], lease.holder, silent)
         body = self._body(node, role, obj)
         try:
             self._cluster.replace_lease(body)
@@ -244,8 +297,14 @@ class Leases:
         now = moment(self._cluster.time.now())
         if old is not None:
             metadata = dict(old["metadata"])
+        notes = {k: v for k, v in (metadata.get("annotations") or {}).items() if k not in OUR_NOTES}
+        if role is Role.CONCLUDER:
+            gone = self.gone_for(node)
+            notes |= {GONE_FOR: str(int(gone.seconds)), PAUSED_FOR: str(int(gone.paused))}
         if node in self._words:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), WORD: self._words[node]}
+            notes[WORD] = self._words[node]
+        if notes or metadata.get("annotations"):
+            metadata["annotations"] = notes
         if spec.get("holderIdentity") != holder:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (1 if old else 0)

@@ -288,7 +288,7 @@ FULL_GATE = Gate(
     slots=(Slot("a", "u-1", 1, ("fleet",), AT),),
     last_start=AT,
     starts=(GroupStart(AT, "a", "trn-group", "i-0abc", "NeuronHasError_DMA_ERROR", ("GPU-1",)),),
-    census=Census(AT, 10, ("a",), {"node.kubernetes.io/instance-type=trn1.32xlarge": (1, 4)}),
+    census=Census(AT, 10, ("a",), {"node.kubernetes.io/instance-type=trn1.32xlarge": (1, 4)}, seconds=3),
     claimed=(Claim("i-0def", "i-0abc"),),
 )
 

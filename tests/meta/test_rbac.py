@@ -24,6 +24,7 @@ CLAIM = ClusterDelete("karpenter.sh/v1", "nodeclaims", "claim", "uid")
 CALLS: dict[str, tuple[Any, ...]] = {
     "get_node": ("n",),
     "list_nodes": (),
+    "count_nodes": (),
     "patch_node": ("n", {}),
     "list_pods": ("n",),
     "evict": (pod(),),

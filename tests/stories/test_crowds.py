@@ -12,7 +12,7 @@ from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Actor, Stage
 
 from recovery.agent import fetch
-from recovery.agent.peers import WATCHED
+from recovery.agent.pace import WATCHED
 from recovery.store.lease import lease_name
 from tests.builders.objects import budget_object, gate_object
 from tests.builders.policies import policy_file

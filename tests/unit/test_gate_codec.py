@@ -33,7 +33,7 @@ FULL = Gate(
     slots=(slot(),),
     last_start=NOW,
     starts=(GroupStart(NOW, "node-0", "workers", "m-0", DMA),),
-    census=Census(NOW, 10, ("node-0",), {"zone=a": (1, 4)}),
+    census=Census(NOW, 10, ("node-0",), {"zone=a": (1, 4)}, seconds=3),
     claimed=(Claim("m-9", "m-0"),),
 )
 

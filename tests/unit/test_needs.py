@@ -155,7 +155,15 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
     "a drain": (of(Phase.RECOVERING, rung_since=NOW), [ClaimsByEvent(), PodsLeft(), COUNT]),
     "a drain, claimed by a label": (
         of(Phase.RECOVERING, rung_since=NOW, s_forbidden="Karpenter is at work"),
-        [PodsLeft(), COUNT],
+        [PodsLeft()],
+    ),
+    "a drain, paused": (
+        of(Phase.RECOVERING, rung_since=NOW, s_gate=replace(gate(), pause=PAUSED)),
+        [ClaimsByEvent(), PodsLeft()],
+    ),
+    "a call that is due, paused": (
+        of(Phase.RECOVERING, **ON_REPLACE, s_gate=replace(gate(), pause=PAUSED)),
+        [ClaimsByEvent()],
     ),
     "a call that is due": (of(Phase.RECOVERING, **ON_REPLACE), [ClaimsByEvent(), COUNT, REPLACE]),
     "a call that is another's": (

@@ -89,6 +89,6 @@ def _gate() -> Gate:
         slots=(Slot("n", "u", 1, ("fleet",), AT),),
         last_start=AT,
         starts=(GroupStart(AT, "n", "g", "i", "R", ("h",)),),
-        census=Census(AT, 1, ("n",), {"label=value": (1, 1)}),
+        census=Census(AT, 1, ("n",), {"label=value": (1, 1)}, seconds=1),
         claimed=(Claim("i2", "i"),),
     )

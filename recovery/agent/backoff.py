@@ -1,0 +1,50 @@
+"""How long to leave a server alone that is overloaded, or does not answer."""
+
+from __future__ import annotations
+
+import random
+
+from recovery.clock import Clock
+
+LONGEST_RETRY_AFTER = 300.0
+"""The longest Retry-After that is obeyed, in seconds."""
+
+
+class Backoff:
+    """Pauses that double with each failure, up to ``most`` seconds, with jitter.
+
+    Half of a pause is by chance, so that clients that were turned away together do not come back together. A
+    server's Retry-After is never cut short: what is by chance comes on top of it.
+    """
+
+    def __init__(self, clock: Clock, first: float, most: float, chance: random.Random) -> None:
+        self._clock = clock
+        self._first = first
+        self._most = most
+        self._chance = chance
+        self._failures = 0
+        self.until = 0.0
+        """Until when not to ask, on the monotonic clock."""
+
+    @property
+    def left(self) -> float:
+        """Seconds until the server may be asked again."""
+        return max(0.0, self.until - self._clock.monotonic())
+
+    def failed(self, retry_after: float | None = None) -> float:
+        """Note a failure. Returns how many seconds to wait."""
+        pause = pause_after(self._failures, self._first, self._most, self._chance)
+        asked = min(retry_after or 0.0, LONGEST_RETRY_AFTER)
+        pause = max(pause, asked * self._chance.uniform(1.0, 1.25))
+        self._failures += 1
+        self.until = self._clock.monotonic() + pause
+        return pause
+
+    def answered(self) -> None:
+        """The server answered: the next failure is a first one again."""
+        self._failures = 0
+
+
+def pause_after(failures: int, first: float, most: float, chance: random.Random) -> float:
+    """The pause after ``failures`` failures before this one."""
+    return min(most, first * 2.0 ** min(failures, 30)) * chance.uniform(0.5, 1.0)

@@ -1,0 +1,129 @@
+"""One API server of several has a wrong clock: no timer is shortened by it, and it is reported."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.stage import Stage
+
+from recovery.clock import ApiTime
+from recovery.kube.transport import Response
+from tests.builders.policies import policy_file
+from tests.stories.scenes import calls, stubborn_pod, value
+
+TOLERANT = policy_file("{do: replace, within: 30m}", after="5m")
+DRAINS = policy_file("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}")
+Chosen = Callable[[int], bool]
+
+
+class SeveralServers:
+    """A connection whose answers come from several API servers, one of them wrong by ``off`` seconds."""
+
+    def __init__(self, transport: Any, stage: Stage, wrong: Chosen, off: float) -> None:
+        self._transport, self._stage, self._wrong, self._off = transport, stage, wrong, off
+        self._asked = 0
+
+    def request(self, *args: Any, **more: Any) -> Response:
+        answer = self._transport.request(*args, **more)
+        self._asked += 1
+        date = self._stage.clock.true_time()
+        if self._wrong(self._asked):
+            date += timedelta(seconds=self._off)
+        headers = {k: v for k, v in answer.headers.items() if k.lower() != "date"}
+        headers["Date"] = format_datetime(date.replace(microsecond=0), usegmt=True)
+        return Response(answer.status, headers, answer.body)
+
+
+def in_turn(first: int) -> Chosen:
+    return lambda asked: asked % 3 == first
+
+
+def by_chance(seed: int) -> Chosen:
+    chance = random.Random(seed)  # noqa: S311
+    return lambda asked: chance.random() < 1 / 3
+
+
+def with_one_wrong(policy: bytes, wrong: Chosen, off: float) -> Stage:
+    s = Stage(policy)
+    s.wrap = lambda transport: SeveralServers(transport, s, wrong, off)
+    s.nodes(4)
+    return s
+
+
+def until_called(s: Stage, limit: float = 900.0) -> float:
+    began = s.clock.monotonic()
+    while not s.provider.calls and s.clock.monotonic() - began < limit:
+        s.run(0.5)
+    return s.clock.monotonic() - began
+
+
+SERVERS = [in_turn(0), in_turn(1), in_turn(2), by_chance(1), by_chance(2), by_chance(3)]
+
+
+@pytest.mark.parametrize("wrong", SERVERS)
+@pytest.mark.parametrize("off", [300.0, -300.0])
+def test_a_fault_tolerated_for_five_minutes_is_tolerated_for_five_minutes(wrong: Chosen, off: float) -> None:
+    s = with_one_wrong(TOLERANT, wrong, off)
+    s.fault("node-0")  # from the very first look on
+    s.agent("node-0")
+    assert 300 <= until_called(s) <= 310
+    assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize("off", [300.0, -300.0])
+def test_a_drain_has_its_five_minutes(off: float) -> None:
+    s = with_one_wrong(DRAINS, in_turn(0), off)
+    s.agent("node-0")
+    stubborn_pod(s)
+    s.run(3)
+    s.fault("node-0")
+    assert 300 <= until_called(s) <= 315
+
+
+def test_the_server_that_is_wrong_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    s = with_one_wrong(TOLERANT, in_turn(0), 300.0)
+    actor = s.agent("node-0")
+    s.fault("node-0")
+    s.run(120)
+    told = [r.getMessage() for r in caplog.records if "the clock of an API server" in r.getMessage()]
+    assert told == ["the clock of an API server is 300 s ahead of the others: its time is not used"]
+    assert 299 <= value(actor, "node_recovery_api_clock_outlier_seconds") <= 301
+
+
+def truth(clock: FakeClock) -> datetime:
+    return clock.true_time().replace(microsecond=0)
+
+
+@pytest.mark.parametrize("seconds", [-600, 600])
+def test_a_step_of_all_api_servers_is_followed_after_some_twenty_answers(seconds: int) -> None:
+    clock = FakeClock()
+    time = ApiTime(clock)
+    for _ in range(40):
+        time.learn(truth(clock), clock.monotonic())
+        clock.advance(1)
+    step = timedelta(seconds=seconds)
+    answers = 0
+    while abs(time.now() - clock.true_time() - step) > timedelta(seconds=1):
+        time.learn(truth(clock) + step, clock.monotonic())
+        clock.advance(1)
+        answers += 1
+    assert 10 <= answers <= 25
+
+
+def test_after_an_hour_without_an_outlier_the_next_one_is_reported_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    time = ApiTime(clock)
+    for answer in range(12):
+        off = timedelta(minutes=5) if answer in (5, 11) else timedelta(0)
+        time.learn(truth(clock) + off, clock.monotonic())
+        assert (time.outlier > timedelta(0)) is (answer in (5, 6, 11))
+        clock.advance(3000)
+    assert len(caplog.records) == 2

@@ -1,0 +1,189 @@
+"""The last reads before a destructive call: what a person says while the fleet is counted is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from recovery_testkit.kubefaults import Asked
+from recovery_testkit.stage import Stage
+
+from recovery.model import Machine, Phase, Preflight, Step
+from tests.builders.policies import policy_file
+from tests.stories.scenery import RECORDS, change_gate
+from tests.stories.scenes import calls, cast, exclude, label, pause, phase, record_sentences, stubborn_pod
+
+REPLACES = policy_file("{do: replace, within: 30m}")
+NODES = "/api/v1/nodes"
+Person = Callable[[Stage], None]
+
+
+def takes_the_slot(s: Stage) -> None:
+    change_gate(s, lambda gate: gate["status"].update(slots=[]))
+
+
+def claims(s: Stage) -> None:
+    label(s, "node-0", **{"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplacement"})
+
+
+def deletes_the_record(s: Stage) -> None:
+    s.store.request("DELETE", f"{RECORDS}/node-0")
+
+
+PEOPLE = {"pause": pause, "exclusion": exclude, "slot": takes_the_slot, "claim": claims}
+PEOPLE |= {"record": deletes_the_record}
+
+
+def announced(s: Stage) -> bool:
+    return any(reason == "Replacing" for reason, _ in s.events("node-0"))
+
+
+def while_listing(s: Stage, path: str, person: Person, seconds: float = 5.0) -> list[str]:
+    """The first list of ``path`` after the call was announced takes long, and ``person`` acts meanwhile."""
+    done: list[str] = []
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        if not done:
+            done.append(asked.path)
+            s.clock.advance(seconds)
+            person(s)
+        return answer
+
+    def the_list(asked: Asked) -> bool:
+        return not done and (asked.method, asked.path) == ("GET", path) and announced(s)
+
+    s.api.fail_next(the_list, slowly, times=99)
+    return done
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+@pytest.mark.parametrize("path", [NODES, RECORDS])
+def test_what_is_said_while_the_fleet_is_counted_stops_the_call(path: str, who: str) -> None:
+    s = cast(REPLACES, agents=1)
+    done = while_listing(s, path, PEOPLE[who])
+    s.fault("node-0")
+    s.run(8)
+    assert done == [path]
+    if who == "slot":  # it is put back, since the node is out of service; then the call may be made
+        assert sum("about to ask" in line for line in record_sentences(s)) == 1
+    else:
+        assert calls(s) == []
+
+
+@pytest.mark.parametrize("who", ["pause", "exclusion", "record"])
+def test_what_is_said_during_a_slow_preflight_stops_the_call(
+    who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = cast(REPLACES, agents=1)
+    preflight, done = s.provider.preflight, list[str]()
+
+    def slow(machine: Machine, action: Step) -> Preflight:
+        found = preflight(machine, action)
+        if announced(s) and not done:
+            done.append(machine.id)
+            s.clock.advance(5)
+            PEOPLE[who](s)
+        return found
+
+    monkeypatch.setattr(s.provider, "preflight", slow)
+    s.fault("node-0")
+    s.run(8)
+    assert (done, calls(s)) == (["m-0"], [])
+
+
+def test_what_the_count_says_is_read_again_where_the_preflight_took_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three of four nodes fail while the cloud is asked: that many are not replaced."""
+    s = cast(REPLACES, agents=1)
+    preflight, done = s.provider.preflight, list[str]()
+
+    def slow(machine: Machine, action: Step) -> Preflight:
+        found = preflight(machine, action)
+        if announced(s) and not done:
+            done.append(machine.id)
+            s.clock.advance(5)
+            for node in ("node-1", "node-2", "node-3"):
+                status = {"conditions": [{"type": "Ready", "status": "False", "reason": "Kubelet"}]}
+                s.store.request(
+                    "PATCH",
+                    f"{NODES}/{node}/status",
+                    body={"status": status},
+                    content_type="application/merge-patch+json",
+                )
+        return found
+
+    monkeypatch.setattr(s.provider, "preflight", slow)
+    s.fault("node-0")
+    s.run(8)
+    assert (done, calls(s)) == (["m-0"], [])
+
+
+def test_a_pause_while_the_intent_is_written_stops_the_call() -> None:
+    s = cast(REPLACES, agents=1)
+
+    def the_intent(asked: Asked) -> bool:
+        mine = asked.method == "PUT" and asked.path == f"{RECORDS}/node-0"
+        return mine and asked.body["status"].get("intent", {}).get("state") == "written"
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        s.clock.advance(5)
+        pause(s)
+        return answer
+
+    s.api.fail_next(the_intent, slowly)
+    s.fault("node-0")
+    s.run(30)
+    assert s.api.pending == 0
+    assert calls(s) == []
+    assert any("replace is not asked for: ada paused all recoveries" in line for line in record_sentences(s))
+
+
+def test_where_every_answer_takes_seconds_nothing_is_asked_for_and_the_sentence_says_so() -> None:
+    s = cast(REPLACES, agents=1)
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        s.clock.advance(1)
+        return go()
+
+    s.api.fail_next(lambda asked: asked.method == "GET" and announced(s), slowly, times=10_000)
+    s.fault("node-0")
+    s.run(60)
+    assert calls(s) == []
+    assert any("the API server takes seconds to answer" in m for m in s.actors["agent of node-0"].sentences)
+    s.api.heal()
+    s.run(10)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_pause_while_the_fleet_is_counted_for_a_drain_stops_the_evictions() -> None:
+    s = cast(agents=1)
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [])
+    paused: list[str] = []
+    evicted: list[str] = []
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        paused.append(asked.path)
+        s.clock.advance(5)
+        pause(s)
+        return answer
+
+    def an_eviction(asked: Asked) -> bool:
+        if paused and asked.path.endswith("/eviction"):
+            evicted.append(asked.path)
+        return False
+
+    s.api.fail_next(an_eviction, slowly)
+    s.api.fail_next(lambda asked: (asked.method, asked.path) == ("GET", NODES), slowly)
+    s.clock.advance(11)  # the count is too old to go on by
+    s.add_pod("web", "node-0", app="web")
+    s.run(30)
+    assert paused == [NODES]
+    assert evicted == []
