@@ -30,7 +30,8 @@ import urllib3
 from bench_sidecar import cpu
 from figures import Figure, report
 from history import Audit
-from plane import Plane, bound_to_us
+from launcher import bound_to_us
+from plane import Plane
 from real import DMA_ERROR, Pages
 from toolbox import Missing, program
 

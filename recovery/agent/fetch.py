@@ -12,6 +12,7 @@ from datetime import timedelta
 from recovery.agent import counting
 from recovery.agent.memory import Memory
 from recovery.agent.paced import LONGEST, about_call, about_step, answered, due, longest_for, seen_before
+from recovery.agent.word import heard
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
 from recovery.decide.budget import Past, bounded_census, longest_window
@@ -29,6 +30,7 @@ from recovery.decide.situation import (
     PowerState,
     Preflighted,
     Progressed,
+    Role,
     Situation,
     ValidationJob,
 )
@@ -371,6 +373,9 @@ class Fetcher:
             replacement_is_me=found.name == me,
             replacement_problem=_complaint(found),
             replacement_record=self._own_record(found),
+            replacement_page=heard(*self._w.leases.word(found.name), r.replacement_machine)
+            if s.role is Role.CONCLUDER
+            else None,
         )
 
     def _seek(self, machine: str, memory: Memory) -> NodeView | None:

@@ -22,6 +22,7 @@ from recovery.agent.execute import Ask, Executor
 from recovery.agent.observe import Observer
 from recovery.agent.pace import Pace
 from recovery.agent.retention import Remover
+from recovery.agent.word import Readings, Word
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason, FreeSlot, WriteRecord
@@ -91,9 +92,11 @@ class Sweeper:
         *,
         idle: float = IDLE,
         chance: random.Random | None = None,
+        readings: Readings = tuple,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._w = world
+        self._word = Word(world, me, readings)
         self._idle = idle
         self._observer = observer
         self._executor = executor
@@ -131,6 +134,7 @@ class Sweeper:
         self._metrics.clock_outlier.set(self._w.cluster.time.outlier.total_seconds())
         if not self._w.on:
             return self._idle
+        self._word.tell()
         if (left := self._due_in(next_in_queue)) > 0:
             return left
         try:
@@ -168,6 +172,8 @@ class Sweeper:
             self._remover.turn(gate)
             unlisted |= self._remover.hidden if not self._me else set()
         self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
+        if gate is not None:
+            self._word.ask(gate)
         there = (places(gate) if gate is not None else set()) | unlisted
         for gone in [place for place in self._look_at if place not in there]:
             del self._look_at[gone]

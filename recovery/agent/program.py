@@ -27,7 +27,7 @@ from recovery.errors import ApiError, SettingsError
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.kube.transport import KubernetesTransport
-from recovery.model import NodeView
+from recovery.model import NodeView, Reading
 from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
 from recovery.provider.registry import AUTO, Providers
@@ -106,6 +106,7 @@ class Program:
             self.metrics,
             settings.node_name,
             idle=settings.lease_duration.total_seconds(),
+            readings=self._own_readings,
             beat=self._alive,
         )
         self._beat = clock.monotonic()
@@ -118,6 +119,9 @@ class Program:
         return [
             NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval, s.node_name)
         ]
+
+    def _own_readings(self) -> tuple[Reading, ...]:
+        return self.agent.view.readings if self.agent is not None else ()
 
     def _heartbeat(self) -> Heartbeat | None:
         interval = self._settings.heartbeat_interval

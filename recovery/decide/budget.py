@@ -258,6 +258,13 @@ def queue_is_full(gate: Gate) -> bool:
     return sum(1 for x in gate.open if x.record_uid not in out) >= queue_length(gate)
 
 
+def is_to_be_proved(gate: Gate, machine: str) -> bool:
+    """Whether ``machine`` replaces one whose record is open still, or may be."""
+    old = {c.instead_of for c in gate.claimed if c.machine == machine}
+    started = {x.node for x in gate.starts if x.machine in old}
+    return bool(old) and (not started or any(node in started for node, _ in places(gate)))
+
+
 def places(gate: Gate) -> set[tuple[str, str]]:
     """Node and record UID of every line and slot."""
     return {(x.node, x.record_uid) for x in gate.open} | holders(gate)

@@ -16,9 +16,12 @@ from recovery.decide.diagnosis import live, name
 from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.situation import Role, Situation
+from recovery.decide.situation import PageThere, Role, Situation
 from recovery.model import Evidence, Phase, Record, Step
 from recovery.units import span
+
+NO_PROOF = "; nothing is proved without that page"
+NODE_ALONE = ", so its Node alone has to prove it"
 
 
 def prove(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -58,23 +61,36 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
-    if s.replacement_is_me and (seen := own_complaint(s, a)):
-        return unproved(s, r, f"{joined} ({new}) is not healthy: {seen}")
+    if s.replacement_is_me and (found := live(s, a.found)):
+        return unproved(s, r, f"{joined} ({new}) is not healthy: {name(found[0].fault)}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
-    if r.replacement != joined:
-        why = f"{joined} ({new}) is Ready"
-        changed = replace(note(r, s.now, HistoryEvent.JOINED, why), replacement=joined, phase_since=s.now)
-        return act(WriteRecord(changed), why, Report(EventReason.JOINED))
+    if joining := joined_or_blind(s, r, f"{joined} ({new}) is Ready", joined):
+        return joining
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, joined)
-    by = (
-        "by its own detector's page"
-        if s.replacement_is_me
-        else "by its Node, whose own agent reports no fault"
-    )
+    if (page := _page_there(s)) is not None and not page.heard and not page.silent:
+        return wait(f"probation: the agent of {joined} has not told of its page again", POLLED, "unheard")
+    alone = by_node_alone(s)
+    by = f"by its Node alone: {alone}" if alone else "by its own detector's page"
     why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(r.probation)}, {by}"
     return end(s, r, Event.PROVED, why, succeeded(r))
+
+
+def joined_or_blind(s: Situation, r: Record, is_ready: str, joined: str) -> Decision | None:
+    """Put on record that the new node is Ready, and by what it can be proved. None: probation goes on.
+
+    It is put there again, and probation begins again, when its page cannot be read any more, and when it can.
+    """
+    blind, alone = blind_there(s), by_node_alone(s)
+    if blind or alone:
+        is_ready += f"; {blind}{NO_PROOF}" if blind else f"; {alone}{NODE_ALONE}"
+    readable_now = r.sentence.endswith((NO_PROOF, NODE_ALONE)) and not alone
+    if r.replacement != joined or (r.sentence != is_ready and (blind or readable_now)):
+        noted = note(r, s.now, HistoryEvent.JOINED, is_ready)
+        changed = replace(noted, replacement=joined, phase_since=s.now)
+        return act(WriteRecord(changed), is_ready, Report(EventReason.JOINED, warning=bool(blind)))
+    return unproved(s, r, is_ready) if blind else None
 
 
 def replacement_gone_again(s: Situation, r: Record) -> Decision | None:
@@ -88,11 +104,30 @@ def replacement_gone_again(s: Situation, r: Record) -> Decision | None:
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
 
 
-def own_complaint(s: Situation, a: Assessment) -> str | None:
-    """What this agent's own sources report against the node that it runs on, or None."""
-    if found := live(s, a.found):
-        return name(found[0].fault)
-    return next((reading.unknown["*"] for reading in s.readings if not reading.readable), None)
+def blind_there(s: Situation) -> str:
+    """Why the new node's own page shows nothing, as its agent tells it; empty where it can be read, or where
+    nobody tells. Nothing is proved meanwhile (law 11)."""
+    page = _page_there(s)
+    if page is None or not page.unreadable:
+        return ""
+    since = f" (since {page.since:%Y-%m-%d %H:%M:%SZ})" if page.since else ""
+    return f"{page.unreadable}{since}"
+
+
+def by_node_alone(s: Situation) -> str:
+    """Why nothing but its Node can prove the replacement; empty where its own page can."""
+    page = _page_there(s)
+    if page is None:
+        return "no agent there tells of a detector's page"
+    return "its agent, which could read its detector's page, has fallen silent" if page.silent else ""
+
+
+def _page_there(s: Situation) -> PageThere | None:
+    """The page of the new node. Only the agent there can read it: this one, or one that tells its peers."""
+    if not (s.readings and s.replacement_is_me):
+        return s.replacement_page
+    blind = next((x for x in s.readings if not x.readable), None)
+    return PageThere(blind.unknown["*"], blind.unknown_since.get("*", s.now)) if blind else PageThere()
 
 
 def on_probation(s: Situation, r: Record, who: str) -> Decision:

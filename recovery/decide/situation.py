@@ -51,6 +51,17 @@ class Lease:
     silent: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PageThere:
+    """What the agent of a new node tells of its detector's page: why it is ``unreadable``, empty where it is
+    readable. ``heard``: it was told again since this prover listens. ``silent``: it was not, in time."""
+
+    unreadable: str = ""
+    since: datetime | None = None
+    heard: bool = True
+    silent: bool = False
+
+
 # ---------------------------------------------------------------- needs: what may have to be read
 
 
@@ -179,6 +190,7 @@ class Situation:
     replacement: NodeView | None = None
     replacement_is_me: bool = False
     replacement_problem: str = ""  # a condition of the new node that counts against it
+    replacement_page: PageThere | None = None  # None: no agent on the new node tells of a page
     replacement_record: str = ""  # the sentence of the new node's own record, if it is sick
     lease: Lease = Lease()
     # The next four are on this agent's own clock.

@@ -101,10 +101,15 @@ def this_pod() -> str:
     return f"{socket.gethostname()}:{network}"
 
 
+WORD = "noderecovery.dev/page"
+"""Annotation of a Lease: what the agent of a new node tells of its detector's page (``agent.word``)."""
+
+
 @dataclass
 class _Seen:
     version: str
     at: float
+    renewed: bool = False  # it changed since we saw it first
 
 
 class Leases:
@@ -123,6 +128,7 @@ class Leases:
         self._duration = duration
         self._seen: dict[str, _Seen] = {}
         self._held: dict[str, tuple[Role, float]] = {}
+        self._words: dict[str, str] = {}
         self._gone: dict[str, Gone] = {}
 
     # ------------------------------------------------------------ for how long its owner is gone
@@ -177,7 +183,7 @@ class Leases:
         now = self._clock.boottime()
         seen = self._seen.get(node)
         if seen is None or seen.version != version:
-            seen = self._seen[node] = _Seen(version, now)
+            seen = self._seen[node] = _Seen(version, now, renewed=seen is not None)
         ours = holder.endswith(f"/{self._identity.token}")
         mine = ours and self.held(node)
         length = float(spec.get("leaseDurationSeconds") or self._duration.total_seconds())
@@ -214,6 +220,32 @@ class Leases:
         """Whether we renewed it so recently that it cannot be stale for anybody."""
         held = self._held.get(node)
         return held is not None and self._clock.boottime() - held[1] < self._duration.total_seconds() * 0.9
+
+    # ------------------------------------------------------------ an agent's word about its page
+
+    def tell(self, node: str, word: str, *, at_once: bool) -> None:
+        """Tell ``word`` in the Lease of our own node. The Lease is renewed for as long as this is called.
+
+        A change is written ``at_once``, or when the Lease is due.
+        """
+        if node not in self._words or (at_once and self._words[node] != word):
+            self._held.pop(node, None)  # due now
+        self._words[node] = word
+        self.hold(node, Role.OWNER)
+
+    def fall_silent(self, node: str) -> None:
+        """Tell nothing more. What was told last stays on the Lease, and goes stale with it."""
+        self._words.pop(node, None)
+
+    def word(self, node: str) -> tuple[str, bool, bool]:
+        """What the agent of ``node`` told last; whether it told it again since we listen; whether it died."""
+        try:
+            obj = self._cluster.get_lease(lease_name(node))
+        except NotFound:
+            return "", False, True
+        lease = self._judge(node, obj)
+        text = str((obj["metadata"].get("annotations") or {}).get(WORD, ""))
+        return text, self._seen[node].renewed, lease.stale
 
     # ------------------------------------------------------------ holding
 
@@ -269,6 +301,8 @@ class Leases:
         if role is Role.CONCLUDER:
             gone = self.gone_for(node)
             notes |= {GONE_FOR: str(int(gone.seconds)), PAUSED_FOR: str(int(gone.paused))}
+        if node in self._words:
+            notes[WORD] = self._words[node]
         if notes or metadata.get("annotations"):
             metadata["annotations"] = notes
         if spec.get("holderIdentity") != holder:

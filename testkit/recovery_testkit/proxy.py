@@ -37,7 +37,10 @@ _UPSTREAM = 30.0  # seconds
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it arrived. ``params`` holds the fields of a query-form body; ``at`` is Unix time."""
+    """One request as it arrived. ``params`` holds the fields of a query-form body; ``at`` is Unix time.
+
+    ``outcome``: what a rule did to it: ``lose``, ``reset`` or ``answer``; empty where nothing was done.
+    """
 
     service: str
     action: str
@@ -45,6 +48,7 @@ class Request:
     body: bytes
     forwarded: bool
     at: float = field(default_factory=time.time)
+    outcome: str = ""
 
 
 @dataclass
@@ -230,7 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
             rule = next(fitting, _Rule(action, 1))
             rule.times -= 1
             forwarded = not rule.refuse and rule.answer is None
-            state.requests.append(Request(service, action, params, body, forwarded))
+            outcome = "lose" if rule.lose else "reset" if rule.refuse else "answer" if rule.answer else ""
+            state.requests.append(Request(service, action, params, body, forwarded, outcome=outcome))
         return rule
 
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:

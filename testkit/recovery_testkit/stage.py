@@ -23,7 +23,7 @@ from recovery.decide.decision import Decision
 from recovery.errors import ApiUnavailable
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Transport
-from recovery.model import Gate, Policy, Record
+from recovery.model import Gate, Policy, Reading, Record
 from recovery.provider.monitor import Metric
 from recovery.provider.registry import Providers
 from recovery.report.heartbeat import Heartbeat
@@ -274,7 +274,13 @@ class Stage:
             beat = Heartbeat(publisher, clock, cluster.time.now, self.heartbeat) if self.heartbeat else None
             agent = Agent(world, observer, executor, publisher, metrics, [source], node, heartbeat=beat)
         chance = random.Random(7)  # noqa: S311
-        sweeper = Sweeper(world, observer, executor, publisher, metrics, node, chance=chance)
+
+        def readings() -> tuple[Reading, ...]:
+            return agent.view.readings if agent is not None else ()
+
+        sweeper = Sweeper(
+            world, observer, executor, publisher, metrics, node, chance=chance, readings=readings
+        )
         actor = Actor(name, node, agent, sweeper, publisher, leases, metrics)
         self.actors[name] = actor
         return actor

@@ -11,13 +11,13 @@ import http.server
 import json
 import os
 import shutil
-import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from plane import bound_to_us, free_port
+from launcher import bound_to_us, launch
+from plane import free_port
 
 ROOT = Path(__file__).parents[2]
 MONITOR = ROOT / "deploy" / "eks-neuron" / "neuron-monitor.json"
@@ -125,9 +125,7 @@ class Real:
             "--enable-k8s-exporter=false",
         ]
         with self._out.open("ab") as out:
-            self._process = subprocess.Popen(  # noqa: S603
-                bound_to_us(command), env=self._environ, stdout=out, stderr=out
-            )
+            self._process = launch(bound_to_us(command), env=self._environ, stdout=out, stderr=out)
 
     def kernel(self, code: str, line: str) -> None:
         self._write(line)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plane import Plane, bound_to_us, free_port
+from launcher import bound_to_us, launch
+from plane import Plane, free_port
 
 CONTAINER = "node-recovery"
 SECRETS = "/run/secrets/kubernetes.io/serviceaccount"  # /var/run is /run
@@ -219,7 +220,7 @@ class Kubelets:
     def _spawn(self, container: Container) -> None:
         with container.log.open("ab") as log:
             container.said = log.tell()
-            container.process = subprocess.Popen(  # noqa: S603
+            container.process = launch(
                 mounted(container.folder / "secrets", self._command),
                 env=container.environ,
                 cwd=container.folder,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +20,8 @@ from urllib.parse import urlencode
 
 import urllib3
 import yaml
-from toolbox import Missing, program
+from launcher import bound_to_us, launch
+from toolbox import program
 
 from recovery.kube.transport import Response
 
@@ -54,14 +54,6 @@ def free_port() -> int:
 def encoded(raw: bytes) -> bytes:
     """base64 as tokens have it."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=")
-
-
-def bound_to_us(command: list[str]) -> list[str]:
-    """``command``, to be killed when this process ends. util-linux's, on every Debian and Ubuntu."""
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        raise Missing("setpriv was not found on the PATH: install util-linux 2.33 or later")
-    return [setpriv, "--pdeathsig", "KILL", "--", *command]
 
 
 class Plane:
@@ -180,7 +172,7 @@ class Plane:
 
     def _start(self, part: str) -> None:
         with (self.folder / f"{part}.log").open("ab") as log:
-            self._parts[part] = subprocess.Popen(  # noqa: S603
+            self._parts[part] = launch(
                 bound_to_us(self._commands[part]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,6 +1,6 @@
 """``kill -9`` of agents at random moments, and a cloud that loses answers. The seed is printed.
 
-``RECOVERIES`` is how many nodes break (20; ``make soak``: 200), ``SEED`` repeats a run's choices.
+``RECOVERIES`` is how many nodes break (20), ``SEED`` repeats a run's choices.
 """
 
 from __future__ import annotations

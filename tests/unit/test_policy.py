@@ -1018,7 +1018,7 @@ REPLACED: dict[str, Row] = {
         on_trial(),
         "act WriteRecord",
         "recovered",
-        "proved: m-0 is gone and node-8 (m-8) was healthy for 2 min, by its Node, whose own agent",
+        "proved: m-0 is gone and node-8 (m-8) was healthy for 2 min, by its Node alone: no agent",
     ),
     "proved by its page": (
         on_trial(replacement_is_me=True, readings=(reading(),)),
@@ -1036,7 +1036,7 @@ REPLACED: dict[str, Row] = {
         on_trial(replacement_is_me=True, readings=(BAD_PAGE,)),
         "act WriteRecord",
         "proving",
-        "probation begins again: node-8 (m-8) is not healthy: the page cannot be read",
+        "node-8 (m-8) is Ready; the page cannot be read (since 2026-11-21 03:00:00Z); nothing is proved",
     ),
 }
 CLOSED: dict[str, Row] = {

@@ -1,0 +1,90 @@
+"""What the agent of a new node tells its peers, who prove it: whether its detector's page can be read.
+
+Nobody but that agent can read the page. It tells it in the Lease of its own node, and only while its machine
+is the replacement of one whose record is open: a fleet in which nothing is replaced writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from recovery.agent.world import World
+from recovery.decide.budget import is_to_be_proved
+from recovery.decide.situation import PageThere
+from recovery.errors import ApiError
+from recovery.model import Gate, Reading
+from recovery.units import moment, parse_moment
+
+Readings = Callable[[], Sequence[Reading]]
+
+
+class Word:
+    """Tells of the page of ``me``. An empty ``me`` has none."""
+
+    def __init__(self, world: World, me: str, readings: Readings) -> None:
+        self._w = world
+        self._me = me
+        self._readings = readings
+        self._machine = ""
+        self._wanted = False
+
+    def ask(self, gate: Gate) -> None:
+        """See on the gate whether peers wait for this machine to be proved. May raise ``ApiError``."""
+        wanted = False
+        if self._me and gate.claimed and (gate.slots or gate.open):
+            wanted = is_to_be_proved(gate, self._own_machine())
+        before, self._wanted = self._wanted, wanted
+        if before and not wanted:
+            self._fall_silent()
+
+    def tell(self) -> None:
+        """Renew what was told, or tell what has changed."""
+        if not self._wanted:
+            return
+        readings = self._readings()
+        if not readings:
+            return  # nothing has been read yet
+        try:
+            blind = not all(r.readable for r in readings)
+            self._w.leases.tell(self._me, worded(self._machine, readings), at_once=blind)
+        except ApiError:
+            return  # the next round tries again; peers wait for a renewed one
+
+    def _fall_silent(self) -> None:
+        """Nobody waits any more. The Lease stays ours where our own node has a recovery by now."""
+        self._w.leases.fall_silent(self._me)
+        record = self._w.records.read(self._me)
+        if record is None or not record.phase.open:
+            self._w.leases.release(self._me)
+
+    def _own_machine(self) -> str:
+        if not self._machine:
+            node = self._w.node(self._me)
+            found = self._w.providers.identify(node).machine if node is not None else None
+            self._machine = found.id if found is not None else ""
+        return self._machine
+
+
+def worded(machine: str, readings: Sequence[Reading]) -> str:
+    """The Lease's annotation. The same for as long as nothing changes."""
+    bad = next((r for r in readings if not r.readable), None)
+    told: dict[str, Any] = {"machine": machine, "unreadable": ""}
+    if bad is not None:
+        since = bad.unknown_since.get("*", bad.at)
+        told |= {"unreadable": bad.unknown["*"][:500], "since": moment(since)}
+    return json.dumps(told, sort_keys=True)
+
+
+def heard(text: str, again: bool, dead: bool, machine: str) -> PageThere | None:
+    """What the agent on ``machine`` tells of its page. None: no agent there has told anything."""
+    try:
+        told = json.loads(text)
+        if told["machine"] != machine:
+            return None  # of a machine that had this node's name before
+        why = str(told["unreadable"])
+        since = parse_moment(told["since"]) if why else None
+        return PageThere(why, since, heard=again, silent=dead)
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,269 @@
+"""Recoveries on a real control plane that is disturbed in every way that it allows. By one seed, printed.
+
+``RECOVERIES`` is how many nodes break (200), ``SEED`` repeats a run's choices. What happens in between is up
+to the machine, so a seed repeats what is done, and not always what comes of it. The independent judge of the
+search reads the audit log, and what only the harness knows; the facts are kept in ``build/soak-SEED.jsonl``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from fleet_site import GATE, NAMESPACE, POLICY, RECORDS
+from kubelets import Container
+from soak_site import SoakSite, figures
+from weather import WEATHERS
+
+from tests.search import facts
+
+RECOVERIES = int(os.environ.get("RECOVERIES", "200"))
+SIZE, BUDGET = 8, 4
+OVER = ("recovered", "superseded", "withdrawn", "released")
+A_PERSONS = ("handedOver", "lost")
+MERGE = "application/merge-patch+json"
+STUCK = 420.0
+BUILD = Path(__file__).parents[2] / "build"
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+class Chaos:
+    """What is done to the control plane, the agents and the objects, by one seed."""
+
+    def __init__(self, site: SoakSite, seed: int) -> None:
+        self.site = site
+        self.chance = random.Random(seed)  # noqa: S311
+        self.broken: dict[str, float] = {}  # node -> when
+        self.over: set[str] = set()
+        self.kills: dict[tuple[str, int], float] = {}
+        self.fair_at = self.saved_at = self.resumed_at = time.monotonic()
+        self.people: dict[str, float] = {}
+        self.now_and_then: tuple[tuple[float, Callable[[], None]], ...] = (
+            (0.04, self.stops_one),
+            (0.025, self.weather_turns),
+            (0.005, self.deletes_a_record),
+            (0.01, self.edits_a_record),
+            (0.008, self.deletes_a_lease),
+            (0.003, self.deletes_the_gate),
+            (0.003, self.empties_the_gate),
+            (0.005, self.pauses),
+            (0.001, self.changes_the_policy),
+            (0.002, self.restores),
+        )
+
+    # ------------------------------------------------------------ faults
+
+    def well(self) -> list[str]:
+        kubelets, log = self.site.kubelets, self.site.log
+        fresh = [n for n in list(self.site.alive) if n not in self.broken and kubelets.running(n)]
+        return [n for n in fresh if "healthy" in log(n)]
+
+    def breaks_one(self) -> None:
+        well = self.well()
+        if not well:
+            return
+        drawn = self.chance.random()
+        if drawn < 0.2:
+            self.site.proxy.lose_answer("SetInstanceHealth")
+            self.site.done["cloud: answer lost"] += 1
+        elif drawn < 0.3:
+            self.site.proxy.fail("SetInstanceHealth", 400, "Throttling", "Rate exceeded")
+            self.site.done["cloud: throttled"] += 1
+        elif drawn < 0.4:
+            self.site.proxy.reset("SetInstanceHealth")
+            self.site.done["cloud: call lost"] += 1
+        node = self.chance.choice(well)
+        self.site.breaks(node, self.chance.choice(["DMA_ERROR", "HBM_UNCORRECTABLE_ERROR"]))
+        self.broken[node] = time.monotonic()
+
+    def ended(self) -> int:
+        """Recovered, or superseded and so on; or its machine is gone, whatever became of its record."""
+        records = self.site.records()
+        for node in self.broken:
+            phase = records.get(node, {}).get("phase")
+            if phase in OVER or (node not in self.site.alive and phase in (None, *A_PERSONS)):
+                self.over.add(node)
+        return len(self.over)
+
+    def people_help(self) -> None:
+        """What was left to people is done by them: a stuck agent is restarted, a machine is replaced."""
+        records, now = self.site.records(), time.monotonic()
+        for node, began in self.broken.items():
+            phase = records.get(node, {}).get("phase")
+            if node not in self.site.alive or now - max(began, self.people.get(node, 0.0)) < 40:
+                continue
+            if phase in A_PERSONS:
+                self.site.replaces_by_hand(node)
+            elif phase in (None, *OVER):  # its agent stopped: somebody took its record away, or gave it back
+                self.site.person("an agent restarted by hand", node)
+                if self.site.kubelets.running(node):
+                    self.site.kill(self.site.kubelets.of(node))
+            else:
+                continue
+            self.people[node] = now
+
+    # ------------------------------------------------------------ disturbances
+
+    def strikes(self) -> None:
+        self.kills_some()
+        self.site.go_on()
+        now = time.monotonic()
+        if now >= self.fair_at:
+            self.site.fair()
+        if now >= self.resumed_at:
+            self.resumes()
+        if now - self.saved_at > 20 and not self.site.weather.now:
+            self.site.save()
+            self.saved_at = now
+        for share, what in self.now_and_then:
+            if self.chance.random() < share:
+                what()
+
+    def kills_some(self) -> None:
+        """Agents of sick nodes, each life having a length of its own; rarely another, or the concluder."""
+        now = time.monotonic()
+        for container in self.site.kubelets.all():
+            if not container.speaks:
+                continue
+            life = (container.pod, container.starts)
+            end = self.kills.setdefault(life, now + self._life())
+            if (container.node in self.broken and now > end) or self.chance.random() < 0.004:
+                self.site.kill(container)
+
+    def _life(self) -> float:
+        return self.chance.uniform(0, 5) if self.chance.random() < 0.4 else self.chance.uniform(5, 40)
+
+    def stops_one(self) -> None:
+        """Most for less than a Lease lasts or a little more, some for minutes."""
+        running: list[Container] = [c for c in self.site.kubelets.all() if c.speaks]
+        sick = [c for c in running if c.node in self.broken and c.node not in self.over]
+        chosen = sick if sick and self.chance.random() < 0.7 else running
+        if chosen:
+            seconds = (
+                self.chance.uniform(1, 20) if self.chance.random() < 0.9 else self.chance.uniform(60, 150)
+            )
+            self.site.stop_for(self.chance.choice(chosen), seconds)
+
+    def weather_turns(self) -> None:
+        name = self.chance.choice(sorted(WEATHERS))
+        self.site.weather.now = WEATHERS[name]
+        self.fair_at = time.monotonic() + self.chance.uniform(2, 12)
+        self.site.done[f"API: {name}"] += 1
+
+    def _open(self) -> list[str]:
+        found = [n for n, r in self.site.records().items() if r["phase"] not in (*OVER, *A_PERSONS)]
+        return sorted(found)
+
+    def deletes_a_record(self) -> None:
+        if records := self._open():
+            node = self.chance.choice(records)
+            self.site.person("record deleted", node)
+            self.site.plane.request("DELETE", f"{RECORDS}/{node}")
+
+    def edits_a_record(self) -> None:
+        if records := self._open():
+            node = self.chance.choice(records)
+            self.site.person("record edited", node)
+            body = {"metadata": {"labels": {"team": "training"}}, "status": {"sentence": "looked at by ada"}}
+            self.site.plane.request("PATCH", f"{RECORDS}/{node}", body=body, content_type=MERGE)
+
+    def deletes_a_lease(self) -> None:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        if leases := [x["metadata"]["name"] for x in self.site.plane.get(path)["items"]]:
+            name = self.chance.choice(sorted(leases))
+            self.site.person("Lease deleted", name)
+            self.site.plane.request("DELETE", f"{path}/{name}")
+
+    def deletes_the_gate(self) -> None:
+        self.site.person("gate deleted", "fleet")
+        self.site.plane.request("DELETE", GATE)
+
+    def empties_the_gate(self) -> None:
+        self.site.person("gate emptied", "fleet")
+        self.site.plane.request("PATCH", GATE, body={"status": None}, content_type=MERGE)
+
+    def pauses(self) -> None:
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 600))
+        pause = {"owner": "ada", "reason": "a network change", "until": until}
+        self.site.person("pause", "fleet")
+        self.site.plane.request("PATCH", GATE, body={"spec": {"pause": pause}}, content_type=MERGE)
+        self.resumed_at = time.monotonic() + self.chance.uniform(3, 25)
+
+    def resumes(self) -> None:
+        if self.resumed_at:
+            self.resumed_at = float("inf")
+            self.site.plane.request("PATCH", GATE, body={"spec": {"pause": None}}, content_type=MERGE)
+
+    def changes_the_policy(self) -> None:
+        budget = self.chance.choice([2, 3, BUDGET])
+        self.site.with_policy(POLICY.format(budget=budget, brake_per="{}"), budget)
+        self.site.done["policy changed"] += 1
+
+    def restores(self) -> None:
+        self.site.restore()
+
+    def calm(self) -> None:
+        """Nothing is disturbed any more."""
+        self.site.go_on(everybody=True)
+        self.site.fair()
+        self.resumed_at = 0.1
+        self.resumes()
+        self.site.note(facts.CALM, "")
+
+
+def run(site: SoakSite, seed: int) -> None:
+    began = progress = time.monotonic()
+    site.seed(seed)
+    site.with_policy(POLICY.format(budget=BUDGET, brake_per="{}"), BUDGET)
+    site.group(SIZE)
+    site.new_pods()
+    chaos = Chaos(site, seed)
+    done = 0
+    while done < RECOVERIES:
+        before, done = done, chaos.ended()
+        progress = time.monotonic() if done > before else progress
+        stuck = time.monotonic() - progress >= STUCK
+        assert not stuck, f"nothing has ended for {STUCK:.0f} s\n{site.told()}"
+        if len(chaos.broken) < RECOVERIES and len(chaos.broken) - done <= BUDGET:
+            chaos.breaks_one()
+        chaos.strikes()
+        site.new_pods()
+        chaos.people_help()
+        time.sleep(chaos.chance.uniform(0.1, 0.7))
+    chaos.calm()
+    site.until("every slot is free", lambda: not site.slots(), 120)
+    site.note(facts.ENDED, "", because="settled")
+    told(site, seed, time.monotonic() - began)
+    asked = Counter(r.params["InstanceId"] for r in site.proxy.requests if r.action == "SetInstanceHealth")
+    say(f"  calls of the cloud: {sum(asked.values())} for {len(asked)} machines")
+
+
+def told(site: SoakSite, seed: int, took: float) -> None:
+    BUILD.mkdir(exist_ok=True)
+    file = BUILD / f"soak-{seed}.jsonl"
+    violations = site.judged(file)
+    say(f"\nSoak: {RECOVERIES} recoveries, seed {seed}, in {took:.0f} s; the facts are in {file}")
+    ends = Counter(f"ended {r['phase']}" for r in site.records().values())
+    requests = Counter({f"requests {what}": often for what, often in site.weather.counted.items()})
+    for what, often in sorted((site.done + requests + ends).items()):
+        say(f"  {often:5}  {what}")
+    say(f"  {len(violations)} violations: {figures(violations)}")
+    assert not violations, "\n".join(map(str, violations[:20]))
+
+
+def test_the_laws_hold_while_a_real_control_plane_is_disturbed(site: SoakSite) -> None:
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1_000_000))
+    try:
+        run(site, seed)
+    except BaseException:
+        say(f"\nseed {seed}")
+        raise
