@@ -50,6 +50,7 @@ class Chaos:
         self.now_and_then: tuple[tuple[float, Callable[[], None]], ...] = (
             (0.04, self.stops_one),
             (0.025, self.weather_turns),
+            (0.02, self.kills_a_detector),
             (0.005, self.deletes_a_record),
             (0.01, self.edits_a_record),
             (0.008, self.deletes_a_lease),
@@ -116,6 +117,7 @@ class Chaos:
     def strikes(self) -> None:
         self.kills_some()
         self.site.go_on()
+        self.site.detectors_again()
         now = time.monotonic()
         if now >= self.fair_at:
             self.site.fair()
@@ -152,6 +154,9 @@ class Chaos:
                 self.chance.uniform(1, 20) if self.chance.random() < 0.9 else self.chance.uniform(60, 150)
             )
             self.site.stop_for(self.chance.choice(chosen), seconds)
+
+    def kills_a_detector(self) -> None:
+        self.site.detector_dies(self.chance.choice(sorted(self.site.alive)), self.chance.uniform(2, 20))
 
     def weather_turns(self) -> None:
         name = self.chance.choice(sorted(WEATHERS))
@@ -214,6 +219,7 @@ class Chaos:
     def calm(self) -> None:
         """Nothing is disturbed any more."""
         self.site.go_on(everybody=True)
+        self.site.detectors_again(everybody=True)
         self.site.fair()
         self.resumed_at = 0.1
         self.resumes()
