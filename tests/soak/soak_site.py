@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,14 @@ from plane import Plane
 from weather import FAIR, WEATHERS, Weather
 
 from tests.search import facts
-from tests.search.facts import Asked, Fact, Happened
+from tests.search.facts import Asked, Fact, Happened, Said
 from tests.search.judge import Violation, judge
 
 PARTS_AFTER = ("kwok", "kube-controller-manager", "kube-scheduler")
+DECISION = re.compile(
+    r"(?P<at>\S+ \d\d:\d\d:\d\d),(?P<ms>\d+) \w+ (?P<node>[^ :]+)(?: \(its agent is gone\))?: "
+    r"(?P<sentence>.*) \[key=(?P<key>.*)\]"
+)
 OUTCOMES = {
     "lose": facts.LOST_AFTER,
     "reset": facts.LOST_BEFORE,
@@ -47,6 +53,8 @@ class SoakSite(Site):
         self._noting = threading.Lock()
         self._saved = -1.0
         self._pods_seen: set[str] = set()
+        self.actors: dict[str, str] = {}  # pod -> who it is in the facts
+        self.dark: dict[str, float] = {}  # node whose detector is dead -> until when
         self.by_hand: set[str] = set()  # machines that a person ended
 
     def seed(self, seed: int) -> None:
@@ -72,7 +80,7 @@ class SoakSite(Site):
 
     def facts(self) -> list[Fact]:
         """All of them, by time: writes, calls, and what only this site knows."""
-        found: list[Fact] = [*self.happened, *self.log_of_writes.facts(), *self._calls()]
+        found: list[Fact] = [*self.happened, *self.log_of_writes.facts(), *self._calls(), *self._said()]
         return sorted(found, key=lambda fact: fact.at)
 
     def _calls(self) -> list[Asked]:
@@ -88,6 +96,16 @@ class SoakSite(Site):
             for r in self.proxy.requests
             if r.action == "SetInstanceHealth"
         ]
+
+    def _said(self) -> Iterator[Said]:
+        """The decisions in the agents' logs. A kubelet that forgets a container keeps its log."""
+        for log in sorted((self.folder / "containers").glob("*/log")):
+            who = self.actors.get(log.parent.name, "")
+            for line in log.read_text(errors="replace").splitlines():
+                if found := DECISION.match(line):
+                    at = datetime.fromisoformat(found["at"]).astimezone().timestamp() - self.began
+                    at += int(found["ms"]) / 1000
+                    yield Said(at, who, found["node"], found["key"], found["sentence"])
 
     def judged(self, file: Path) -> list[Violation]:
         history = self.facts()
@@ -112,6 +130,7 @@ class SoakSite(Site):
         super().breaks(node, code)
 
     def power_off(self, node: str) -> None:
+        self.dark.pop(node, None)
         if self.alive.pop(node, None) is not None:
             self.note(facts.MACHINE_GONE, self.instances[node], node=node, by="replace")
         super().power_off(node)
@@ -145,6 +164,25 @@ class SoakSite(Site):
                     container.process.send_signal(signal.SIGCONT)
                     self.note(facts.PROCESS, self.actor(container), state="resumed", node=container.node)
 
+    # ------------------------------------------------------------ detectors
+
+    def detector_dies(self, node: str, seconds: float) -> None:
+        if node in self.dark:
+            return
+        self.note(facts.PAGE, node, state="unreadable")
+        self.detectors.of(node).kill()
+        self.dark[node] = time.monotonic() + seconds
+        self.done["detector killed"] += 1
+
+    def detectors_again(self, *, everybody: bool = False) -> None:
+        for node, until in list(self.dark.items()):
+            if everybody or time.monotonic() >= until:
+                del self.dark[node]
+                if node in self.alive:
+                    self.detectors.of(node).start_again()
+                    self.note(facts.DETECTOR_RESTARTED, node)
+                    self.note(facts.PAGE, node, state="fresh")
+
     # ------------------------------------------------------------ the policy
 
     def with_policy(self, policy: str, budget: int) -> None:
@@ -159,6 +197,7 @@ class SoakSite(Site):
         for container in self.kubelets.all():
             if container.pod not in self._pods_seen:
                 self._pods_seen.add(container.pod)
+                self.actors[container.pod] = self.actor(container)
                 mounted = next(container.folder.glob("root/**/policy.yaml"), None)
                 self.note(facts.PROCESS, self.actor(container), state="started", node=container.node)
                 if mounted is not None:

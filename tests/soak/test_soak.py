@@ -28,6 +28,9 @@ OVER = ("recovered", "superseded", "withdrawn", "released")
 A_PERSONS = ("handedOver", "lost")
 MERGE = "application/merge-patch+json"
 STUCK = 420.0
+"""Seconds without an end of a recovery. Some are stopped for two minutes, and a pause may come on top."""
+QUIET = 12.0
+"""Seconds until the agents of ``SIZE`` nodes work, on two idle cores."""
 BUILD = Path(__file__).parents[2] / "build"
 
 
@@ -39,8 +42,9 @@ def say(line: str) -> None:
 class Chaos:
     """What is done to the control plane, the agents and the objects, by one seed."""
 
-    def __init__(self, site: SoakSite, seed: int) -> None:
+    def __init__(self, site: SoakSite, seed: int, pace: float) -> None:
         self.site = site
+        self.pace = pace  # how much slower than two idle cores this machine is
         self.chance = random.Random(seed)  # noqa: S311
         self.broken: dict[str, float] = {}  # node -> when
         self.over: set[str] = set()
@@ -50,6 +54,7 @@ class Chaos:
         self.now_and_then: tuple[tuple[float, Callable[[], None]], ...] = (
             (0.04, self.stops_one),
             (0.025, self.weather_turns),
+            (0.02, self.kills_a_detector),
             (0.005, self.deletes_a_record),
             (0.01, self.edits_a_record),
             (0.008, self.deletes_a_lease),
@@ -65,6 +70,7 @@ class Chaos:
     def well(self) -> list[str]:
         kubelets, log = self.site.kubelets, self.site.log
         fresh = [n for n in list(self.site.alive) if n not in self.broken and kubelets.running(n)]
+        fresh = [n for n in fresh if n not in self.site.dark]
         return [n for n in fresh if "healthy" in log(n)]
 
     def breaks_one(self) -> None:
@@ -116,6 +122,7 @@ class Chaos:
     def strikes(self) -> None:
         self.kills_some()
         self.site.go_on()
+        self.site.detectors_again()
         now = time.monotonic()
         if now >= self.fair_at:
             self.site.fair()
@@ -140,7 +147,8 @@ class Chaos:
                 self.site.kill(container)
 
     def _life(self) -> float:
-        return self.chance.uniform(0, 5) if self.chance.random() < 0.4 else self.chance.uniform(5, 40)
+        short = self.chance.random() < 0.4
+        return self.pace * (self.chance.uniform(0, 5) if short else self.chance.uniform(5, 40))
 
     def stops_one(self) -> None:
         """Most for less than a Lease lasts or a little more, some for minutes."""
@@ -152,6 +160,9 @@ class Chaos:
                 self.chance.uniform(1, 20) if self.chance.random() < 0.9 else self.chance.uniform(60, 150)
             )
             self.site.stop_for(self.chance.choice(chosen), seconds)
+
+    def kills_a_detector(self) -> None:
+        self.site.detector_dies(self.chance.choice(sorted(self.site.alive)), self.chance.uniform(2, 20))
 
     def weather_turns(self) -> None:
         name = self.chance.choice(sorted(WEATHERS))
@@ -214,6 +225,7 @@ class Chaos:
     def calm(self) -> None:
         """Nothing is disturbed any more."""
         self.site.go_on(everybody=True)
+        self.site.detectors_again(everybody=True)
         self.site.fair()
         self.resumed_at = 0.1
         self.resumes()
@@ -224,21 +236,23 @@ def run(site: SoakSite, seed: int) -> None:
     began = progress = time.monotonic()
     site.seed(seed)
     site.with_policy(POLICY.format(budget=BUDGET, brake_per="{}"), BUDGET)
+    launched = time.monotonic()
     site.group(SIZE)
     site.new_pods()
-    chaos = Chaos(site, seed)
+    pace = max(1.0, (time.monotonic() - launched) / QUIET)
+    chaos = Chaos(site, seed, pace)
     done = 0
     while done < RECOVERIES:
         before, done = done, chaos.ended()
         progress = time.monotonic() if done > before else progress
-        stuck = time.monotonic() - progress >= STUCK
-        assert not stuck, f"nothing has ended for {STUCK:.0f} s\n{site.told()}"
+        stuck = time.monotonic() - progress >= STUCK * pace
+        assert not stuck, f"nothing has ended for {STUCK * pace:.0f} s\n{site.told()}"
         if len(chaos.broken) < RECOVERIES and len(chaos.broken) - done <= BUDGET:
             chaos.breaks_one()
         chaos.strikes()
         site.new_pods()
         chaos.people_help()
-        time.sleep(chaos.chance.uniform(0.1, 0.7))
+        time.sleep(pace * chaos.chance.uniform(0.1, 0.7))
     chaos.calm()
     site.until("every slot is free", lambda: not site.slots(), 120)
     site.note(facts.ENDED, "", because="settled")
