@@ -376,7 +376,10 @@ _OPEN = frozenset({Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING, Phase.PROVING
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault on a record. It is evidence for as long as ``machine`` and ``boot_id`` are the node's."""
+    """A fault on a record. It is evidence for as long as ``machine`` and ``boot_id`` are the node's.
+
+    ``treated``: whether the policy said more than to report it when the record was made. None: not known.
+    """
 
     source: str
     type: str
@@ -389,6 +392,7 @@ class Fault:
     kind: Kind = Kind.LEVEL
     latched: bool = False
     cleared: bool = False
+    treated: bool | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -467,6 +471,41 @@ class Attempt:
     action: str
 
 
+class Cause(StrEnum):
+    """What holds a step, so that it is not tried meanwhile. The values are on records, so they are API."""
+
+    PAUSE = "paused"
+    EXCLUDED = "excluded"
+    CLAIM = "claimed"
+    BRAKE = "brake"
+    UNREADABLE = "unreadable"  # the detector's page
+    SLOT = "slot"  # it has no slot of the budget
+    GATE = "gate"  # the gate cannot be read
+    MARKS = "marks"  # somebody took our marks off
+    GROUP = "group"  # the machine's group is short, or replaces one machine at a time
+    CLOCK = "clock"  # this machine's clock is off
+    NODE = "node"  # the Node is not initialised
+    API = "api"  # the API server did not answer
+    AGENT = "agent"  # the node's agent is dead, and another agent waits for it
+    NOBODY = "nobody"  # no agent at all was at work: recovery was off, or all were dead
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long one cause has held the current step, all together."""
+
+    cause: Cause
+    time: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What holds the current step now, and since when."""
+
+    cause: Cause
+    since: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What this recovery has done so far. Decisions go by this and never by the history, which is for people.
@@ -475,6 +514,9 @@ class Progress:
     that had no effect. ``boots``: boot IDs of unexpected boots. ``called_off``: the attempt whose call was
     cancelled. ``step_since``: when the current step became the current one. ``proving_since``: when the proof
     began, however often probation began again. ``retry_at``: when a call that was put off may be made again.
+
+    ``held``, ``holding`` and ``accounted`` belong to ``decide.tried``: what has held the current step and for
+    how long, what holds it now, and up to when time is accounted for.
     """
 
     submitted: tuple[Attempt, ...] = ()
@@ -485,6 +527,9 @@ class Progress:
     step_since: datetime | None = None
     proving_since: datetime | None = None
     retry_at: datetime | None = None
+    held: tuple[Held, ...] = ()
+    holding: Holding | None = None
+    accounted: datetime | None = None
 
     @property
     def acted(self) -> bool:

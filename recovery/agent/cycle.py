@@ -26,7 +26,7 @@ from recovery.decide.needs import CENSUS_AGE
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Reading, Record
+from recovery.model import Cause, Reading, Record
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -123,6 +123,7 @@ class Agent:
             d = self._look(readings)
             self.bugs = 0
         except ApiError as error:
+            self._unreachable()
             d = wait(f"the API server: {error}", API_RETRY, "api")
             self._metrics.errors.labels("api").inc()
         except NodeRecoveryError as error:
@@ -196,6 +197,8 @@ class Agent:
 
     def _act(self, s: Situation, a: Assessment, d: Decision) -> Decision:
         memory = self._observer.memory(self.node)
+        if s.record is not None and s.record.phase.open:
+            memory.holds.looked(s.record, d.held, self._w.clock.monotonic())
         if s.pods is not None:
             self._executor.share_census(s, CENSUS_AGE)
         if d.effect is not None:
@@ -210,6 +213,12 @@ class Agent:
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
             self._w.leases.hold(self.node, Role.OWNER)
         return d
+
+    def _unreachable(self) -> None:
+        """The API server did not answer, so that nothing could be tried."""
+        if self._record is not None and self._record.phase.open:
+            holds = self._observer.memory(self.node).holds
+            holds.looked(self._record, Cause.API, self._w.clock.monotonic())
 
     def _note_place(self, a: Assessment, d: Decision, memory: Memory) -> None:
         """Note whether this node is next in the queue, and since when the first one leaves a slot free."""

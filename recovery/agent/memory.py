@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from recovery.model import Census, Record
+from recovery.model import Cause, Census, Record
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""
@@ -26,6 +26,49 @@ class Refusal:
 
 
 @dataclass
+class Holds:
+    """What held the step of a record, as far as the record does not say it. Moments are monotonic seconds.
+
+    Time between two looks counts as tried only if nothing held the step at either.
+    """
+
+    of: object = None  # the step, and what its record says
+    at: float = 0.0  # the last look
+    cause: Cause | None = None
+    since: float = 0.0  # the last look before ``cause`` began
+    before: dict[Cause, float] = field(default_factory=dict)
+
+    def looked(self, r: Record, cause: Cause | None, now: float) -> None:
+        """``cause`` (or nothing) holds the step now."""
+        if self.of != _step(r):
+            self.of, self.at, self.cause, self.before = _step(r), now, None, {}
+        if cause is not self.cause:
+            self._end(now)
+            self.cause, self.since = cause, self.at if self.cause is None else now
+        self.at = now
+
+    def _end(self, now: float) -> None:
+        if self.cause is not None:
+            self.before[self.cause] = self.before.get(self.cause, 0.0) + now - self.since
+
+    def last(self, r: Record, now: float) -> tuple[Cause, timedelta] | None:
+        """What held the step at the last look, and for how long, until now."""
+        if self.of != _step(r) or self.cause is None or r.progress.holding is not None:
+            return None
+        return self.cause, timedelta(seconds=now - self.since)
+
+    def before_that(self, r: Record) -> Mapping[Cause, timedelta]:
+        """For how long which cause held it before."""
+        if self.of != _step(r) or r.progress.holding is not None:
+            return {}
+        return {cause: timedelta(seconds=time) for cause, time in self.before.items()}
+
+
+def _step(r: Record) -> object:
+    return (r.uid, r.phase, r.rung, r.progress.held, r.progress.holding)
+
+
+@dataclass
 class Memory:
     """Of one node. Moments are seconds on the monotonic clock, those of ``intents`` on the boot clock."""
 
@@ -41,6 +84,8 @@ class Memory:
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try to make it again
     claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show
+    version: str = ""  # of the record, when it was last read
+    holds: Holds = field(default_factory=Holds)
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:

@@ -101,7 +101,11 @@ class Observer:
             found["gate"] = w.gates.read()
         except Undecodable as error:
             found["gate_problem"] = str(error)
-        return {**found, "lease": w.leases.look(node, fresh=fresh)}
+        record, memory = found["record"], self.memory(node)
+        version = record.resource_version if record is not None else ""
+        # Somebody else wrote the record: etcd may have been restored, and the Lease with it.
+        known, memory.version = memory.version == version, version
+        return {**found, "lease": w.leases.look(node, fresh=fresh or not known)}
 
     def _remembered(self, s: Situation, r: Record) -> Situation:
         """What this agent has seen of this record in earlier cycles."""
@@ -117,6 +121,8 @@ class Observer:
             intent_seen_for=memory.intent_seen_for(r, self.world.clock.boottime())
             if written
             else timedelta(0),
+            held_last=memory.holds.last(r, now),
+            held_before=memory.holds.before_that(r),
             owner_gone_for=memory.gone_for(now) if s.role is Role.CONCLUDER else timedelta(0),
             watched_for=memory.watched_for(now) if watching else None,
             turn_waited=memory.head_waits(head[0], now) if head else timedelta(0),
@@ -137,14 +143,29 @@ def past(r: Record | None, now: datetime) -> Record | None:
     def no_later(at: datetime) -> datetime:
         return now if at - now > LEEWAY else at
 
+    def maybe(at: datetime | None) -> datetime | None:
+        return no_later(at) if at else None
+
+    p = r.progress
     return replace(
         r,
         phase_since=no_later(r.phase_since),
-        rung_since=no_later(r.rung_since) if r.rung_since else None,
+        rung_since=maybe(r.rung_since),
+        progress=replace(
+            p,
+            step_since=maybe(p.step_since),
+            proving_since=maybe(p.proving_since),
+            accounted=maybe(p.accounted),
+            holding=replace(p.holding, since=no_later(p.holding.since)) if p.holding else None,
+        ),
+        validation=replace(r.validation, since=no_later(r.validation.since)) if r.validation else None,
         faults=tuple(replace(f, since=no_later(f.since)) for f in r.faults),
     )
 
 
 def _moments(r: Record) -> list[datetime]:
     """The moments that timers count from."""
-    return [r.phase_since, *([r.rung_since] if r.rung_since else []), *(f.since for f in r.faults)]
+    p, v = r.progress, r.validation
+    maybe = (r.rung_since, p.step_since, p.proving_since, p.accounted)
+    also = (p.holding.since if p.holding else None, v.since if v else None)
+    return [r.phase_since, *(at for at in (*maybe, *also) if at is not None), *(f.since for f in r.faults)]

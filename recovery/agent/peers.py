@@ -155,6 +155,9 @@ class Sweeper:
             s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
             ask = partial(conclude, place=uid)
             d = ask(s)
+            if s.record is not None:
+                held = self._observer.memory(node).holds
+                held.looked(s.record, d.held, self._w.clock.monotonic())
             if d.effect is not None:
                 d = self._executor.perform(s, d, lambda: self._again(node), ask)
                 self._after(s, d)

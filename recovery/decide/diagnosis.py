@@ -7,7 +7,7 @@ and boot are the same, even if its detector has restarted and forgotten it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
@@ -144,8 +144,13 @@ def _settled(fault: Fault, s: Situation) -> bool:
 
 def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
     """Whether every fault to treat was cleared by its own source. Where none is to treat: all ``faults``."""
-    treated = tuple(d.fault for d in found if d.treat) or faults
+    treated = tuple(d.fault for d in found if was_treated(d)) or faults
     return bool(treated) and all(cleared(f, s) for f in treated)
+
+
+def as_treated(d: Diagnosis) -> Fault:
+    """The fault for the record, which says whether the policy of now treats it."""
+    return replace(d.fault, treated=d.treat)
 
 
 def by_plugin(fault: Fault) -> bool:
@@ -215,10 +220,21 @@ def cleared(fault: Fault, s: Situation) -> bool:
     return (fault.type, fault.reason) in reading.cleared
 
 
+def was_treated(d: Diagnosis) -> bool:
+    """Whether more was to be done about the fault than to report it, when it came on the record, or is now.
+
+    A policy that has changed since does not make a fault that is there a fault that is gone.
+    """
+    return d.treat or d.fault.treated is True
+
+
 def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """Those of ``found`` to treat that a source reports now. What only the record remembers is left out."""
+    """Those of ``found`` to treat, by the policy or by the record, that a source reports now.
+
+    What only the record remembers is left out.
+    """
     stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
-    return tuple(d for d in found if d.treat and d.fault.key in stated)
+    return tuple(d for d in found if was_treated(d) and d.fault.key in stated)
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:

@@ -25,7 +25,7 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, by_plugin, cleared, healthy, name
+from recovery.decide.diagnosis import Diagnosis, as_treated, by_plugin, cleared, healthy, name
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
@@ -130,7 +130,7 @@ def strongest_step(d: Diagnosis) -> str:
 def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     """A record in the phase suspect: a new one, or the node's earlier one with what it remembers."""
     assert s.node is not None
-    faults = tuple(d.fault for d in found)
+    faults = tuple(as_treated(d) for d in found)
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from recovery.decide import brakes
+from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.decision import (
     POLLED,
@@ -28,14 +28,14 @@ from recovery.decide.decision import (
 )
 from recovery.decide.endings import close, hand_over, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.in_flight import observe_call
+from recovery.decide.in_flight import held_in_flight, observe_call
 from recovery.decide.ladder import without_slot
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import out_of_service
 from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
-from recovery.model import OUT_OF_SERVICE, IntentState, Machine, NodeView, Phase, Record, Unfinished
+from recovery.model import OUT_OF_SERVICE, Cause, IntentState, Machine, NodeView, Phase, Record, Unfinished
 from recovery.units import span
 
 MARGIN = 5.0
@@ -60,7 +60,9 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
         return act(FreeSlot(place), f"{s.node_name}: the record this place belonged to is gone")
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
-    return first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r)
+    if d := first_answer(UNDER_LEASE, s, a, r):
+        return d
+    return tried.accounted(s, r, first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r))
 
 
 def _alive(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -94,10 +96,13 @@ def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def gone_too_long(s: Situation, r: Record) -> Decision:
     """Wait for the node's own agent to come back. After ``PATIENCE``, or the step's deadline, hand over."""
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
-    if s.owner_gone_for < allowed:
-        left = span(allowed - s.owner_gone_for)
-        return wait(f"{r.node}: its agent is gone; it has another {left} to come back", key="patience")
-    return hand_over(s, r, f"the agent of {r.node} has been gone for {span(s.owner_gone_for)} ({r.sentence})")
+    gone = tried.gone_for(s, r)
+    left = f"{r.node}: its agent is gone; it has another {span(allowed - gone)} to come back"
+    if found := held_in_flight(s):  # the same forbids that anything follows from the time that passes
+        return wait(f"{left}: {found[1]}", key="patience", held=found[0])
+    if gone < allowed:
+        return wait(left, key="patience", held=Cause.AGENT)
+    return hand_over(s, r, f"the agent of {r.node} has been gone for {span(gone)} ({r.sentence})")
 
 
 # ---------------------------------------------------------------- the out-of-service taint
@@ -158,7 +163,7 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node.ready or s.owner_gone_for < DEAD_AFTER or not r.marks:
         return None
     if found := brakes.first_reason(brakes.GOING_ON, s):
-        return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0])
+        return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
     if a.slot is None:
         return without_slot(s, r)
     if i != r.rung:
@@ -169,9 +174,10 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return provider_step(s, r, rung)
 
 
+UNDER_LEASE = (_alive, _fenced)
+"""Asked first: whether anything may be done about the record at all."""
+
 QUESTIONS = (
-    _alive,
-    _fenced,
     _stuck_pods,
     _call_in_flight,
     _not_its_node,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from recovery.decide import brakes
+from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import (
     POLLED,
@@ -21,7 +21,7 @@ from recovery.decide.diagnosis import name, unreadable
 from recovery.decide.endings import hand_over, next_rung
 from recovery.decide.marks import undone
 from recovery.decide.situation import Role, Situation
-from recovery.model import IntentState, Phase, Preflight, Record, Rung, Step
+from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
 from recovery.units import span
 
 
@@ -36,7 +36,7 @@ def _what(r: Record, rung: Rung) -> str:
 
 
 def _past_deadline(s: Situation, r: Record, rung: Rung) -> bool:
-    return s.now >= _began(r) + rung.within
+    return tried.over(s, r, _began(r), rung.within)
 
 
 def _began(r: Record) -> datetime:
@@ -83,9 +83,10 @@ def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     why = next((w for f in r.faults if (w := unreadable(s, f))), None)
     if why is None or s.role is not Role.OWNER:
         return None
-    if _past_deadline(s, r, rung):
+    if tried.held_by(s, r, Cause.UNREADABLE) >= rung.within:  # an end of its own: the fault may not be lost
         return _gave_up_waiting(s, r, rung, why)
-    return wait(f"{_what(r, rung)} waits for a fresh signal: {why}", key="unreadable")
+    what = f"{_what(r, rung)} waits for a fresh signal: {why}"
+    return wait(what, key="unreadable", held=Cause.UNREADABLE)
 
 
 def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
@@ -112,9 +113,9 @@ def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None
 
 def _group_or_clock(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if rung.do is Step.REPLACE and (found := brakes.first_reason(brakes.BY_GROUP, s)):
-        return hold(f"{_what(r, rung)}: {found[1]}", key=found[0])
+        return hold(f"{_what(r, rung)}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
     why = brakes.skewed(s)
-    return hold(f"{_what(r, rung)}: {why}", key="skewed") if why else None
+    return hold(f"{_what(r, rung)}: {why}", key="skewed", held=Cause.CLOCK) if why else None
 
 
 def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:

@@ -16,8 +16,11 @@ from recovery.model import (
     GROUP,
     VERSION,
     Attempt,
+    Cause,
     Evidence,
     Fault,
+    Held,
+    Holding,
     Intent,
     IntentState,
     Kind,
@@ -39,10 +42,10 @@ from recovery.store.codec import Reader
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
-FIRST, SECOND, THIRD = 1, 2, 3
+FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
-the out-of-service taint. Version 3 added the progress of open records."""
+the out-of-service taint. Version 3 added the progress of open records, version 4 what held their steps."""
 
 ACKNOWLEDGED = 20
 STARTS = 50
@@ -52,12 +55,16 @@ STARTS = 50
 
 
 def _version(r: Record) -> int:
-    if r.phase.open and r.progress != Progress():
+    p = r.progress
+    if r.phase.open and (p.held or p.holding or p.accounted):
+        return FOURTH
+    if r.phase.open and p != Progress():
         return THIRD
     return SECOND if r.validate or r.validation or r.tried or r.marks.out_of_service else FIRST
 
 
 def _fault(f: Fault) -> dict[str, Any]:
+    said = {} if f.treated is None else {"treated": f.treated}
     return {
         "source": f.source,
         "type": f.type,
@@ -70,6 +77,7 @@ def _fault(f: Fault) -> dict[str, Any]:
         "kind": f.kind.value,
         "latched": f.latched,
         "cleared": f.cleared,
+        **said,
     }
 
 
@@ -98,7 +106,7 @@ def _maybe(at: datetime | None) -> str | None:
 
 def _progress(p: Progress) -> dict[str, Any]:
     """The fields with a value. An empty object is written too: without it, history would be read."""
-    e = p.evidence
+    e, h = p.evidence, p.holding
     said = {
         "submitted": [{"attempt": x.number, "action": x.action} for x in p.submitted],
         "tries": p.tries,
@@ -108,6 +116,9 @@ def _progress(p: Progress) -> dict[str, Any]:
         "stepSince": _maybe(p.step_since),
         "provingSince": _maybe(p.proving_since),
         "retryAt": _maybe(p.retry_at),
+        "held": {x.cause.value: duration(x.time) for x in p.held},
+        "holding": {"cause": h.cause.value, "since": moment(h.since)} if h else None,
+        "accounted": _maybe(p.accounted),
     }
     return {key: value for key, value in said.items() if value}
 
@@ -220,6 +231,7 @@ def _read_fault(r: Reader) -> Fault:
         kind=r.member("kind", Kind),
         latched=r.flag("latched"),
         cleared=r.flag("cleared"),
+        treated=r.maybe_flag("treated"),
     )
 
 
@@ -242,7 +254,7 @@ def _read_intent(r: Reader) -> Intent:
 
 
 def _read_progress(r: Reader) -> Progress:
-    e = r.child("evidence")
+    e, h, held = r.child("evidence"), r.child("holding"), r.child("held")
     return Progress(
         submitted=tuple(
             Attempt(x.integer("attempt", ...), x.text("action")) for x in r.children("submitted")
@@ -254,6 +266,9 @@ def _read_progress(r: Reader) -> Progress:
         step_since=r.maybe_at("stepSince"),
         proving_since=r.maybe_at("provingSince"),
         retry_at=r.maybe_at("retryAt"),
+        held=tuple(Held(cause, held.span(cause.value)) for cause in held.keys_of(Cause)) if held else (),
+        holding=Holding(h.member("cause", Cause), h.at("since")) if h else None,
+        accounted=r.maybe_at("accounted"),
     )
 
 
@@ -265,10 +280,10 @@ def decode(obj: Any) -> Record:
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
     version = s.integer("version", ...)
-    if version not in (FIRST, SECOND, THIRD):
+    if version not in (FIRST, SECOND, THIRD, FOURTH):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands versions up to {THIRD}"
+            f"this program understands versions up to {FOURTH}"
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")

@@ -19,12 +19,15 @@ from recovery.model import (
     GROUP,
     VERSION,
     Attempt,
+    Cause,
     Census,
     Claim,
     Evidence,
     Fault,
     Gate,
     GroupStart,
+    Held,
+    Holding,
     Intent,
     IntentState,
     Kind,
@@ -229,6 +232,7 @@ def fault(counter: float | None) -> Fault:
         boot_id="b-1",
         counter=counter,
         latched=True,
+        treated=True,
     )
 
 
@@ -276,6 +280,9 @@ FULL_RECORD = Record(
         step_since=AT,
         proving_since=AT,
         retry_at=AT,
+        held=(Held(Cause.PAUSE, timedelta(minutes=11)),),
+        holding=Holding(Cause.BRAKE, AT),
+        accounted=AT,
     ),
     recovered_at=AT,
 )

@@ -17,8 +17,11 @@ from recovery.decide.history import HISTORY, note
 from recovery.errors import Dropped, Undecodable
 from recovery.model import (
     Attempt,
+    Cause,
     Evidence,
     Fault,
+    Held,
+    Holding,
     Intent,
     IntentState,
     Kind,
@@ -50,7 +53,10 @@ FULL = Record(
     machine=replace(MACHINE, route={"asg": "workers", "region": "eu-central-1"}),
     node_uid="uid-1",
     boot_id="boot-1",
-    faults=(fault(counter=2.5, cleared=True), fault("OOMKilling", type="", kind=Kind.EDGE, counter=None)),
+    faults=(
+        fault(counter=2.5, cleared=True, treated=True),
+        fault("OOMKilling", type="", kind=Kind.EDGE, counter=None),
+    ),
     phase_since=NOW + timedelta(microseconds=1),
     uid="u",
     resource_version="7",
@@ -82,6 +88,9 @@ FULL = Record(
         step_since=NOW,
         proving_since=NOW,
         retry_at=NOW + SECOND,
+        held=(Held(Cause.PAUSE, 11 * MINUTE), Held(Cause.NOBODY, SECOND)),
+        holding=Holding(Cause.BRAKE, NOW),
+        accounted=NOW,
     ),
     recovered_at=NOW,
 )

@@ -10,12 +10,15 @@ from typing import Any
 
 from recovery.model import (
     Attempt,
+    Cause,
     Census,
     Claim,
     Evidence,
     Fault,
     Gate,
     GroupStart,
+    Held,
+    Holding,
     Intent,
     Line,
     Machine,
@@ -49,7 +52,8 @@ _PAUSED = {"pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z
 
 
 def _record() -> Record:
-    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0)
+    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0, treated=True)
+    held = (Held(Cause.PAUSE, MOMENT),)
     return Record(
         node="n",
         phase=Phase.RECOVERING,
@@ -75,7 +79,12 @@ def _record() -> Record:
         validate=Validation("c", MOMENT),
         validation=ValidationRun("j", AT),
         tried=(Step.REBOOT,),
-        progress=Progress((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT),
+        progress=Progress(
+            *((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT),
+            held=held,
+            holding=Holding(Cause.PAUSE, AT),
+            accounted=AT,
+        ),
         recovered_at=AT,
     )
 
