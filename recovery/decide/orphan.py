@@ -7,6 +7,7 @@ record only under the record's Lease, which it may take only once its owner has 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from recovery.decide import brakes, tried
@@ -102,7 +103,8 @@ def gone_too_long(s: Situation, r: Record) -> Decision:
         return wait(f"{left}: {found[1]}", key="patience", held=found[0])
     if gone < allowed:
         return wait(left, key="patience", held=Cause.AGENT)
-    return hand_over(s, r, f"the agent of {r.node} has been gone for {span(gone)} ({r.sentence})")
+    why = f"the agent of {r.node} has been gone for {span(gone)} ({r.sentence})"
+    return replace(hand_over(s, r, why), held=Cause.AGENT)
 
 
 # ---------------------------------------------------------------- the out-of-service taint
@@ -132,7 +134,8 @@ def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
         return act(OutOfService(False), f"{r.node}: {why}; the out-of-service taint comes off")
     if s.owner_gone_for >= PATIENCE:
         return None
-    return wait(f"{r.node}: the out-of-service taint is set for {stuck} stuck pods", POLLED, "given-up")
+    why = f"{r.node}: the out-of-service taint is set for {stuck} stuck pods"
+    return wait(why, POLLED, "given-up", held=None if r.in_flight else Cause.AGENT)
 
 
 def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:

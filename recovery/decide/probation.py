@@ -114,7 +114,8 @@ def unproved(s: Situation, r: Record, why: str, held: Cause | None = None) -> De
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
         )
-        return next_rung(s, r, late) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
+        over = next_rung(s, r, late) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
+        return replace(over, held=held)
     known = held is not None and (r.progress.holding is not None or tried.known(s, held))
     if s.now - r.phase_since >= RESET and not known:
         again = act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
@@ -137,7 +138,7 @@ def _proof_deadlines(r: Record) -> Iterator[tuple[datetime, timedelta]]:
     The step's own deadline may pass while they run.
     """
     if r.progress.evidence is not None:
-        yield max(r.progress.evidence.at, r.progress.proving_since or r.progress.evidence.at), 2 * r.probation
+        yield r.progress.evidence.at, 2 * r.probation
     if r.validation is not None and r.validate is not None:
         yield r.validation.since, r.validate.within
 

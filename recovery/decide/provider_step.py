@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, tried
@@ -84,7 +85,7 @@ def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if why is None or s.role is not Role.OWNER:
         return None
     if tried.held_by(s, r, Cause.UNREADABLE) >= rung.within:  # an end of its own: the fault may not be lost
-        return _gave_up_waiting(s, r, rung, why)
+        return replace(_gave_up_waiting(s, r, rung, why), held=Cause.UNREADABLE)
     what = f"{_what(r, rung)} waits for a fresh signal: {why}"
     return wait(what, key="unreadable", held=Cause.UNREADABLE)
 

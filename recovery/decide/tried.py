@@ -24,6 +24,8 @@ TOGETHER = timedelta(seconds=30)
 """How much of short holds, which the agent remembers, is written at once."""
 RENEWED = timedelta(seconds=35)
 """By so much a gap between two renewals of a Lease may be longer than what the agent itself saw of it."""
+ONE_AFTER_ANOTHER = timedelta(minutes=4)
+"""A concluder that takes the place of another one within this time goes on with its patience."""
 ZERO = timedelta(0)
 BY = {
     Cause.PAUSE: "by a pause",
@@ -86,7 +88,7 @@ def known(s: Situation, cause: Cause) -> bool:
 
 
 def _unsaid(s: Situation, cause: Cause | None = None) -> dict[Cause, timedelta]:
-    """What the agent saw hold the step, and the record does not say. ``cause`` holds it still, and is left out."""
+    """What the agent saw hold the step, and the record does not say. Not ``cause``, which holds it still."""
     times = dict(s.held_before)
     if s.held_last is not None and s.held_last[0] is not cause:
         last, time = s.held_last
@@ -134,7 +136,7 @@ def accounted(s: Situation, r: Record, d: Decision) -> Decision:
 
     What was held before a gap or a restart is on the record before any deadline counts.
     """
-    if d.held is not None and d.effect is not None:
+    if d.held is not None and d.effect is not None and unattended(s, r) is None:
         return d
     changed = accounts(s, r, d.held)
     said = clause(changed or r, s.now) if r.phase is Phase.RECOVERING else held_clause(changed or r, s.now)
@@ -209,7 +211,8 @@ def unattended(s: Situation, r: Record) -> tuple[datetime, datetime] | None:
     since = max(s.lease.idle[0], p.accounted or p.step_since or p.proving_since or r.phase_since)
     since = max(since, p.holding.since) if p.holding else since
     until = min(s.lease.idle[1], s.now)
-    return (since, until) if until - since >= LEAST else None
+    again = p.accounted is not None and p.accounted > s.lease.idle[0] and s.role is Role.CONCLUDER
+    return (since, until) if until - since >= (ONE_AFTER_ANOTHER if again else LEAST) else None
 
 
 def _turned(s: Situation, r: Record, cause: Cause | None) -> Record:
@@ -233,8 +236,8 @@ def _added(r: Record, cause: Cause, since: datetime, until: datetime) -> Record:
     def moved(at: datetime | None) -> datetime | None:
         return None if at is None else at + max(until - max(at, since), ZERO)
 
-    p, v = r.progress, r.validation
-    began = moved(v.since) if v else None
+    p, v, e = r.progress, r.validation, r.progress.evidence
+    began, seen = moved(v.since) if v else None, moved(e.at) if e else None
     return replace(
         r,
         rung_since=moved(r.rung_since),
@@ -243,6 +246,7 @@ def _added(r: Record, cause: Cause, since: datetime, until: datetime) -> Record:
             p,
             step_since=moved(p.step_since),
             proving_since=moved(p.proving_since),
+            evidence=replace(e, at=seen) if e and seen else e,
             held=_summed((*p.held, Held(cause, until - since))),
             accounted=until,
         ),

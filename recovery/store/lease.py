@@ -226,8 +226,8 @@ class Leases:
     def _late(self, holder: str) -> timedelta:
         """A holder that has not renewed its Lease for this long was not at work all the while.
 
-        One renewal may be missed. A concluder that only waits renews once a sweep, which is about the duration
-        of a Lease. One that takes its place waits as long again, and it is still waiting for the same agent.
+        One renewal may be missed. A concluder that only waits renews once a sweep, about as often as a Lease
+        ends. One that takes its place waits as long again, and it is still waiting for the same agent.
         """
         if not holder.startswith(Role.CONCLUDER.value + "/"):
             return timedelta(seconds=2 * self.renew_every + LATE)

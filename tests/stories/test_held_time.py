@@ -102,7 +102,7 @@ def test_a_drain_that_was_paused_before_its_first_eviction_asks_for_them_all_aft
     s.api.request = pause_at_the_cordon  # type: ignore[method-assign,assignment]
     s.fault(NODE)
     s.run(5)
-    s.run(11 * MINUTE, step=1)
+    s.run(11 * MINUTE, step=2)
     assert (evictions(s), still_draining(s)) == (0, True)
     resume(s)
     s.run(3)
@@ -113,22 +113,22 @@ def test_a_drain_that_was_paused_before_its_first_eviction_asks_for_them_all_aft
 
 def test_what_is_left_of_the_drain_after_a_pause_is_all_that_was_left_before() -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     pause(s)
-    s.run(11 * MINUTE, step=1)
+    s.run(11 * MINUTE, step=2)
     resume(s)
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
-    s.run(90, step=1)
+    s.run(90, step=2)
     assert calls(s) == [("replace", "m-0")]
     assert "held 11 min by a pause" in "\n".join(x.sentence for x in the_record(s).history)
 
 
 def test_the_sentence_says_how_much_of_its_time_the_drain_has_used_and_what_held_it() -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     pause(s)
-    s.run(11 * MINUTE, step=1)
+    s.run(11 * MINUTE, step=2)
     said = sentences(s)[-1]
     assert said.startswith("NeuronHasError_DMA_ERROR: drain: ada paused all recoveries")
     assert said.endswith("drain: 3 min of 10 used, held 11 min by a pause")
@@ -151,33 +151,33 @@ def test_nothing_follows_from_time_in_which_the_drain_was_held(
     begin: object, end: object, by: str, then: str
 ) -> None:
     s = draining(policy_file(f"{{do: drain, within: 10m, then: {then}}}, {{do: replace, within: 30m}}"))
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     begin(s)  # type: ignore[operator]
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     assert still_draining(s)
     end(s)  # type: ignore[operator]
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
     assert by in sentences(s)[-1]
-    s.run(2 * MINUTE, step=1)
+    s.run(2 * MINUTE, step=2)
     assert still_draining(s) is (then == "hold")
 
 
 def test_two_causes_one_after_the_other_are_each_on_the_record() -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     pause(s)
-    s.run(5 * MINUTE, step=1)
+    s.run(5 * MINUTE, step=2)
     brake_on(s)
     s.run(30)
     resume(s)
-    s.run(7 * MINUTE, step=1)
+    s.run(7 * MINUTE, step=2)
     brake_off(s)
-    s.run(30, step=1)
+    s.run(30, step=2)
     assert "3 min of 10 used, held 6 min by a pause and 7 min by the brake" in sentences(s)[-1].replace(
         "4 min of 10", "3 min of 10"
     )
-    s.run(5 * MINUTE, step=1)
+    s.run(5 * MINUTE, step=2)
     assert still_draining(s)
 
 
@@ -186,13 +186,13 @@ def test_a_brake_that_goes_on_and_off_all_the_time_uses_up_no_more_than_the_time
     since = len(s.store.history)
     for _ in range(75):  # ten minutes
         brake_on(s)
-        s.run(4, step=1)
+        s.run(4, step=2)
         brake_off(s)
-        s.run(4, step=1)
-    s.run(60, step=1)
+        s.run(4, step=2)
+    s.run(60, step=2)
     assert still_draining(s)
     assert record_writes(s, since) <= 25
-    s.run(10 * MINUTE, step=1)
+    s.run(10 * MINUTE, step=2)
     assert calls(s) == [("replace", "m-0")]
 
 
@@ -200,12 +200,12 @@ def test_a_hold_costs_one_write_of_the_record_when_it_begins_and_one_when_it_end
     s = draining()
     since = len(s.store.history)
     pause(s)
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     assert record_writes(s, since) == 1
     resume(s)
-    s.run(60, step=1)
+    s.run(60, step=2)
     assert record_writes(s, since) == 2
-    s.run(4, step=1)
+    s.run(4, step=2)
     pause(s)
     s.run(3)
     resume(s)
@@ -218,23 +218,23 @@ def test_a_hold_costs_one_write_of_the_record_when_it_begins_and_one_when_it_end
 
 def test_time_in_which_recovery_was_off_is_not_time_in_which_the_drain_was_tried() -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     new_process(s, NODE, on=False)
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     new_process(s, NODE)
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
     assert "while no agent was at work" in sentences(s)[-1]
-    s.run(2 * MINUTE, step=1)
+    s.run(2 * MINUTE, step=2)
     assert calls(s) == [("replace", "m-0")]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 4])
 def test_a_gap_is_not_forgotten_if_the_next_process_dies_at_once(after: int) -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     s.kill(s.actors[f"agent of {NODE}"])
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     writes = 0
     doomed = new_process(s, NODE)
     ask = s.api.request
@@ -250,29 +250,29 @@ def test_a_gap_is_not_forgotten_if_the_next_process_dies_at_once(after: int) -> 
     s.api.request = lost  # type: ignore[method-assign,assignment]
     s.run(30)
     new_process(s, NODE)
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
 
 
 def test_time_in_which_the_api_server_was_away_is_not_time_in_which_the_drain_was_tried() -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     s.api.fail_next(lambda asked: True, lost_request, times=10**6)
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     s.api.heal()
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
     assert "while the API server did not answer" in sentences(s)[-1]
 
 
 def test_time_between_a_snapshot_of_etcd_and_its_restore_is_not_time_in_which_the_drain_was_tried() -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     record, leases = the_record(s), s.store.request("GET", LEASES).body["items"]
     pause(s)
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     restore(s, record, leases)
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
 
 
@@ -291,13 +291,13 @@ def restore(s: Stage, record: Record, leases: list[dict[str, Any]]) -> None:
 
 def test_a_drain_whose_lease_was_deleted_while_its_agent_was_dead_still_has_its_time() -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     s.kill(s.actors[f"agent of {NODE}"])
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     for lease in s.store.request("GET", LEASES).body["items"]:
         s.store.request("DELETE", f"{LEASES}/{lease['metadata']['name']}", user_agent="somebody")
     new_process(s, NODE)
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
 
 
@@ -330,13 +330,13 @@ def test_pods_that_may_end_by_themselves_have_their_time_after_a_pause() -> None
 
     s.api.request = pause_at_the_cordon  # type: ignore[method-assign,assignment]
     s.fault(NODE)
-    s.run(11 * MINUTE, step=1)
+    s.run(11 * MINUTE, step=2)
     resume(s)
-    s.run(4 * MINUTE, step=1)
+    s.run(4 * MINUTE, step=2)
     assert evictions(s) == 0
     pod = s.store.request("GET", "/api/v1/namespaces/default/pods/train").body
     assert "training/stop" in pod["metadata"]["annotations"]
-    s.run(70, step=1)
+    s.run(70, step=2)
     assert evictions(s) == 1
 
 
@@ -352,12 +352,12 @@ def test_a_call_in_flight_is_given_up_only_after_its_time_without_the_pause() ->
     s.run(5)
     assert calls(s) == [("reboot", "m-0")]
     pause(s)
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     assert the_record(s).rung == 0
     resume(s)
-    s.run(9 * MINUTE, step=1)
+    s.run(9 * MINUTE, step=2)
     assert calls(s) == [("reboot", "m-0")]
-    s.run(2 * MINUTE, step=1)
+    s.run(2 * MINUTE, step=2)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
@@ -366,10 +366,10 @@ def test_evidence_counts_while_everything_is_paused() -> None:
     s.fault(NODE)
     s.run(5)
     pause(s)
-    s.run(30 * MINUTE, step=1)
+    s.run(30 * MINUTE, step=2)
     boot(s, NODE)
     s.pages[NODE].body = s.pages["node-1"].body
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     assert phase(s) is Phase.RECOVERED
 
 
@@ -378,15 +378,15 @@ def test_a_page_that_cannot_be_read_stops_the_step_and_has_an_end_of_its_own() -
     s.pages[NODE].error = Unreadable("connection refused")
     s.run(12)
     remove_pod(s)
-    s.run(10 * MINUTE, step=1)
+    s.run(10 * MINUTE, step=2)
     pause(s)
-    s.run(60 * MINUTE, step=1)
+    s.run(60 * MINUTE, step=2)
     assert phase(s) is Phase.RECOVERING
     resume(s)
-    s.run(15 * MINUTE, step=1)
+    s.run(15 * MINUTE, step=2)
     assert phase(s) is Phase.RECOVERING
     assert "by a page that cannot be read and 60 min by a pause" in sentences(s)[-1]
-    s.run(10 * MINUTE, step=1)
+    s.run(10 * MINUTE, step=2)
     assert phase(s) is Phase.HANDED_OVER
     assert calls(s) == []
     assert messages(s, "HandedOver")
@@ -407,12 +407,12 @@ def test_a_validation_that_nobody_could_begin_is_not_late() -> None:
     while the_record(s).validation is None:
         s.run(1)
     s.pages[NODE].error = Unreadable("connection refused")
-    s.run(8 * MINUTE, step=1)
+    s.run(8 * MINUTE, step=2)
     assert phase(s) is Phase.PROVING
     s.pages[NODE].error = None
-    s.run(4 * MINUTE, step=1)
+    s.run(4 * MINUTE, step=2)
     assert phase(s) is Phase.PROVING
-    assert "cannot begin" in sentences(s)[-1]
+    assert "no Job was made of CronJob burn-in" in sentences(s)[-1]
 
 
 def test_probation_is_not_over_by_time_in_which_nobody_looked() -> None:
@@ -440,26 +440,26 @@ def test_probation_is_not_over_by_time_in_which_nobody_looked() -> None:
 def test_a_pause_is_not_time_in_which_a_dead_agent_could_have_come_back() -> None:
     s = draining(agents=2)
     s.kill(s.actors[f"agent of {NODE}"])
-    s.run(5 * MINUTE, step=1)
+    s.run(5 * MINUTE, step=2)
     pause(s)
-    s.run(60 * MINUTE, step=1)
+    s.run(60 * MINUTE, step=2)
     assert phase(s) is Phase.RECOVERING
     resume(s)
-    s.run(8 * MINUTE, step=1)
+    s.run(8 * MINUTE, step=2)
     assert phase(s) is Phase.RECOVERING
-    s.run(10 * MINUTE, step=1)
+    s.run(10 * MINUTE, step=2)
     assert phase(s) is Phase.HANDED_OVER
 
 
 def test_the_time_in_which_its_agent_was_dead_is_not_time_in_which_a_step_was_tried() -> None:
     s = draining(agents=2)
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     s.kill(s.actors[f"agent of {NODE}"])
-    s.run(12 * MINUTE, step=1)
+    s.run(12 * MINUTE, step=2)
     new_process(s, NODE)
-    s.run(6 * MINUTE, step=1)
+    s.run(6 * MINUTE, step=2)
     assert still_draining(s)
-    s.run(2 * MINUTE, step=1)
+    s.run(2 * MINUTE, step=2)
     assert calls(s) == [("replace", "m-0")]
 
 
@@ -468,7 +468,7 @@ def test_a_concluder_that_starts_again_every_few_minutes_still_hands_over() -> N
     s.kill(s.actors[f"agent of {NODE}"])
     for n in range(30):
         again = s.concluder(f"concluder-{n}")
-        s.run(2.5 * MINUTE, step=1)
+        s.run(2.5 * MINUTE, step=2)
         s.kill(again)
     assert phase(s) is Phase.HANDED_OVER
 
@@ -479,9 +479,9 @@ def test_a_concluder_that_starts_again_every_few_minutes_still_hands_over() -> N
 @pytest.mark.parametrize("step", [timedelta(minutes=30), timedelta(minutes=-30)])
 def test_a_step_of_the_machines_clock_uses_up_none_of_the_drains_time(step: timedelta) -> None:
     s = draining()
-    s.run(3 * MINUTE, step=1)
+    s.run(3 * MINUTE, step=2)
     s.clock.step(step)
-    s.run(30, step=1)
+    s.run(30, step=2)
     s.clock.step(-step)
-    s.run(5 * MINUTE, step=1)
+    s.run(5 * MINUTE, step=2)
     assert still_draining(s)

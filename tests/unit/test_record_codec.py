@@ -36,7 +36,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.store.record import Records
-from recovery.store.record_codec import ACKNOWLEDGED, STARTS, THIRD, decode, encode
+from recovery.store.record_codec import ACKNOWLEDGED, FOURTH, STARTS, decode, encode
 from recovery.units import duration, moment, parse_moment
 from tests.builders.faults import fault
 from tests.builders.nodes import MACHINE
@@ -178,9 +178,9 @@ def broken(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
-    why = "was written in version 4 of the record; this program understands versions up to 3"
+    why = "was written in version 5 of the record; this program understands versions up to 4"
     with pytest.raises(Undecodable, match=why):
-        decode(broken("status.version", THIRD + 1))
+        decode(broken("status.version", FOURTH + 1))
 
 
 @pytest.mark.parametrize(
