@@ -63,7 +63,15 @@ def record_as_json(r: Record) -> dict[str, Any]:
 
 def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: int) -> Iterator[str]:
     rows = [
-        (r.node, phase(r.phase.value), r.rule, _step(r), str(r.attempt), age(r.phase_since, now), why(r, now))
+        (
+            r.node,
+            phase(r.phase.value),
+            r.rule,
+            _step(r),
+            str(r.attempt),
+            age(r.phase_since, now),
+            sentence_of(r, now),
+        )
         for r in chosen
     ]
     rows += [
@@ -80,7 +88,7 @@ def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: 
     yield from gate_lines(recoveries.gate, recoveries.gate_problem, now)
 
 
-def why(r: Record, now: datetime) -> str:
+def sentence_of(r: Record, now: datetime) -> str:
     """The record's sentence, with what holds its step or has held it."""
     held = clause(r, now) if r.phase.open else ""
     return f"{r.sentence}; {held}" if held else r.sentence

@@ -24,8 +24,6 @@ TOGETHER = timedelta(seconds=30)
 """How much of short holds, which the agent remembers, is written at once."""
 RENEWED = timedelta(seconds=35)
 """By so much a gap between two renewals of a Lease may be longer than what the agent itself saw of it."""
-ONE_AFTER_ANOTHER = timedelta(minutes=4)
-"""A concluder that takes the place of another one within this time goes on with its patience."""
 ZERO = timedelta(0)
 BY = {
     Cause.PAUSE: "by a pause",
@@ -211,8 +209,7 @@ def unattended(s: Situation, r: Record) -> tuple[datetime, datetime] | None:
     since = max(s.lease.idle[0], p.accounted or p.step_since or p.proving_since or r.phase_since)
     since = max(since, p.holding.since) if p.holding else since
     until = min(s.lease.idle[1], s.now)
-    again = p.accounted is not None and p.accounted > s.lease.idle[0] and s.role is Role.CONCLUDER
-    return (since, until) if until - since >= (ONE_AFTER_ANOTHER if again else LEAST) else None
+    return (since, until) if until - since >= LEAST else None
 
 
 def _turned(s: Situation, r: Record, cause: Cause | None) -> Record:

@@ -292,8 +292,10 @@ def idle_until(obj: dict[str, Any], now: datetime, late: timedelta, holder: str)
     """
     spec = obj.get("spec") or {}
     before = _noted(obj)
-    ours = spec.get("holderIdentity") == holder
-    if before is not None and not ours and spec.get("renewTime") == spec.get("acquireTime"):
+    old = str(spec.get("holderIdentity") or "")
+    waits = Role.CONCLUDER.value + "/"  # one that takes another's place goes on with the same patience
+    same = old == holder or (old.startswith(waits) and holder.startswith(waits))
+    if before is not None and not same and spec.get("renewTime") == spec.get("acquireTime"):
         return before, now
     renewed = _at(obj, "renewTime")
     return (renewed, now) if now - renewed >= late else None
