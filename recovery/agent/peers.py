@@ -254,6 +254,9 @@ class Sweeper:
             d = ask(s)
             if isinstance(d.effect, WriteRecord | FreeSlot):
                 self._wanted_back.discard((node, uid))  # answered
+            if s.record is not None:
+                held = self._observer.memory(node).holds
+                held.looked(s.record, d.held, self._w.clock.monotonic())
             if d.effect is not None:
                 d = self._executor.perform(s, d, partial(self._again, node), ask)
                 self._after(s, d)
@@ -274,8 +277,9 @@ class Sweeper:
         self._failed.pop(node, None)
         if d.effect is not None:
             return d.look_again.total_seconds()  # at once
-        # A Lease that is not renewed in time is lost, and with it the patience so far.
-        return 2 * self._w.leases.renew_every if d.key == "patience" else BUSY
+        # A Lease that is not renewed in time is lost to another.
+        longest = 2 * self._w.leases.renew_every
+        return longest if d.key == "patience" else min(d.look_again.total_seconds(), longest)
 
     def _until_the_next_look(self, node: str, lease: Lease) -> float:
         """Seconds until a record is looked at again that another works on.
