@@ -52,7 +52,7 @@ HOLDERS = 5
 LONGEST_SWEEP = 10.0
 """Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
 HEAD_START = 1.25
-"""A concluder may take a Lease as soon as it has run out, an agent so much later: the concluder can do more."""
+"""A concluder may take a Lease as soon as it has run out, an agent so much later, as it can do less."""
 FIRST_PAUSE = 8.0
 """Seconds without a request after the first error; each further one doubles them."""
 SWEEPS_A_TURN = 5
@@ -163,7 +163,7 @@ class Sweeper:
         unlisted = self._unlisted() if everybody and not self._me else set()
         gate = self._gate()
         self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
-        there = (places(gate) if gate is not None else set()) | unlisted
+        there = (places(gate) if gate is not None else set()) | unlisted | self._wanted_back
         for gone in [place for place in self._look_at if place not in there]:
             del self._look_at[gone]
         if everybody:
@@ -177,7 +177,7 @@ class Sweeper:
             self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), HOLDERS)), now)
             self._holders_due = now + BUSY
         self._look_at_due()
-        for place in unlisted - (places(gate) if gate is not None else set()):
+        for place in unlisted - self._wanted_back - (places(gate) if gate is not None else set()):
             self._look_at.pop(place, None)
         self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
         if everybody:

@@ -111,9 +111,8 @@ def gone_too_long(s: Situation, r: Record) -> Decision:
     """Wait for the node's own agent to come back. After ``PATIENCE``, or the step's deadline, hand over."""
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
     gone = tried.gone_for(s, r)
-    left = (
-        f"{r.node}: its agent is gone; it has another {span(max(allowed - gone, timedelta(0)))} to come back"
-    )
+    left = span(max(allowed - gone, timedelta(0)))
+    left = f"{r.node}: its agent is gone; it has another {left} to come back"
     if found := _not_waited_for(s):
         return wait(f"{left}: {found[1]}", key="patience", held=found[0])
     if gone < allowed:

@@ -43,8 +43,8 @@ class Role(StrEnum):
 class Lease:
     """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock.
 
-    ``silent``: not renewed for half of it, by its own timestamp. No decision goes by that. ``idle``: from when to
-    when nobody renewed it before its holder did, in the API server's time.
+    ``silent``: not renewed for half of it, by its own timestamp. No decision goes by that.
+    ``idle``: from when to when nobody renewed it before its holder did, in the API server's time.
     """
 
     holder: str = ""

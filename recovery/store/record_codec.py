@@ -51,8 +51,9 @@ FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
 the out-of-service taint. Version 3 added the progress of open records. Version 4 added the digests of faults
-that were dealt with (an agent that drops them would treat a released node again), what is to be taken back at
-the provider before the node goes back to service, and what held the steps (an older agent would forget both)."""
+that were dealt with (an agent that drops them would treat a released node again), what is to be taken back
+at the provider before the node goes back to service, and what held the steps (an older agent would forget
+both)."""
 
 STARTS = 50
 
