@@ -102,7 +102,7 @@ def test_a_drain_that_was_paused_before_its_first_eviction_asks_for_them_all_aft
     s.api.request = pause_at_the_cordon  # type: ignore[method-assign,assignment]
     s.fault(NODE)
     s.run(5)
-    s.run(11 * MINUTE, step=2)
+    s.run(11 * MINUTE, step=6)
     assert (evictions(s), still_draining(s)) == (0, True)
     resume(s)
     s.run(3)
@@ -115,7 +115,7 @@ def test_what_is_left_of_the_drain_after_a_pause_is_all_that_was_left_before() -
     s = draining()
     s.run(3 * MINUTE, step=2)
     pause(s)
-    s.run(11 * MINUTE, step=2)
+    s.run(11 * MINUTE, step=6)
     resume(s)
     s.run(6 * MINUTE, step=2)
     assert still_draining(s)
@@ -128,7 +128,7 @@ def test_the_sentence_says_how_much_of_its_time_the_drain_has_used_and_what_held
     s = draining()
     s.run(3 * MINUTE, step=2)
     pause(s)
-    s.run(11 * MINUTE, step=2)
+    s.run(11 * MINUTE, step=6)
     said = sentences(s)[-1]
     assert said.startswith("NeuronHasError_DMA_ERROR: drain: ada paused all recoveries")
     assert said.endswith("drain: 3 min of 10 used, held 11 min by a pause")
@@ -153,7 +153,7 @@ def test_nothing_follows_from_time_in_which_the_drain_was_held(
     s = draining(policy_file(f"{{do: drain, within: 10m, then: {then}}}, {{do: replace, within: 30m}}"))
     s.run(3 * MINUTE, step=2)
     begin(s)  # type: ignore[operator]
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     assert still_draining(s)
     end(s)  # type: ignore[operator]
     s.run(6 * MINUTE, step=2)
@@ -192,7 +192,7 @@ def test_a_brake_that_goes_on_and_off_all_the_time_uses_up_no_more_than_the_time
     s.run(60, step=2)
     assert still_draining(s)
     assert record_writes(s, since) <= 25
-    s.run(10 * MINUTE, step=2)
+    s.run(10 * MINUTE, step=6)
     assert calls(s) == [("replace", "m-0")]
 
 
@@ -200,7 +200,7 @@ def test_a_hold_costs_one_write_of_the_record_when_it_begins_and_one_when_it_end
     s = draining()
     since = len(s.store.history)
     pause(s)
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     assert record_writes(s, since) == 1
     resume(s)
     s.run(60, step=2)
@@ -220,7 +220,7 @@ def test_time_in_which_recovery_was_off_is_not_time_in_which_the_drain_was_tried
     s = draining()
     s.run(3 * MINUTE, step=2)
     new_process(s, NODE, on=False)
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     new_process(s, NODE)
     s.run(6 * MINUTE, step=2)
     assert still_draining(s)
@@ -234,7 +234,7 @@ def test_a_gap_is_not_forgotten_if_the_next_process_dies_at_once(after: int) -> 
     s = draining()
     s.run(3 * MINUTE, step=2)
     s.kill(s.actors[f"agent of {NODE}"])
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     writes = 0
     doomed = new_process(s, NODE)
     ask = s.api.request
@@ -258,7 +258,7 @@ def test_time_in_which_the_api_server_was_away_is_not_time_in_which_the_drain_wa
     s = draining()
     s.run(3 * MINUTE, step=2)
     s.api.fail_next(lambda asked: True, lost_request, times=10**6)
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     s.api.heal()
     s.run(6 * MINUTE, step=2)
     assert still_draining(s)
@@ -270,7 +270,7 @@ def test_time_between_a_snapshot_of_etcd_and_its_restore_is_not_time_in_which_th
     s.run(3 * MINUTE, step=2)
     record, leases = the_record(s), s.store.request("GET", LEASES).body["items"]
     pause(s)
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     restore(s, record, leases)
     s.run(6 * MINUTE, step=2)
     assert still_draining(s)
@@ -293,7 +293,7 @@ def test_a_drain_whose_lease_was_deleted_while_its_agent_was_dead_still_has_its_
     s = draining()
     s.run(3 * MINUTE, step=2)
     s.kill(s.actors[f"agent of {NODE}"])
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     for lease in s.store.request("GET", LEASES).body["items"]:
         s.store.request("DELETE", f"{LEASES}/{lease['metadata']['name']}", user_agent="somebody")
     new_process(s, NODE)
@@ -330,7 +330,7 @@ def test_pods_that_may_end_by_themselves_have_their_time_after_a_pause() -> None
 
     s.api.request = pause_at_the_cordon  # type: ignore[method-assign,assignment]
     s.fault(NODE)
-    s.run(11 * MINUTE, step=2)
+    s.run(11 * MINUTE, step=6)
     resume(s)
     s.run(4 * MINUTE, step=2)
     assert evictions(s) == 0
@@ -352,7 +352,7 @@ def test_a_call_in_flight_is_given_up_only_after_its_time_without_the_pause() ->
     s.run(5)
     assert calls(s) == [("reboot", "m-0")]
     pause(s)
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     assert the_record(s).rung == 0
     resume(s)
     s.run(9 * MINUTE, step=2)
@@ -366,7 +366,7 @@ def test_evidence_counts_while_everything_is_paused() -> None:
     s.fault(NODE)
     s.run(5)
     pause(s)
-    s.run(30 * MINUTE, step=2)
+    s.run(30 * MINUTE, step=6)
     boot(s, NODE)
     s.pages[NODE].body = s.pages["node-1"].body
     s.run(3 * MINUTE, step=2)
@@ -378,15 +378,15 @@ def test_a_page_that_cannot_be_read_stops_the_step_and_has_an_end_of_its_own() -
     s.pages[NODE].error = Unreadable("connection refused")
     s.run(12)
     remove_pod(s)
-    s.run(10 * MINUTE, step=2)
+    s.run(10 * MINUTE, step=6)
     pause(s)
-    s.run(60 * MINUTE, step=2)
+    s.run(60 * MINUTE, step=6)
     assert phase(s) is Phase.RECOVERING
     resume(s)
-    s.run(15 * MINUTE, step=2)
+    s.run(15 * MINUTE, step=6)
     assert phase(s) is Phase.RECOVERING
     assert "by a page that cannot be read and 60 min by a pause" in sentences(s)[-1]
-    s.run(10 * MINUTE, step=2)
+    s.run(10 * MINUTE, step=6)
     assert phase(s) is Phase.HANDED_OVER
     assert calls(s) == []
     assert messages(s, "HandedOver")
@@ -442,12 +442,12 @@ def test_a_pause_is_not_time_in_which_a_dead_agent_could_have_come_back() -> Non
     s.kill(s.actors[f"agent of {NODE}"])
     s.run(5 * MINUTE, step=2)
     pause(s)
-    s.run(60 * MINUTE, step=2)
+    s.run(60 * MINUTE, step=6)
     assert phase(s) is Phase.RECOVERING
     resume(s)
     s.run(8 * MINUTE, step=2)
     assert phase(s) is Phase.RECOVERING
-    s.run(10 * MINUTE, step=2)
+    s.run(10 * MINUTE, step=6)
     assert phase(s) is Phase.HANDED_OVER
 
 
@@ -455,7 +455,7 @@ def test_the_time_in_which_its_agent_was_dead_is_not_time_in_which_a_step_was_tr
     s = draining(agents=2)
     s.run(3 * MINUTE, step=2)
     s.kill(s.actors[f"agent of {NODE}"])
-    s.run(12 * MINUTE, step=2)
+    s.run(12 * MINUTE, step=6)
     new_process(s, NODE)
     s.run(6 * MINUTE, step=2)
     assert still_draining(s)
