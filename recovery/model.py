@@ -430,7 +430,8 @@ class Fault:
 
     ``cleared``: of a fault that was dealt with, the life of the detector that stated it has ended: stated
     once more, it is a new one. ``quiet_since``: since when its source has taken it back, while the rule's
-    ``hold`` keeps it. ``life``: see ``Problem``.
+    ``hold`` keeps it. ``life``: see ``Problem``. ``treated``: whether the policy said more than to report it
+    when the record was made; None: not known.
     """
 
     source: str
@@ -446,6 +447,7 @@ class Fault:
     cleared: bool = False
     life: str = ""
     quiet_since: datetime | None = None
+    treated: bool | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -524,6 +526,41 @@ class Attempt:
     action: str
 
 
+class Cause(StrEnum):
+    """What holds a step, so that it is not tried meanwhile. The values are on records, so they are API."""
+
+    PAUSE = "paused"
+    EXCLUDED = "excluded"
+    CLAIM = "claimed"
+    BRAKE = "brake"
+    UNREADABLE = "unreadable"  # the detector's page
+    SLOT = "slot"  # it has no slot of the budget
+    GATE = "gate"  # the gate cannot be read
+    MARKS = "marks"  # somebody took our marks off
+    GROUP = "group"  # the machine's group is short, or replaces one machine at a time
+    CLOCK = "clock"  # this machine's clock is off
+    NODE = "node"  # the Node is not initialised
+    API = "api"  # the API server did not answer
+    AGENT = "agent"  # the node's agent is dead, and another agent waits for it
+    NOBODY = "nobody"  # no agent at all was at work: recovery was off, or all were dead
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long one cause has held the current step, all together."""
+
+    cause: Cause
+    time: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What holds the current step now, and since when."""
+
+    cause: Cause
+    since: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What this recovery has done so far. Decisions go by this and never by the history, which is for people.
@@ -534,6 +571,9 @@ class Progress:
     began, however often probation began again. ``retry_at``: when a call that was put off may be made again.
     ``left``: calls that this recovery went on without, and that may still be carried out. ``taken_back``: the
     attempts of which a read has proved that they never will be. ``taking_back``: since when that is tried.
+
+    ``held``, ``holding`` and ``accounted`` belong to ``decide.tried``: what has held the current step and for
+    how long, what holds it now, and up to when time is accounted for.
     """
 
     submitted: tuple[Attempt, ...] = ()
@@ -547,6 +587,9 @@ class Progress:
     left: tuple[Intent, ...] = ()
     taken_back: tuple[int, ...] = ()
     taking_back: datetime | None = None
+    held: tuple[Held, ...] = ()
+    holding: Holding | None = None
+    accounted: datetime | None = None
 
     @property
     def acted(self) -> bool:

@@ -30,7 +30,7 @@ from recovery.decide.own_node import decide
 from recovery.decide.retention import LEAST
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Kind, Phase, Problem, Reading, Record
+from recovery.model import Cause, Kind, Phase, Problem, Reading, Record
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -150,6 +150,7 @@ class Agent:
             self.bugs = 0
             self._backoff.answered()
         except ApiError as error:
+            self._unreachable()
             rest = timedelta(seconds=self._backoff.failed(error.retry_after))
             d = wait(f"the API server: {error}", rest, "api")
             self._metrics.errors.labels("api").inc()
@@ -268,6 +269,8 @@ class Agent:
 
     def _act(self, s: Situation, a: Assessment, d: Decision) -> Decision:
         memory = self._observer.memory(self.node)
+        if s.record is not None and s.record.phase.open:
+            memory.holds.looked(s.record, d.held, self._w.clock.monotonic())
         if s.census is not None and s.census is memory.census and not isinstance(d.effect, GateEffect):
             self._executor.share_census(s, s.settle)  # ``TakeSlot`` takes it along
         if d.effect is not None:
@@ -280,6 +283,12 @@ class Agent:
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
             self._w.leases.hold(self.node, Role.OWNER)
         return d
+
+    def _unreachable(self) -> None:
+        """The API server did not answer, so that nothing could be tried."""
+        if self._record is not None and self._record.phase.open:
+            holds = self._observer.memory(self.node).holds
+            holds.looked(self._record, Cause.API, self._w.clock.monotonic())
 
     def _note_place(self, a: Assessment, d: Decision, memory: Memory) -> None:
         """Note whether this node is next in the queue, and since when the first one leaves a slot free."""

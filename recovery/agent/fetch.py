@@ -11,7 +11,15 @@ from datetime import timedelta
 
 from recovery.agent import counting
 from recovery.agent.memory import Memory
-from recovery.agent.paced import LONGEST, about_call, about_step, answered, due, longest_for, seen_before
+from recovery.agent.paced import (
+    about_call,
+    about_step,
+    answered,
+    due,
+    longest_before,
+    longest_for,
+    seen_before,
+)
 from recovery.agent.word import heard
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
@@ -211,8 +219,9 @@ class Fetcher:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
             found = error
-        seen = str(found) if isinstance(found, Retry) else seen_before(found)
-        memory.preflight = memory.preflight.then(question, found, seen, now, LONGEST).as_long_as(found, now)
+        longest = longest_before(found)
+        memory.preflight = memory.preflight.then(question, found, seen_before(found), now, longest)
+        memory.preflight = memory.preflight.as_long_as(found, now)
         return answered(s, found)
 
     # ------------------------------------------------------------ the census

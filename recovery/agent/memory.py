@@ -8,8 +8,7 @@ from datetime import timedelta
 
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
-from recovery.model import Census, Record
-from recovery.store.lease import Gone
+from recovery.model import Cause, Census, Record
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""
@@ -55,6 +54,49 @@ class Asked:
 
 
 @dataclass
+class Holds:
+    """What held the step of a record, as far as the record does not say it. Moments are monotonic seconds.
+
+    Time between two looks counts as tried only if nothing held the step at either.
+    """
+
+    of: object = None  # the step, and what its record says
+    at: float = 0.0  # the last look
+    cause: Cause | None = None
+    since: float = 0.0  # the last look before ``cause`` began
+    before: dict[Cause, float] = field(default_factory=dict)
+
+    def looked(self, r: Record, cause: Cause | None, now: float) -> None:
+        """``cause`` (or nothing) holds the step now."""
+        if self.of != _step(r):
+            self.of, self.at, self.cause, self.before = _step(r), now, None, {}
+        if cause is not self.cause:
+            self._end(now)
+            self.cause, self.since = cause, self.at if self.cause is None else now
+        self.at = now
+
+    def _end(self, now: float) -> None:
+        if self.cause is not None:
+            self.before[self.cause] = self.before.get(self.cause, 0.0) + now - self.since
+
+    def last(self, r: Record, now: float) -> tuple[Cause, timedelta] | None:
+        """What held the step at the last look, and for how long, until now."""
+        if self.of != _step(r) or self.cause is None or r.progress.holding is not None:
+            return None
+        return self.cause, timedelta(seconds=now - self.since)
+
+    def before_that(self, r: Record) -> Mapping[Cause, timedelta]:
+        """For how long which cause held it before."""
+        if self.of != _step(r) or r.progress.holding is not None:
+            return {}
+        return {cause: timedelta(seconds=time) for cause, time in self.before.items()}
+
+
+def _step(r: Record) -> object:
+    return (r.uid, r.phase, r.rung, r.progress.held, r.progress.holding)
+
+
+@dataclass
 class Memory:
     """Of one node. Moments are seconds on the monotonic clock, those of ``intents`` on the boot clock."""
 
@@ -62,8 +104,7 @@ class Memory:
     evicted: list[float] = field(default_factory=list)  # when evictions were asked for, lately
     intents: dict[str, float] = field(default_factory=dict)
     looked_at: float = 0.0  # when the latest reads of Node, record, gate and Lease began
-    gone: Gone = field(default_factory=Gone)  # for how long the node's own agent was seen gone
-    gone_seen_at: float | None = None  # when that was last noted
+    gone_since: float | None = None  # since when the node's own agent is seen gone
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
     past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
@@ -79,6 +120,8 @@ class Memory:
     preflight: Paced = field(default_factory=Paced)  # and of the next step
     take_back_asked: Asked = Asked()
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
+    version: str = ""  # of the record, when it was last read
+    holds: Holds = field(default_factory=Holds)
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
@@ -100,13 +143,10 @@ class Memory:
         self.evicted = [at for at in self.evicted if now - at < RATE_WINDOW]
         return max(0, most - len(self.evicted))
 
-    def note_gone(self, now: float, before: Gone, *, paused: bool) -> Gone:
-        """How long the node's own agent was seen gone: ``before`` this agent first looked, and since."""
-        since = now - self.gone_seen_at if self.gone_seen_at is not None else 0.0
-        known = before if self.gone_seen_at is None else self.gone
-        self.gone = Gone(known.seconds + since, known.paused + (since if paused else 0.0))
-        self.gone_seen_at = now
-        return self.gone
+    def gone_for(self, now: float) -> timedelta:
+        """How long this agent has seen the node's own agent gone; from the first call on."""
+        self.gone_since = now if self.gone_since is None else self.gone_since
+        return timedelta(seconds=now - self.gone_since)
 
     def watched_for(self, now: float) -> timedelta:
         """How long this very agent has watched the probation; from the first call on."""

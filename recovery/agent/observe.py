@@ -19,12 +19,10 @@ from recovery.catalog import foreign_claim
 from recovery.decide.boot import agrees, by_the_kernel
 from recovery.decide.budget import ahead_of
 from recovery.decide.needs import needed
-from recovery.decide.orphan import is_paused
 from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted, Role, Situation
 from recovery.errors import Undecodable
 from recovery.model import IntentState, Phase, Reading, Record
 from recovery.provider.registry import Identified
-from recovery.store.lease import Gone
 
 LONG_READS = ClaimsByEvent | Counted | Preflighted
 """What is read before a destructive call and may take long: pages of Events, Nodes and records; the cloud."""
@@ -155,7 +153,11 @@ class Observer:
             found["gate"] = w.gates.read()
         except Undecodable as error:
             found["gate_problem"] = str(error)
-        return {**found, "lease": w.leases.look(node, fresh=fresh)}
+        record, memory = found["record"], self.memory(node)
+        version = record.resource_version if record is not None else ""
+        # Somebody else wrote the record: etcd may have been restored, and the Lease with it.
+        known, memory.version = memory.version == version, version
+        return {**found, "lease": w.leases.look(node, fresh=fresh or not known)}
 
     def _refused_to_take_back(self, r: Record) -> str:
         known, why = self.memory(r.node).take_back_refused if r.node in self._memory else ("", "")
@@ -169,30 +171,21 @@ class Observer:
             memory.proving_since = None
         written = r.intent is not None and r.intent.state is IntentState.WRITTEN
         head = ahead_of(s.gate, r.uid)[:1] if s.gate is not None and r.phase is Phase.WAITING else []
-        gone = self.gone(s, r, now) if s.role is Role.CONCLUDER else Gone()
         return replace(
             s,
             refusals=memory.refusals(now),
             intent_seen_for=memory.intent_seen_for(r, self.world.clock.boottime())
             if written
             else timedelta(0),
-            owner_gone_for=timedelta(seconds=gone.seconds),
-            owner_paused_for=timedelta(seconds=gone.paused),
+            held_last=memory.holds.last(r, now),
+            held_before=memory.holds.before_that(r),
+            owner_gone_for=memory.gone_for(now) if s.role is Role.CONCLUDER else timedelta(0),
             watched_for=memory.watched_for(now) if watching else None,
             turn_waited=memory.head_waits(head[0], now) if head else timedelta(0),
             finish_refused=memory.finish_refused[1]
             if r.intent and memory.finish_refused[0] == r.intent.token
             else "",
         )
-
-    def gone(self, s: Situation, r: Record, now: float) -> Gone:
-        """How long the agent of this record is gone; also on the Lease, where we hold that."""
-        leases = self.world.leases
-        before = leases.gone_for(r.node) if s.lease.mine else Gone()
-        found = self.memory(r.node).note_gone(now, before, paused=is_paused(s))
-        if s.lease.mine:
-            leases.note_gone(r.node, found)
-        return found
 
 
 def past(r: Record | None, now: datetime) -> Record | None:
@@ -206,20 +199,29 @@ def past(r: Record | None, now: datetime) -> Record | None:
     def no_later(at: datetime) -> datetime:
         return now if at - now > LEEWAY else at
 
+    def maybe(at: datetime | None) -> datetime | None:
+        return no_later(at) if at else None
+
+    p = r.progress
     return replace(
         r,
         phase_since=no_later(r.phase_since),
-        rung_since=no_later(r.rung_since) if r.rung_since else None,
-        faults=tuple(
-            replace(
-                f, since=no_later(f.since), quiet_since=no_later(f.quiet_since) if f.quiet_since else None
-            )
-            for f in r.faults
+        rung_since=maybe(r.rung_since),
+        progress=replace(
+            p,
+            step_since=maybe(p.step_since),
+            proving_since=maybe(p.proving_since),
+            accounted=maybe(p.accounted),
+            holding=replace(p.holding, since=no_later(p.holding.since)) if p.holding else None,
         ),
+        validation=replace(r.validation, since=no_later(r.validation.since)) if r.validation else None,
+        faults=tuple(replace(f, since=no_later(f.since), quiet_since=maybe(f.quiet_since)) for f in r.faults),
     )
 
 
 def _moments(r: Record) -> list[datetime]:
     """The moments that timers count from."""
-    quiet = (f.quiet_since for f in r.faults if f.quiet_since)
-    return [r.phase_since, *([r.rung_since] if r.rung_since else []), *(f.since for f in r.faults), *quiet]
+    p, v = r.progress, r.validation
+    maybe = (r.rung_since, p.step_since, p.proving_since, p.accounted, *(f.quiet_since for f in r.faults))
+    also = (p.holding.since if p.holding else None, v.since if v else None)
+    return [r.phase_since, *(at for at in (*maybe, *also) if at is not None), *(f.since for f in r.faults)]

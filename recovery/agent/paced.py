@@ -16,6 +16,8 @@ from recovery.model import Done, Intent, IntentState, Preflight, Record, Running
 
 FIRST, LONGEST, SOON = 2.0, 10.0, 4.0
 """Seconds until a provider is asked again: at first, at most, and at most where the end is near."""
+LONGEST_WITHOUT_ANSWER = 60.0
+"""Seconds, at most, until a provider is asked again that had no answer: it may be overloaded."""
 SLOWER = 1.5
 
 
@@ -62,9 +64,16 @@ def about_step(r: Record, action: Step) -> str:
     return f"preflight {r.uid} {r.machine.id} {r.phase.value} {r.rung} {r.attempt} {action.value}"
 
 
-def seen_before(found: Preflight) -> object:
-    """What of a preflight is compared: its reference has a time in it."""
+def seen_before(found: Preflight | Retry) -> object:
+    """What of a preflight is compared: its reference has a time in it, and no answer is like any other."""
+    if isinstance(found, Retry):
+        return Retry
     return (found.group, found.short_by, found.adopt, found.not_before, found.not_yet, found.alone)
+
+
+def longest_before(found: Preflight | Retry) -> float:
+    """Seconds for which this answer to a preflight may be good."""
+    return LONGEST_WITHOUT_ANSWER if isinstance(found, Retry) else LONGEST
 
 
 def due(s: Situation, known: Preflight | Retry) -> bool:

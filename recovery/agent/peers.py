@@ -174,7 +174,7 @@ class Sweeper:
         self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
         if gate is not None:
             self._word.ask(gate)
-        there = (places(gate) if gate is not None else set()) | unlisted
+        there = (places(gate) if gate is not None else set()) | unlisted | self._wanted_back
         for gone in [place for place in self._look_at if place not in there]:
             del self._look_at[gone]
         if everybody:
@@ -188,7 +188,7 @@ class Sweeper:
             self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), HOLDERS)), now)
             self._holders_due = now + BUSY
         self._look_at_due()
-        for place in unlisted - (places(gate) if gate is not None else set()):
+        for place in unlisted - self._wanted_back - (places(gate) if gate is not None else set()):
             self._look_at.pop(place, None)
         self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
         if everybody:
@@ -265,6 +265,9 @@ class Sweeper:
             d = ask(s)
             if isinstance(d.effect, WriteRecord | FreeSlot):
                 self._wanted_back.discard((node, uid))  # answered
+            if s.record is not None:
+                held = self._observer.memory(node).holds
+                held.looked(s.record, d.held, self._w.clock.monotonic())
             if d.effect is not None:
                 d = self._executor.perform(s, d, partial(self._again, node), ask)
                 self._after(s, d)
@@ -285,8 +288,9 @@ class Sweeper:
         self._failed.pop(node, None)
         if d.effect is not None:
             return d.look_again.total_seconds()  # at once
-        # A Lease that is not renewed in time is lost, and with it the patience so far.
-        return 2 * self._w.leases.renew_every if d.key == "patience" else BUSY
+        # A Lease that is not renewed in time is lost to another.
+        longest = 2 * self._w.leases.renew_every
+        return longest if d.key == "patience" else min(d.look_again.total_seconds(), longest)
 
     def _until_the_next_look(self, node: str, lease: Lease) -> float:
         """Seconds until a record is looked at again that another works on.

@@ -18,7 +18,7 @@ from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
 from recovery.console.output import JSON, ago, as_json, phase
 from recovery.console.recoveries import gate_as_json
-from recovery.console.status import gate_lines, record_as_json
+from recovery.console.status import gate_lines, record_as_json, sentence_of
 from recovery.model import EXCLUDE, NodeView, Phase, Record
 from recovery.units import parse_moment, span
 
@@ -61,7 +61,7 @@ def sentence(f: Facts) -> str:
     if f.record_problem:
         return f"the record cannot be read, and is not touched: {f.record_problem}; {unsaid}"
     if f.record is not None and f.record.phase.sick:
-        return f"{_since(f.record)}: {f.record.sentence}; {unsaid}"
+        return f"{_since(f.record)}: {sentence_of(f.record, f.now)}; {unsaid}"
     closed = f"{_since(f.record)}: {f.record.sentence}" if f.record else ""
     if f.node is None:
         return closed or f"the Node is not there; {unsaid}"
@@ -99,7 +99,7 @@ def _since_it_looked(f: Facts, decision: dict[str, Any]) -> str:
         return f"the record cannot be read, and is not touched: {f.record_problem}; {unsaid}"
     if f.record is None:
         return f"its record was deleted; {unsaid}"
-    return f"{_since(f.record)}: {f.record.sentence}; {unsaid}"
+    return f"{_since(f.record)}: {sentence_of(f.record, f.now)}; {unsaid}"
 
 
 def _since(r: Record) -> str:

@@ -12,6 +12,7 @@ from recovery.console.api import connect
 from recovery.console.output import JSON, age, ago, as_json, phase, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
 from recovery.decide.budget import noted_scopes
+from recovery.decide.tried import clause
 from recovery.model import Gate, Record
 from recovery.units import hour, moment
 
@@ -63,7 +64,15 @@ def record_as_json(r: Record) -> dict[str, Any]:
 
 def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: int) -> Iterator[str]:
     rows = [
-        (r.node, phase(r.phase.value), r.rule, _step(r), str(r.attempt), age(r.phase_since, now), r.sentence)
+        (
+            r.node,
+            phase(r.phase.value),
+            r.rule,
+            _step(r),
+            str(r.attempt),
+            age(r.phase_since, now),
+            sentence_of(r, now),
+        )
         for r in chosen
     ]
     rows += [
@@ -78,6 +87,12 @@ def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: 
         yield f"({closed} closed {what} left out; --all shows them.)"
     yield ""
     yield from gate_lines(recoveries.gate, recoveries.gate_problem, now)
+
+
+def sentence_of(r: Record, now: datetime) -> str:
+    """The record's sentence, with what holds its step or has held it."""
+    held = clause(r, now) if r.phase.open else ""
+    return f"{r.sentence}; {held}" if held else r.sentence
 
 
 def _step(r: Record) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ParamSpec
 
-from recovery.model import GroupStart, Marks, PodView, Record, Slot, Step
+from recovery.model import Cause, GroupStart, Marks, PodView, Record, Slot, Step
 
 SOON = timedelta(0)
 POLLED = timedelta(seconds=2)
@@ -232,6 +232,7 @@ class Decision:
     """What to do now, why (a sentence for people), and when to look again.
 
     ``key`` names the kind of reason without its figures, so that it is reported once and not every cycle.
+    ``held``: what keeps the current step from being tried, so that the time does not count (``tried``).
     """
 
     verb: Verb
@@ -240,18 +241,23 @@ class Decision:
     effect: Effect | None = None
     report: Report | None = None
     key: str = ""
+    held: Cause | None = None
 
 
 def leave(reason: str, look_again: timedelta = POLLED, key: str = "leave") -> Decision:
     return Decision(Verb.LEAVE, reason, look_again, key=key)
 
 
-def wait(reason: str, look_again: timedelta = POLLED, key: str = "wait") -> Decision:
-    return Decision(Verb.WAIT, reason, look_again, key=key)
+def wait(
+    reason: str, look_again: timedelta = POLLED, key: str = "wait", *, held: Cause | None = None
+) -> Decision:
+    return Decision(Verb.WAIT, reason, look_again, key=key, held=held)
 
 
-def hold(reason: str, look_again: timedelta = POLLED, key: str = "hold") -> Decision:
-    return Decision(Verb.HOLD, reason, look_again, key=key)
+def hold(
+    reason: str, look_again: timedelta = POLLED, key: str = "hold", *, held: Cause | None = None
+) -> Decision:
+    return Decision(Verb.HOLD, reason, look_again, key=key, held=held)
 
 
 def act(effect: Effect, reason: str, report: Report | None = None) -> Decision:

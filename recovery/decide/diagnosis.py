@@ -142,6 +142,11 @@ def often_enough(p: Problem, times: Rate, now: datetime) -> bool:
     return sum(1 for at in p.times if now - at <= times.within) >= times.max
 
 
+def as_treated(d: Diagnosis) -> Fault:
+    """The fault for the record, which says whether the policy of now treats it."""
+    return replace(d.fault, treated=d.treat)
+
+
 def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
     """Whether ``rule`` matches ``fault`` on ``node``."""
     m = rule.match
@@ -205,10 +210,21 @@ def cleared(fault: Fault, s: Situation) -> bool:
     return (fault.type, fault.reason) in reading.cleared
 
 
+def was_treated(d: Diagnosis) -> bool:
+    """Whether more was to be done about the fault than to report it, when it came on the record, or is now.
+
+    A policy that has changed since does not make a fault that is there a fault that is gone.
+    """
+    return d.treat or d.fault.treated is True
+
+
 def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """Those of ``found`` to treat that a source reports now. What only the record remembers is left out."""
+    """Those of ``found`` to treat, by the policy or by the record, that a source reports now.
+
+    What only the record remembers is left out.
+    """
     stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
-    return tuple(d for d in found if d.treat and d.fault.key in stated)
+    return tuple(d for d in found if was_treated(d) and d.fault.key in stated)
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:

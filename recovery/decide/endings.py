@@ -21,6 +21,7 @@ from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import marked, out_of_service
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
+from recovery.decide.tried import ended, over
 from recovery.model import Record
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
@@ -51,6 +52,7 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
         phase=phase,
         phase_since=now,
         recovered_at=now if event is Event.PROVED else r.recovered_at,
+        progress=ended(r),
     )
 
 
@@ -118,7 +120,7 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
 def moved_to_rung(r: Record, rung: int, now: datetime) -> Record:
     """``r`` on this rung of its ladder from ``now``, with nothing tried on it yet."""
     r = left_behind(r)
-    fresh = replace(r.progress, step_since=now, tries=0, retry_at=None)
+    fresh = replace(ended(r), step_since=now, tries=0, retry_at=None)
     return replace(r, rung=rung, rung_since=None, progress=fresh)
 
 
@@ -138,7 +140,7 @@ def call_off(s: Situation, r: Record) -> Cancel:
     """Cancel the call on the record. It is tried until ``LONGEST_CANCEL`` after the step's deadline."""
     assert r.intent is not None
     began, rung = r.rung_since or r.intent.at, r.step
-    return Cancel(last_try=rung is not None and s.now >= began + rung.within + LONGEST_CANCEL)
+    return Cancel(last_try=rung is not None and over(s, r, began, rung.within + LONGEST_CANCEL))
 
 
 def up_again(s: Situation, r: Record) -> Decision | None:

@@ -33,7 +33,7 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, cleared, diagnosed, fault_of, healthy, name
+from recovery.decide.diagnosis import Diagnosis, as_treated, cleared, diagnosed, fault_of, healthy, name
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
@@ -203,7 +203,7 @@ def strongest_step(d: Diagnosis) -> str:
 def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     """A record in the phase suspect: a new one, or the node's earlier one with what it remembers."""
     assert s.node is not None
-    faults = kept(d.fault for d in found)
+    faults = kept(as_treated(d) for d in found)
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from recovery.decide import brakes, tried
 from recovery.decide.budget import replacement_of
 from recovery.decide.decision import (
     POLLED,
@@ -34,6 +35,7 @@ from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
 from recovery.model import (
     Attempt,
+    Cause,
     Done,
     Evidence,
     Failed,
@@ -110,7 +112,10 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
     assert r.intent is not None
     rung = r.step
     began = r.rung_since or r.intent.at
-    if rung is not None and s.now >= began + rung.within:
+    held = held_in_flight(s)
+    if held is not None:
+        return wait(f"{sentence}; {held[1]}", POLLED, f"running {sentence}", held=held[0])
+    if rung is not None and tried.over(s, r, began, rung.within):
         late = f"{r.intent.action} did not succeed within {span(rung.within)}: {sentence}"
         if can_call_off(s, r):
             return act(call_off(s, r), f"{late}; it is called off")
@@ -120,11 +125,22 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
     return wait(sentence, POLLED, f"running {sentence}")
 
 
+def held_in_flight(s: Situation) -> tuple[Cause, str] | None:
+    """Who forbids what would follow a call that misses its deadline. Its evidence counts all the same.
+
+    Not the exclusion: it wants the recovery to end. And not the brake, for which nodes would have to be
+    counted: the next step asks it before anything is done.
+    """
+    found = brakes.first_reason((("claimed", brakes.foreign_claim), ("paused", brakes.paused)), s)
+    return (tried.BY_KEY[found[0]], found[1]) if found else None
+
+
 def replaced(s: Situation, r: Record, found: Done) -> Decision:
     """The action is done. For a replacement, claim one new machine, once; then probation begins."""
     assert r.intent is not None
     if s.gate is None or s.gate_problem:
-        return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
+        why = f"the gate cannot be read: {s.gate_problem or 'no answer'}"
+        return wait(why, key="gate", held=Cause.GATE)
     if found.final:
         return begin_probation(s, r, found.evidence)
     if not found.complete:

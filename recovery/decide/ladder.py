@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from recovery.decide import brakes, drain
+from recovery.decide import brakes, drain, tried
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import slot_again
 from recovery.decide.decision import (
@@ -33,7 +33,7 @@ from recovery.decide.lifecycle import Event
 from recovery.decide.marks import undone
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
-from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Marks, Record, Rung, Step, Then
+from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Cause, Marks, Record, Rung, Step, Then
 from recovery.units import span
 
 
@@ -42,7 +42,8 @@ def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
     if r.in_flight:
         return observe_call(s, r)
     if s.gate is None or s.gate_problem:
-        return wait(f"the gate cannot be read: {s.gate_problem or 'no answer'}", key="gate")
+        why = f"the gate cannot be read: {s.gate_problem or 'no answer'}"
+        return wait(why, key="gate", held=Cause.GATE)
     if reason := brakes.excluded(s):
         return close_excluded(s, r, reason)
     if a.taken_back:
@@ -78,7 +79,8 @@ def without_slot(s: Situation, r: Record) -> Decision:
     """
     out = bool(r.marks) or has_our_marks(s) or r.progress.acted
     if not out and (full := brakes.budget(s)):
-        return hold(f"{name(r.faults[0])}: the slot was lost before anything was done: {full}", key="budget")
+        why = f"{name(r.faults[0])}: the slot was lost before anything was done: {full}"
+        return hold(why, key="budget", held=Cause.SLOT)
     back = RestoreSlot(slot_again(r, s.now))
     return act(back, "the slot of this recovery was missing on the gate and is put back")
 
@@ -87,12 +89,14 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     assert s.node is not None
     what = f"{name(r.faults[0])}: {rung.do.value}"
     if gone := undone(s.node, r.marks):
-        return hold(f"{what}: {gone}", key="undone")
+        return hold(f"{what}: {gone}", key="undone", held=Cause.MARKS)
     plan = drain_plan(s, r) if rung.do is Step.DRAIN else None
-    if plan is not None and (over := drain_over(s, r, rung, plan)):
-        return over
+    if plan is not None and not plan.left:
+        return drained(s, r)
     if found := brakes.first_reason(brakes.GOING_ON, s):
-        return hold(f"{what}: {found[1]}", key=found[0])
+        return hold(f"{what}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
+    if plan is not None and (late := drain_late(s, r, rung, plan)):
+        return late
     wanted = marks_wanted(s, r, rung)
     if wanted != r.marks:
         how = "cordoned" if wanted.cordoned else "tainted"
@@ -128,14 +132,20 @@ def drain_plan(s: Situation, r: Record) -> drain.Plan | None:
     return drain.plan(s.pods, s.policy.drain, r.rung_since, s.now, s.refusals)
 
 
-def drain_over(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decision | None:
-    """What follows the drain, once the node is empty or its deadline has passed; None while it goes on."""
+def drained(s: Situation, r: Record) -> Decision:
+    """The node is empty. That counts while the drain is held, too: it is only seen."""
     assert r.rung_since is not None  # there is a plan only of one that has begun
-    if not plan.left:
-        return next_rung(s, r, f"drained in {span(s.now - r.rung_since)}")
-    if s.now < r.rung_since + rung.within:
+    held = tried.held_clause(r, s.now)
+    return next_rung(s, r, f"drained in {span(tried.used(s, r, r.rung_since))}{f' ({held})' if held else ''}")
+
+
+def drain_late(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decision | None:
+    """What follows the drain once it was tried for as long as it may take; None while it goes on."""
+    assert r.rung_since is not None
+    if not tried.over(s, r, r.rung_since, rung.within):
         return None
-    late = f"the drain did not end within {span(rung.within)}: {plan}"
+    held = tried.held_clause(r, s.now)
+    late = f"the drain did not end within {span(rung.within)}{f' ({held})' if held else ''}: {plan}"
     if rung.then is Then.FORCE and not plan.never:
         return next_rung(s, r, f"{late}; going on without them, as the policy says")
     if rung.then is Then.HAND_OVER:

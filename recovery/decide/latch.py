@@ -12,7 +12,15 @@ from datetime import timedelta
 
 from recovery.catalog import Default, default_for, lookup
 from recovery.decide.acknowledged import dealt_with, stated_now
-from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, cleared, diagnosed, fault_of, unreadable
+from recovery.decide.diagnosis import (
+    SIGNAL_UNKNOWN,
+    Diagnosis,
+    cleared,
+    diagnosed,
+    fault_of,
+    unreadable,
+    was_treated,
+)
 from recovery.decide.situation import Situation
 from recovery.model import Detector, Fault, Kind, Latch, Problem, Record, Rule
 from recovery.units import span
@@ -51,7 +59,7 @@ def over(fault: Fault, rule: Rule | None, s: Situation) -> bool:
 
 def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
     """Whether every fault to treat has ended without us. Where none is to treat: all ``faults``."""
-    treated = tuple((d.fault, d.rule) for d in found if d.treat)
+    treated = tuple((d.fault, d.rule) for d in found if was_treated(d))
     every = treated or tuple((f, diagnosed(f, s).rule) for f in faults)
     return bool(every) and all(over(f, rule, s) for f, rule in every)
 

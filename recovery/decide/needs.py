@@ -31,6 +31,8 @@ from recovery.decide.situation import (
 )
 from recovery.model import Phase, Record, Step
 
+COUNTED_LATELY = timedelta(minutes=1)
+"""How old a census may be for the brake to hold what only waits."""
 CENSUS_AGE = timedelta(seconds=10)
 """How old a census may be while a recovery goes on. Right before a provider's call it is counted again."""
 
@@ -68,6 +70,8 @@ def _needs(s: Situation, r: Record) -> Iterator[Need]:
     elif s.role is Role.CONCLUDER:
         if s.may_power and r.phase is Phase.RECOVERING:  # it starts nothing else on another's node
             yield from _on_the_rung(s, r)
+        else:
+            yield Counted(COUNTED_LATELY, known=True)  # whether the brake is on, if somebody has counted
     else:
         if not s.forbidden:
             yield ClaimsByEvent()

@@ -7,9 +7,10 @@ record only under the record's Lease, which it may take only once its owner has 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
-from recovery.decide import brakes
+from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.decision import (
     POLLED,
@@ -37,7 +38,7 @@ from recovery.decide.marks import out_of_service
 from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
-from recovery.model import OUT_OF_SERVICE, IntentState, Machine, NodeView, Phase, Record, Unfinished
+from recovery.model import OUT_OF_SERVICE, Cause, IntentState, Machine, NodeView, Phase, Record, Unfinished
 from recovery.units import span
 
 MARGIN = 5.0
@@ -66,7 +67,9 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
         return _wanted_back(s, a, r) or leave(f"{r.node}: its own agent answers first", REPEAT)
     if not r.phase.open:
         return act(FreeSlot(r.uid), f"{r.node}: the record is closed; its place in the budget is free again")
-    return first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r)
+    if d := first_answer(UNDER_LEASE, s, a, r):
+        return d
+    return tried.accounted(s, r, first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r))
 
 
 def _alive(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -104,21 +107,35 @@ def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Report(EventReason.SUPERSEDED))
 
 
-def is_paused(s: Situation) -> bool:
-    """Whether a person paused all recoveries: that time is not the agent's to come back in."""
-    return brakes.paused(s) is not None
-
-
 def gone_too_long(s: Situation, r: Record) -> Decision:
     """Wait for the node's own agent to come back. After ``PATIENCE``, or the step's deadline, hand over."""
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
-    waited = s.owner_gone_for - s.owner_paused_for
-    paused = f", {span(s.owner_paused_for)} of that paused" if s.owner_paused_for else ""
-    if waited < allowed:
-        left = span(allowed - waited)
-        return wait(f"{r.node}: its agent is gone; it has another {left} to come back", key="patience")
-    gone = f"the agent of {r.node} has been gone for {span(s.owner_gone_for)}{paused}"
-    return hand_over(s, r, f"{gone} ({r.sentence})")
+    gone = tried.gone_for(s, r)
+    left = span(max(allowed - gone, timedelta(0)))
+    left = f"{r.node}: its agent is gone; it has another {left} to come back"
+    if found := _not_waited_for(s):
+        return wait(f"{left}: {found[1]}", key="patience", held=found[0])
+    if gone < allowed:
+        return wait(left, key="patience", held=Cause.AGENT)
+    held = tried.held_clause(r, s.now, but=Cause.AGENT)
+    besides = f"; its step was {held} besides" if held else ""
+    why = f"the agent of {r.node} has been gone for {span(gone)}{besides} ({r.sentence})"
+    return replace(hand_over(s, r, why), held=Cause.AGENT)
+
+
+def _not_waited_for(s: Situation) -> tuple[Cause, str] | None:
+    """What would hold the node's own agent, too, if it were there: such time is not its to come back in.
+
+    The brake holds where somebody has counted: nobody counts the fleet in order to wait.
+    """
+    questions = brakes.FORBIDDEN if s.census is None else brakes.GOING_ON
+    found = brakes.first_reason(questions, s)
+    return (tried.BY_KEY[found[0]], found[1]) if found else None
+
+
+def gone_so_far(s: Situation, r: Record) -> timedelta:
+    """How long the node's own agent is gone at least: what this process saw, or what the record says."""
+    return max(s.owner_gone_for, tried.gone_for(s, r))
 
 
 # ---------------------------------------------------------------- the out-of-service taint
@@ -146,9 +163,10 @@ def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
     if not stuck:
         why = "no pod is stuck terminating any more" if s.down else "nothing shows any more that it is down"
         return act(OutOfService(False), f"{r.node}: {why}; the out-of-service taint comes off")
-    if s.owner_gone_for >= PATIENCE:
+    if gone_so_far(s, r) >= PATIENCE:
         return None
-    return wait(f"{r.node}: the out-of-service taint is set for {stuck} stuck pods", POLLED, "given-up")
+    why = f"{r.node}: the out-of-service taint is set for {stuck} stuck pods"
+    return wait(why, POLLED, "given-up", held=None if r.in_flight else Cause.AGENT)
 
 
 def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
@@ -159,7 +177,7 @@ def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bo
     """
     if OUT_OF_SERVICE in s.refusals or node.has_taint(OUT_OF_SERVICE):
         return False
-    if s.machine is None or s.machine.id != r.machine.id or s.owner_gone_for >= PATIENCE:
+    if s.machine is None or s.machine.id != r.machine.id or gone_so_far(s, r) >= PATIENCE:
         return False
     under_way = a.slot is not None and r.phase in (Phase.RECOVERING, Phase.PROVING)
     return under_way and brakes.first_reason(brakes.FORBIDDEN, s) is None
@@ -176,23 +194,24 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
     i, rung = next(((i, x) for i, x in ahead if x.do in s.provider.out_of_band), (0, None))
     if rung is None:
         return None
-    if s.node.ready or s.owner_gone_for < DEAD_AFTER or not r.marks:
+    if s.node.ready or gone_so_far(s, r) < DEAD_AFTER or not r.marks:
         return None
     if found := brakes.first_reason(brakes.GOING_ON, s):
-        return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0])
+        return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
     if a.slot is None:
         return without_slot(s, r)
     if i != r.rung:
-        gone = f"its agent has been gone for {span(s.owner_gone_for)} and the node is not Ready"
+        gone = f"its agent has been gone for {span(gone_so_far(s, r))} and the node is not Ready"
         why = f"{r.node} is dead: {gone}; next: {rung.do.value}, out of band"
         there = moved_to_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
         return act(WriteRecord(there), why, Report(EventReason.NEXT_STEP, warning=True))
     return provider_step(s, r, rung)
 
 
+UNDER_LEASE = (_alive, _fenced)
+"""Asked first: whether anything may be done about the record at all."""
+
 QUESTIONS = (
-    _alive,
-    _fenced,
     _wanted_back,
     _stuck_pods,
     _call_in_flight,

@@ -22,7 +22,7 @@ from recovery.decide.decision import (
     hold,
     wait,
 )
-from recovery.decide.diagnosis import name
+from recovery.decide.diagnosis import as_treated, name
 from recovery.decide.endings import DEFAULT_PROBATION, end, hand_over, up_again
 from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
@@ -44,7 +44,8 @@ from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
 from recovery.decide.room import kept
 from recovery.decide.situation import Situation
-from recovery.model import Marks, Phase, Record, Step
+from recovery.decide.tried import accounted
+from recovery.model import Cause, Marks, Phase, Record, Step
 
 
 def decide(s: Situation, a: Assessment | None = None) -> Decision:
@@ -80,7 +81,14 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
 
 def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
     """An open record: the questions of ``FIRST``, then those of its phase."""
-    d = first_answer(FIRST, s, a, r) or PHASES[r.phase](s, a, r)
+    d = first_answer(FIRST, s, a, r)
+    if d and d.held is None:
+        return d
+    return accounted(s, r, d or _with_what_holds_the_fault(s, a, r, PHASES[r.phase](s, a, r)))
+
+
+def _with_what_holds_the_fault(s: Situation, a: Assessment, r: Record, d: Decision) -> Decision:
+    """``d``, and why the fault is kept that its source has taken back."""
     if d.effect is not None or not a.found or r.phase is Phase.PROVING or r.in_flight:
         return d
     why = held(s, a.found[0].fault, a.found[0].rule)
@@ -97,7 +105,7 @@ def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
         why = "the Node is not there: the agents of other nodes find out whether its machine is gone"
         return wait(why, key="no-node")
-    return wait(s.machine_wait, key="uninitialised") if s.machine_wait else None
+    return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 
 
 def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -173,7 +181,7 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     known = {f.key for f in r.faults}
     new = [d for d in a.found if d.fault.key not in known]
-    changed = replace(r, faults=kept((*r.faults, *(d.fault for d in new))))
+    changed = replace(r, faults=kept((*r.faults, *map(as_treated, new))))
     added = changed.faults[len(r.faults) :]
     if not added:
         return None

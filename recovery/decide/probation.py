@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from recovery.decide import validation
+from recovery.decide import tried, validation
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import POLLED, Decision, EventReason, Report, WriteRecord, act, until, wait
 from recovery.decide.diagnosis import live, name
@@ -17,7 +17,7 @@ from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
-from recovery.model import Evidence, Phase, Record, Step
+from recovery.model import Cause, Evidence, Phase, Record, Step
 from recovery.units import span
 
 NO_PROOF = "; nothing is proved without that page"
@@ -137,35 +137,50 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
     )
 
 
-def unproved(s: Situation, r: Record, why: str) -> Decision:
-    """Not healthy now: probation begins again. Past the deadline it is the next rung, or a person."""
+def unproved(s: Situation, r: Record, why: str, held: Cause | None = None) -> Decision:
+    """Not healthy now: probation begins again. Past the deadline it is the next rung, or a person.
+
+    ``held``: nothing can be proved meanwhile. That has an end of its own, as long as the proof may take.
+    """
     waited_for_us = r.progress.acted and r.rung_since is not None
     began = r.rung_since if waited_for_us and r.rung_since else r.progress.proving_since or r.phase_since
     allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
-    if s.now >= max([began + allowed, *_proof_deadlines(r)]):
+    if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(r)], held):
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
         )
-        return next_rung(s, r, late) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
-    if s.now - r.phase_since >= RESET:
-        return act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
-    return wait(f"probation: {why}", POLLED, f"unproved {why}")
+        over = next_rung(s, r, late) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
+        return replace(over, held=held)
+    known = held is not None and (r.progress.holding is not None or tried.known(s, held))
+    if s.now - r.phase_since >= RESET and not known:
+        again = act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
+        return replace(again, held=held)
+    return wait(f"probation: {why}", POLLED, f"unproved {why}", held=held)
 
 
-def _proof_deadlines(r: Record) -> Iterator[datetime]:
+def _proof_is_late(
+    s: Situation, r: Record, deadlines: list[tuple[datetime, timedelta]], held: Cause | None
+) -> bool:
+    if held is None:
+        return all(tried.over(s, r, since, within) for since, within in deadlines)
+    longest = max(since + within for since, within in deadlines) - min(since for since, _ in deadlines)
+    return tried.held_by(s, r, held) >= longest
+
+
+def _proof_deadlines(r: Record) -> Iterator[tuple[datetime, timedelta]]:
     """Deadlines of what comes after the evidence: two probations, and the validation Job.
 
     The step's own deadline may pass while they run.
     """
     if r.progress.evidence is not None:
-        yield r.progress.evidence.at + 2 * r.probation
+        yield r.progress.evidence.at, 2 * r.probation
     if r.validation is not None and r.validate is not None:
-        yield r.validation.since + r.validate.within
+        yield r.validation.since, r.validate.within
 
 
 def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.role is Role.CONCLUDER:
-        return unproved(s, r, f"the agent of {r.node} has not come back to prove it")
+        return unproved(s, r, f"the agent of {r.node} has not come back to prove it", Cause.AGENT)
     assert s.node is not None
     if found := live(s, a.found):
         return fault_returned(s, a, r, f"{name(found[0].fault)} came back in probation")
@@ -173,7 +188,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, f"{r.node} is not Ready")
     for reading in s.readings:
         if not reading.readable:
-            return unproved(s, r, reading.unknown["*"])
+            return unproved(s, r, reading.unknown["*"], Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, r.node)
     if s.watched_for is not None and s.watched_for < r.probation:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from recovery.decide import brakes
+from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import with_node_behind
 from recovery.decide.decision import (
@@ -22,7 +23,7 @@ from recovery.decide.diagnosis import name, unreadable
 from recovery.decide.endings import hand_over, next_rung
 from recovery.decide.marks import undone
 from recovery.decide.situation import Role, Situation
-from recovery.model import IntentState, Phase, Preflight, Record, Rung, Step
+from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
 from recovery.units import span
 
 
@@ -37,7 +38,7 @@ def _what(r: Record, rung: Rung) -> str:
 
 
 def _past_deadline(s: Situation, r: Record, rung: Rung) -> bool:
-    return s.now >= _began(r) + rung.within
+    return tried.over(s, r, _began(r), rung.within)
 
 
 def _began(r: Record) -> datetime:
@@ -84,9 +85,10 @@ def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     why = next((w for f in r.faults if (w := unreadable(s, f))), None)
     if why is None or s.role is not Role.OWNER:
         return None
-    if _past_deadline(s, r, rung):
-        return _gave_up_waiting(s, r, rung, why)
-    return wait(f"{_what(r, rung)} waits for a fresh signal: {why}", key="unreadable")
+    if tried.held_by(s, r, Cause.UNREADABLE) >= rung.within:  # an end of its own: the fault may not be lost
+        return replace(_gave_up_waiting(s, r, rung, why), held=Cause.UNREADABLE)
+    what = f"{_what(r, rung)} waits for a fresh signal: {why}"
+    return wait(what, key="unreadable", held=Cause.UNREADABLE)
 
 
 def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
@@ -113,9 +115,9 @@ def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None
 
 def _group_or_clock(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if rung.do is Step.REPLACE and (found := brakes.first_reason(brakes.BY_GROUP, s)):
-        return hold(f"{_what(r, rung)}: {found[1]}", key=found[0])
+        return hold(f"{_what(r, rung)}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
     why = brakes.skewed(s)
-    return hold(f"{_what(r, rung)}: {why}", key="skewed") if why else None
+    return hold(f"{_what(r, rung)}: {why}", key="skewed", held=Cause.CLOCK) if why else None
 
 
 def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:

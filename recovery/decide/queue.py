@@ -26,13 +26,14 @@ from recovery.decide.decision import (
     until,
     wait,
 )
-from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, name, unreadable, why_reported
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, as_treated, name, unreadable, why_reported
 from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
+from recovery.decide.tried import ended
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.units import span
 
@@ -60,7 +61,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
         return hand_over(s, r, f"{name(d.fault)}: {why_reported(d)}", plain=True)
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
-    return queued(s, r, d)
+    return queued(s, a, r, d)
 
 
 def withdrawn(s: Situation, r: Record) -> Decision:
@@ -68,17 +69,19 @@ def withdrawn(s: Situation, r: Record) -> Decision:
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
-def queued(s: Situation, r: Record, d: Diagnosis) -> Decision:
+def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
     """Confirmed: choose the ladder. It stays as it is, even if the policy changes later."""
     ladder = without_tried(d.ladder, r.tried) or CORDON_ONLY
     steps = ", ".join(x.do.value for x in ladder)
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
+    treated = {x.fault.key: as_treated(x) for x in a.found}
     if r.tried:
         why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
     confirmed = replace(
         note(r, s.now, HistoryEvent.CONFIRMED, why),
         phase=move(r.phase, Event.CONFIRMED),
         phase_since=s.now,
+        faults=tuple(treated.get(f.key, f) for f in r.faults),
         rule=d.rule_name,
         ladder=ladder,
         validate=d.rule.validate if d.rule else None,
@@ -241,7 +244,7 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
         scopes=noted_scopes(a.slot) if a.slot else r.scopes,
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
-        progress=replace(r.progress, step_since=s.now, tries=0, retry_at=None),
+        progress=replace(ended(r), step_since=s.now, tries=0, retry_at=None),
         machine=replace(r.machine, group=group),
         starts=(*r.starts, Start(at, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
     )

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from recovery.model import (
+    Cause,
     Census,
     Gate,
     GroupStart,
@@ -43,12 +44,14 @@ class Lease:
     """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock.
 
     ``silent``: not renewed for half of it, by its own timestamp. No decision goes by that.
+    ``idle``: from when to when nobody renewed it before its holder did, in the API server's time.
     """
 
     holder: str = ""
     mine: bool = False
     stale: bool = True
     silent: bool = False
+    idle: tuple[datetime, datetime] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,9 @@ class Situation:
     turn_waited: timedelta = timedelta(0)  # how long the head of the queue has not taken a free slot
     intent_seen_for: timedelta = timedelta(0)  # how long this very intent was seen
     owner_gone_for: timedelta = timedelta(0)  # how long the node's own agent was seen gone
-    owner_paused_for: timedelta = timedelta(0)  # and for how much of that all was paused
+    # What this agent saw hold the current step, and the record does not say: until a moment ago, and before.
+    held_last: tuple[Cause, timedelta] | None = None
+    held_before: Mapping[Cause, timedelta] = field(default_factory=dict)
     job: JobView | None = None  # the validation Job that the record names
     job_problem: str = ""  # why it cannot be read or created
     job_due: bool = True  # whether it may be created now, if it does not exist

@@ -25,6 +25,7 @@ from recovery.decide.decision import (
 )
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import Situation
+from recovery.decide.tried import over
 from recovery.model import GROUP, TAINT, Record, ValidationRun
 from recovery.units import span
 
@@ -62,7 +63,7 @@ def impossible(s: Situation, r: Record) -> str | None:
 def late(s: Situation, r: Record) -> bool:
     assert r.validate is not None
     assert r.validation is not None
-    return s.now >= r.validation.since + r.validate.within
+    return over(s, r, r.validation.since, r.validate.within)
 
 
 def pending(s: Situation, r: Record) -> Decision | None:

@@ -69,6 +69,10 @@ class Reader:
     def flag(self, key: str) -> bool:
         return bool(self._get(key, (bool,), False))
 
+    def maybe_flag(self, key: str) -> bool | None:
+        value = self._get(key, (bool,), None)
+        return None if value is None else bool(value)
+
     def at(self, key: str) -> datetime:
         found = self.maybe_at(key)
         if found is None:
@@ -111,6 +115,13 @@ class Reader:
     def integers(self, key: str) -> tuple[int, ...]:
         found = self._get(key, (list,), [])
         return tuple(Reader({key: x}, f"{self._path}.{key}[{i}]").integer(key) for i, x in enumerate(found))
+
+    def keys_of(self, kind: type[Member]) -> tuple[Member, ...]:
+        """The keys of a map whose keys are all members of ``kind``."""
+        known = {x.value: x for x in kind}
+        if wrong := [str(x) for x in self._data if x not in known]:
+            raise Undecodable(f"{self._path}: found {wrong[0]!r}, expected any of {', '.join(known)}")
+        return tuple(known[x] for x in self._data)
 
     def strings(self, key: str) -> tuple[str, ...]:
         return tuple(str(x) for x in self._get(key, (list,), []))

@@ -12,9 +12,8 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from recovery.clock import Clock
@@ -23,18 +22,14 @@ from recovery.errors import Conflict, NotFound
 from recovery.model import GROUP
 from recovery.units import moment, parse_moment
 
-GONE_FOR, PAUSED_FOR = OUR_NOTES = (f"{GROUP}/agent-gone-for", f"{GROUP}/paused-for")
-"""Annotations of a Lease that a concluder holds: for how many seconds the node's own agent was seen gone, and
-for how many of them all was paused."""
-MOST_NOTED = 30 * 86400.0
+IDLE_SINCE = f"{GROUP}/idle-since"
+"""Annotation on a Lease: until when it was renewed before its holder took it, or took it anew."""
+EVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""Nothing is known of who was at work before."""
+LATE = 5.0
+"""Seconds by which a renewal may be late."""
 
-
-@dataclass(frozen=True)
-class Gone:
-    """For how many seconds a node's own agent was seen gone, and for how many of them all was paused."""
-
-    seconds: float = 0.0
-    paused: float = 0.0
+Idle = tuple[datetime, datetime]
 
 
 class LeaseObjects(Protocol):
@@ -129,30 +124,8 @@ class Leases:
         self._seen: dict[str, _Seen] = {}
         self._held: dict[str, tuple[Role, float]] = {}
         self._words: dict[str, str] = {}
-        self._gone: dict[str, Gone] = {}
-
-    # ------------------------------------------------------------ for how long its owner is gone
-
-    def gone_for(self, node: str) -> Gone:
-        """For how long concluders, this one and those before it, have seen the node's own agent gone.
-
-        That is on the Lease, so a concluder that is restarted goes on counting. Each adds what it saw on its
-        own clock; no two clocks are compared.
-        """
-        return self._gone.get(node, Gone())
-
-    def note_gone(self, node: str, gone: Gone) -> None:
-        """What the next renewal writes."""
-        self._gone[node] = gone
-
-    def learn_gone(self, node: str, metadata: Mapping[str, Any], holder: str, silent: float) -> None:
-        """Take over what the concluder before noted, and the time for which its Lease was seen unchanged."""
-        notes = metadata.get("annotations") or {}
-        noted = [str(notes.get(key, "")) for key in (GONE_FOR, PAUSED_FOR)]
-        self._gone.pop(node, None)
-        if holder.startswith(Role.CONCLUDER.value + "/") and all(x.isdecimal() for x in noted):
-            gone, paused = (min(float(x), MOST_NOTED) for x in noted)
-            self._gone[node] = Gone(gone + silent, paused)
+        self._idle: dict[str, Idle | None] = {}
+        self._renewed: dict[str, datetime] = {}
 
     # ------------------------------------------------------------ looking
 
@@ -174,7 +147,8 @@ class Leases:
             return self._judge(node, self._cluster.get_lease(lease_name(node)))
         except NotFound:
             self._held.pop(node, None)
-            return Lease(holder="", mine=False, stale=True)
+            idle = (self._renewed.get(node, EVER), self._cluster.time.now())
+            return Lease(holder="", mine=False, stale=True, idle=idle)
 
     def _judge(self, node: str, obj: dict[str, Any]) -> Lease:
         spec = obj.get("spec") or {}
@@ -194,18 +168,9 @@ class Leases:
             or self._identity.ended_in_this_pod(holder)
             or self._yields(node, holder)
         )
-        return Lease(holder=holder, mine=mine, stale=stale, silent=self._silent(spec, length))
-
-    def _silent(self, spec: dict[str, Any], length: float) -> bool:
-        """Whether the Lease itself says that it was not renewed for half its length.
-
-        Nothing is decided by this: its holder's clock may be wrong. It is a reason to look again soon.
-        """
-        try:
-            renewed = parse_moment(str(spec.get("renewTime")))
-        except ValueError:
-            return True
-        return bool(self._cluster.time.now() - renewed > timedelta(seconds=length / 2))
+        idle = idle_of(obj, self._cluster.time.now(), self._late(holder))
+        silent = self._cluster.time.now() - _at(obj, "renewTime") > timedelta(seconds=length / 2)
+        return Lease(holder=holder, mine=mine, stale=stale, silent=silent, idle=idle)
 
     def start_over(self) -> None:
         """Forget since when Leases are unchanged: while the API server was away, nobody could renew."""
@@ -262,51 +227,67 @@ class Leases:
         if not lease.mine and not lease.stale:
             self._held.pop(node, None)
             return lease
-        if not lease.mine and role is Role.CONCLUDER:
-            silent = asked - self._seen[node].at
-            self.learn_gone(node, obj["metadata"], lease.holder, silent)
         body = self._body(node, role, obj)
         try:
             self._cluster.replace_lease(body)
         except Conflict:
             self._held.pop(node, None)
             return Lease(holder=lease.holder, mine=False, stale=False)
-        return self._got(node, role, asked)
+        return self._got(node, role, asked, body)
 
     def _just_renewed(self, node: str) -> Lease | None:
         held = self._held.get(node)
         if held is None or self._clock.boottime() - held[1] >= self.renew_every:
             return None
-        return Lease(self._identity.holder(held[0]), mine=True, stale=False)
+        return Lease(self._identity.holder(held[0]), mine=True, stale=False, idle=self._idle.get(node))
 
     def _create(self, node: str, role: Role, asked: float) -> Lease:
+        body = self._body(node, role, None)
         try:
-            self._cluster.create_lease(self._body(node, role, None))
+            self._cluster.create_lease(body)
         except Conflict:
             return Lease(holder="one that took it first", mine=False, stale=False)
-        return self._got(node, role, asked)
+        return self._got(node, role, asked, body)
 
-    def _got(self, node: str, role: Role, asked: float) -> Lease:
+    def _got(self, node: str, role: Role, asked: float, body: dict[str, Any]) -> Lease:
         self._held[node] = (role, asked)
-        return Lease(self._identity.holder(role), mine=True, stale=False)
+        self._renewed[node] = now = self._cluster.time.now()
+        holder = self._identity.holder(role)
+        self._idle[node] = idle = idle_of(body, now, self._late(holder))
+        return Lease(holder, mine=True, stale=False, idle=idle)
+
+    def _late(self, holder: str) -> timedelta:
+        """A holder that has not renewed its Lease for this long was not at work all the while.
+
+        One renewal may be missed. A concluder that only waits renews once a sweep, about as often as a Lease
+        ends. One that takes its place waits as long again, and it is still waiting for the same agent.
+        """
+        if not holder.startswith(Role.CONCLUDER.value + "/"):
+            return timedelta(seconds=2 * self.renew_every + LATE)
+        ours = holder.endswith(f"/{self._identity.token}")
+        return (2 if ours else 4) * self._duration + timedelta(seconds=LATE)
 
     def _body(self, node: str, role: Role, old: dict[str, Any] | None) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": lease_name(node), "namespace": self._cluster.namespace}
         spec = dict((old or {}).get("spec") or {})
         holder = self._identity.holder(role)
-        now = moment(self._cluster.time.now())
+        at = self._cluster.time.now()
+        now = moment(at)
+        idle: Idle | None = (self._renewed.get(node, EVER), at)
         if old is not None:
             metadata = dict(old["metadata"])
-        notes = {k: v for k, v in (metadata.get("annotations") or {}).items() if k not in OUR_NOTES}
-        if role is Role.CONCLUDER:
-            gone = self.gone_for(node)
-            notes |= {GONE_FOR: str(int(gone.seconds)), PAUSED_FOR: str(int(gone.paused))}
+            late = self._late(str(spec.get("holderIdentity") or ""))
+            idle = idle_until(old, at, late, holder)
+        notes = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != WORD}
         if node in self._words:
             notes[WORD] = self._words[node]
-        if notes or metadata.get("annotations"):
-            metadata["annotations"] = notes
-        if spec.get("holderIdentity") != holder:
+        if spec.get("holderIdentity") != holder or idle is not None:
             spec["acquireTime"] = now
+            notes.pop(IDLE_SINCE, None)
+        if idle is not None:
+            notes[IDLE_SINCE] = moment(idle[0])
+        metadata["annotations"] = notes
+        if spec.get("holderIdentity") != holder:
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (1 if old else 0)
         spec |= {
             "holderIdentity": holder,
@@ -328,6 +309,46 @@ class Leases:
     def release_all(self) -> None:
         for node in list(self._held):
             self.release(node)
+
+
+def idle_of(obj: dict[str, Any], now: datetime, late: timedelta) -> Idle | None:
+    """From when to when nobody renewed the Lease: until now, or until its holder took it."""
+    if now - _at(obj, "renewTime") >= late:
+        return idle_until(obj, now, late, "")
+    before = _noted(obj)
+    return (before, _at(obj, "acquireTime")) if before is not None else None
+
+
+def idle_until(obj: dict[str, Any], now: datetime, late: timedelta, holder: str) -> Idle | None:
+    """The same for ``holder``, who takes or renews it ``now``; None where it was not late.
+
+    Another holder that never renewed it may have died before it wrote anything down. What was idle before it
+    still counts.
+    """
+    spec = obj.get("spec") or {}
+    before = _noted(obj)
+    old = str(spec.get("holderIdentity") or "")
+    waits = Role.CONCLUDER.value + "/"  # one that takes another's place goes on with the same patience
+    same = old == holder or (old.startswith(waits) and holder.startswith(waits))
+    if before is not None and not same and spec.get("renewTime") == spec.get("acquireTime"):
+        return before, now
+    renewed = _at(obj, "renewTime")
+    return (renewed, now) if now - renewed >= late else None
+
+
+def _noted(obj: dict[str, Any]) -> datetime | None:
+    text = (obj["metadata"].get("annotations") or {}).get(IDLE_SINCE)
+    try:
+        return parse_moment(str(text)) if text else None
+    except ValueError:
+        return EVER
+
+
+def _at(obj: dict[str, Any], field: str) -> datetime:
+    try:
+        return parse_moment(str((obj.get("spec") or {}).get(field)))
+    except ValueError:
+        return EVER
 
 
 def lease_name(node: str) -> str:

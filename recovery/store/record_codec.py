@@ -21,8 +21,11 @@ from recovery.model import (
     PHASE_LABEL,
     VERSION,
     Attempt,
+    Cause,
     Evidence,
     Fault,
+    Held,
+    Holding,
     Intent,
     IntentState,
     Kind,
@@ -53,7 +56,8 @@ FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
 the out-of-service taint. Version 3 added the progress of open records. Version 4 added digests of
 the faults that were dealt with, what is to be taken back at the provider before the node goes back to
-service, and filters in place of long lists of machines: an older agent would forget or misread them."""
+service, what held the steps, and filters in place of long lists of machines: an older agent would forget or
+misread them."""
 
 STARTS = 50
 
@@ -62,17 +66,20 @@ STARTS = 50
 
 
 def _version(r: Record) -> int:
-    taking_back = r.release or r.progress.left or r.progress.taking_back
+    p = r.progress
+    taking_back = r.release or p.left or p.taking_back
+    held = r.phase.open and (p.held or p.holding or p.accounted)
     filtered = r.intent is not None and packed(r.intent.reference.data)
-    if r.acknowledged_more or taking_back or filtered:
+    if r.acknowledged_more or taking_back or held or filtered:
         return FOURTH
-    if r.phase.open and r.progress != Progress():
+    if r.phase.open and p != Progress():
         return THIRD
     return SECOND if r.validate or r.validation or r.tried or r.marks.out_of_service else FIRST
 
 
 def _fault(f: Fault) -> dict[str, Any]:
     late = {"life": f.life, "quietSince": _maybe(f.quiet_since)}  # written where they say something
+    said = {} if f.treated is None else {"treated": f.treated}
     return {
         "source": f.source,
         "type": f.type,
@@ -86,6 +93,7 @@ def _fault(f: Fault) -> dict[str, Any]:
         "latched": f.latched,
         "cleared": f.cleared,
         **{key: value for key, value in late.items() if value},
+        **said,
     }
 
 
@@ -114,7 +122,7 @@ def _maybe(at: datetime | None) -> str | None:
 
 def _progress(p: Progress) -> dict[str, Any]:
     """The fields with a value. An empty object is written too: without it, history would be read."""
-    e = p.evidence
+    e, h = p.evidence, p.holding
     said = {
         "submitted": [{"attempt": x.number, "action": x.action} for x in p.submitted],
         "tries": p.tries,
@@ -127,6 +135,9 @@ def _progress(p: Progress) -> dict[str, Any]:
         "left": [_intent(x) for x in p.left],
         "takenBack": list(p.taken_back),
         "takingBack": _maybe(p.taking_back),
+        "held": {x.cause.value: duration(x.time) for x in p.held},
+        "holding": {"cause": h.cause.value, "since": moment(h.since)} if h else None,
+        "accounted": _maybe(p.accounted),
     }
     return {key: value for key, value in said.items() if value}
 
@@ -262,6 +273,7 @@ def _read_fault(r: Reader) -> Fault:
         cleared=r.flag("cleared"),
         life=r.text("life"),
         quiet_since=r.maybe_at("quietSince"),
+        treated=r.maybe_flag("treated"),
     )
 
 
@@ -284,7 +296,7 @@ def _read_intent(r: Reader) -> Intent:
 
 
 def _read_progress(r: Reader) -> Progress:
-    e = r.child("evidence")
+    e, h, held = r.child("evidence"), r.child("holding"), r.child("held")
     return Progress(
         submitted=tuple(
             Attempt(x.integer("attempt", ...), x.text("action")) for x in r.children("submitted")
@@ -299,6 +311,9 @@ def _read_progress(r: Reader) -> Progress:
         left=tuple(_read_intent(x) for x in r.children("left")),
         taken_back=r.integers("takenBack"),
         taking_back=r.maybe_at("takingBack"),
+        held=tuple(Held(cause, held.span(cause.value)) for cause in held.keys_of(Cause)) if held else (),
+        holding=Holding(h.member("cause", Cause), h.at("since")) if h else None,
+        accounted=r.maybe_at("accounted"),
     )
 
 

@@ -20,12 +20,15 @@ from recovery.model import (
     GROUP,
     VERSION,
     Attempt,
+    Cause,
     Census,
     Claim,
     Evidence,
     Fault,
     Gate,
     GroupStart,
+    Held,
+    Holding,
     Intent,
     IntentState,
     Kind,
@@ -235,6 +238,7 @@ def fault(counter: float | None) -> Fault:
         latched=True,
         life="1763800000.5",
         quiet_since=AT,
+        treated=True,
     )
 
 
@@ -295,6 +299,9 @@ FULL_RECORD = Record(
         ),
         taken_back=(1,),
         taking_back=AT,
+        held=(Held(Cause.PAUSE, timedelta(minutes=11)),),
+        holding=Holding(Cause.BRAKE, AT),
+        accounted=AT,
     ),
     recovered_at=AT,
     node_gone_since=AT,

@@ -35,7 +35,7 @@ def gone_and_not_replaced() -> Stage:
     for actor in s.actors.values():
         if actor.node == "node-0":
             s.kill(actor)
-    s.run(31 * 60, step=10)
+    s.run(34 * 60, step=10)  # nobody was at work until a peer took the Lease
     return s
 
 

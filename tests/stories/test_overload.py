@@ -190,7 +190,7 @@ def test_a_pause_is_not_time_in_which_an_agent_could_come_back() -> None:
     resume(s)
     s.run(20 * 60, step=2)
     assert phase(s) is Phase.HANDED_OVER
-    assert any("min of that paused" in m for m in messages(s, "HandedOver"))
+    assert any("28 min by a pause besides" in m for m in messages(s, "HandedOver"))
 
 
 def test_a_sweep_over_hundreds_of_records_ends_in_time_and_goes_on_where_it_stopped() -> None:

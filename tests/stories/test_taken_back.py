@@ -207,8 +207,11 @@ def test_a_release_between_two_steps_takes_back_the_first_ones_request_also_duri
     s = cast(policy_file(PLUGIN_THEN_REBOOT), agents=1)
     s.fault("node-0")
     pass_time(s, 60, until=lambda: len(s.provider.calls) == 1)
-    pause(s)
+    s.provider.preflight_error = Retry("throttled")
     pass_time(s, 400)
+    pause(s)
+    s.provider.preflight_error = None
+    pass_time(s, 100)
     assert (phase(s), calls(s)) == (Phase.RECOVERING, [("replace", "m-0")])
     assert the_record(s).step == the_record(s).ladder[1]
     said = sit(s).run("release", "node-0", "--yes")

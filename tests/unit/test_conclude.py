@@ -10,9 +10,10 @@ import pytest
 from recovery.decide.decision import WriteRecord
 from recovery.decide.orphan import PATIENCE, conclude
 from recovery.decide.situation import Lease, Role, Situation
-from recovery.model import Attempt, IntentState, Phase, Progress, Running
+from recovery.model import EXCLUDE, Attempt, Cause, Census, IntentState, Pause, Phase, Progress, Running
 from tests.builders.faults import DMA
-from tests.builders.nodes import MACHINE
+from tests.builders.gates import gate, slot
+from tests.builders.nodes import MACHINE, node
 from tests.builders.records import intent, record
 from tests.builders.situations import situation
 from tests.builders.times import MINUTE, NOW, SECOND
@@ -115,6 +116,20 @@ ROWS: dict[str, Row] = {
         "probation: the agent of node-0 has not come back to prove it",
     ),
 }
+
+
+HELD: dict[Cause, dict[str, Any]] = {
+    Cause.PAUSE: {"gate": gate(slots=(slot(),), pause=Pause("ada", "a drill", None))},
+    Cause.EXCLUDED: {"node": node(labels={EXCLUDE: "true"})},
+    Cause.CLAIM: {"forbidden": "Karpenter is at work"},
+    Cause.BRAKE: {"census": Census(NOW, 4, ("n-1", "n-2", "n-3"), total=3)},
+}
+
+
+@pytest.mark.parametrize("cause", HELD)
+def test_what_holds_a_recovery_is_not_time_in_which_its_agent_could_come_back(cause: Cause) -> None:
+    d = conclude(left(owner_gone_for=PATIENCE, **HELD[cause]))
+    assert (d.effect, d.key, d.held) == (None, "patience", cause)
 
 
 @pytest.mark.parametrize("row", ROWS)

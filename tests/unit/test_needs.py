@@ -77,6 +77,7 @@ def concluders(phase: Phase, **changes: Any) -> Situation:
     return peers(phase, **{"s_apart": True, "s_provider": POWERED, "s_node": SICK} | changes)
 
 
+LATELY = Counted(MINUTE, known=True)
 AHEAD = Line("node-9", "record-9", NOW - MINUTE)
 MADE: dict[str, Any] = {"s_gate": None}
 EMPTIED: dict[str, Any] = {"s_gate": gate(stamp="")}
@@ -187,11 +188,11 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
     "proving: a new machine": (of(Phase.PROVING, **IN_FLIGHT, replacement_machine="m-9"), [NewNode()]),
     "proving: validated": (of(Phase.PROVING, validation=ValidationRun("job", NOW)), [ValidationJob()]),
     # By a peer
-    "peer: suspect": (peers(Phase.SUSPECT), []),
-    "peer: waiting": (peers(Phase.WAITING), []),
-    "peer: waiting, no gate": (peers(Phase.WAITING, **MADE), [GateMadeReady()]),
-    "peer: a drain": (peers(Phase.RECOVERING, rung_since=NOW, s_node=SICK, s_provider=POWERED), []),
-    "peer: a call that was due": (peers(Phase.RECOVERING, **ON_REPLACE, s_provider=POWERED), []),
+    "peer: suspect": (peers(Phase.SUSPECT), [LATELY]),
+    "peer: waiting": (peers(Phase.WAITING), [LATELY]),
+    "peer: waiting, no gate": (peers(Phase.WAITING, **MADE), [GateMadeReady(), LATELY]),
+    "peer: a drain": (peers(Phase.RECOVERING, rung_since=NOW, s_node=SICK, s_provider=POWERED), [LATELY]),
+    "peer: a call that was due": (peers(Phase.RECOVERING, **ON_REPLACE, s_provider=POWERED), [LATELY]),
     "peer: a call under way": (peers(Phase.RECOVERING, **IN_FLIGHT), [Progressed()]),
     "peer: proving": (peers(Phase.PROVING, validation=ValidationRun("job", NOW)), []),
     "peer: proving a new machine": (peers(Phase.PROVING, replacement_machine="m-9"), [NewNode()]),
@@ -211,14 +212,14 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
     "concluder: a node that is Ready": (concluders(Phase.RECOVERING, s_node=node()), [COUNT]),
     "concluder: no Node": (concluders(Phase.RECOVERING, s_node=None), [COUNT]),
     "concluder: no machine": (concluders(Phase.RECOVERING, s_machine=None), [COUNT]),
-    "concluder: no provider": (concluders(Phase.RECOVERING, s_provider=None), []),
+    "concluder: no provider": (concluders(Phase.RECOVERING, s_provider=None), [LATELY]),
     "concluder: a provider that sees no power": (
         concluders(Phase.RECOVERING, ladder=REBOOTS, s_provider=replace(POWERED, sees_power=False)),
         [COUNT],
     ),
     "concluder: a provider without power of its own": (
         concluders(Phase.RECOVERING, **ON_REPLACE, s_provider=replace(FAKE, sees_power=True)),
-        [PowerState()],
+        [PowerState(), LATELY],
     ),
 }
 

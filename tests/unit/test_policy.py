@@ -16,11 +16,13 @@ from recovery.model import (
     CORDONED_BY,
     TAINT,
     Attempt,
+    Cause,
     Claim,
     Done,
     Failed,
     Gone,
     GroupStart,
+    Holding,
     IntentState,
     Line,
     Marks,
@@ -612,7 +614,11 @@ RECOVERING: dict[str, Row] = {
         f"{DMA}: replace waits for a fresh signal: the page cannot be read",
     ),
     "replace, unreadable to the end": (
-        recovering(replacing(), readings=(silent(NOW + 29 * MINUTE),), now=NOW + 30 * MINUTE),
+        recovering(
+            replacing(progress=Progress(holding=Holding(Cause.UNREADABLE, NOW))),
+            readings=(silent(NOW + 29 * MINUTE),),
+            now=NOW + 30 * MINUTE,
+        ),
         "act WriteRecord",
         "handedOver",
         "handed over to a person: replace could not be asked for within 30 min: the page cannot be read",
@@ -936,7 +942,9 @@ PROVING: dict[str, Row] = {
                 Phase.PROVING,
                 ladder=(),
                 phase_since=NOW + 30 * MINUTE - SECOND,
-                progress=Progress(boots=("boot-1",), proving_since=NOW),
+                progress=Progress(
+                    boots=("boot-1",), proving_since=NOW, holding=Holding(Cause.UNREADABLE, NOW)
+                ),
             ),
             now=NOW + 30 * MINUTE,
             readings=(BAD_PAGE,),

@@ -33,7 +33,7 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
-from tests.builders.faults import reading, silent
+from tests.builders.faults import reading
 from tests.builders.gates import gate, slot
 from tests.builders.nodes import FAKE, node
 from tests.builders.records import intent, record
@@ -185,9 +185,9 @@ def test_a_steps_time_begins_with_its_first_effect_or_else_when_it_became_the_cu
     step_since: Any, rung_since: Any, phase_since: Any, late: bool
 ) -> None:
     r = of(rung_since=rung_since, phase_since=phase_since, progress=Progress(step_since=step_since))
-    d = decide(on(r, readings=(silent(NOW),)))
+    d = decide(on(r, preflight=None, preflight_retry="throttled"))
     assert (d.effect is not None) is late
-    assert (d.key == "unreadable") is not late
+    assert (d.key == "preflight") is not late
 
 
 PROVED = Evidence(2, BEFORE, "so")

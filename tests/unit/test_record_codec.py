@@ -18,8 +18,11 @@ from recovery.decide.history import HISTORY, note
 from recovery.errors import Dropped, Undecodable
 from recovery.model import (
     Attempt,
+    Cause,
     Evidence,
     Fault,
+    Held,
+    Holding,
     Intent,
     IntentState,
     Kind,
@@ -54,7 +57,7 @@ FULL = Record(
     node_uid="uid-1",
     boot_id="boot-1",
     faults=(
-        fault(counter=2.5, cleared=True, life="1763800000.5", quiet_since=NOW),
+        fault(counter=2.5, cleared=True, life="1763800000.5", quiet_since=NOW, treated=True),
         fault("OOMKilling", type="", kind=Kind.EDGE, counter=None),
     ),
     phase_since=NOW + timedelta(microseconds=1),
@@ -91,6 +94,9 @@ FULL = Record(
         left=(Intent("reboot", 2, "tok2", NOW, "i-1", "boot-1", Reference("aws", "reboot", {"group": "g"})),),
         taken_back=(1,),
         taking_back=NOW,
+        held=(Held(Cause.PAUSE, 11 * MINUTE), Held(Cause.NOBODY, SECOND)),
+        holding=Holding(Cause.BRAKE, NOW),
+        accounted=NOW,
     ),
     recovered_at=NOW,
     node_gone_since=NOW,

@@ -10,12 +10,15 @@ from typing import Any
 
 from recovery.model import (
     Attempt,
+    Cause,
     Census,
     Claim,
     Evidence,
     Fault,
     Gate,
     GroupStart,
+    Held,
+    Holding,
     Intent,
     Line,
     Machine,
@@ -50,8 +53,9 @@ _PAUSED = {"pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z
 
 
 def _record() -> Record:
-    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT)
+    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT, treated=True)
     intent = Intent("replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"}))
+    held = (Held(Cause.PAUSE, MOMENT),)
     return Record(
         node="n",
         phase=Phase.RECOVERING,
@@ -78,7 +82,10 @@ def _record() -> Record:
         validation=ValidationRun("j", AT),
         tried=(Step.REBOOT,),
         progress=Progress(
-            (Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT, (intent,), (1,), AT
+            *((Attempt(1, "a"),), 1, ("b",), Evidence(1, AT, "e"), 1, AT, AT, AT, (intent,), (1,), AT),
+            held=held,
+            holding=Holding(Cause.PAUSE, AT),
+            accounted=AT,
         ),
         recovered_at=AT,
         node_gone_since=AT,
