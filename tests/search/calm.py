@@ -4,7 +4,7 @@ to come to its end."""
 from __future__ import annotations
 
 from tests.search import acts, facts
-from tests.search.world import World
+from tests.search.world import Process, World
 
 OPEN = {"suspect", "waiting", "recovering", "proving"}
 LOOK_EVERY = 30.0
@@ -60,9 +60,17 @@ def _restart_stopped(w: World, place: int) -> None:
         w.start(place)
 
 
-def _vanished(p: object) -> bool:
-    agent = p.actor.agent  # type: ignore[attr-defined]
+def _vanished(p: Process) -> bool:
+    agent = p.actor.agent
     return agent is not None and agent.last.key == "vanished"
+
+
+def _cordon_again(w: World, place: int) -> None:
+    """Somebody uncordoned a node that is being recovered, and now does what the sentence asks for."""
+    living = w.agents_at(place)
+    agent = living[0].actor.agent if living else None
+    if agent is not None and agent.last.key == "undone":
+        acts.change(w, f"/api/v1/nodes/{agent.node}", {"spec": {"unschedulable": True}})
 
 
 def run_to_the_end(w: World, limit: float) -> str:
@@ -72,6 +80,7 @@ def run_to_the_end(w: World, limit: float) -> str:
         w.run_until(w.now + LOOK_EVERY)
         for place in range(len(w.places)):
             _restart_stopped(w, place)
+            _cordon_again(w, place)
         quiet = quiet + 1 if _nothing_open(w) else 0
         if quiet >= STILL:
             return "settled"

@@ -8,7 +8,7 @@ import itertools
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +16,7 @@ from unittest.mock import patch
 from tests.search import calm, facts
 from tests.search.acts import perform
 from tests.search.facts import Fact
+from tests.search.reach import Disturbances, Reach, watching
 from tests.search.script import Script
 from tests.search.world import World
 
@@ -50,13 +51,19 @@ def _phase(obj: Any) -> str:
     return str((obj.get("status") or {}).get("phase", ""))
 
 
-def play(script: Script, watch: Callable[[World], None] = lambda w: None) -> History:
-    """The history of ``script``. ``watch`` sees the world before anything happens."""
-    with _repeatable(script.seed):
+def play(script: Script, reach: Reach | None = None) -> History:
+    """The history of ``script``. What it reached is added to ``reach``."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_repeatable(script.seed))
         w = World(script.scene, script.seed)
-        watch(w)
+        going_on = Disturbances()
+        if reach is not None:
+            stack.enter_context(watching(reach, lambda: going_on.at(w.now)))
         for a in script.acts:
             w.run_until(max(a.at, w.now))
+            going_on.began(a)
+            if reach is not None:
+                reach.add(f"act {a.what}")
             perform(w, a)
         w.run_until(max(script.calm_at, w.now))
         calm.begin(w)
