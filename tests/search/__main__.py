@@ -7,18 +7,20 @@ again, shortened to a story. ``WITHOUT=m07``: with one mend taken out. Exit code
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import itertools
 import os
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.search import without
 from tests.search.judge import Violation
-from tests.search.play import TO_THE_END, play
+from tests.search.play import play
 from tests.search.reach import NOT_REACHED, Reach
 from tests.search.script import Script
 from tests.search.seeds import script_of
@@ -72,16 +74,18 @@ def look(seed: int) -> Found:
 
 def _seeds(args: argparse.Namespace) -> Iterator[int]:
     """The seeds to look at. Without end where a time was given."""
-    if args.seeds:
-        first, _, last = args.seeds.rpartition("-")
-        yield from range(int(first or 0), int(last) + (1 if first else 0))
-        return
-    start = random.SystemRandom().randrange(10**6, 10**9)
-    end = time.monotonic() + 60 * args.minutes
-    seed = start
-    while time.monotonic() < end:
-        yield seed
-        seed += 1
+    if args.failed:
+        return iter(failed_seeds())
+    if not args.seeds:
+        return itertools.count(random.SystemRandom().randrange(10**6, 10**9))
+    first, _, last = args.seeds.rpartition("-")
+    return iter(range(int(first or 0), int(last) + (1 if first else 0)))
+
+
+def failed_seeds() -> list[int]:
+    """The seeds whose histories once broke a law: ``failed_seeds.txt``, a seed and a sentence a line."""
+    lines = Path(__file__).with_name("failed_seeds.txt").read_text(encoding="utf-8").splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 def _ready(names: str) -> None:
@@ -90,23 +94,31 @@ def _ready(names: str) -> None:
 
 
 def search(args: argparse.Namespace) -> Sum:
+    """Look at seed after seed on all cores."""
     total, began = Sum(), time.monotonic()
-    with multiprocessing.Pool(args.jobs, _ready, (args.without,)) as pool:
-        for found in pool.imap_unordered(look, _seeds(args), chunksize=1):
-            total.add(found)
-            if found.error:
-                print(f"seed {found.seed}: {found.error}", flush=True)
-            for v in found.broken[:1]:
-                print(f"seed {found.seed}: {v}", flush=True)
-            if args.first and total.failed:
-                pool.terminate()
-                break
+    end = None if args.seeds or args.failed else began + 60 * args.minutes
+    seeds = _seeds(args)
+    with ProcessPoolExecutor(args.jobs, initializer=_ready, initargs=(args.without,)) as pool:
+        waiting = {pool.submit(look, seed) for seed in itertools.islice(seeds, 2 * args.jobs)}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                _tell(total, future.result())
+            if (end is None or time.monotonic() < end) and not (args.first and total.failed):
+                waiting |= {pool.submit(look, seed) for seed in itertools.islice(seeds, len(done))}
     seconds = time.monotonic() - began
     rate = total.recoveries / seconds / args.jobs
-    print(
-        f"{total.seeds} histories, {total.recoveries} recoveries in {seconds:.0f} s: {rate:.1f} a second and core"
-    )
+    what = f"{total.seeds} histories, {total.recoveries} recoveries in {seconds:.0f} s"
+    print(f"{what}: {rate:.1f} a second and core")
     return total
+
+
+def _tell(total: Sum, found: Found) -> None:
+    total.add(found)
+    if found.error:
+        print(f"seed {found.seed}: {found.error}", flush=True)
+    for v in found.broken[:1]:
+        print(f"seed {found.seed}: {v}", flush=True)
 
 
 def show(script: Script) -> bool:
@@ -149,6 +161,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--failed", action="store_true", help="the seeds that ever failed")
     parser.add_argument("--without", default="")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--first", action="store_true", help="stop at the first that breaks a law")
@@ -164,5 +177,9 @@ def main() -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
-        os.execve(sys.executable, [sys.executable, "-m", "tests.search", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.search", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )  # noqa: S606
     sys.exit(main())

@@ -215,7 +215,7 @@ def lost_pod(w: World, a: Act) -> None:
 
 def back_again(w: World, place: int, *, new_pod: bool = False) -> None:
     if not w.agents_at(place) and place not in w.absent:
-        w.start(place, new_pod=new_pod)
+        w.start(place, new_pod=new_pod, on=place not in w.off)
 
 
 @kind("stop", lambda d: (_touch(d), d.random() < 0.5, d.choice((3.0, 12.0, 70.0, 200.0, 700.0))), weight=6)
@@ -227,7 +227,8 @@ def stop(w: World, a: Act) -> None:
 @kind("second pod", weight=1)
 def second_pod(w: World, a: Act) -> None:
     """A pod was deleted by force: its process lives on beside the new one's."""
-    w.start(a.place % len(w.places), new_pod=True)
+    if p := agent_of(w, a):
+        w.start(p.place, new_pod=True, on=p.on)
 
 
 @kind("off", some(60.0, 400.0, 900.0), lasts=True)
@@ -238,6 +239,7 @@ def switched_off(w: World, a: Act) -> None:
 
 
 def _again(w: World, place: int, *, on: bool) -> None:
+    (w.off.discard if on else w.off.add)(place)
     w.end_agents(place)
     w.start(place, on=on, new_pod=True)
 
@@ -299,7 +301,11 @@ def api_throttles(w: World, a: Act) -> None:
 # ---------------------------------------------------------------- clocks and etcd
 
 
-@kind("clock steps", lambda d: (d.choice((-600.0, -40.0, 40.0, 600.0, 90000.0)), d.choice((60.0, 500.0))), lasts=True)
+@kind(
+    "clock steps",
+    lambda d: (d.choice((-600.0, -40.0, 40.0, 600.0, 90000.0)), d.choice((60.0, 500.0))),
+    lasts=True,
+)
 def clock_steps(w: World, a: Act) -> None:
     by, seconds = a.args
     place = a.place % len(w.places)
@@ -313,7 +319,12 @@ def set_clock(w: World, place: int, off: float) -> None:
         w.note(facts.CLOCK, w.places[place].node, off=off)
 
 
-@kind("one server ahead", lambda d: (d.choice((-300.0, 300.0, 3600.0)), d.choice((120.0, 600.0))), lasts=True, placed=False)
+@kind(
+    "one server ahead",
+    lambda d: (d.choice((-300.0, 300.0, 3600.0)), d.choice((120.0, 600.0))),
+    lasts=True,
+    placed=False,
+)
 def one_server_ahead(w: World, a: Act) -> None:
     w.boundary.ahead = a.args[0]
     w.note(facts.CLOCK, "an API server", off=a.args[0])
@@ -345,7 +356,9 @@ def record_deleted(w: World, a: Act) -> None:
     w.note(facts.PERSON, machine_of(w, a).node, did="delete record")
 
 
-@kind("record edited", lambda d: (d.choice(("label", "annotation", "finalizer", "rubbish", "phase")),), weight=2)
+@kind(
+    "record edited", lambda d: (d.choice(("label", "annotation", "finalizer", "rubbish", "phase")),), weight=2
+)
 def record_edited(w: World, a: Act) -> None:
     node = machine_of(w, a).node
     patches: dict[str, Any] = {
@@ -378,7 +391,12 @@ def gate_deleted(w: World, a: Act) -> None:
 def gate_emptied(w: World, a: Act) -> None:
     """Somebody applies a manifest of an empty gate over it: ``kubectl replace --force``."""
     w.write("DELETE", GATE, None, PERSON)
-    made = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}, "spec": {}}
+    made = {
+        "apiVersion": "noderecovery.dev/v1alpha1",
+        "kind": "RecoveryGate",
+        "metadata": {"name": "fleet"},
+        "spec": {},
+    }
     w.write("POST", GATE.rpartition("/")[0], made, PERSON)
 
 
@@ -404,7 +422,11 @@ def policy_changed(w: World, a: Act) -> None:
 def pause(w: World, a: Act) -> None:
     spec = {"pause": {"owner": "ada", "reason": "a network change", "until": ""}}
     if not w.write("PATCH", GATE, {"spec": spec}, PERSON).ok:
-        made = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate", "metadata": {"name": "fleet"}}
+        made = {
+            "apiVersion": "noderecovery.dev/v1alpha1",
+            "kind": "RecoveryGate",
+            "metadata": {"name": "fleet"},
+        }
         w.write("POST", GATE.rpartition("/")[0], {**made, "spec": spec}, PERSON)
     w.later(a.args[0], lambda: resume(w))
 
@@ -451,9 +473,19 @@ def person_uncordons(w: World, a: Act) -> None:
 
 @kind("foreign marks", weight=1)
 def foreign_marks(w: World, a: Act) -> None:
-    patch = {"metadata": {"labels": {"rack": "r7"}, "annotations": {"ticket": "4712"}, "finalizers": ["example.com/n"]}}
+    patch = {
+        "metadata": {
+            "labels": {"rack": "r7"},
+            "annotations": {"ticket": "4712"},
+            "finalizers": ["example.com/n"],
+        }
+    }
     node = machine_of(w, a).node
-    change(w, f"/api/v1/nodes/{node}", {"metadata": {k: v for k, v in patch["metadata"].items() if k != "finalizers"}})
+    change(
+        w,
+        f"/api/v1/nodes/{node}",
+        {"metadata": {k: v for k, v in patch["metadata"].items() if k != "finalizers"}},
+    )
 
 
 # ---------------------------------------------------------------- nodes and machines

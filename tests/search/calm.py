@@ -35,6 +35,7 @@ def begin(w: World) -> None:
         p.traps.clear()
     _take_back_edits(w)
     w.lift_brake()
+    w.off.clear()
     for place in range(len(w.places)):
         w.end_agents(place)
         w.start(place, delay=1.0 + place)
@@ -73,6 +74,13 @@ def _cordon_again(w: World, place: int) -> None:
         acts.change(w, f"/api/v1/nodes/{agent.node}", {"spec": {"unschedulable": True}})
 
 
+def _release_lost(w: World, place: int) -> None:
+    """Somebody deleted an open record, and now releases the node: nothing else ends what is lost."""
+    record = w.store.request("GET", f"{acts.RECORDS}/{w.places[place].node}")
+    if record.ok and (record.body.get("status") or {}).get("phase") == "lost":
+        w.release(w.places[place].node)
+
+
 def run_to_the_end(w: World, limit: float) -> str:
     """Until nothing is open any more, at most ``limit`` seconds. Why it ended: ``settled`` or ``time``."""
     end, quiet = w.now + limit, 0
@@ -81,6 +89,7 @@ def run_to_the_end(w: World, limit: float) -> str:
         for place in range(len(w.places)):
             _restart_stopped(w, place)
             _cordon_again(w, place)
+            _release_lost(w, place)
         quiet = quiet + 1 if _nothing_open(w) else 0
         if quiet >= STILL:
             return "settled"

@@ -23,9 +23,10 @@ class Wrote:
     lost is one. Controllers and people write, too, and so does a restored etcd (``actor`` is ``etcd``: one
     write for each object that is another one, is gone or is back).
 
-    ``verb``: ``create``, ``update``, ``patch``, ``delete``. An eviction that was granted: kind ``Eviction``,
-    verb ``create``, name and namespace of its pod, ``before`` the pod. A refused eviction is a fact as well,
-    with ``status`` 429 (or another one) and ``after`` None: that it was asked is what counts.
+    ``verb``: ``create``, ``update``, ``patch``, ``delete``; ``evict`` for a write that a granted eviction
+    makes to its pod. An eviction that was refused is a fact as well, of kind ``Eviction``: name and
+    namespace of its pod, the pod as ``before``, the ``status`` of the answer, ``after`` None. That it was
+    asked is what counts.
     """
 
     at: float

@@ -82,7 +82,7 @@ def _repeatable(seed: int) -> Iterator[None]:
             super().__init__(f"{seed} {next(numbers)}" if x is None else x)
 
     def made() -> uuid.UUID:
-        return uuid.UUID(int=random.Random(f"uuid {seed} {next(numbers)}").getrandbits(128), version=4)  # noqa: S311
+        return uuid.UUID(int=random.Random(f"uuid {seed} {next(numbers)}").getrandbits(128), version=4)
 
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

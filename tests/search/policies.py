@@ -7,7 +7,9 @@ NEURON = "match: {type: NeuronHealth}"
 PLUGIN = "match: {type: GpuCount}"
 
 
-def _policy(limits: str, neuron: str, plugin: str, after: str = "0s", more: str = "", rest: str = "") -> bytes:
+def _policy(
+    limits: str, neuron: str, plugin: str, after: str = "0s", more: str = "", rest: str = ""
+) -> bytes:
     return (
         f"{HEAD}limits: {{{limits}}}\n{rest}rules:\n"
         f"  - name: hardware\n    {NEURON}\n    after: {after}\n    remedy: [{neuron}]\n    probation: 1m\n{more}"

@@ -52,7 +52,9 @@ class Reach:
 
     def uncrossed(self) -> list[tuple[str, str]]:
         """What was reached, but never beside that disturbance."""
-        return [(t, what) for t in everything() for what in ACTS if self.counts[t] and not self.crossed[t, what]]
+        return [
+            (t, what) for t in everything() for what in ACTS if self.counts[t] and not self.crossed[t, what]
+        ]
 
 
 def everything() -> list[str]:

@@ -10,7 +10,8 @@ from recovery_testkit.kubestore import KubernetesStore
 
 from tests.search.facts import Fact, Wrote
 
-VERBS = {"evict": "delete"}
+EVICTED = "the eviction API"
+"""Who deletes a pod whose eviction was granted. That it was asked for is a fact of its own."""
 
 
 def record_writes(store: KubernetesStore, now: Callable[[], float], note: Callable[[Fact], None]) -> None:
@@ -35,10 +36,12 @@ def record_writes(store: KubernetesStore, now: Callable[[], float], note: Callab
 
 def _fact(at: float, origin: Origin, kind: str, before: Any, after: Any) -> Wrote:
     meta = (after or before)["metadata"]
-    verb = "delete" if after is None else "create" if before is None else VERBS.get(origin.verb, origin.verb)
+    verb = "delete" if after is None else "create" if before is None else origin.verb
+    if verb == "evict":
+        verb = "delete"
     return Wrote(
         at,
-        origin.actor,
+        EVICTED if origin.verb == "evict" else origin.actor,
         verb,
         kind,
         meta.get("namespace", ""),

@@ -24,7 +24,11 @@ class Act:
     args: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        parts = [f"{self.at:g}", repr(self.what), *([str(self.place)] if self.place >= 0 or self.args else [])]
+        parts = [
+            f"{self.at:g}",
+            repr(self.what),
+            *([str(self.place)] if self.place >= 0 or self.args else []),
+        ]
         return f"act({', '.join([*parts, *(repr(x) for x in self.args)])})"
 
 

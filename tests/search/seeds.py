@@ -25,7 +25,7 @@ def scene_of(dice: random.Random) -> Scene:
 
 def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
-    dice = random.Random(seed)  # noqa: S311
+    dice = random.Random(seed)
     scene = scene_of(dice)
     names = [name for name, kind in ACTS.items() for _ in range(kind.weight)]
     long = dice.choice((200.0, 600.0, LONGEST))

@@ -23,13 +23,13 @@ from recovery.model import Share
 from tests.search import facts
 from tests.search.boundary import Boundary, Trap
 from tests.search.cloud import Cloud
+from tests.search.etcd import restore
 from tests.search.facts import Fact, Happened, Said
 from tests.search.machines import LOG, PLUGIN_REASON, TYPES, Detector, Machine, Sickness
-from tests.search.etcd import restore
 from tests.search.policies import POLICIES
 from tests.search.recorder import record_writes
-from tests.search.terminal import release
 from tests.search.script import Scene
+from tests.search.terminal import release
 
 OURS = ("agent", "concluder")
 QUIET_POLL, BUSY_POLL = 15.0, 5.0
@@ -74,6 +74,7 @@ class World(Stage):
         self.shown: dict[str, set[str]] = {}
         self.pod_of: dict[int, int] = {}
         self.absent: set[int] = set()
+        self.off: set[int] = set()
         self.new_are_sick: list[str] = []
         self.acting: Process | None = None
         self.depth = 0
@@ -102,7 +103,7 @@ class World(Stage):
     def dice(self, *about: object) -> random.Random:
         """Chance that depends on what it is about, and on nothing that happened before: a shorter script
         leaves the rest as it was."""
-        return random.Random(f"{self._seed} {about}")  # noqa: S311
+        return random.Random(f"{self._seed} {about}")
 
     def policy_of(self, name: str) -> dict[str, Any]:
         import yaml
@@ -115,7 +116,9 @@ class World(Stage):
             machine = Machine(f"m-{i}", "workers", i, f"node-{i}")
             self.machines[machine.id] = machine
             self.places.append(machine)
-            self.note(facts.MACHINE_JOINED, machine.id, node=machine.node, group="workers", boot=machine.boot_id)
+            self.note(
+                facts.MACHINE_JOINED, machine.id, node=machine.node, group="workers", boot=machine.boot_id
+            )
             self.refresh(machine)
             for n in range(self.scene.pods):
                 self.add_pod(f"train-{i}-{n}", machine.node)
@@ -126,7 +129,9 @@ class World(Stage):
 
     # ------------------------------------------------------------ processes
 
-    def start(self, place: int, *, delay: float = 1.0, new_pod: bool = False, on: bool = True) -> Process | None:
+    def start(
+        self, place: int, *, delay: float = 1.0, new_pod: bool = False, on: bool = True
+    ) -> Process | None:
         """A new process of the agent on this place's node: in the same pod, or in a new one."""
         machine = self.places[place]
         if machine.gone or not machine.up or not machine.node:
@@ -136,7 +141,9 @@ class World(Stage):
             pod = self.pod_of[place] = pod + 1
         name = f"agent of {machine.node}, {next(self._numbers)}"
         where = f"pod-{pod}-of-{machine.node}"
-        return self._process(self.agent(machine.node, on=on, name=name, place=where, alone=True), place, delay, on)
+        return self._process(
+            self.agent(machine.node, on=on, name=name, place=where, alone=True), place, delay, on
+        )
 
     def _process(self, actor: Actor, place: int, delay: float, on: bool = True) -> Process:
         p = self.processes[actor.name] = Process(actor, place, self.now + delay, on)
@@ -256,7 +263,9 @@ class World(Stage):
         if machine.gone or reason in machine.sick:
             return
         machine.sick[reason] = Sickness(reason, cure, self.now)
-        self.note(facts.FAULT_BEGAN, machine.id, type=TYPES[reason], reason=reason, cure=list(cure), shown=False)
+        self.note(
+            facts.FAULT_BEGAN, machine.id, type=TYPES[reason], reason=reason, cure=list(cure), shown=False
+        )
         self.state(machine, reason)
 
     def heal(self, machine: Machine, reason: str, by: str) -> None:
@@ -298,12 +307,12 @@ class World(Stage):
 
     def _note_shown(self, machine: Machine, readable: bool) -> None:
         d = machine.detector
-        showing = {r for r in machine.sick if r == d.shown or (r == PLUGIN_REASON and d.bad)} if readable else set()
+        showing = (
+            {r for r in machine.sick if r == d.shown or (r == PLUGIN_REASON and d.bad)} if readable else set()
+        )
         before = self.shown.get(machine.id, set())
         for reason in sorted(showing - before):
-            self.note(
-                facts.FAULT_SHOWN, machine.id, type=TYPES[reason], reason=reason, node=machine.node
-            )
+            self.note(facts.FAULT_SHOWN, machine.id, type=TYPES[reason], reason=reason, node=machine.node)
         for reason in sorted((before - showing) & machine.sick.keys()):
             self.note(facts.FAULT_HIDDEN, machine.id, type=TYPES[reason], reason=reason)
         self.shown[machine.id] = showing
@@ -335,7 +344,7 @@ class World(Stage):
             wait = self.dice("again", machine.id, reason, machine.boots).uniform(2, 40)
             self.later(wait, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
         if machine.place not in self.absent:
-            self.start(machine.place, delay=3.0)
+            self.start(machine.place, delay=3.0, on=machine.place not in self.off)
 
     def _kubelet(self, machine: Machine, status: str) -> None:
         """What the machine's kubelet says of itself on its Node."""
@@ -401,14 +410,18 @@ class World(Stage):
         self.pages[machine.node] = Page()
         zone = ZONES[machine.place % 2]
         self.register(
-            machine.node, machine.id, machine.group, f"boot-{machine.boots}", topology_kubernetes_io__zone=zone
+            machine.node,
+            machine.id,
+            machine.group,
+            f"boot-{machine.boots}",
+            topology_kubernetes_io__zone=zone,
         )
         self.note(
             facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
         )
         self.refresh(machine)
         if machine.place not in self.absent:
-            self.start(machine.place, delay=2.0, new_pod=True)
+            self.start(machine.place, delay=2.0, new_pod=True, on=machine.place not in self.off)
         if self.new_are_sick:
             reason = self.new_are_sick.pop()
             self.later(5.0, lambda: self.sicken(machine, reason, ()))
@@ -424,9 +437,7 @@ class World(Stage):
         if not machine.gone and not self._uid(machine.node):
             zone = ZONES[machine.place % 2]
             boot = f"boot-{machine.boots}"
-            self.register(
-                machine.node, machine.id, machine.group, boot, topology_kubernetes_io__zone=zone
-            )
+            self.register(machine.node, machine.id, machine.group, boot, topology_kubernetes_io__zone=zone)
             self.note(
                 facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
             )
