@@ -13,7 +13,6 @@ from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Killed
 
 from recovery.errors import ApiUnavailable
-from tests.search.facts import Wrote
 
 if TYPE_CHECKING:
     from tests.search.world import Process, World
@@ -108,17 +107,7 @@ class Boundary:
             raise ApiUnavailable(f"the API server did not answer: {error}") from None
         except StatusError as error:
             return _refusal(error.status, "Injected", f"injected {error.status}", 1)
-        if path.endswith("/eviction"):
-            self._note_eviction(transport._actor, path, more, answer)
         return self._dated(answer)
-
-    def _note_eviction(self, actor: str, path: str, more: Any, answer: Any) -> None:
-        parts = path.split("/")
-        dry = bool((more.get("query") or {}).get("dryRun")) or "dryRun" in str(more.get("body"))
-        status = answer.status
-        self.world.facts.append(
-            Wrote(self.world.now, actor, "create", "Eviction", parts[4], parts[6], status=status, dry=dry)
-        )
 
     def _dated(self, answer: Any) -> Any:
         """Every third answer comes from another API server, whose clock may be wrong."""
