@@ -1,0 +1,146 @@
+"""Law 11, and law 6 where a record closes: what is proved or withdrawn is so by the ground truth."""
+
+from __future__ import annotations
+
+from tests.search.facts import Happened, Wrote
+from tests.search.judge.law import Law
+from tests.search.judge.objects import Json, duration, ready, status
+from tests.search.judge.recoveries import Recovery
+from tests.search.judge.world import Fault, Machine
+
+REBOOTS = ("reboot", "reimage", "redeploy")
+CLOCK = 3.0
+"""Moments on records are whole seconds of the API server, by an offset that is read now and then."""
+
+
+class Evidence(Law):
+    """Who closes as recovered has a new boot, or another machine; and a probation that was whole."""
+
+    name = "law 11"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.replaced_by: dict[str, str] = {}  # new machine -> the one whose place it took
+        self.unready: dict[str, float] = {}  # node -> when it was last not Ready
+
+    def node(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        if after is None or not ready(after) or (before is not None and not ready(before)):
+            self.unready[w.name] = w.at
+
+    def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
+        if after != "recovered" or not self.world.ours(w.actor) or r.spoiled:
+            return
+        m = self.world.machines.get(r.machine)
+        called = [c for c in r.calls if c.asked.answer not in ("refused", "throttled")]
+        replaces = any(c.asked.action == "replace" for c in called)
+        replacement = str(status(r.record).get("replacementMachine") or "")
+        if replacement and replaces:
+            self._replaced(r, m, replacement)
+            self._probation(w, r, before, str(status(r.record).get("replacement") or ""))
+        elif replaces and m is not None and m.gone is not None:
+            pass  # a provider whose replacements are made on demand: gone is all there is to prove
+        else:
+            self._booted(r, m)
+            self._probation(w, r, before, r.node)
+
+    def _replaced(self, r: Recovery, m: Machine | None, new: str) -> None:
+        if m is not None and m.told and m.gone is None:
+            told = f"closed as recovered: {new} took its place, and {m.id} is still there"
+            self.breaks("old machine", r.node, told, r)
+        first = self.replaced_by.setdefault(new, r.machine)
+        if first != r.machine:
+            told = f"closed as recovered: {new} took its place, which took that of {first} already"
+            self.breaks("one for two", r.node, told, r)
+        found = self.world.machines.get(new)
+        if found is None or not found.told:
+            return
+        asked = r.calls[0].asked.at
+        if found.launched and found.launched < asked - self.bounds.submit:
+            told = f"closed as recovered by {new}, there {asked - found.launched:.0f} s before the call"
+            self.breaks("old replacement", r.node, told, r)
+        name = str(status(r.record).get("replacement") or found.node)
+        if found.gone is not None or not ready(self.world.nodes.get(name)):
+            told = f"closed as recovered by {new}, whose node {name} is not Ready"
+            self.breaks("not ready", r.node, told, r)
+        self._healthy(r, found)
+
+    def _booted(self, r: Recovery, m: Machine | None) -> None:
+        if m is None or not m.told:
+            return
+        began = min((i.at for i in r.intents), default=r.opened)
+        if not m.booted_since(began - self.bounds.in_flight):
+            told = f"closed as recovered, and {m.id} has not booted since {began:.0f}"
+            self.breaks("no boot", r.node, told, r)
+        self._healthy(r, m)
+
+    def _healthy(self, r: Recovery, m: Machine) -> None:
+        latest = self.world.at - self.bounds.sickness
+        if there := [
+            f for f in m.there() if self.world.treated(f) and f.shown is not None and f.shown <= latest
+        ]:
+            what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
+            self.breaks("still sick", r.node, what, r)
+
+    def _probation(self, w: Wrote, r: Recovery, before: str, name: str) -> None:
+        world = self.world
+        whole = duration(status(r.record).get("probation"))
+        off = sum(world.clocks_off.values()) if world.clock_trouble >= r.opened else 0.0
+        if before != "proving" or off or world.clock_trouble > r.opened:
+            return
+        lasted = w.at - r.proving_since
+        if lasted < whole - CLOCK:
+            told = f"closed as recovered after {lasted:.0f} s of a probation of {whole:.0f} s"
+            self.breaks("short probation", r.node, told, r)
+        unready = self.unready.get(name)
+        if unready is not None and w.at - unready < whole - CLOCK - self.bounds.in_flight:
+            told = (
+                f"closed as recovered; {name} was not Ready {w.at - unready:.0f} s before, of {whole:.0f} s"
+            )
+            self.breaks("unready in probation", r.node, told, r)
+
+
+class NotLost(Law):
+    """A record is not closed as withdrawn or superseded while its fault is there for all to see."""
+
+    name = "law 6"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.policy_at = -1e9
+
+    def happened(self, h: Happened) -> None:
+        if h.what == "policy" and h.at > 0:
+            self.policy_at = h.at
+
+    def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
+        world = self.world
+        if not world.ours(w.actor) or r.spoiled or before == "handedOver":
+            return
+        if after == "withdrawn":
+            self._withdrawn(w, r)
+        elif after == "superseded":
+            m = world.machines.get(r.machine)
+            if m is not None and m.told and m.gone is None and m.node == r.node and r.node in world.nodes:
+                self.breaks("superseded", r.node, f"closed as superseded, and it is still {m.id}", r)
+
+    def _withdrawn(self, w: Wrote, r: Recovery) -> None:
+        world = self.world
+        m = world.machines.get(r.machine)
+        if r.node in world.excluded or m is None or w.at - self.policy_at < 600.0:
+            return
+        standing = world.standing.get(r.machine)
+        if standing is not None and standing.intent is not None and standing.intent.recovery is r:
+            told = f"closed as withdrawn while {standing.asked.action} of {r.machine} stands at the cloud"
+            self.breaks("withdrawn after the call", r.node, told, r)
+        if there := [f for f in m.there() if self._visible(f)]:
+            told = f"closed as withdrawn, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
+            self.breaks("withdrawn", r.node, told, r)
+
+    def _visible(self, f: Fault) -> bool:
+        latest = self.world.at - self.bounds.sickness
+        if not self.world.treated(f) or f.began > latest:
+            return False
+        return (f.shown is not None and f.shown <= latest) or f.hidden in ("masked", "restart")
+
+
+LAWS = (Evidence, NotLost)

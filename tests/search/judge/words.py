@@ -1,0 +1,199 @@
+"""No sentence is false: what Events, records and logs say is held against the ground truth of that moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tests.search.facts import Said, Wrote
+from tests.search.judge.law import Law
+from tests.search.judge.objects import (
+    DESTRUCTIVE,
+    NOTHING,
+    Json,
+    duration,
+    machine_of,
+    marked,
+    metadata,
+    status,
+    stays_in_a_drain,
+)
+from tests.search.judge.recoveries import Call, Recovery
+
+ANSWERED = re.compile(r"(?P<action>\w+) of (?P<machine>\S+) was accepted by ")
+GONE = re.compile(r"\bproved: (?P<machine>\S+) is gone")
+FRESH = 12.0
+"""A sentence is about a moment ago: what came to be so within these seconds may not be known yet."""
+
+
+class Words(Law):
+    """Sentences, wherever they are said."""
+
+    name = "words"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.calls: dict[tuple[str, str], list[Call]] = {}  # machine, action -> calls
+        self.checks: tuple[tuple[str, Callable[[str, str, Recovery | None], None]], ...] = (
+            ("before anything destructive", self._untouched),
+            ("without a destructive step", self._untouched),
+            ("back in service", self._back),
+            ("was accepted by", self._accepted),
+            ("proved: ", self._proved),
+            ("not one eviction", self._no_eviction),
+            ("recovery is off", self._off),
+        )
+
+    def called(self, call: Call) -> None:
+        self.calls.setdefault((call.asked.machine, call.asked.action), []).append(call)
+
+    def event(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        if after is not None and w.verb != "delete":
+            about = after.get("involvedObject") or NOTHING
+            self._heard(str(about.get("name") or ""), str(after.get("message") or ""))
+
+    def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        if after is None or not self.world.ours(w.actor):
+            return
+        s = status(after)
+        if s.get("sentence") != status(before).get("sentence"):
+            self._heard(w.name, str(s.get("sentence") or ""))
+        lines, was = list(s.get("history") or ()), list(status(before).get("history") or ())
+        known = len(was)
+        if lines and (len(lines) != known or lines[-1] != was[-1]):
+            self._heard(w.name, str(lines[-1].get("sentence") or ""))
+
+    def said(self, s: Said) -> None:
+        self._heard(s.node, s.sentence)
+
+    def _heard(self, node: str, sentence: str) -> None:
+        r = self.world.recoveries.get(node)
+        for word, check in self.checks:
+            if word in sentence:
+                check(node, sentence, r)
+
+    def _false(self, node: str, sentence: str, why: str, r: Recovery | None) -> None:
+        self.breaks(why.partition(":")[0][:40], node, f"{sentence!r} is false: {why}", r)
+
+    def _untouched(self, node: str, sentence: str, r: Recovery | None) -> None:
+        if r is not None and r.acted and not r.spoiled:
+            done = ", ".join(f"{c.asked.action} at {c.asked.at:.0f}" for c in r.calls)
+            self._false(node, sentence, f"the cloud took a call: {done}", r)
+
+    def _back(self, node: str, sentence: str, r: Recovery | None) -> None:
+        found = self.world.nodes.get(node)
+        if found is not None and marked(found):
+            self._false(node, sentence, "a mark of ours is on the node", r)
+        standing = self.world.standing.get(machine_of(found))
+        if standing is not None:
+            what = f"a request stands at the cloud: {standing.asked.action}, of {standing.asked.at:.0f}"
+            self._false(node, sentence, what, r)
+
+    def _accepted(self, node: str, sentence: str, r: Recovery | None) -> None:
+        found = ANSWERED.search(sentence)
+        if found is None or found["action"] not in DESTRUCTIVE:
+            return
+        calls = self.calls.get((found["machine"], found["action"]), [])
+        if not any(c.asked.answer == "accepted" for c in calls):
+            answers = sorted({c.asked.answer for c in calls}) or "never asked"
+            self._false(node, sentence, f"the cloud did not accept it: {answers}", r)
+
+    def _proved(self, node: str, sentence: str, r: Recovery | None) -> None:
+        found = GONE.search(sentence)
+        m = self.world.machines.get(found["machine"]) if found else None
+        if m is not None and m.told and m.gone is None:
+            self._false(node, sentence, f"the machine is there: {m.id}", r)
+
+    def _no_eviction(self, node: str, sentence: str, r: Recovery | None) -> None:
+        if r is not None and r.asked_on_rung:
+            self._false(node, sentence, f"evictions were asked: {r.asked_on_rung}", r)
+
+    def _off(self, node: str, sentence: str, r: Recovery | None) -> None:
+        agent = self.world.agent_of(node)
+        if agent is not None and agent.on and self.world.at - agent.on_since > FRESH:
+            self._false(node, sentence, "its agent is on", r)
+
+
+class Tried(Law):
+    """Held is not tried: a step whose ``within`` is said to be over was tried for that long."""
+
+    name = "words"
+    SLACK = 10.0
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.begun: dict[
+            int, tuple[Recovery, float, float]
+        ] = {}  # recovery -> when its rung began, held before
+
+    def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        r = self.world.recoveries.get(w.name)
+        if r is None or after is None:
+            return
+        now, was = status(after), status(before)
+        if now.get("rungSince") and (not was.get("rungSince") or now.get("rung") != was.get("rung")):
+            self.begun[id(r)] = (r, w.at, self._held(w.name))
+        if not self.world.ours(w.actor) or r.spoiled or was.get("phase") != "recovering":
+            return
+        if now.get("rung") != was.get("rung") or now.get("phase") == "handedOver":
+            self._left(w, r, was, now)
+
+    def _held(self, name: str) -> float:
+        held = self.world.held.get(name)
+        return held.until(self.world.at) if held else 0.0
+
+    def _left(self, w: Wrote, r: Recovery, was: Json, now: Json) -> None:
+        """A rung was left. By its deadline?"""
+        ladder, number = was.get("ladder") or (), int(was.get("rung") or 0)
+        rung = ladder[number] if number < len(ladder) else NOTHING
+        last = (now.get("history") or [NOTHING])[-1]
+        said = str(last.get("sentence") or "")
+        over = "did not end within" in said or "did not succeed within" in said or "not proved within" in said
+        pods = rung.get("do") == "drain" and now.get("phase") == "recovering" and self._pods(w.name)
+        if not over and not pods:
+            if rung.get("do") == "drain" and "drained in" in said and self._pods(w.name):
+                self._drained(w, r, said)
+            return
+        began = self.begun.get(id(r))
+        if began is None or self.world.clock_trouble > began[1]:
+            return
+        whole = duration(rung.get("within"), 900.0)
+        held = self._held(w.name) - began[2]
+        tried = w.at - began[1] - held
+        if tried < whole - self.SLACK:
+            what = (
+                f"{rung.get('do')} was left as over after {w.at - began[1]:.0f} s, {held:.0f} s of them "
+                f"held: tried for {tried:.0f} s of {whole:.0f} s ({said})"
+            )
+            self.breaks("held is not tried", w.name, what, r)
+
+    def _pods(self, node: str) -> list[str]:
+        """Pods that a drain would still have to wait for."""
+        found = []
+        for (_, name), pod in (self.world.pods.get(node) or {}).items():
+            if not stays_in_a_drain(pod) and not metadata(pod).get("deletionTimestamp"):
+                found.append(name)
+        return found
+
+    def _drained(self, w: Wrote, r: Recovery, said: str) -> None:
+        """Pods that came to the node a moment ago may not have been seen."""
+        latest = self.world.at - FRESH
+        left = [name for name in self._pods(w.name) if self.world.bound.get((w.name, name), 0.0) < latest]
+        if left:
+            self.breaks("not drained", w.name, f"{said!r} is false: {left} run on it", r)
+
+
+class Released(Law):
+    """A node that is released while its replacement may still be under way (ruling 45)."""
+
+    name = "law 6"
+
+    def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
+        if after == "released" and r.machine in self.world.standing:
+            call = self.world.standing[r.machine]
+            if call.intent is not None and call.intent.recovery is r:
+                what = f"was released while {call.asked.action} of {r.machine} stands at the cloud"
+                self.breaks("released", r.node, what, r)
+
+
+LAWS = (Words, Tried, Released)
