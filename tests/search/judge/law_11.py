@@ -75,9 +75,9 @@ class Evidence(Law):
 
     def _healthy(self, r: Recovery, m: Machine) -> None:
         latest = self.world.at - self.bounds.sickness
-        if there := [
-            f for f in m.there() if self.world.treated(f) and f.shown is not None and f.shown <= latest
-        ]:
+        about = {f.get("reason") for f in status(r.record).get("faults") or ()}
+        shown = (f for f in m.there() if f.shown is not None and f.shown <= latest)
+        if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("still sick", r.node, what, r)
 
