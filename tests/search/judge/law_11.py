@@ -37,7 +37,7 @@ class Evidence(Law):
         if replacement and replaces:
             self._replaced(r, m, replacement)
             self._probation(w, r, before, str(status(r.record).get("replacement") or ""))
-        elif replaces and m is not None and m.gone is not None:
+        elif replaces and (m is None or not m.told or m.gone is not None):
             pass  # a provider whose replacements are made on demand: gone is all there is to prove
         else:
             self._booted(r, m)

@@ -44,7 +44,7 @@ class Tolerated(Law):
 
 class DealtWith(Law):
     """A fault that a person has released starts nothing again, until machine, boot or detector is another
-    one, or the fault comes anew."""
+    one, or the fault is stated anew. Judged where the harness says when a source states a fault."""
 
     name = "law 3"
 
@@ -52,10 +52,13 @@ class DealtWith(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.released: dict[str, tuple[str, float]] = {}  # node -> machine, when
         self.restarted: dict[str, float] = {}
+        self.stated: dict[str, float] = {}  # machine -> when a source of it last stated a fault
 
     def happened(self, h: Happened) -> None:
         if h.what == facts.DETECTOR_RESTARTED:
             self.restarted[h.subject] = h.at
+        elif h.what == facts.FAULT_STATED:
+            self.stated[h.subject] = h.at
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after == "released":
@@ -67,6 +70,8 @@ class DealtWith(Law):
         machine, at = self.released.get(r.node, ("", 0.0))
         m = self.world.machines.get(r.machine)
         if m is None or not m.told or machine != r.machine or r.made_up or at <= self.world.restored:
+            return
+        if r.machine not in self.stated or self.stated[r.machine] >= at:
             return
         if m.booted_since(at) or self.restarted.get(r.node, -1.0) >= at or r.opened < at:
             return

@@ -96,6 +96,8 @@ class Words(Law):
         if found is None or found["action"] not in DESTRUCTIVE:
             return
         calls = self.calls.get((found["machine"], found["action"]), [])
+        if not self.calls:
+            return  # nobody listens at this cloud
         if not any(c.asked.answer == "accepted" for c in calls):
             answers = sorted({c.asked.answer for c in calls}) or "never asked"
             self._false(node, sentence, f"the cloud did not accept it: {answers}", r)
