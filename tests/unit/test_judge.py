@@ -84,6 +84,12 @@ def test_it_is_not_out_any_more_once_it_is_gone() -> None:
     assert ("law 1", "over budget") not in h.starts("node-1").kinds()
 
 
+def test_nor_once_it_has_booted_as_it_was_asked_to() -> None:
+    h = History().starts("node-0").asks("node-0", "reboot").delete("NodeRecovery", "node-0", by="a person")
+    h.after(5).boots("node-0").after(5).record("node-0", "lost").frees("node-0").after(5)
+    assert ("law 1", "over budget") not in h.starts("node-1").kinds()
+
+
 def test_a_node_in_a_persons_hands_is_not_in_the_budget() -> None:
     h = History().starts("node-0").record("node-0", "handedOver").frees("node-0").after(5)
     assert h.starts("node-1").kinds() == []
