@@ -607,6 +607,23 @@ def test_accepted_is_false_where_the_cloud_refused() -> None:
     assert [law for law, _ in h.kinds()] == ["words"]
 
 
+def test_a_new_boot_is_not_said_before_it_is() -> None:
+    h = History().starts().asks(action="reboot").after(5).logs("node-0", "reboot is proved by a new boot ID")
+    assert [law for law, _ in h.kinds()] == ["words"]
+
+
+def test_a_new_boot_is_said_once_it_is() -> None:
+    h = (
+        History()
+        .starts()
+        .asks(action="reboot")
+        .after(5)
+        .boots()
+        .logs("node-0", "reboot is proved by a new boot ID")
+    )
+    assert h.kinds() == []
+
+
 def drained(held: float, tried: float) -> History:
     """A drain that is left as over, with a pod on the node, after so much time held and tried."""
     h = History().pod("train", "node-0").starts()

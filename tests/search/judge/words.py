@@ -43,6 +43,7 @@ class Words(Law):
             ("proved: ", self._proved),
             ("not one eviction", self._no_eviction),
             ("recovery is off", self._off),
+            ("by a new boot ID", self._new_boot),
         )
 
     def called(self, call: Call) -> None:
@@ -111,6 +112,14 @@ class Words(Law):
     def _no_eviction(self, node: str, sentence: str, r: Recovery | None) -> None:
         if r is not None and r.asked_on_rung:
             self._false(node, sentence, f"evictions were asked: {r.asked_on_rung}", r)
+
+    def _new_boot(self, node: str, sentence: str, r: Recovery | None) -> None:
+        m = self.world.machines.get(r.machine) if r is not None else None
+        if r is None or m is None or not m.told or not r.intents:
+            return
+        began = r.intents[-1].at - self.bounds.in_flight
+        if not m.booted_since(began):
+            self._false(node, sentence, f"it has not booted: {m.id} is in {m.boot}", r)
 
     def _off(self, node: str, sentence: str, r: Recovery | None) -> None:
         agent = self.world.processes.get(self.actor)
