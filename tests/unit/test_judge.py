@@ -624,6 +624,16 @@ def test_a_new_boot_is_said_once_it_is() -> None:
     assert h.kinds() == []
 
 
+OWN = "proved: m-0 is gone and node-9 (m-9) was healthy, by its Node, whose own agent reports no fault"
+
+
+@pytest.mark.parametrize(("on", "laws"), [(True, []), (False, ["words"])])
+def test_an_agent_that_is_off_reports_nothing(on: bool, laws: list[str]) -> None:
+    h = History().starts().asks().after(6).replaced().happens(facts.SWITCHED, agent("node-9"), on=on).after(5)
+    h.record("node-0", "proving", by=agent("node-1"), replacement="node-9", replacementMachine="m-9")
+    assert [law for law, _ in h.after(60).logs("node-0", OWN).kinds()] == laws
+
+
 def drained(held: float, tried: float) -> History:
     """A drain that is left as over, with a pod on the node, after so much time held and tried."""
     h = History().pod("train", "node-0").starts()

@@ -62,7 +62,9 @@ class Evidence(Law):
         if found.gone is not None or not ready(self.world.nodes.get(name)):
             told = f"closed as recovered by {new}, whose node {name} is not Ready"
             self.breaks("not ready", r.node, told, r)
-        self._healthy(r, found)
+        agent = self.world.agent_of(name)
+        if agent is not None and agent.on:  # where none reports, its Node is all there is to go by
+            self._healthy(r, found)
 
     def _booted(self, r: Recovery, m: Machine | None) -> None:
         if m is None or not m.told:

@@ -44,6 +44,7 @@ class Words(Law):
             ("not one eviction", self._no_eviction),
             ("recovery is off", self._off),
             ("by a new boot ID", self._new_boot),
+            ("own agent reports no fault", self._own_agent),
         )
 
     def called(self, call: Call) -> None:
@@ -120,6 +121,13 @@ class Words(Law):
         began = r.intents[-1].at - self.bounds.in_flight
         if not m.booted_since(began):
             self._false(node, sentence, f"it has not booted: {m.id} is in {m.boot}", r)
+
+    def _own_agent(self, node: str, sentence: str, r: Recovery | None) -> None:
+        """An agent that is off, or is not there, reports nothing: neither a fault nor that there is none."""
+        name = str(status(r.record).get("replacement") or "") if r is not None else ""
+        agent = self.world.agent_of(name)
+        if name and self.world.processes and (agent is None or not agent.on):
+            self._false(node, sentence, f"no agent that is on reports: {name}", r)
 
     def _off(self, node: str, sentence: str, r: Recovery | None) -> None:
         agent = self.world.processes.get(self.actor)
