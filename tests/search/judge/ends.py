@@ -81,6 +81,9 @@ class Ends(Law):
         phase = str(status(record).get("phase") or "")
         if phase == "handedOver" or phase in OPEN:  # an open record is judged by itself
             return
+        r = self.world.recoveries.get(m.node)
+        if phase == "lost" and r is not None and r.machine == m.id:
+            return  # somebody deleted its record: that is told again and again, too
         if self._acknowledged(record, m, fault):
             return
         what = (
@@ -180,7 +183,7 @@ class ToldAgain(Law):
         """How long nothing was told of a node in a person's hands, while nobody was disturbed."""
         world = self.world
         r = world.recoveries.get(name)
-        if r is None or r.phase != "handedOver" or r.deleted or world.calm is None:
+        if r is None or r.phase not in IN_A_PERSONS_HANDS or r.deleted or world.calm is None:
             return
         agent = world.agent_of(name)
         if agent is None or not agent.on or agent.state == "stopped" or name not in world.nodes:

@@ -33,7 +33,7 @@ class Brake(Law):
         world = self.world
         if at - world.policy_changed < self.bounds.submit:
             return
-        sick = self._sick(at)
+        sick = sorted({*self._sick(at), node})
         if len(sick) < 2:
             return
         told = ""

@@ -33,6 +33,7 @@ class Words(Law):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
+        self.actor = ""  # who says it
         self.calls: dict[tuple[str, str], list[Call]] = {}  # machine, action -> calls
         self.checks: tuple[tuple[str, Callable[[str, str, Recovery | None], None]], ...] = (
             ("before anything destructive", self._untouched),
@@ -42,6 +43,8 @@ class Words(Law):
             ("proved: ", self._proved),
             ("not one eviction", self._no_eviction),
             ("recovery is off", self._off),
+            ("by a new boot ID", self._new_boot),
+            ("own agent reports no fault", self._own_agent),
         )
 
     def called(self, call: Call) -> None:
@@ -50,23 +53,24 @@ class Words(Law):
     def event(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if after is not None and w.verb != "delete":
             about = after.get("involvedObject") or NOTHING
-            self._heard(str(about.get("name") or ""), str(after.get("message") or ""))
+            self._heard(str(about.get("name") or ""), str(after.get("message") or ""), w.actor)
 
     def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if after is None or not self.world.ours(w.actor):
             return
         s = status(after)
         if s.get("sentence") != status(before).get("sentence"):
-            self._heard(w.name, str(s.get("sentence") or ""))
+            self._heard(w.name, str(s.get("sentence") or ""), w.actor)
         lines, was = list(s.get("history") or ()), list(status(before).get("history") or ())
         known = len(was)
         if lines and (len(lines) != known or lines[-1] != was[-1]):
-            self._heard(w.name, str(lines[-1].get("sentence") or ""))
+            self._heard(w.name, str(lines[-1].get("sentence") or ""), w.actor)
 
     def said(self, s: Said) -> None:
-        self._heard(s.node, s.sentence)
+        self._heard(s.node, s.sentence, s.actor)
 
-    def _heard(self, node: str, sentence: str) -> None:
+    def _heard(self, node: str, sentence: str, actor: str) -> None:
+        self.actor = actor
         r = self.world.recoveries.get(node)
         for word, check in self.checks:
             if word in sentence:
@@ -94,6 +98,8 @@ class Words(Law):
         if found is None or found["action"] not in DESTRUCTIVE:
             return
         calls = self.calls.get((found["machine"], found["action"]), [])
+        if not self.calls:
+            return  # nobody listens at this cloud
         if not any(c.asked.answer == "accepted" for c in calls):
             answers = sorted({c.asked.answer for c in calls}) or "never asked"
             self._false(node, sentence, f"the cloud did not accept it: {answers}", r)
@@ -108,8 +114,23 @@ class Words(Law):
         if r is not None and r.asked_on_rung:
             self._false(node, sentence, f"evictions were asked: {r.asked_on_rung}", r)
 
+    def _new_boot(self, node: str, sentence: str, r: Recovery | None) -> None:
+        m = self.world.machines.get(r.machine) if r is not None else None
+        if r is None or m is None or not m.told or not r.intents:
+            return
+        began = r.intents[-1].at - self.bounds.in_flight
+        if not m.booted_since(began):
+            self._false(node, sentence, f"it has not booted: {m.id} is in {m.boot}", r)
+
+    def _own_agent(self, node: str, sentence: str, r: Recovery | None) -> None:
+        """An agent that is off, or is not there, reports nothing: neither a fault nor that there is none."""
+        name = str(status(r.record).get("replacement") or "") if r is not None else ""
+        agent = self.world.agent_of(name)
+        if name and self.world.processes and (agent is None or not agent.on):
+            self._false(node, sentence, f"no agent that is on reports: {name}", r)
+
     def _off(self, node: str, sentence: str, r: Recovery | None) -> None:
-        agent = self.world.agent_of(node)
+        agent = self.world.processes.get(self.actor)
         if agent is not None and agent.on and self.world.at - agent.on_since > FRESH:
             self._false(node, sentence, "its agent is on", r)
 
@@ -149,10 +170,11 @@ class Tried(Law):
         last = (now.get("history") or [NOTHING])[-1]
         said = str(last.get("sentence") or "")
         over = "did not end within" in said or "did not succeed within" in said or "not proved within" in said
-        pods = rung.get("do") == "drain" and now.get("phase") == "recovering" and self._pods(w.name)
-        if not over and not pods:
-            if rung.get("do") == "drain" and "drained in" in said and self._pods(w.name):
-                self._drained(w, r, said)
+        pods = rung.get("do") == "drain" and bool(self._pods(w.name))
+        if pods and "drained in" in said:
+            self._drained(w, r, said)
+            return
+        if not over and not (pods and now.get("phase") == "recovering"):
             return
         began = self.begun.get(id(r))
         if began is None or self.world.clock_trouble > began[1]:

@@ -1,0 +1,679 @@
+"""The judge: for each law a history that breaks it, and one close to it that does not."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders.histories import TAINT, History, agent
+from tests.search import facts
+from tests.search.facts import from_file, to_file
+
+SEARCH = Path(__file__).resolve().parents[1] / "search"
+
+
+def whole(h: History, node: str = "node-0", new: str = "m-9") -> History:
+    """A recovery from its fault to its end."""
+    h.starts(node).after(5).asks(node).after(6).replaced(node, new)
+    joined = new.replace("m-", "node-")
+    more = {"replacementMachine": new, "replacement": joined}
+    h.after(5).record(node, "proving", by=agent("node-1"), **more).after(121)
+    return h.record(node, "recovered", by=agent("node-1"), **more).after(1).frees(node, by=agent("node-1"))
+
+
+def test_a_whole_recovery_breaks_no_law() -> None:
+    assert whole(History()).after(60).ends().found() == []
+
+
+def test_a_history_is_a_file() -> None:
+    made = whole(History()).facts
+    assert list(from_file(to_file(made))) == made
+
+
+@pytest.mark.parametrize("path", sorted((SEARCH / "judge").glob("*.py")), ids=lambda p: p.name)
+def test_the_judge_imports_nothing_of_the_agent(path: Path) -> None:
+    """It may import the standard library, the facts, and itself."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            own = name.startswith(("tests.search.facts", "tests.search.judge")) or name == "tests.search"
+            assert own or name.partition(".")[0] in sys.stdlib_module_names, f"{path.name} imports {name}"
+
+
+# ---------------------------------------------------------------- law 1
+
+
+def test_two_nodes_out_with_a_budget_of_one_break_law_1() -> None:
+    assert ("law 1", "over budget") in History().starts("node-0").starts("node-1").kinds()
+
+
+def test_two_nodes_out_one_after_the_other_are_within_the_budget() -> None:
+    assert whole(History()).after(5).starts("node-1").kinds() == []
+
+
+def test_two_nodes_out_in_one_zone_break_the_zones_budget() -> None:
+    h = History(budget=2, budgetPer={"topology.kubernetes.io/zone": 1}, brake="60%")
+    assert ("law 1", "over budget") in h.starts("node-0").starts("node-2").kinds()
+
+
+def test_two_nodes_out_in_two_zones_do_not() -> None:
+    h = History(budget=2, budgetPer={"topology.kubernetes.io/zone": 1}, brake="60%")
+    assert h.starts("node-0").starts("node-1").kinds() == []
+
+
+def test_a_lowered_budget_stops_new_starts_only() -> None:
+    h = History(budget=2, budgetPer={}, brake="60%").starts("node-0")
+    h.breaks("node-1").after(1).record("node-1", "waiting").slot("node-1").after(1)
+    h.policy(budget=1, budgetPer={}, cooldown="0s").after(1).record("node-1", "recovering").marks("node-1")
+    assert h.kinds() == []
+
+
+def test_a_machine_whose_replacement_is_under_way_is_out_after_its_record_was_deleted() -> None:
+    h = History().starts("node-0").asks("node-0").after(5).delete("NodeRecovery", "node-0", by="a person")
+    h.after(1).frees("node-0", by=agent("node-1")).after(30)
+    assert ("law 1", "over budget") in h.starts("node-1").kinds()
+
+
+def test_it_is_not_out_any_more_once_it_is_gone() -> None:
+    h = History().starts("node-0").asks("node-0").after(5).delete("NodeRecovery", "node-0", by="a person")
+    h.after(1).replaced("node-0").frees("node-0", by=agent("node-1")).after(30)
+    assert ("law 1", "over budget") not in h.starts("node-1").kinds()
+
+
+def test_nor_once_it_has_booted_as_it_was_asked_to() -> None:
+    h = History().starts("node-0").asks("node-0", "reboot").delete("NodeRecovery", "node-0", by="a person")
+    h.after(5).boots("node-0").after(5).record("node-0", "lost").frees("node-0").after(5)
+    assert ("law 1", "over budget") not in h.starts("node-1").kinds()
+
+
+def test_a_node_in_a_persons_hands_is_not_in_the_budget() -> None:
+    h = History().starts("node-0").record("node-0", "handedOver").frees("node-0").after(5)
+    assert h.starts("node-1").kinds() == []
+
+
+def test_a_start_within_the_cooldown_breaks_law_1() -> None:
+    h = History(budget=2, budgetPer={}, brake="60%")
+    h.policy(cooldown="2m", budget=2, budgetPer={}, brake="60%").starts("node-0").after(30)
+    assert ("law 1", "cooldown") in h.starts("node-1").kinds()
+
+
+def test_a_start_after_the_cooldown_does_not() -> None:
+    h = History(budget=2, budgetPer={}, brake="60%").policy(
+        cooldown="2m", budget=2, budgetPer={}, brake="60%"
+    )
+    assert h.starts("node-0").after(125).starts("node-1").kinds() == []
+
+
+def again_and_again(times: int) -> History:
+    h = History(attempts={"max": 3, "within": "24h"}, perGroup={"max": 99, "within": "6h"})
+    for _ in range(times):
+        h.starts("node-0").after(5).record("node-0", "withdrawn").unmarks("node-0").frees("node-0").after(60)
+    return h
+
+
+def test_a_fourth_start_on_one_machine_breaks_law_1() -> None:
+    assert ("law 1", "attempts") in again_and_again(4).kinds()
+
+
+def test_a_third_start_on_one_machine_does_not() -> None:
+    assert ("law 1", "attempts") not in again_and_again(3).kinds()
+
+
+# ---------------------------------------------------------------- law 2
+
+
+def test_two_calls_with_one_intent_break_law_2() -> None:
+    assert ("law 2", "same intent") in History().starts().asks().after(1).calls(answer="refused").kinds()
+
+
+def test_a_call_that_no_record_names_breaks_law_2() -> None:
+    assert ("law 2", "no intent") in History().starts().calls().kinds()
+
+
+def test_a_call_after_an_ambiguous_one_that_was_applied_breaks_law_2() -> None:
+    h = History().starts().intends().calls(answer="lost-after").after(20)
+    h.record("node-0", "recovering", intent={"state": "notApplied"}).after(1)
+    assert ("law 2", "blind repetition") in h.asks(attempt=2).kinds()
+
+
+def test_a_call_after_one_that_showed_no_effect_for_a_minute_does_not() -> None:
+    h = History().starts().intends().calls(answer="lost-after").after(61)
+    h.record("node-0", "recovering", intent={"state": "notApplied"}).after(1)
+    assert h.asks(attempt=2).kinds() == []
+
+
+def test_a_call_after_one_that_was_refused_does_not() -> None:
+    assert History().starts().intends().calls(answer="refused").after(5).asks(attempt=2).kinds() == []
+
+
+def test_a_call_long_after_its_intent_breaks_law_2() -> None:
+    assert ("law 2", "late") in History().starts().intends().after(40).calls().kinds()
+
+
+# ---------------------------------------------------------------- laws 3 and 4
+
+
+def test_a_call_while_the_page_is_unreadable_breaks_law_3() -> None:
+    h = History().starts().happens(facts.PAGE, "node-0", state="unreadable").after(60)
+    assert ("law 3", "unreadable") in h.asks().kinds()
+
+
+def test_a_call_right_after_the_page_was_lost_does_not() -> None:
+    h = History().starts().happens(facts.PAGE, "node-0", state="unreadable").after(5)
+    assert h.asks().kinds() == []
+
+
+def test_a_call_to_a_machine_that_its_boot_has_mended_breaks_laws_3_and_4() -> None:
+    h = History().starts().after(5).mended("node-0").boots("node-0", by="unasked").after(30)
+    assert h.asks().kinds() == [("law 3", "healthy machine"), ("law 4", "another boot")]
+
+
+def test_a_call_to_one_whose_latched_fault_ended_by_itself_does_not() -> None:
+    assert History().starts().mended("node-0", "itself").after(60).asks().kinds() == []
+
+
+def test_a_call_to_one_whose_source_took_the_fault_back_breaks_law_3() -> None:
+    h = History().starts().mended("node-0", "itself", cleared=True).after(60)
+    assert ("law 3", "healthy machine") in h.asks().kinds()
+
+
+def test_a_call_for_another_machine_breaks_law_4() -> None:
+    h = History().starts().breaks("node-1").intends().calls(machine="m-1")
+    assert ("law 4", "another machine") in h.kinds()
+
+
+def test_a_call_by_the_agent_of_another_node_breaks_law_4() -> None:
+    assert ("law 4", "another's node") in History().starts().intends().calls(actor=agent("node-1")).kinds()
+
+
+def test_a_call_in_the_boot_that_was_read_before_it_does_not() -> None:
+    h = History().starts().boots("node-0", by="unasked").after(30)
+    assert h.asks(bootID="m-0-boot-2").kinds() == []
+
+
+def tolerated(seconds: float) -> History:
+    rule = {"name": "x", "match": {"type": "NeuronHealth"}, "after": "5m", "remedy": [{"do": "replace"}]}
+    h = History().happens(facts.POLICY, "", limits={"cooldown": "0s"}, rules=[rule]).breaks("node-0")
+    for node in range(6):
+        h.happens(facts.PROCESS, agent(f"node-{node}"), state="started", node=f"node-{node}")
+    return h.record("node-0", "suspect").after(seconds).record("node-0", "waiting").slot("node-0")
+
+
+def test_a_start_before_the_rules_after_is_over_breaks_law_3() -> None:
+    assert tolerated(19).kinds() == [("law 3", "tolerated")]
+
+
+def test_a_start_after_it_does_not() -> None:
+    assert tolerated(300).kinds() == []
+
+
+def started_again(stated: bool) -> History:
+    h = History().happens(facts.FAULT_STATED, "m-0").starts("node-0").after(5)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).unmarks("node-0").frees("node-0")
+    if stated:
+        h.after(5).happens(facts.FAULT_STATED, "m-0")
+    h.after(60).record("node-0", "suspect").record("node-0", "waiting").slot("node-0")
+    return h.record("node-0", "recovering").marks("node-0")
+
+
+def test_a_fault_that_a_person_released_starts_nothing_again() -> None:
+    assert started_again(stated=False).kinds() == [("law 3", "released before")]
+
+
+def test_one_that_is_stated_anew_does() -> None:
+    assert started_again(stated=True).kinds() == []
+
+
+def test_a_storm_of_writes_is_found() -> None:
+    h = History()
+    for _ in range(120):
+        h.after(0.01).says("node-0")
+    assert h.kinds() == [("load", "writes")]
+
+
+def asked_to_finish(every: float) -> History:
+    h = History().starts().asks()
+    for _ in range(20):
+        h.after(every).calls(action="finish")
+    return h
+
+
+def test_a_cloud_that_is_asked_in_every_cycle_is_asked_too_often() -> None:
+    assert asked_to_finish(every=0.5).kinds() == [("load", "calls")]
+
+
+def test_one_that_is_asked_now_and_then_is_not() -> None:
+    assert asked_to_finish(every=30).kinds() == []
+
+
+# ---------------------------------------------------------------- law 5
+
+FOREIGN = {"metadata": {"labels": {"team": "a"}, "annotations": {"ticket": "1"}, "finalizers": ["x/keep"]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"metadata": {"labels": {"team": None}}}, "labels"),
+        ({"metadata": {"annotations": {"ticket": "2"}}}, "annotations"),
+        ({"metadata": {"finalizers": []}}, "finalizers"),
+    ],
+)
+@pytest.mark.parametrize("what", ["Node", "RecoveryGate", "NodeRecovery"])
+def test_what_others_put_on_an_object_stays(what: str, change: dict[str, object], kind: str) -> None:
+    name = "fleet" if what == "RecoveryGate" else "node-0"
+    h = History().starts().person(what, name, FOREIGN).after(1).write(what, name, change, by=agent("node-0"))
+    assert h.kinds() == [("law 5", f"{what} {kind}")]
+
+
+def test_a_person_may_take_off_what_a_person_has_put_on() -> None:
+    h = History().starts().person("Node", "node-0", FOREIGN)
+    assert h.person("Node", "node-0", {"metadata": {"labels": {"team": None}}}).kinds() == []
+
+
+def test_a_foreign_taint_that_goes_with_ours_breaks_law_5() -> None:
+    foreign = {"key": "maintenance", "effect": "NoSchedule"}
+    h = History().starts().person("Node", "node-0", {"spec": {"taints": [TAINT, foreign]}})
+    assert h.unmarks("node-0").kinds() == [("law 5", "Node taint removed")]
+
+
+def test_our_taint_may_go_by_itself() -> None:
+    foreign = {"key": "maintenance", "effect": "NoSchedule"}
+    h = History().starts().person("Node", "node-0", {"spec": {"taints": [TAINT, foreign]}})
+    change = {"spec": {"taints": [foreign]}}
+    assert h.write("Node", "node-0", change, by=agent("node-0")).kinds() == []
+
+
+def test_a_foreign_cordon_that_is_removed_breaks_law_5() -> None:
+    h = History().person("Node", "node-0", {"spec": {"unschedulable": True}})
+    change = {"spec": {"unschedulable": None}}
+    assert h.write("Node", "node-0", change, by=agent("node-0")).kinds() == [("law 5", "Node cordon")]
+
+
+def test_a_pause_that_an_agent_lifts_breaks_law_5() -> None:
+    h = History().pause().write("RecoveryGate", "fleet", {"spec": {"pause": None}}, by=agent("node-0"))
+    assert h.kinds() == [("law 5", "RecoveryGate pause")]
+
+
+def test_a_pod_that_is_deleted_instead_of_evicted_breaks_law_5() -> None:
+    h = History().starts().pod("train", "node-0")
+    assert h.delete("Pod", "train", by=agent("node-0")).kinds() == [("law 5", "deleted")]
+
+
+def test_a_call_on_a_node_that_another_has_claimed_breaks_law_5() -> None:
+    claim = {"metadata": {"annotations": {"weave.works/kured-reboot-in-progress": "now"}}}
+    h = History().starts().person("Node", "node-0", claim).after(30)
+    assert h.asks().kinds() == [("law 5", "claimed")]
+
+
+# ---------------------------------------------------------------- law 6
+
+
+def test_a_record_withdrawn_while_its_fault_is_shown_breaks_law_6() -> None:
+    h = History().starts().after(60).unmarks("node-0").record("node-0", "withdrawn")
+    assert h.kinds() == [("law 6", "withdrawn")]
+
+
+def test_a_record_withdrawn_after_its_fault_ended_does_not() -> None:
+    h = History().starts().after(60).mended("node-0", "itself").after(5).unmarks("node-0")
+    assert h.record("node-0", "withdrawn").kinds() == []
+
+
+def test_a_record_withdrawn_because_a_detector_restarted_breaks_law_6() -> None:
+    h = (
+        History()
+        .starts()
+        .happens(facts.FAULT_HIDDEN, "m-0", reason="NeuronHasError_DMA_ERROR", because="restart")
+    )
+    assert h.after(60).unmarks("node-0").record("node-0", "withdrawn").kinds() == [("law 6", "withdrawn")]
+
+
+def test_a_node_released_while_its_request_stands_breaks_law_6() -> None:
+    h = (
+        History()
+        .starts()
+        .asks()
+        .after(60)
+        .person("NodeRecovery", "node-0", {"status": {"phase": "released"}})
+    )
+    assert h.kinds() == [("law 6", "released")]
+
+
+def test_a_node_released_after_its_request_was_taken_back_does_not() -> None:
+    h = History().starts().asks().after(60).takes_back()
+    assert h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).kinds() == []
+
+
+def handed_over(minutes: int) -> History:
+    h = History().starts().record("node-0", "handedOver").frees("node-0").says("node-0").calm()
+    for _ in range(minutes):
+        h.after(60).says("node-0", "a person has to act", "HandedOver")
+    return h
+
+
+def test_a_hand_over_that_is_not_told_again_breaks_law_6() -> None:
+    assert handed_over(3).after(400).ends("time").kinds() == [("law 6", "not told again")]
+
+
+def test_a_hand_over_that_is_told_every_minute_does_not() -> None:
+    assert handed_over(20).ends("time").kinds() == []
+
+
+# ---------------------------------------------------------------- laws 7, 8 and 9
+
+
+def test_a_record_written_while_off_breaks_law_7() -> None:
+    h = History().happens(facts.SWITCHED, agent("node-0"), on=False).after(30).breaks("node-0")
+    assert h.record("node-0", "suspect").kinds() == [("law 7", "off")]
+
+
+def test_an_event_posted_while_off_does_not() -> None:
+    h = History().happens(facts.SWITCHED, agent("node-0"), on=False).after(30).breaks("node-0")
+    assert h.says("node-0", "would have replaced m-0; recovery is off").kinds() == []
+
+
+def test_a_call_while_paused_breaks_law_8() -> None:
+    assert History().starts().pause().after(10).asks().kinds() == [("law 8", "paused")]
+
+
+def test_a_call_that_was_in_flight_when_the_pause_came_does_not() -> None:
+    assert History().starts().intends().pause().after(8).calls().kinds() == []
+
+
+def test_a_call_after_the_pause_has_run_out_does_not() -> None:
+    h = History().starts()
+    assert h.pause(until="2026-11-21T03:01:00Z").after(90).asks().kinds() == []
+
+
+def test_an_eviction_while_paused_breaks_law_8() -> None:
+    h = History().starts().pod("train", "node-0").pause().after(10)
+    assert h.evicts("train", "node-0").kinds() == [("law 8", "paused")]
+
+
+def test_a_slot_taken_while_paused_breaks_law_8_without_any_grace() -> None:
+    h = History().breaks("node-0").record("node-0", "waiting").pause().after(0.1)
+    assert h.slot("node-0").kinds() == [("law 8", "started while paused")]
+
+
+def test_marks_that_come_off_while_paused_do_not() -> None:
+    h = History().starts().pause().after(60).mended("node-0", "itself").after(1)
+    assert h.unmarks("node-0").record("node-0", "withdrawn").frees("node-0").kinds() == []
+
+
+def test_a_call_on_an_excluded_node_breaks_law_8() -> None:
+    assert History().starts().exclude("node-0").after(10).asks().kinds() == [("law 8", "excluded")]
+
+
+def test_a_healthy_node_that_a_pause_keeps_from_its_proof_breaks_law_8() -> None:
+    h = History().starts().asks(action="reboot").after(5).mended("node-0").boots().after(1)
+    h.record("node-0", "proving").pause().calm().after(10000)
+    assert ("ends", "proof delayed") in h.ends("time").kinds()
+
+
+def test_a_call_of_which_nothing_was_told_breaks_law_9() -> None:
+    h = History().breaks("node-0").record("node-0", "waiting").slot("node-0").marks("node-0").after(1)
+    assert h.asks().kinds() == [("law 9", "untold")]
+
+
+# ---------------------------------------------------------------- law 10
+
+
+def sick(count: int) -> History:
+    h = History(10, budget=1, brake="30%")
+    for i in range(1, count):
+        h.breaks(f"node-{i}").record(f"node-{i}", "waiting")
+    return h.after(20)
+
+
+def test_a_start_above_the_brake_breaks_law_10() -> None:
+    assert sick(4).starts("node-0").kinds() == [("law 10", "braked")]
+
+
+def test_a_start_at_the_brake_does_not() -> None:
+    assert sick(3).starts("node-0").kinds() == []
+
+
+def test_blind_nodes_count_for_the_brake() -> None:
+    h = History(10, brake="30%")
+    for i in range(1, 9):
+        h.happens(facts.PAGE, f"node-{i}", state="unreadable")
+    assert ("law 10", "braked") in h.after(900).starts("node-0").kinds()
+
+
+def test_nodes_that_are_blind_for_a_minute_do_not() -> None:
+    h = History(10, brake="30%")
+    for i in range(1, 9):
+        h.happens(facts.PAGE, f"node-{i}", state="unreadable")
+    assert h.after(60).starts("node-0").kinds() == []
+
+
+def test_a_step_above_the_brake_breaks_law_10() -> None:
+    h = sick(3).starts("node-0")
+    h.breaks("node-5").record("node-5", "suspect").after(30)
+    assert h.asks().kinds() == [("law 10", "braked")]
+
+
+# ---------------------------------------------------------------- law 11
+
+
+def rebooted(probation: float = 121, boots: bool = True, mended: bool = True) -> History:
+    h = History().starts().asks(action="reboot").after(5)
+    if mended:
+        h.mended("node-0")
+    if boots:
+        h.boots()
+    h.after(1).record("node-0", "proving").after(probation)
+    return h.unmarks("node-0").record("node-0", "recovered").frees("node-0")
+
+
+def test_a_reboot_is_proved_by_a_new_boot() -> None:
+    assert rebooted().kinds() == []
+
+
+def test_a_reboot_that_never_was_is_not_proved() -> None:
+    assert ("law 11", "no boot") in rebooted(boots=False).kinds()
+
+
+def test_a_probation_cut_short_breaks_law_11() -> None:
+    assert rebooted(probation=60).kinds() == [("law 11", "short probation")]
+
+
+def test_nor_by_a_policy_that_only_reports_it_now() -> None:
+    h = History().starts().asks(action="reboot").after(5).boots().policy(remedy=({"do": "notify"},)).after(1)
+    h.record("node-0", "proving").after(121).unmarks("node-0").record("node-0", "recovered")
+    assert h.kinds() == [("law 11", "still sick")]
+
+
+def test_a_machine_whose_fault_is_shown_is_not_recovered() -> None:
+    assert rebooted(mended=False).kinds() == [("law 11", "still sick")]
+
+
+def test_a_node_that_was_not_ready_in_its_probation_is_not_recovered() -> None:
+    h = History().starts().asks(action="reboot").after(5).mended("node-0").boots().after(1)
+    h.record("node-0", "proving").after(100).ready("node-0", "Unknown").after(5).ready(
+        "node-0", "True"
+    ).after(20)
+    h.unmarks("node-0").record("node-0", "recovered")
+    assert h.kinds() == [("law 11", "unready in probation")]
+
+
+def test_a_replacement_is_not_proved_while_the_old_machine_is_there() -> None:
+    h = History().starts().asks().after(20).joins("m-9", "node-9").after(5)
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.record("node-0", "proving", **more).after(121).unmarks("node-0").record("node-0", "recovered", **more)
+    assert ("law 11", "old machine") in h.kinds()
+
+
+def test_one_machine_takes_the_place_of_one() -> None:
+    h = whole(History(budget=2, budgetPer={}, brake="60%"))
+    h.after(10).starts("node-1").after(5).asks("node-1").after(6).replaced("node-1", "m-10")
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.after(5).record("node-1", "proving", by=agent("node-2"), **more).after(121)
+    found = h.record("node-1", "recovered", by=agent("node-2"), **more).kinds()
+    assert ("law 11", "one for two") in found
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_an_open_record_at_the_end_is_a_fault_without_an_end() -> None:
+    assert ("ends", "open") in History().starts().calm().after(10000).ends("time").kinds()
+
+
+def test_an_open_record_of_an_excluded_node_is_none() -> None:
+    h = History().starts().exclude("node-0").calm()
+    assert ("ends", "open") not in h.after(10000).ends("time").kinds()
+
+
+def test_a_fault_without_a_record_is_lost() -> None:
+    h = History().breaks("node-0").calm().after(10000)
+    assert h.ends("time").kinds() == [("ends", "fault lost")]
+
+
+def test_a_fault_that_the_policy_only_reports_is_not_lost() -> None:
+    h = History().policy(remedy=({"do": "notify"},)).breaks("node-0").calm().after(10000)
+    assert h.ends("time").kinds() == []
+
+
+def test_marks_left_on_a_recovered_node_are_found() -> None:
+    h = History().starts().asks(action="reboot").after(5).mended("node-0").boots().after(1)
+    h.record("node-0", "proving").after(121).record("node-0", "recovered").frees("node-0").calm()
+    assert ("ends", "marks left") in h.after(10000).ends("time").kinds()
+
+
+def test_a_slot_without_an_open_record_is_left_over() -> None:
+    h = History().starts().mended("node-0", "itself").unmarks("node-0").record("node-0", "withdrawn").calm()
+    assert h.after(10000).ends("time").kinds() == [("ends", "slots left")]
+
+
+def test_a_closed_record_is_small() -> None:
+    h = whole(History()).write(
+        "NodeRecovery", "node-0", {"status": {"sentence": "x" * 5000}}, by="agent of node-1"
+    )
+    assert h.after(5).ends().kinds() == [("ends", "closed record")]
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_before_anything_destructive_is_false_after_an_accepted_call() -> None:
+    h = History().starts().asks(action="reboot").after(30).mended("node-0").boots()
+    h.says("node-0", "DMA_ERROR was taken back by its own source before anything destructive")
+    assert [law for law, _ in h.kinds()] == ["words"]
+
+
+def test_before_anything_destructive_is_true_after_a_refused_one() -> None:
+    h = History().starts().intends().calls(answer="refused").after(30)
+    h.says("node-0", "DMA_ERROR was taken back by its own source before anything destructive")
+    assert h.kinds() == []
+
+
+def test_back_in_service_is_false_while_a_mark_of_ours_is_on() -> None:
+    assert [law for law, _ in History().starts().says("node-0", "node-0 is back in service").kinds()] == [
+        "words"
+    ]
+
+
+def test_back_in_service_is_false_while_the_request_stands() -> None:
+    h = History().starts().asks().after(60).unmarks("node-0").says("node-0", "node-0 is back in service")
+    assert [law for law, _ in h.kinds()] == ["words"]
+
+
+def test_back_in_service_is_true_once_it_was_taken_back() -> None:
+    h = (
+        History()
+        .starts()
+        .asks()
+        .after(60)
+        .takes_back()
+        .unmarks("node-0")
+        .says("node-0", "node-0 is back in service")
+    )
+    assert h.kinds() == []
+
+
+def test_accepted_is_false_where_the_cloud_refused() -> None:
+    h = (
+        History()
+        .starts()
+        .intends()
+        .calls(answer="refused")
+        .logs("node-0", "replace of m-0 was accepted by fake")
+    )
+    assert [law for law, _ in h.kinds()] == ["words"]
+
+
+def test_a_new_boot_is_not_said_before_it_is() -> None:
+    h = History().starts().asks(action="reboot").after(5).logs("node-0", "reboot is proved by a new boot ID")
+    assert [law for law, _ in h.kinds()] == ["words"]
+
+
+def test_a_new_boot_is_said_once_it_is() -> None:
+    h = (
+        History()
+        .starts()
+        .asks(action="reboot")
+        .after(5)
+        .boots()
+        .logs("node-0", "reboot is proved by a new boot ID")
+    )
+    assert h.kinds() == []
+
+
+OWN = "proved: m-0 is gone and node-9 (m-9) was healthy, by its Node, whose own agent reports no fault"
+
+
+@pytest.mark.parametrize(("on", "laws"), [(True, []), (False, ["words"])])
+def test_an_agent_that_is_off_reports_nothing(on: bool, laws: list[str]) -> None:
+    h = History().starts().asks().after(6).replaced().happens(facts.SWITCHED, agent("node-9"), on=on).after(5)
+    h.record("node-0", "proving", by=agent("node-1"), replacement="node-9", replacementMachine="m-9")
+    assert [law for law, _ in h.after(60).logs("node-0", OWN).kinds()] == laws
+
+
+def drained(held: float, tried: float) -> History:
+    """A drain that is left as over, with a pod on the node, after so much time held and tried."""
+    h = History().pod("train", "node-0").starts()
+    if held:
+        h.pause().after(held).resume()
+    h.after(tried)
+    line = {
+        "event": "rung",
+        "sentence": "the drain did not end within 10 min: 1 pod left; going on without them",
+    }
+    return h.record("node-0", "recovering", rung=1, rungSince=None, history=[line])
+
+
+def test_held_is_not_tried() -> None:
+    assert drained(held=660, tried=3).kinds() == [("words", "held is not tried")]
+
+
+def test_tried_for_as_long_as_the_policy_says_is_tried() -> None:
+    assert drained(held=660, tried=601).kinds() == []
+
+
+def test_drained_is_false_while_pods_run() -> None:
+    h = History().pod("train", "node-0").starts().after(30)
+    line = {"event": "rung", "sentence": "drained in 30 s; next: replace"}
+    assert h.record("node-0", "recovering", rung=1, history=[line]).kinds() == [("words", "not drained")]
+
+
+def test_drained_is_true_once_they_are_evicted() -> None:
+    h = History().pod("train", "node-0").starts().evicts("train", "node-0").after(30)
+    line = {"event": "rung", "sentence": "drained in 30 s; next: replace"}
+    assert h.record("node-0", "recovering", rung=1, history=[line]).kinds() == []
+
+
+# ---------------------------------------------------------------- how fast
+
+
+@pytest.mark.slow
+def test_a_long_history_takes_time_by_its_length_only() -> None:
+    h = History(attempts={"max": 999, "within": "1h"}, perGroup={"max": 999, "within": "1h"})
+    for i in range(200):
+        whole(h, f"node-{0 if not i else i + 8}", f"m-{i + 9}").after(30)
+    assert len(h.facts) > 3000
+    assert h.found() == []
