@@ -112,7 +112,7 @@ def flapping(w: World, a: Act) -> None:
 
 def _well(w: World, m: Machine) -> None:
     if not m.gone and PLUGIN_REASON in m.sick and m.sick[PLUGIN_REASON].cure == ("itself",):
-        w.heal(m, PLUGIN_REASON, "itself")
+        w.heal(m, PLUGIN_REASON, "itself", cleared=True)
         w.state(m, PLUGIN_REASON)
 
 
@@ -162,6 +162,7 @@ def page_away(w: World, a: Act) -> None:
     m = machine_of(w, a)
     if page := w.pages.get(m.node):
         page.error = Unreadable("the connection was refused")
+        w.wake(m.node)
         w.note(facts.PAGE, m.node, state="unreadable")
         w.later(a.args[0], lambda: page_back(w, m))
 
@@ -172,6 +173,7 @@ def rubbish_page(w: World, a: Act) -> None:
     if page := w.pages.get(m.node):
         w.frozen.add(m.place)
         page.body = b"<html>503 Service Unavailable</html>\n"
+        w.wake(m.node)
         w.note(facts.PAGE, m.node, state="wrong")
         w.later(a.args[0], lambda: moves_again(w, m.place))
 
@@ -180,6 +182,7 @@ def page_back(w: World, m: Machine) -> None:
     page = w.pages.get(m.node)
     if page is not None and page.error is not None:
         page.error = None
+        w.wake(m.node)
         w.note(facts.PAGE, m.node, state="fresh")
         w.refresh(m)
 
@@ -545,6 +548,12 @@ def cloud_throttles(w: World, a: Act) -> None:
 @kind("cloud refuses", weight=1, placed=False)
 def cloud_refuses(w: World, a: Act) -> None:
     w.cloud.refuse += 1
+
+
+@kind("cloud hides", some(15.0, 40.0), weight=2, placed=False)
+def cloud_hides(w: World, a: Act) -> None:
+    """What is accepted next does not show in the cloud's answers for a while."""
+    w.cloud.hide.append(a.args[0])
 
 
 @kind("done late", weight=2, placed=False)

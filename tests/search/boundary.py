@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.search.world import Process, World
 
 LATENCY = 0.004
+PATIENCE = 8.0
+"""Seconds that a client waits for an answer."""
 MANY = "the server has received too many requests and has asked us to try again later"
 
 
@@ -35,6 +37,11 @@ class Trap:
     then: Callable[[], None] = lambda: None
 
 
+def _loses(trap: Trap) -> bool:
+    """Whether the client never hears what came of it."""
+    return trap.after and (trap.kind == "lose" or (trap.kind == "slow" and trap.seconds > PATIENCE))
+
+
 class LostError(Exception):
     """The request or its answer was lost."""
 
@@ -47,6 +54,8 @@ class Boundary:
         self.away_until = self.throttled_until = 0.0
         self.ahead = 0.0
         """How many seconds one of three API servers is ahead of true time."""
+        self.will_lose = False
+        """Whether the touch that is under way is applied, and its answer lost."""
         self._answers = 0
 
     def around(self, transport: Any) -> Any:
@@ -62,7 +71,9 @@ class Boundary:
         for trap in struck:
             if not trap.after and p is not None:
                 self._strike(p, trap)
+        self.will_lose = any(_loses(t) for t in struck)
         answer = go()
+        self.will_lose = False
         for trap in struck:
             if trap.after and p is not None:
                 self._strike(p, trap)
@@ -86,7 +97,9 @@ class Boundary:
             self.world.stop_here(p, trap.seconds)
             self.world.note("process", p.actor.name, state="resumed", node=p.actor.node)
         if trap.kind == "slow":
-            self.world.stop_here(p, trap.seconds)
+            self.world.stop_here(p, trap.seconds if trap.after else min(trap.seconds, PATIENCE - 1.0))
+            if _loses(trap):
+                raise LostError("the answer came too late")
         if trap.kind == "lose":
             raise LostError("the answer was lost" if trap.after else "the request was lost")
         if trap.kind == "status":

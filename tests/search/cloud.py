@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recovery_testkit.provider import FakeGroup, FakeProvider
 
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import Machine as Named
-from recovery.model import Reference, Step
+from recovery.model import NotApplied, Reference, Step
 from recovery.provider.protocol import Started
 from tests.search import facts
 from tests.search.boundary import LostError, StatusError
-from tests.search.facts import Asked
+from tests.search.facts import Asked, TakenBack
 from tests.search.machines import Machine
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class Cloud(FakeProvider):
         self.throttled_until = 0.0
         self.late = 0
         self.refuse = 0
+        self.hide: list[float] = []
+        """For how long each of the next calls that are accepted does not show."""
+        self.hidden: dict[str, float] = {}
         self.waiting: list[int] = []
         """Places whose machine is gone and that have no new one."""
 
@@ -50,16 +54,46 @@ class Cloud(FakeProvider):
 
     def preflight(self, machine: Named, action: Step) -> Any:
         self._throttle()
-        return self._touch(lambda: FakeProvider.preflight(self, machine, action))
+        found = self._touch(lambda: FakeProvider.preflight(self, machine, action))
+        return replace(found, adopt="") if self._hides(machine) else found
 
     def poll(self, machine: Named, reference: Reference) -> Any:
         self._throttle()
+        if self._hides(machine):
+            return self._touch(lambda: NotApplied(f"{machine.id} shows nothing of it"))
         return self._touch(lambda: FakeProvider.poll(self, machine, reference))
+
+    def gone(self, machine: Named) -> str | None:
+        self._throttle()
+        return self._touch(lambda: FakeProvider.gone(self, machine))  # type: ignore[no-any-return]
+
+    def take_back(self, machine: Named, reference: Reference) -> str:
+        self._throttle()
+        return self._touch(lambda: self._take_back(machine, reference))  # type: ignore[no-any-return]
+
+    def _take_back(self, machine: Named, reference: Reference) -> str:
+        was = len(self.taken_back)
+        sentence = FakeProvider.take_back(self, machine, reference)
+        if len(self.taken_back) > was:
+            p = self.world.acting
+            who, answer = p.actor.name if p else "", self._answer()
+            self.world.facts.append(TakenBack(self.world.now, who, machine.id, reference.action, answer))
+        return sentence
+
+    def _hides(self, machine: Named) -> bool:
+        """Whether nothing shows of what was accepted a moment ago."""
+        return self.world.now < self.hidden.get(machine.id, 0.0) and not self.world.machines[machine.id].gone
+
+    def _answer(self) -> str:
+        return facts.LOST_AFTER if self.world.boundary.will_lose else facts.ACCEPTED
 
     def finish(self, machine: Named, reference: Reference) -> None:
         self._throttle()
-        self._touch(lambda: FakeProvider.finish(self, machine, reference))
-        self._asked(machine, "finish", "", facts.ACCEPTED)
+        self._touch(lambda: self._finish(machine, reference))
+
+    def _finish(self, machine: Named, reference: Reference) -> None:
+        FakeProvider.finish(self, machine, reference)
+        self._asked(machine, "finish", "", self._answer())
         self.refill(reference.data["group"])
 
     def start(self, machine: Named, action: Step, token: str, reference: Reference) -> Started:
@@ -75,8 +109,10 @@ class Cloud(FakeProvider):
                 raise Refused("the cloud refuses: AccessDenied")
             answer[0] = facts.REFUSED
             begun = FakeProvider.start(self, machine, action, token, reference)
-            answer[0] = facts.ACCEPTED
-            self._asked(machine, action.value, token, facts.ACCEPTED)
+            answer[0] = self._answer()
+            self._asked(machine, action.value, token, answer[0])
+            if self.hide:
+                self.hidden[machine.id] = self.world.now + self.hide.pop()
             self._carry_out(machine, action, token)
             return begun
 
@@ -85,7 +121,7 @@ class Cloud(FakeProvider):
         except (LostError, StatusError) as error:
             raise Ambiguous(f"the cloud did not answer: {error}") from None
         finally:
-            if answer[0] != facts.ACCEPTED:
+            if answer[0] not in facts.APPLIED:
                 self._asked(machine, action.value, token, answer[0])
 
     def _asked(self, machine: Named, action: str, token: str, answer: str) -> None:
@@ -98,12 +134,12 @@ class Cloud(FakeProvider):
     def _carry_out(self, named: Named, action: Step, token: str) -> None:
         machine = self.world.machines[named.id]
         dice = self.world.dice("cloud", named.id, action, len(self.calls))
-        seconds = dice.uniform(2, 15)
+        seconds = dice.uniform(2, 10)
         if self.late:
             self.late -= 1
             seconds += LATE
         if action is Step.REBOOT:
-            self.world.later(seconds, lambda: self.world.boot(machine, token, dice.uniform(10, 50)))
+            self.world.later(seconds, lambda: self.world.boot(machine, token, dice.uniform(6, 30)))
         else:
             self.world.later(seconds, lambda: self._replace(machine, token))
 
@@ -127,7 +163,7 @@ class Cloud(FakeProvider):
     def fill(self, group: str, place: int) -> None:
         """A place has lost its machine."""
         self.waiting.append(place)
-        seconds = self.world.dice("fill", group, place, len(self.waiting), self.world.now).uniform(1, 30)
+        seconds = self.world.dice("fill", group, place, len(self.waiting), self.world.now).uniform(1, 15)
         self.world.later(seconds, lambda: self.refill(group))
 
     def refill(self, group: str) -> None:

@@ -152,7 +152,19 @@ def text_of(value: object) -> str:
 
 def key(x: State) -> int:
     parts = [*x.nodes, *x.records, x.gate, *x.processes]
-    rest = (x.t, x.leases, x.sick, x.asked, x.calls, x.crashes, x.lost, x.pauses, x.stalls, x.paused_for, x.dead_for)
+    rest = (
+        x.t,
+        x.leases,
+        x.sick,
+        x.asked,
+        x.calls,
+        x.crashes,
+        x.lost,
+        x.pauses,
+        x.stalls,
+        x.paused_for,
+        x.dead_for,
+    )
     return hash((tuple(text_of(p) for p in parts), rest))
 
 
@@ -202,7 +214,14 @@ def first() -> State:
     )
     nobody = (-1, 0, 0)
     return State(
-        0, nodes, (None, None), kept_gate(OPEN_GATE), (nobody, nobody), (Process(), Process()), (True, True), (0, 0)
+        0,
+        nodes,
+        (None, None),
+        kept_gate(OPEN_GATE),
+        (nobody, nobody),
+        (Process(), Process()),
+        (True, True),
+        (0, 0),
     )
 
 
@@ -251,7 +270,9 @@ def look(x: State, i: int, node: int) -> Situation:
         s = replace(
             s,
             intent_seen_for=timedelta(seconds=x.t - seen),
-            owner_gone_for=timedelta(seconds=x.t - p.gone_since) if p.gone_since is not None else timedelta(0),
+            owner_gone_for=timedelta(seconds=x.t - p.gone_since)
+            if p.gone_since is not None
+            else timedelta(0),
             watched_for=watched if r.phase is Phase.PROVING else None,
         )
     while (need := needed(s)) is not None:
@@ -376,7 +397,10 @@ def looks(x: State, i: int, p: Process) -> Iterator[tuple[str, State]]:
             d = ask(s := look(x, i, node))
         if d.effect is not None:
             name = type(d.effect).__name__
-            yield f"agent {i} decides on {name} of {NODES[node]}", with_process(x, i, replace(p, doing=Doing(node, s, d)))
+            yield (
+                f"agent {i} decides on {name} of {NODES[node]}",
+                with_process(x, i, replace(p, doing=Doing(node, s, d))),
+            )
 
 
 def steps(x: State, i: int, p: Process, doing: Doing) -> Iterator[tuple[str, State]]:
@@ -399,7 +423,11 @@ def lose(before: State, after: State, i: int, doing: Doing) -> State | None:
     """The write was applied, and this agent does not know."""
     if isinstance(doing.d.effect, Submit) and doing.line == 2:
         now = after.processes[i].doing
-        return with_process(after, i, replace(after.processes[i], doing=replace(now, accepted="lost"))) if now else None
+        return (
+            with_process(after, i, replace(after.processes[i], doing=replace(now, accepted="lost")))
+            if now
+            else None
+        )
     if (after.records, after.gate, after.nodes) == (before.records, before.gate, before.nodes):
         return None
     return done(after, i)
@@ -424,7 +452,9 @@ def write(x: State, i: int, doing: Doing) -> tuple[str, State]:
             changed = replace(s.record, marks=marks, rung_since=s.record.rung_since or now_of(x))
             return "writes that it did", done(swap_record(x, node, changed), i)
         case Unmark() if doing.line == 0:
-            return "takes the marks off", next_line(cas_node(x, node, s, marked(s.node, Marks())), i, doing, x)
+            return "takes the marks off", next_line(
+                cas_node(x, node, s, marked(s.node, Marks())), i, doing, x
+            )
         case Unmark():
             assert s.record is not None
             return "writes that it did", done(swap_record(x, node, replace(s.record, marks=Marks())), i)
@@ -539,12 +569,17 @@ def broken(before: State, x: State) -> str:
     if any(n > 1 for n in x.asked):
         return "law 2: a second call while the first is not carried out"
     if len(x.calls) > len(before.calls):
-        r = next(r for r in x.records if r is not None and r.uid == x.calls[-1][0])
-        node = x.nodes[NODES.index(r.node)]
-        if r.intent is None or r.intent.boot_id != node.boot_id:
+        called = next(r for r in x.records if r is not None and r.uid == x.calls[-1][0])
+        node = x.nodes[NODES.index(called.node)]
+        if called.intent is None or called.intent.boot_id != node.boot_id:
             return "law 4: a call for a boot that is over"
     for was, r, sick in zip(before.records, x.records, x.sick, strict=True):
-        if r is not None and r.phase is Phase.RECOVERED and (was is None or was.phase is not r.phase) and sick:
+        if (
+            r is not None
+            and r.phase is Phase.RECOVERED
+            and (was is None or was.phase is not r.phase)
+            and sick
+        ):
             return "law 11: recovered, and the fault is there"
     if any(r is not None and not r.phase.open and r.phase is not Phase.RECOVERED for r in x.records):
         return "law 6: it did not end recovered"
@@ -556,7 +591,12 @@ def broken(before: State, x: State) -> str:
 def over(x: State) -> bool:
     """Both nodes are recovered, and nothing is left behind."""
     closed = all(r is not None and r.phase is Phase.RECOVERED for r in x.records)
-    return closed and not x.gate.slots and not x.gate.open and not any(n.taints or n.unschedulable for n in x.nodes)
+    return (
+        closed
+        and not x.gate.slots
+        and not x.gate.open
+        and not any(n.taints or n.unschedulable for n in x.nodes)
+    )
 
 
 def explore(limit: float) -> Explored:

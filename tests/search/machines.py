@@ -26,7 +26,7 @@ class Detector:
     shown: str = ""  # the log type's reason
     bad: bool = False  # the plugin's last run
     ran: bool = True  # whether the plugin has had a good run since the start
-    started: float = 0.0
+    started: float | None = None  # as the page tells it; None where it does not
 
     def line(self, reason: str) -> None:
         """A line in the kernel's log."""
@@ -48,6 +48,8 @@ class Detector:
         lines.append(f'problem_gauge{{reason="{PLUGIN_REASON}",type="{PLUGIN_TYPE}"}} {int(self.bad)}')
         if self.ran:
             lines.append(f'problem_gauge{{reason="{PLUGIN_GOOD}",type="{PLUGIN_TYPE}"}} 0')
+        if self.started is not None:
+            lines.append(f"process_start_time_seconds {1e9 + self.started:.2f}")
         return ("\n".join(lines) + "\n").encode()
 
 

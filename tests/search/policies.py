@@ -12,8 +12,8 @@ def _policy(
 ) -> bytes:
     return (
         f"{HEAD}limits: {{{limits}}}\n{rest}rules:\n"
-        f"  - name: hardware\n    {NEURON}\n    after: {after}\n    remedy: [{neuron}]\n    probation: 1m\n{more}"
-        f"  - name: plugin\n    {PLUGIN}\n    after: {after}\n    remedy: [{plugin}]\n    probation: 1m\n{more}"
+        f"  - name: hardware\n    {NEURON}\n    after: {after}\n    remedy: [{neuron}]\n    probation: 30s\n{more}"
+        f"  - name: plugin\n    {PLUGIN}\n    after: {after}\n    remedy: [{plugin}]\n    probation: 30s\n{more}"
     ).encode()
 
 
@@ -33,7 +33,7 @@ POLICIES: dict[str, bytes] = {
     "drain, hold": _policy(OPEN, f"{HOLD}, {REPLACE}", f"{HOLD}, {REBOOT}"),
     "notify": _policy(OPEN, "{do: notify}", "{do: notify}"),
     "three attempts": _policy(
-        "cooldown: 30s, brake: 60%, budget: 50%, attempts: {max: 2, within: 30m}, perGroup: {max: 3, within: 30m}",
+        "cooldown: 30s, brake: 60%, budget: 50%, attempts: {max: 2, within: 8m}, perGroup: {max: 3, within: 8m}",
         f"{DRAIN}, {REBOOT}, {REPLACE}",
         REBOOT,
     ),

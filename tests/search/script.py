@@ -44,6 +44,8 @@ class Scene:
     ``policy``: a name in ``policies.POLICIES``. ``pods``: on each node. ``concluder``: whether there is one.
     ``same_name``: a new machine joins under its predecessor's name, as in a scale set or on bare metal.
     ``shrinks``: the group loses a place with each machine that is deleted, until it is set back.
+    ``kernel``: agents can read the boot ID of their own kernel. ``tells_start``: a detector's page says when its
+    process began.
     """
 
     nodes: int = 4
@@ -52,6 +54,8 @@ class Scene:
     concluder: bool = False
     same_name: bool = False
     shrinks: bool = False
+    kernel: bool = True
+    tells_start: bool = False
 
     def __str__(self) -> str:
         given = [
@@ -63,6 +67,8 @@ class Scene:
 
 
 PLAIN = Scene()
+TAIL = 240.0
+"""So many seconds after the last act began, the calm begins at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +82,9 @@ class Script:
 
     @property
     def calm_at(self) -> float:
-        """When the disturbance is over."""
-        return max((a.at + lasting(a) for a in self.acts), default=0.0) + 1.0
+        """When the disturbance is over: what lasts is not waited for without end."""
+        last = max((a.at for a in self.acts), default=0.0)
+        return min(max((a.at + lasting(a) for a in self.acts), default=0.0), last + TAIL) + 1.0
 
     def without(self, gone: set[int]) -> Script:
         """This script without the acts of these numbers."""

@@ -8,7 +8,7 @@ from tests.search.acts import ACTS
 from tests.search.policies import POLICIES
 from tests.search.script import Act, Scene, Script
 
-LONGEST = 1500.0
+LONGEST = 900.0
 """Seconds in which disturbances begin."""
 
 
@@ -20,6 +20,8 @@ def scene_of(dice: random.Random) -> Scene:
         concluder=dice.random() < 0.3,
         same_name=dice.random() < 0.3,
         shrinks=dice.random() < 0.2,
+        kernel=dice.random() < 0.8,
+        tells_start=dice.random() < 0.4,
     )
 
 
@@ -28,9 +30,9 @@ def script_of(seed: int) -> Script:
     dice = random.Random(seed)
     scene = scene_of(dice)
     names = [name for name, kind in ACTS.items() for _ in range(kind.weight)]
-    long = dice.choice((200.0, 600.0, LONGEST))
-    count = dice.randint(2, 6) if dice.random() < 0.3 else dice.randint(6, 22)
-    acts = [_act(dice, "fault" if i % 3 == 0 else dice.choice(names), scene, long) for i in range(count)]
+    long = dice.choice((200.0, 500.0, LONGEST))
+    count = dice.randint(3, 8) if dice.random() < 0.25 else dice.randint(8, 32)
+    acts = [_act(dice, "fault" if i % 2 == 0 else dice.choice(names), scene, long) for i in range(count)]
     return Script(seed, scene, tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place))))
 
 

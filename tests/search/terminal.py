@@ -36,6 +36,7 @@ def release(world: World, node: str) -> int:
         patch("recovery.console.api.KubernetesTransport", lambda clock: _Reach(world)),
         patch("recovery.console.api.SystemClock", lambda: world.clock),
         patch("getpass.getuser", lambda: PERSON),
+        patch("recovery.console.wanted_back.PATIENCE", 0.0),  # the world does not wait for a person
         CliRunner().isolation(),
     ):
         return cli.main(("release", node, "--yes"))

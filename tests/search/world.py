@@ -19,7 +19,7 @@ from typing import Any
 from recovery_testkit.stage import Actor, Killed, Page, Stage, read_policy
 
 from recovery.decide.decision import Decision
-from recovery.model import Share
+from recovery.model import Phase, Share
 from tests.search import facts
 from tests.search.boundary import Boundary, Trap
 from tests.search.cloud import Cloud
@@ -32,7 +32,10 @@ from tests.search.script import Scene
 from tests.search.terminal import release
 
 OURS = ("agent", "concluder")
-QUIET_POLL, BUSY_POLL = 15.0, 5.0
+QUIET_POLL, BUSY_POLL = 30.0, 10.0
+OFTEN, SELDOM = 1.0, 4.0
+"""Seconds between two rounds, at least, of an agent whose node is being recovered, and of all others."""
+WAITING_POLL = 12.0
 DEEPEST = 3
 """So many agents may be stopped in the middle of a request at once."""
 PLUGIN_EVERY = 30.0
@@ -57,6 +60,12 @@ class Process:
     def alive(self) -> bool:
         return self.actor.alive
 
+    @property
+    def waits(self) -> bool:
+        """Whether its node waits for its turn."""
+        record = self.actor.agent._record if self.actor.agent is not None else None
+        return record is not None and record.phase is Phase.WAITING
+
 
 class World(Stage):
     """A stage whose time runs by itself. ``facts`` is what came of it, for the judge."""
@@ -78,7 +87,7 @@ class World(Stage):
         self.new_are_sick: list[str] = []
         self.acting: Process | None = None
         self.depth = 0
-        self._seed = seed
+        self.seed = seed
         self._snapshots: list[tuple[float, dict[Any, dict[Any, Any]]]] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -86,7 +95,7 @@ class World(Stage):
         self.boundary = Boundary(self)
         self.provider = self.cloud = Cloud(self)
         self.wrap = self.boundary.around
-        record_writes(self.store, self.clock.monotonic, self.facts.append)
+        record_writes(self.store, self.clock.monotonic, self._wrote)
         self.note(facts.POLICY, "", **self.policy_of(scene.policy))
         self._set_up()
         self.keep_snapshots()
@@ -100,10 +109,19 @@ class World(Stage):
     def note(self, what: str, subject: str, **detail: Any) -> None:
         self.facts.append(Happened(self.now, what, subject, detail))
 
+    def _wrote(self, fact: Fact) -> None:
+        """A write was applied. Who waits for the gate looks at it soon."""
+        self.facts.append(fact)
+        if isinstance(fact, facts.Wrote) and fact.kind == "RecoveryGate":
+            waiting = [p for p in self.processes.values() if p.waits and p.alive]
+            for p in waiting:
+                soon = self.now + self.dice("gate", p.actor.name, len(self.facts)).uniform(0.1, 2.0)
+                p.next_at = min(p.next_at, soon)
+
     def dice(self, *about: object) -> random.Random:
         """Chance that depends on what it is about, and on nothing that happened before: a shorter script
         leaves the rest as it was."""
-        return random.Random(f"{self._seed} {about}")
+        return random.Random(f"{self.seed} {about}")
 
     def policy_of(self, name: str) -> dict[str, Any]:
         import yaml
@@ -116,6 +134,8 @@ class World(Stage):
             machine = Machine(f"m-{i}", "workers", i, f"node-{i}")
             self.machines[machine.id] = machine
             self.places.append(machine)
+            machine.detector = self._detector(machine)
+            self._kernel(machine)
             self.note(
                 facts.MACHINE_JOINED, machine.id, node=machine.node, group="workers", boot=machine.boot_id
             )
@@ -147,6 +167,7 @@ class World(Stage):
 
     def _process(self, actor: Actor, place: int, delay: float, on: bool = True) -> Process:
         p = self.processes[actor.name] = Process(actor, place, self.now + delay, on)
+        actor.sweeper._chance = self.dice("sweeper", actor.name)
         self.note(facts.PROCESS, actor.name, state="started", node=actor.node)
         if not on:
             self.note(facts.SWITCHED, actor.name, on=False)
@@ -242,10 +263,22 @@ class World(Stage):
             pause = min(pause, d.look_again.total_seconds())
             self._heard(p, d)
         left = actor.sweeper.sweep(actor.agent is not None and actor.agent.next_in_queue)
+        if actor.agent is not None and actor.sweeper.own_place:
+            actor.sweeper.own_place = False
+            actor.agent.look_at_record()
         actor.publisher.drain()
         if d is not None and d.effect is not None:
             return 0.05
-        return max(0.05, min(pause, left))
+        return max(self._least(p, d), min(pause, left))
+
+    def _least(self, p: Process, d: Decision | None) -> float:
+        """The program looks more often than that while it waits; nothing more would be seen."""
+        if d is None or p.actor.agent is None or p.actor.agent._record is None:
+            return SELDOM
+        phase = p.actor.agent._record.phase
+        if phase is Phase.WAITING and d.key not in ("turn", "settle"):
+            return WAITING_POLL  # a gate that changes wakes it
+        return OFTEN if phase is Phase.RECOVERING or d.key in ("turn", "settle") else SELDOM
 
     def _busy(self, p: Process) -> bool:
         machine = self.places[p.place]
@@ -268,9 +301,11 @@ class World(Stage):
         )
         self.state(machine, reason)
 
-    def heal(self, machine: Machine, reason: str, by: str) -> None:
+    def heal(self, machine: Machine, reason: str, by: str, *, cleared: bool = False) -> None:
+        """``cleared``: its source takes it back by its own rule."""
         if machine.sick.pop(reason, None) is not None:
-            self.note(facts.FAULT_ENDED, machine.id, type=TYPES[reason], reason=reason, by=by)
+            told = {"type": TYPES[reason], "reason": reason, "by": by, "cleared": cleared}
+            self.note(facts.FAULT_ENDED, machine.id, **told)
 
     def state(self, machine: Machine, reason: str) -> None:
         """The detector states a fault: the kernel logs its line, or the plugin runs."""
@@ -282,20 +317,27 @@ class World(Stage):
             machine.detector.line(reason)
             again = self.dice("line", machine.id, reason, self.now).uniform(60, 240)
             self.later(again, lambda: self.state(machine, reason))
+        if reason in machine.sick:
+            self.note(facts.FAULT_STATED, machine.id, type=TYPES[reason], reason=reason)
         self.refresh(machine)
 
     def restart_detector(self, machine: Machine) -> None:
         """The detector is started anew: it has forgotten everything, and repairs nothing."""
         if machine.gone or not machine.up:
             return
-        machine.detector = Detector(started=self.now, ran=PLUGIN_REASON not in machine.sick)
+        machine.detector = self._detector(machine)
         self.note(facts.DETECTOR_RESTARTED, machine.node)
-        self.refresh(machine)
+        self.refresh(machine, "restart")
         for i, reason in enumerate(machine.sick):
             self.later(2.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
 
-    def refresh(self, machine: Machine) -> None:
-        """Its page is what its detector says now, unless the page lies still."""
+    def _detector(self, machine: Machine) -> Detector:
+        started = self.now if self.scene.tells_start else None
+        return Detector(started=started, ran=PLUGIN_REASON not in machine.sick)
+
+    def refresh(self, machine: Machine, because: str = "masked") -> None:
+        """Its page is what its detector says now, unless the page lies still. ``because``: why it may state
+        less than before."""
         if not machine.node or machine.place in self.frozen:
             return
         page = self.pages.setdefault(machine.node, Page())
@@ -303,9 +345,9 @@ class World(Stage):
         if page.body != body:
             page.body = body
             self.wake(machine.node)
-        self._note_shown(machine, page.error is None)
+        self._note_shown(machine, page.error is None, because)
 
-    def _note_shown(self, machine: Machine, readable: bool) -> None:
+    def _note_shown(self, machine: Machine, readable: bool, because: str) -> None:
         d = machine.detector
         showing = (
             {r for r in machine.sick if r == d.shown or (r == PLUGIN_REASON and d.bad)} if readable else set()
@@ -314,7 +356,8 @@ class World(Stage):
         for reason in sorted(showing - before):
             self.note(facts.FAULT_SHOWN, machine.id, type=TYPES[reason], reason=reason, node=machine.node)
         for reason in sorted((before - showing) & machine.sick.keys()):
-            self.note(facts.FAULT_HIDDEN, machine.id, type=TYPES[reason], reason=reason)
+            told = {"type": TYPES[reason], "reason": reason, "because": because if readable else "page"}
+            self.note(facts.FAULT_HIDDEN, machine.id, **told)
         self.shown[machine.id] = showing
 
     # ------------------------------------------------------------ machines come, boot and go
@@ -333,18 +376,25 @@ class World(Stage):
             return
         machine.up = True
         machine.boots += 1
-        machine.detector = Detector(started=self.now, ran=PLUGIN_REASON not in machine.sick)
+        machine.detector = self._detector(machine)
+        self.cloud.rebooting.discard(machine.id)
+        self._kernel(machine)
         self.note(facts.MACHINE_BOOTED, machine.id, boot=machine.boot_id, node=machine.node, by=by)
         for reason, sickness in list(machine.sick.items()):
             if "reboot" in sickness.cure:
                 self.heal(machine, reason, "reboot")
-        self.refresh(machine)
+        self.refresh(machine, "restart")
         self._kubelet(machine, "True")
         for reason in machine.sick:
             wait = self.dice("again", machine.id, reason, machine.boots).uniform(2, 40)
             self.later(wait, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
         if machine.place not in self.absent:
             self.start(machine.place, delay=3.0, on=machine.place not in self.off)
+
+    def _kernel(self, machine: Machine) -> None:
+        """What an agent on the machine reads of its own kernel."""
+        if self.scene.kernel and machine.node:
+            self.kernels[machine.node] = machine.boot_id
 
     def _kubelet(self, machine: Machine, status: str) -> None:
         """What the machine's kubelet says of itself on its Node."""
@@ -367,11 +417,13 @@ class World(Stage):
         self.cloud.leave(machine)
         self.note(facts.MACHINE_GONE, machine.id, group=machine.group, node=machine.node, by=by)
         node, uid = machine.node, self._uid(machine.node)
-        self.later(self.dice("node", machine.id).uniform(2, 45), lambda: self._forget_node(node, uid))
+        self.later(self.dice("node", machine.id).uniform(2, 30), lambda: self._forget_node(node, uid))
         if refill:
             self.cloud.fill(machine.group, machine.place)
 
     def _uid(self, node: str) -> str:
+        if not node:
+            return ""
         answer = self.store.request("GET", f"/api/v1/nodes/{node}")
         return str(answer.body["metadata"]["uid"]) if answer.ok else ""
 
@@ -396,7 +448,7 @@ class World(Stage):
         self.places[place] = machine
         self.cloud.enter(machine)
         self.note(facts.MACHINE_LAUNCHED, machine.id, group=group, boot=machine.boot_id)
-        seconds = self.dice("join", machine.id).uniform(15, 70)
+        seconds = self.dice("join", machine.id).uniform(8, 40)
         self.later(seconds, lambda: self._join(machine))
         return machine
 
@@ -408,6 +460,8 @@ class World(Stage):
             self.write("DELETE", f"/api/v1/nodes/{machine.node}", None, "cloud-controller")
             self._drop_pods(machine.node)
         self.pages[machine.node] = Page()
+        machine.detector = self._detector(machine)
+        self._kernel(machine)
         zone = ZONES[machine.place % 2]
         self.register(
             machine.node,
