@@ -1,7 +1,7 @@
 # Every target sets up what it needs, on a machine with Python >= 3.11 (and its venv module), make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check image e2e e2e-tools soak bench sbom lock clean
+.PHONY: help demo test check search explore image e2e e2e-tools soak bench sbom lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,6 +42,10 @@ check: $(STAMP) ## Run the linter, the format check, the type check and the laye
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-cache
+
+search: $(STAMP) ## Look for histories that break a law, for a minute (MINUTES=, SEEDS=; SEED=: one again, as a story)
+	$(BIN)/python -m tests.search $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(WITHOUT),--without $(WITHOUT)) $(ARGS)
 
 image: $(STAMP) ## Make what the container image holds, by the image's own steps, and try it
 	$(BIN)/python -m pytest -n 0 tests/image $(ARGS)

@@ -94,6 +94,10 @@ FAULT_HIDDEN = "fault hidden"
 """Subject: the machine. ``type``, ``reason``: no source states it any more, and it is there all the same (it
 is
 masked, or the detector was restarted)."""
+FAULT_STATED = "fault stated"
+"""Subject: the machine. ``type``, ``reason``: its source states it again (the kernel logs its line once more,
+the
+plugin finds it anew): the counter rises. A harness that says this says it each time, the first time too."""
 FAULT_ENDED = "fault ended"
 """Subject: the machine. ``type``, ``reason``, ``by``: ``reboot``, ``itself``, ``person``. A machine that is
 gone

@@ -84,6 +84,12 @@ def test_it_is_not_out_any_more_once_it_is_gone() -> None:
     assert ("law 1", "over budget") not in h.starts("node-1").kinds()
 
 
+def test_nor_once_it_has_booted_as_it_was_asked_to() -> None:
+    h = History().starts("node-0").asks("node-0", "reboot").delete("NodeRecovery", "node-0", by="a person")
+    h.after(5).boots("node-0").after(5).record("node-0", "lost").frees("node-0").after(5)
+    assert ("law 1", "over budget") not in h.starts("node-1").kinds()
+
+
 def test_a_node_in_a_persons_hands_is_not_in_the_budget() -> None:
     h = History().starts("node-0").record("node-0", "handedOver").frees("node-0").after(5)
     assert h.starts("node-1").kinds() == []
@@ -187,6 +193,61 @@ def test_a_call_by_the_agent_of_another_node_breaks_law_4() -> None:
 def test_a_call_in_the_boot_that_was_read_before_it_does_not() -> None:
     h = History().starts().boots("node-0", by="unasked").after(30)
     assert h.asks(bootID="m-0-boot-2").kinds() == []
+
+
+def tolerated(seconds: float) -> History:
+    rule = {"name": "x", "match": {"type": "NeuronHealth"}, "after": "5m", "remedy": [{"do": "replace"}]}
+    h = History().happens(facts.POLICY, "", limits={"cooldown": "0s"}, rules=[rule]).breaks("node-0")
+    for node in range(6):
+        h.happens(facts.PROCESS, agent(f"node-{node}"), state="started", node=f"node-{node}")
+    return h.record("node-0", "suspect").after(seconds).record("node-0", "waiting").slot("node-0")
+
+
+def test_a_start_before_the_rules_after_is_over_breaks_law_3() -> None:
+    assert tolerated(19).kinds() == [("law 3", "tolerated")]
+
+
+def test_a_start_after_it_does_not() -> None:
+    assert tolerated(300).kinds() == []
+
+
+def started_again(stated: bool) -> History:
+    h = History().happens(facts.FAULT_STATED, "m-0").starts("node-0").after(5)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).unmarks("node-0").frees("node-0")
+    if stated:
+        h.after(5).happens(facts.FAULT_STATED, "m-0")
+    h.after(60).record("node-0", "suspect").record("node-0", "waiting").slot("node-0")
+    return h.record("node-0", "recovering").marks("node-0")
+
+
+def test_a_fault_that_a_person_released_starts_nothing_again() -> None:
+    assert started_again(stated=False).kinds() == [("law 3", "released before")]
+
+
+def test_one_that_is_stated_anew_does() -> None:
+    assert started_again(stated=True).kinds() == []
+
+
+def test_a_storm_of_writes_is_found() -> None:
+    h = History()
+    for _ in range(120):
+        h.after(0.01).says("node-0")
+    assert h.kinds() == [("load", "writes")]
+
+
+def asked_to_finish(every: float) -> History:
+    h = History().starts().asks()
+    for _ in range(20):
+        h.after(every).calls(action="finish")
+    return h
+
+
+def test_a_cloud_that_is_asked_in_every_cycle_is_asked_too_often() -> None:
+    assert asked_to_finish(every=0.5).kinds() == [("load", "calls")]
+
+
+def test_one_that_is_asked_now_and_then_is_not() -> None:
+    assert asked_to_finish(every=30).kinds() == []
 
 
 # ---------------------------------------------------------------- law 5
@@ -421,6 +482,12 @@ def test_a_probation_cut_short_breaks_law_11() -> None:
     assert rebooted(probation=60).kinds() == [("law 11", "short probation")]
 
 
+def test_nor_by_a_policy_that_only_reports_it_now() -> None:
+    h = History().starts().asks(action="reboot").after(5).boots().policy(remedy=({"do": "notify"},)).after(1)
+    h.record("node-0", "proving").after(121).unmarks("node-0").record("node-0", "recovered")
+    assert h.kinds() == [("law 11", "still sick")]
+
+
 def test_a_machine_whose_fault_is_shown_is_not_recovered() -> None:
     assert rebooted(mended=False).kinds() == [("law 11", "still sick")]
 
@@ -538,6 +605,33 @@ def test_accepted_is_false_where_the_cloud_refused() -> None:
         .logs("node-0", "replace of m-0 was accepted by fake")
     )
     assert [law for law, _ in h.kinds()] == ["words"]
+
+
+def test_a_new_boot_is_not_said_before_it_is() -> None:
+    h = History().starts().asks(action="reboot").after(5).logs("node-0", "reboot is proved by a new boot ID")
+    assert [law for law, _ in h.kinds()] == ["words"]
+
+
+def test_a_new_boot_is_said_once_it_is() -> None:
+    h = (
+        History()
+        .starts()
+        .asks(action="reboot")
+        .after(5)
+        .boots()
+        .logs("node-0", "reboot is proved by a new boot ID")
+    )
+    assert h.kinds() == []
+
+
+OWN = "proved: m-0 is gone and node-9 (m-9) was healthy, by its Node, whose own agent reports no fault"
+
+
+@pytest.mark.parametrize(("on", "laws"), [(True, []), (False, ["words"])])
+def test_an_agent_that_is_off_reports_nothing(on: bool, laws: list[str]) -> None:
+    h = History().starts().asks().after(6).replaced().happens(facts.SWITCHED, agent("node-9"), on=on).after(5)
+    h.record("node-0", "proving", by=agent("node-1"), replacement="node-9", replacementMachine="m-9")
+    assert [law for law, _ in h.after(60).logs("node-0", OWN).kinds()] == laws
 
 
 def drained(held: float, tried: float) -> History:

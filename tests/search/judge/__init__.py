@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tests.search.facts import Asked, Fact, Happened, Said, TakenBack, Wrote
-from tests.search.judge import ends, law_1, law_2_3_4, law_5, law_7_8_9, law_10, law_11, words
+from tests.search.judge import ends, law_1, law_2_3_4, law_5, law_7_8_9, law_10, law_11, starts, words
 from tests.search.judge.law import Law
 from tests.search.judge.objects import status
 from tests.search.judge.violation import Bounds, Violation
@@ -19,7 +19,7 @@ from tests.search.judge.world import World
 
 __all__ = ["Bounds", "Judge", "Violation", "judge"]
 
-MODULES = (law_1, law_2_3_4, law_5, law_7_8_9, law_10, law_11, ends, words)
+MODULES = (law_1, law_2_3_4, law_5, law_7_8_9, law_10, law_11, starts, ends, words)
 LAWS: tuple[type[Law], ...] = tuple(law for module in MODULES for law in module.LAWS)
 
 
@@ -47,8 +47,8 @@ class Judge:
         self._by = {
             name: [getattr(law, name) for law in laws if getattr(type(law), name) is not getattr(Law, name)]
             for name in (
-                "node", "record", "phase", "gate", "event", "eviction", "ours", "called", "happened", "said",
-                "end",
+                "node", "record", "phase", "gate", "event", "eviction", "ours", "called", "asked", "happened",
+                "said", "end",
             )
         }  # fmt: skip
         self._kinds = {
@@ -66,6 +66,8 @@ class Judge:
             for law in self._by["happened"]:
                 law(fact)
         elif isinstance(fact, Asked):
+            for law in self._by["asked"]:
+                law(fact)
             call = self.world.asked(fact)
             if call is not None:
                 for law in self._by["called"]:

@@ -113,7 +113,7 @@ class Budget(Law):
         """Over the budget under each policy that it may have been begun under."""
         if mine.recovery is not None and mine.recovery.spoiled:
             return
-        others = [x for x in self.out.values() if x.counts()]
+        others = [x for x in self.out.values() if x.counts() and not self._over_and_lost(x)]
         told = ""
         for rules in self.world.policies_of(actor, since):
             told = self._over(rules, mine, others)
@@ -129,6 +129,11 @@ class Budget(Law):
             if len(out) + 1 > allowed:
                 return f"{[*out, mine.node]} are out in {scope}, {allowed} may be"
         return ""
+
+    def _over_and_lost(self, x: Out) -> bool:
+        """Its record was deleted, and what was asked for it has happened: it is in a person's hands."""
+        deleted = x.recovery is not None and x.recovery.deleted
+        return deleted and x.call is not None and self._done(x.call, x)
 
     def _population(self, scope: str) -> int:
         key, _, value = scope.partition("=")

@@ -37,7 +37,7 @@ class Evidence(Law):
         if replacement and replaces:
             self._replaced(r, m, replacement)
             self._probation(w, r, before, str(status(r.record).get("replacement") or ""))
-        elif replaces and m is not None and m.gone is not None:
+        elif replaces and (m is None or not m.told or m.gone is not None):
             pass  # a provider whose replacements are made on demand: gone is all there is to prove
         else:
             self._booted(r, m)
@@ -62,7 +62,9 @@ class Evidence(Law):
         if found.gone is not None or not ready(self.world.nodes.get(name)):
             told = f"closed as recovered by {new}, whose node {name} is not Ready"
             self.breaks("not ready", r.node, told, r)
-        self._healthy(r, found)
+        agent = self.world.agent_of(name)
+        if agent is not None and agent.on:  # where none reports, its Node is all there is to go by
+            self._healthy(r, found)
 
     def _booted(self, r: Recovery, m: Machine | None) -> None:
         if m is None or not m.told:
@@ -75,9 +77,9 @@ class Evidence(Law):
 
     def _healthy(self, r: Recovery, m: Machine) -> None:
         latest = self.world.at - self.bounds.sickness
-        if there := [
-            f for f in m.there() if self.world.treated(f) and f.shown is not None and f.shown <= latest
-        ]:
+        about = {f.get("reason") for f in status(r.record).get("faults") or ()}
+        shown = (f for f in m.there() if f.shown is not None and f.shown <= latest)
+        if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("still sick", r.node, what, r)
 

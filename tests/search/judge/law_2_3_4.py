@@ -98,7 +98,7 @@ class Known(Law):
     def _a_fault(self, call: Call, r: Recovery) -> None:
         """By the ground truth, something is wrong with this machine that its last boot has not mended."""
         m, at = self.world.machines.get(call.asked.machine), call.asked.at
-        if m is None or not m.told or r.spoiled:
+        if m is None or not m.told or r.made_up:
             return
         boot, latest = m.last_boot(), at - self.bounds.sickness
         if any(_speaks(f.ended, f.ended_by, f.cleared, boot, latest) for f in m.faults):

@@ -46,7 +46,8 @@ class Held(Law):
         if r is not None:
             r.asked_evictions += 1
             r.asked_on_rung += 1
-        self._held(node, w.at, f"the eviction of {w.name}", r)
+        # Pause and label are looked at between evictions, and the one under way is not called back.
+        self._held(node, w.at - self.bounds.in_flight, f"the eviction of {w.name}", r)
 
     def node(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if self.world.ours(w.actor) and marked(after) and not marked(before):

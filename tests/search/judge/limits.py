@@ -37,6 +37,14 @@ class Limits:
                 return "times" not in match and steps != ["notify"]
         return False
 
+    def tolerates(self, kind: str, reason: str) -> float:
+        """For how many seconds the first rule about this fault tolerates it."""
+        for rule in self.rules:
+            match = rule.get("match") or {}
+            if _fits(match.get("type"), kind) and _fits(match.get("reason"), reason):
+                return duration(rule.get("after"))
+        return 0.0
+
     def scopes(self, labels: Json) -> list[str]:
         """The budgets that a node with these labels counts in."""
         return [FLEET, *(f"{key}={labels[key]}" for key in self.budget_per if key in labels)]

@@ -62,6 +62,7 @@ class Recovery:
     intents: list[Intent] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     spoiled: str = ""  # somebody who is none of ours changed or deleted its record, or etcd was restored
+    made_up: bool = False  # somebody who is none of ours wrote what it is about
     deleted: bool = False
 
     @property

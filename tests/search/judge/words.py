@@ -43,6 +43,8 @@ class Words(Law):
             ("proved: ", self._proved),
             ("not one eviction", self._no_eviction),
             ("recovery is off", self._off),
+            ("by a new boot ID", self._new_boot),
+            ("own agent reports no fault", self._own_agent),
         )
 
     def called(self, call: Call) -> None:
@@ -96,6 +98,8 @@ class Words(Law):
         if found is None or found["action"] not in DESTRUCTIVE:
             return
         calls = self.calls.get((found["machine"], found["action"]), [])
+        if not self.calls:
+            return  # nobody listens at this cloud
         if not any(c.asked.answer == "accepted" for c in calls):
             answers = sorted({c.asked.answer for c in calls}) or "never asked"
             self._false(node, sentence, f"the cloud did not accept it: {answers}", r)
@@ -109,6 +113,21 @@ class Words(Law):
     def _no_eviction(self, node: str, sentence: str, r: Recovery | None) -> None:
         if r is not None and r.asked_on_rung:
             self._false(node, sentence, f"evictions were asked: {r.asked_on_rung}", r)
+
+    def _new_boot(self, node: str, sentence: str, r: Recovery | None) -> None:
+        m = self.world.machines.get(r.machine) if r is not None else None
+        if r is None or m is None or not m.told or not r.intents:
+            return
+        began = r.intents[-1].at - self.bounds.in_flight
+        if not m.booted_since(began):
+            self._false(node, sentence, f"it has not booted: {m.id} is in {m.boot}", r)
+
+    def _own_agent(self, node: str, sentence: str, r: Recovery | None) -> None:
+        """An agent that is off, or is not there, reports nothing: neither a fault nor that there is none."""
+        name = str(status(r.record).get("replacement") or "") if r is not None else ""
+        agent = self.world.agent_of(name)
+        if name and self.world.processes and (agent is None or not agent.on):
+            self._false(node, sentence, f"no agent that is on reports: {name}", r)
 
     def _off(self, node: str, sentence: str, r: Recovery | None) -> None:
         agent = self.world.processes.get(self.actor)

@@ -217,11 +217,12 @@ class World:
                     known.spoiled = f"{w.actor} deleted its record"
         else:
             self.records[name] = after
-            self._moved(w, known, after, foreign, status(before) != status(after))
+            self._moved(w, known, before, after)
         self._sickness(name)
         self._hold(name)
 
-    def _moved(self, w: Wrote, known: Recovery | None, after: Json, foreign: bool, changed: bool) -> None:
+    def _moved(self, w: Wrote, known: Recovery | None, before: Json | None, after: Json) -> None:
+        foreign, changed = not self.ours(w.actor), status(before) != status(after)
         uid, s = str(metadata(after).get("uid") or w.uid), status(after)
         phase = str(s.get("phase") or "")
         anew = known is None or known.deleted or known.uid != uid
@@ -243,8 +244,10 @@ class World:
             known.closed, known.closed_by = w.at, w.actor
         if foreign and changed and not anew:
             known.spoiled = f"{w.actor} changed its record"
+            known.made_up = w.actor != "etcd" and status(before).get("faults") != s.get("faults")
         elif foreign and anew:
             known.spoiled = f"{w.actor} made its record"
+            known.made_up = w.actor != "etcd"
         self._intent(w, known, s)
 
     def _intent(self, w: Wrote, r: Recovery, s: Json) -> None:

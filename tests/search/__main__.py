@@ -1,0 +1,195 @@
+"""Searches for histories that break a law: ``make search``.
+
+``SEEDS=1000`` or ``SEEDS=500-1500``: these seeds. ``MINUTES=10``: new ones, for so long. ``SEED=4711``: this one
+again, shortened to a story. ``WITHOUT=m07``: with one mend taken out. Exit code 0: no law was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.search import without
+from tests.search.judge import Violation
+from tests.search.play import History, play
+from tests.search.reach import NOT_REACHED, Reach
+from tests.search.script import Script
+from tests.search.seeds import script_of
+from tests.search.shrink import shrink, story
+from tests.search.story import judged
+
+
+@dataclass
+class Found:
+    """What one seed showed."""
+
+    seed: int
+    recoveries: int
+    facts: int
+    broken: list[Violation]
+    reach: Reach
+    error: str = ""
+
+
+@dataclass
+class Sum:
+    """What all seeds showed."""
+
+    seeds: int = 0
+    recoveries: int = 0
+    reach: Reach = field(default_factory=Reach)
+    broken: dict[tuple[str, str], tuple[int, Violation]] = field(default_factory=dict)
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, found: Found) -> None:
+        self.seeds += 1
+        self.recoveries += found.recoveries
+        self.reach.merge(found.reach)
+        if found.broken or found.error:
+            self.failed.append(found.seed)
+        for v in found.broken:
+            self.kinds[v.law, v.kind] += 1
+            self.broken.setdefault((v.law, v.kind), (found.seed, v))
+
+
+IGNORED: set[str] = set()
+"""Kinds of violations that are not told."""
+
+
+def broken_by(history: History) -> list[Violation]:
+    return [v for v in judged(history) if v.kind not in IGNORED]
+
+
+def look(seed: int) -> Found:
+    """Play and judge one seed."""
+    reach = Reach()
+    try:
+        history = play(script_of(seed), reach)
+    except Exception as error:  # a bug in program or search: to be looked at
+        return Found(seed, 0, 0, [], reach, f"{type(error).__name__}: {error}")
+    return Found(seed, history.recoveries, len(history.facts), broken_by(history), reach)
+
+
+def _seeds(args: argparse.Namespace) -> Iterator[int]:
+    """The seeds to look at. Without end where a time was given."""
+    if args.failed:
+        return iter(failed_seeds())
+    if not args.seeds:
+        return itertools.count(random.SystemRandom().randrange(10**6, 10**9))
+    first, _, last = args.seeds.rpartition("-")
+    return iter(range(int(first or 0), int(last) + (1 if first else 0)))
+
+
+def failed_seeds() -> list[int]:
+    """The seeds whose histories once broke a law: ``failed_seeds.txt``, a seed and a sentence a line."""
+    lines = Path(__file__).with_name("failed_seeds.txt").read_text(encoding="utf-8").splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+def _ready(names: str, ignored: str) -> None:
+    IGNORED.update(ignored.split(",") if ignored else [])
+    for name in names.split(",") if names else []:
+        without.take_out(name)
+
+
+def search(args: argparse.Namespace) -> Sum:
+    """Look at seed after seed on all cores."""
+    total, began = Sum(), time.monotonic()
+    end = None if args.seeds or args.failed else began + 60 * args.minutes
+    seeds = _seeds(args)
+    with ProcessPoolExecutor(args.jobs, initializer=_ready, initargs=(args.without, args.ignore)) as pool:
+        waiting = {pool.submit(look, seed) for seed in itertools.islice(seeds, 2 * args.jobs)}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                _tell(total, future.result())
+            if (end is None or time.monotonic() < end) and not (args.first and total.failed):
+                waiting |= {pool.submit(look, seed) for seed in itertools.islice(seeds, len(done))}
+    seconds = time.monotonic() - began
+    rate = total.recoveries / seconds / args.jobs
+    what = f"{total.seeds} histories, {total.recoveries} recoveries in {seconds:.0f} s"
+    print(f"{what}: {rate:.1f} a second and core")
+    return total
+
+
+def _tell(total: Sum, found: Found) -> None:
+    total.add(found)
+    if found.error:
+        print(f"seed {found.seed}: {found.error}", flush=True)
+    for v in found.broken[:1]:
+        print(f"seed {found.seed}: {v}", flush=True)
+
+
+def show(script: Script) -> bool:
+    """Play one script again, and print what it breaks, shortened to a story. Whether it breaks anything."""
+    broken = broken_by(play(script))
+    for v in broken:
+        print(v)
+    if not broken:
+        return False
+    first = broken[0]
+
+    def breaks(candidate: Script) -> bool:
+        try:
+            return any((v.law, v.kind) == (first.law, first.kind) for v in broken_by(play(candidate)))
+        except Exception:
+            return False
+
+    short = shrink(script, breaks)
+    print(f"\n# {len(script.acts)} disturbances, {len(short.acts)} of them needed:\n")
+    print(story(short, f"{first.law}: {first.sentence}"))
+    return True
+
+
+def report(total: Sum, every: bool) -> None:
+    for (law, kind), (seed, v) in sorted(total.broken.items()):
+        print(f"{law}, {kind}: {total.kinds[law, kind]} times, first seed {seed}: {v.sentence}")
+    if missing := total.reach.missing():
+        print(f"never reached: {', '.join(missing)}")
+    for thing, why in NOT_REACHED.items():
+        print(f"not to be reached: {thing}: {why}")
+    uncrossed = total.reach.uncrossed()
+    print(f"{len(uncrossed)} pairs of what was reached and a disturbance beside it were never seen")
+    if every:
+        for thing, what in uncrossed:
+            print(f"  {thing} beside {what}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make search", description=__doc__)
+    parser.add_argument("--seeds", default="")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--failed", action="store_true", help="the seeds that ever failed")
+    parser.add_argument("--without", default="")
+    parser.add_argument("--ignore", default="", help="kinds of violations that are known, by commas")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--first", action="store_true", help="stop at the first that breaks a law")
+    parser.add_argument("--reach", action="store_true", help="list all pairs that were never seen")
+    args = parser.parse_args()
+    if args.seed is not None:
+        _ready(args.without, args.ignore)
+        return int(show(script_of(args.seed)))
+    total = search(args)
+    report(total, args.reach)
+    return int(bool(total.failed))
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+        os.execve(  # noqa: S606
+            sys.executable,
+            [sys.executable, "-m", "tests.search", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    sys.exit(main())

@@ -1,0 +1,598 @@
+"""The disturbances: what each does to the world, and what a seed may choose for it.
+
+An act with ``lasts`` has its length in seconds as its last argument, and undoes itself then. What a person or
+the weather leaves behind is put right when the calm begins (``calm.py``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from recovery_testkit.kubeshelf import Origin
+
+from recovery.errors import Unreadable
+from tests.search import facts
+from tests.search.boundary import Trap
+from tests.search.machines import LOG_REASONS, PLUGIN_REASON, Machine
+from tests.search.policies import POLICIES
+from tests.search.script import Act
+from tests.search.world import PLUGIN_EVERY, Process, World
+
+PERSON = "a person"
+API = "/apis/noderecovery.dev/v1alpha1"
+RECORDS, GATE = f"{API}/noderecoveries", f"{API}/recoverygates/fleet"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+Dice = random.Random
+CURES: tuple[tuple[str, ...], ...] = ((), (), ("reboot",), ("reboot",), ("itself",))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of disturbance. ``choose`` makes the arguments; ``weight``: how often a seed takes it."""
+
+    do: Callable[[World, Act], None]
+    choose: Callable[[Dice], tuple[Any, ...]]
+    weight: int = 2
+    lasts: bool = False
+    placed: bool = True
+
+
+ACTS: dict[str, Kind] = {}
+
+
+def kind(
+    name: str,
+    choose: Callable[[Dice], tuple[Any, ...]] = lambda d: (),
+    *,
+    weight: int = 2,
+    lasts: bool = False,
+    placed: bool = True,
+) -> Callable[[Callable[[World, Act], None]], Callable[[World, Act], None]]:
+    def known(do: Callable[[World, Act], None]) -> Callable[[World, Act], None]:
+        ACTS[name] = Kind(do, choose, weight, lasts, placed)
+        return do
+
+    return known
+
+
+def perform(w: World, a: Act) -> None:
+    """Do what the act says, to what its place is now."""
+    ACTS[a.what].do(w, a)
+
+
+def machine_of(w: World, a: Act) -> Machine:
+    return w.places[a.place % len(w.places)]
+
+
+def agent_of(w: World, a: Act) -> Process | None:
+    return next(iter(w.agents_at(a.place % len(w.places))), None)
+
+
+def some(*seconds: float) -> Callable[[Dice], tuple[Any, ...]]:
+    return lambda d: (d.choice(seconds),)
+
+
+# ---------------------------------------------------------------- faults and their detectors
+
+
+def _fault(d: Dice) -> tuple[Any, ...]:
+    return d.choice(LOG_REASONS), d.choice(CURES)
+
+
+@kind("fault", _fault, weight=14)
+def fault(w: World, a: Act) -> None:
+    """Something breaks, and a log rule states it until its detector is restarted."""
+    w.sicken(machine_of(w, a), a.args[0], tuple(a.args[1]))
+
+
+@kind("plugin fault", lambda d: (d.choice(CURES),), weight=4)
+def plugin_fault(w: World, a: Act) -> None:
+    w.sicken(machine_of(w, a), PLUGIN_REASON, tuple(a.args[0]))
+
+
+@kind("flash", some(PLUGIN_EVERY), weight=2)
+def flash(w: World, a: Act) -> None:
+    """A plugin finds something in one run, and nothing in the next."""
+    m = machine_of(w, a)
+    w.sicken(m, PLUGIN_REASON, ("itself",))
+    w.later(a.args[0], lambda: _well(w, m))
+
+
+@kind("flapping", lambda d: (d.randint(2, 5), d.choice((30.0, 45.0))), weight=2)
+def flapping(w: World, a: Act) -> None:
+    m, (times, every) = machine_of(w, a), a.args
+    for i in range(times):
+        w.later(2 * i * every, lambda: w.sicken(m, PLUGIN_REASON, ("itself",)))
+        w.later((2 * i + 1) * every, lambda: _well(w, m))
+
+
+def _well(w: World, m: Machine) -> None:
+    if not m.gone and PLUGIN_REASON in m.sick and m.sick[PLUGIN_REASON].cure == ("itself",):
+        w.heal(m, PLUGIN_REASON, "itself", cleared=True)
+        w.state(m, PLUGIN_REASON)
+
+
+@kind("burst", lambda d: (d.randint(2, 3), d.choice(LOG_REASONS), d.choice(CURES)), weight=2)
+def burst(w: World, a: Act) -> None:
+    """One reason on several nodes within a second."""
+    for i in range(a.args[0]):
+        m = w.places[(a.place + i) % len(w.places)]
+        w.later(0.3 * i, lambda m=m: w.sicken(m, a.args[1], tuple(a.args[2])))  # type: ignore[misc]
+
+
+@kind("second reason", lambda d: (d.choice(LOG_REASONS), d.choice(CURES)), weight=2)
+def second_reason(w: World, a: Act) -> None:
+    """Another reason of the type hides the first."""
+    m = machine_of(w, a)
+    if m.sick:
+        w.sicken(m, a.args[0], tuple(a.args[1]))
+
+
+@kind("new ones are sick", lambda d: (d.choice(LOG_REASONS),), weight=1)
+def sick_new(w: World, a: Act) -> None:
+    w.new_are_sick.append(a.args[0])
+
+
+@kind("detector restarts", weight=3)
+def detector_restarts(w: World, a: Act) -> None:
+    w.restart_detector(machine_of(w, a))
+
+
+@kind("detector lies still", some(60.0, 400.0), lasts=True)
+def lies_still(w: World, a: Act) -> None:
+    place = a.place % len(w.places)
+    w.frozen.add(place)
+    w.note(facts.PAGE, w.places[place].node, state="frozen")
+    w.later(a.args[0], lambda: moves_again(w, place))
+
+
+def moves_again(w: World, place: int) -> None:
+    if place in w.frozen:
+        w.frozen.discard(place)
+        w.note(facts.PAGE, w.places[place].node, state="fresh")
+        w.refresh(w.places[place])
+
+
+@kind("page away", some(20.0, 120.0, 700.0), lasts=True)
+def page_away(w: World, a: Act) -> None:
+    m = machine_of(w, a)
+    if page := w.pages.get(m.node):
+        page.error = Unreadable("the connection was refused")
+        w.wake(m.node)
+        w.note(facts.PAGE, m.node, state="unreadable")
+        w.later(a.args[0], lambda: page_back(w, m))
+
+
+@kind("rubbish page", some(20.0, 120.0), lasts=True)
+def rubbish_page(w: World, a: Act) -> None:
+    m = machine_of(w, a)
+    if page := w.pages.get(m.node):
+        w.frozen.add(m.place)
+        page.body = b"<html>503 Service Unavailable</html>\n"
+        w.wake(m.node)
+        w.note(facts.PAGE, m.node, state="wrong")
+        w.later(a.args[0], lambda: moves_again(w, m.place))
+
+
+def page_back(w: World, m: Machine) -> None:
+    page = w.pages.get(m.node)
+    if page is not None and page.error is not None:
+        page.error = None
+        w.wake(m.node)
+        w.note(facts.PAGE, m.node, state="fresh")
+        w.refresh(m)
+
+
+# ---------------------------------------------------------------- processes
+
+
+def _touch(d: Dice) -> int:
+    return d.choice((1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30, 40))
+
+
+def lay(w: World, a: Act, trap: Trap) -> None:
+    if p := agent_of(w, a):
+        p.traps.append(trap)
+
+
+@kind("crash", lambda d: (_touch(d), d.random() < 0.5, d.choice((1.0, 15.0, 90.0, 300.0))), weight=6)
+def crash(w: World, a: Act) -> None:
+    """The agent is killed right before or after one of its next touches, and comes back in the same pod."""
+    touch, after, back = a.args
+    place = a.place % len(w.places)
+    lay(w, a, Trap(touch, "crash", after, then=lambda: w.later(back, lambda: back_again(w, place))))
+
+
+@kind("lost pod", lambda d: (_touch(d), d.random() < 0.5, d.choice((5.0, 40.0, 600.0))), weight=3)
+def lost_pod(w: World, a: Act) -> None:
+    """As ``crash``, but another pod comes in its place."""
+    touch, after, back = a.args
+    place = a.place % len(w.places)
+    again = lambda: w.later(back, lambda: back_again(w, place, new_pod=True))  # noqa: E731
+    lay(w, a, Trap(touch, "crash", after, then=again))
+
+
+def back_again(w: World, place: int, *, new_pod: bool = False) -> None:
+    if not w.agents_at(place) and place not in w.absent:
+        w.start(place, new_pod=new_pod, on=place not in w.off)
+
+
+@kind("stop", lambda d: (_touch(d), d.random() < 0.5, d.choice((3.0, 12.0, 70.0, 200.0, 700.0))), weight=6)
+def stop(w: World, a: Act) -> None:
+    """The process is stopped in the middle of one of its next requests, for so long."""
+    lay(w, a, Trap(a.args[0], "stop", a.args[1], seconds=a.args[2]))
+
+
+@kind("second pod", weight=1)
+def second_pod(w: World, a: Act) -> None:
+    """A pod was deleted by force: its process lives on beside the new one's."""
+    if p := agent_of(w, a):
+        w.start(p.place, new_pod=True, on=p.on)
+
+
+@kind("off", some(60.0, 400.0, 900.0), lasts=True)
+def switched_off(w: World, a: Act) -> None:
+    place = a.place % len(w.places)
+    _again(w, place, on=False)
+    w.later(a.args[0], lambda: _again(w, place, on=True))
+
+
+def _again(w: World, place: int, *, on: bool) -> None:
+    (w.off.discard if on else w.off.add)(place)
+    w.end_agents(place)
+    w.start(place, on=on, new_pod=True)
+
+
+@kind("all off", some(60.0, 400.0), weight=1, lasts=True, placed=False)
+def all_off(w: World, a: Act) -> None:
+    for place in range(len(w.places)):
+        _again(w, place, on=False)
+        w.later(a.args[0], lambda place=place: _again(w, place, on=True))  # type: ignore[misc]
+
+
+@kind("no agent", some(120.0, 600.0, 1500.0), lasts=True)
+def no_agent(w: World, a: Act) -> None:
+    place = a.place % len(w.places)
+    w.absent.add(place)
+    w.end_agents(place)
+    w.later(a.args[0], lambda: agent_again(w, place))
+
+
+def agent_again(w: World, place: int) -> None:
+    if place in w.absent:
+        w.absent.discard(place)
+        back_again(w, place, new_pod=True)
+
+
+# ---------------------------------------------------------------- requests
+
+
+@kind("lost request", lambda d: (_touch(d),), weight=4)
+def lost_request(w: World, a: Act) -> None:
+    lay(w, a, Trap(a.args[0], "lose"))
+
+
+@kind("lost answer", lambda d: (_touch(d),), weight=6)
+def lost_answer(w: World, a: Act) -> None:
+    lay(w, a, Trap(a.args[0], "lose", after=True))
+
+
+@kind("slow", lambda d: (_touch(d), d.random() < 0.5, d.choice((1.0, 4.0, 9.0, 14.0))), weight=4)
+def slow(w: World, a: Act) -> None:
+    lay(w, a, Trap(a.args[0], "slow", a.args[1], seconds=a.args[2]))
+
+
+@kind("refused request", lambda d: (_touch(d), d.choice((409, 429, 500, 503)), d.randint(1, 6)), weight=4)
+def refused_request(w: World, a: Act) -> None:
+    lay(w, a, Trap(a.args[0], "status", status=a.args[1], times=a.args[2]))
+
+
+@kind("api away", some(5.0, 30.0, 120.0, 500.0), weight=3, lasts=True, placed=False)
+def api_away(w: World, a: Act) -> None:
+    w.boundary.away_until = w.now + a.args[0]
+
+
+@kind("api throttles", some(20.0, 120.0), lasts=True, placed=False)
+def api_throttles(w: World, a: Act) -> None:
+    w.boundary.throttled_until = w.now + a.args[0]
+
+
+# ---------------------------------------------------------------- clocks and etcd
+
+
+@kind(
+    "clock steps",
+    lambda d: (d.choice((-600.0, -40.0, 40.0, 600.0, 90000.0)), d.choice((60.0, 500.0))),
+    lasts=True,
+)
+def clock_steps(w: World, a: Act) -> None:
+    by, seconds = a.args
+    place = a.place % len(w.places)
+    set_clock(w, place, w.offsets.get(place, 0.0) + by)
+    w.later(seconds, lambda: set_clock(w, place, 0.0))
+
+
+def set_clock(w: World, place: int, off: float) -> None:
+    if w.offsets.get(place, 0.0) != off:
+        w.offsets[place] = off
+        w.note(facts.CLOCK, w.places[place].node, off=off)
+
+
+@kind(
+    "one server ahead",
+    lambda d: (d.choice((-300.0, 300.0, 3600.0)), d.choice((120.0, 600.0))),
+    lasts=True,
+    placed=False,
+)
+def one_server_ahead(w: World, a: Act) -> None:
+    w.boundary.ahead = a.args[0]
+    w.note(facts.CLOCK, "an API server", off=a.args[0])
+    w.later(a.args[1], lambda: servers_agree(w))
+
+
+def servers_agree(w: World) -> None:
+    if w.boundary.ahead:
+        w.boundary.ahead = 0.0
+        w.note(facts.CLOCK, "an API server", off=0.0)
+
+
+@kind("etcd restored", some(20.0, 60.0, 240.0), weight=2, placed=False)
+def etcd_restored(w: World, a: Act) -> None:
+    """All objects are as they were so many seconds ago; machines and processes are not."""
+    w.restore(a.args[0])
+
+
+# ---------------------------------------------------------------- objects in foreign hands
+
+
+def change(w: World, path: str, patch: Any) -> None:
+    w.write("PATCH", path, patch, PERSON)
+
+
+@kind("record deleted", weight=2)
+def record_deleted(w: World, a: Act) -> None:
+    w.write("DELETE", f"{RECORDS}/{machine_of(w, a).node}", None, PERSON)
+    w.note(facts.PERSON, machine_of(w, a).node, did="delete record")
+
+
+@kind(
+    "record edited", lambda d: (d.choice(("label", "annotation", "finalizer", "rubbish", "phase")),), weight=2
+)
+def record_edited(w: World, a: Act) -> None:
+    node = machine_of(w, a).node
+    patches: dict[str, Any] = {
+        "label": {"metadata": {"labels": {"team": "storage"}}},
+        "annotation": {"metadata": {"annotations": {"ticket": "4711"}}},
+        "finalizer": {"metadata": {"finalizers": ["example.com/keep"]}},
+        "rubbish": {"status": {"version": 99}},
+        "phase": {"status": {"sentence": "edited by hand"}},
+    }
+    change(w, f"{RECORDS}/{node}", patches[a.args[0]])
+    w.note(facts.PERSON, node, did=f"edit record: {a.args[0]}")
+
+
+@kind("gate edited", lambda d: (d.choice(("label", "annotation", "finalizer")),), placed=False)
+def gate_edited(w: World, a: Act) -> None:
+    patches: dict[str, Any] = {
+        "label": {"metadata": {"labels": {"team": "storage"}}},
+        "annotation": {"metadata": {"annotations": {"ticket": "4711"}}},
+        "finalizer": {"metadata": {"finalizers": ["example.com/keep"]}},
+    }
+    change(w, GATE, patches[a.args[0]])
+
+
+@kind("gate deleted", weight=1, placed=False)
+def gate_deleted(w: World, a: Act) -> None:
+    w.write("DELETE", GATE, None, PERSON)
+
+
+@kind("gate emptied", weight=1, placed=False)
+def gate_emptied(w: World, a: Act) -> None:
+    """Somebody applies a manifest of an empty gate over it: ``kubectl replace --force``."""
+    w.write("DELETE", GATE, None, PERSON)
+    made = {
+        "apiVersion": "noderecovery.dev/v1alpha1",
+        "kind": "RecoveryGate",
+        "metadata": {"name": "fleet"},
+        "spec": {},
+    }
+    w.write("POST", GATE.rpartition("/")[0], made, PERSON)
+
+
+@kind("leases deleted", weight=1, placed=False)
+def leases_deleted(w: World, a: Act) -> None:
+    for lease in w.store.request("GET", LEASES).body["items"]:
+        w.write("DELETE", f"{LEASES}/{lease['metadata']['name']}", None, PERSON)
+
+
+# ---------------------------------------------------------------- policy and people
+
+
+@kind("policy", lambda d: (d.choice(sorted(POLICIES)), d.choice((0.0, 5.0, 60.0))), weight=2, placed=False)
+def policy_changed(w: World, a: Act) -> None:
+    """Another policy, rolled out agent by agent."""
+    name, pause = a.args
+    w.use_policy(name)
+    for i in range(len(w.places)):
+        w.later(1.0 + pause * i, lambda i=i: _again(w, i, on=True) if i not in w.absent else None)  # type: ignore[misc]
+
+
+@kind("pause", some(30.0, 200.0, 700.0, 1500.0), weight=4, lasts=True, placed=False)
+def pause(w: World, a: Act) -> None:
+    spec = {"pause": {"owner": "ada", "reason": "a network change", "until": ""}}
+    if not w.write("PATCH", GATE, {"spec": spec}, PERSON).ok:
+        made = {
+            "apiVersion": "noderecovery.dev/v1alpha1",
+            "kind": "RecoveryGate",
+            "metadata": {"name": "fleet"},
+        }
+        w.write("POST", GATE.rpartition("/")[0], {**made, "spec": spec}, PERSON)
+    w.later(a.args[0], lambda: resume(w))
+
+
+def resume(w: World) -> None:
+    change(w, GATE, {"spec": {"pause": None}})
+
+
+@kind("excluded", some(30.0, 200.0, 700.0), weight=2, lasts=True)
+def excluded(w: World, a: Act) -> None:
+    node = machine_of(w, a).node
+    change(w, f"/api/v1/nodes/{node}", {"metadata": {"labels": {"noderecovery.dev/exclude": "true"}}})
+    w.later(a.args[0], lambda: included(w, node))
+
+
+def included(w: World, node: str) -> None:
+    change(w, f"/api/v1/nodes/{node}", {"metadata": {"labels": {"noderecovery.dev/exclude": None}}})
+
+
+@kind("claimed", some(60.0, 400.0, 1000.0), weight=2, lasts=True)
+def claimed(w: World, a: Act) -> None:
+    """Another remediator says that it works on the node."""
+    node = machine_of(w, a).node
+    key = "dgxc.nvidia.com/nvsentinel-state"
+    change(w, f"/api/v1/nodes/{node}", {"metadata": {"labels": {key: "draining"}}})
+    w.later(a.args[0], lambda: change(w, f"/api/v1/nodes/{node}", {"metadata": {"labels": {key: None}}}))
+
+
+@kind("released", weight=3)
+def released(w: World, a: Act) -> None:
+    """A person ends the recovery of a node: ``node-recovery release``."""
+    w.release(machine_of(w, a).node)
+
+
+@kind("person cordons", weight=1)
+def person_cordons(w: World, a: Act) -> None:
+    change(w, f"/api/v1/nodes/{machine_of(w, a).node}", {"spec": {"unschedulable": True}})
+
+
+@kind("person uncordons", weight=1)
+def person_uncordons(w: World, a: Act) -> None:
+    change(w, f"/api/v1/nodes/{machine_of(w, a).node}", {"spec": {"unschedulable": None}})
+
+
+@kind("foreign marks", weight=1)
+def foreign_marks(w: World, a: Act) -> None:
+    patch = {
+        "metadata": {
+            "labels": {"rack": "r7"},
+            "annotations": {"ticket": "4712"},
+            "finalizers": ["example.com/n"],
+        }
+    }
+    node = machine_of(w, a).node
+    change(
+        w,
+        f"/api/v1/nodes/{node}",
+        {"metadata": {k: v for k, v in patch["metadata"].items() if k != "finalizers"}},
+    )
+
+
+# ---------------------------------------------------------------- nodes and machines
+
+
+@kind("node deleted", weight=1)
+def node_deleted(w: World, a: Act) -> None:
+    """The Node object goes, and its kubelet registers it again: the same machine, another UID."""
+    w.register_again(machine_of(w, a))
+
+
+@kind("boots", lambda d: (d.choice((5.0, 40.0, 200.0)),), weight=3)
+def boots(w: World, a: Act) -> None:
+    w.boot(machine_of(w, a), "unasked", a.args[0])
+
+
+@kind("machine lost", weight=2)
+def machine_lost(w: World, a: Act) -> None:
+    """The machine is taken away (spot, a person), and its group launches another."""
+    w.terminate_machine(machine_of(w, a), "unasked")
+
+
+@kind("scaled in", weight=1)
+def scaled_in(w: World, a: Act) -> None:
+    """The group wants one machine less: the next that goes has no successor. Back at the calm."""
+    group = w.cloud.groups["workers"]
+    if group.desired > 2:
+        group.desired -= 1
+        w.note(facts.CAPACITY, "workers", desired=group.desired, can_launch=not w.cloud.short)
+
+
+@kind("scaled out", weight=1, placed=False)
+def scaled_out(w: World, a: Act) -> None:
+    if len(w.places) < w.scene.nodes + 2:
+        w.scale_out()
+
+
+@kind("group is short", some(120.0, 900.0, 2400.0), weight=2, lasts=True, placed=False)
+def group_is_short(w: World, a: Act) -> None:
+    w.cloud.short = True
+    w.note(facts.CAPACITY, "workers", desired=w.cloud.groups["workers"].desired, can_launch=False)
+    w.later(a.args[0], lambda: group_has_room(w))
+
+
+def group_has_room(w: World) -> None:
+    if w.cloud.short:
+        w.cloud.short = False
+        w.note(facts.CAPACITY, "workers", desired=w.cloud.groups["workers"].desired, can_launch=True)
+        w.cloud.refill("workers")
+
+
+@kind("cloud throttles", some(20.0, 120.0, 400.0), weight=2, lasts=True, placed=False)
+def cloud_throttles(w: World, a: Act) -> None:
+    w.cloud.throttled_until = w.now + a.args[0]
+
+
+@kind("cloud refuses", weight=1, placed=False)
+def cloud_refuses(w: World, a: Act) -> None:
+    w.cloud.refuse += 1
+
+
+@kind("cloud hides", some(15.0, 40.0), weight=2, placed=False)
+def cloud_hides(w: World, a: Act) -> None:
+    """What is accepted next does not show in the cloud's answers for a while."""
+    w.cloud.hide.append(a.args[0])
+
+
+@kind("done late", weight=2, placed=False)
+def done_late(w: World, a: Act) -> None:
+    """The next call is accepted, and carried out twenty minutes later."""
+    w.cloud.late += 1
+
+
+# ---------------------------------------------------------------- pods
+
+
+@kind("budget never allows", some(120.0, 600.0, 1500.0), weight=3, lasts=True, placed=False)
+def budget_never_allows(w: World, a: Act) -> None:
+    made = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"minAvailable": "100%", "selector": {"matchLabels": {"app": "train"}}},
+    }
+    w.write("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", made, PERSON)
+    w.later(a.args[0], lambda: budget_gone(w))
+
+
+def budget_gone(w: World) -> None:
+    w.write("DELETE", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep", None, PERSON)
+
+
+@kind("pods never go", some(120.0, 600.0, 1500.0), weight=2, lasts=True)
+def pods_never_go(w: World, a: Act) -> None:
+    node = machine_of(w, a).node
+    w.store.stop_kubelet(node)
+    w.later(a.args[0], lambda: w.store.start_kubelet(node))
+
+
+@kind("new pods", weight=2)
+def new_pods(w: World, a: Act) -> None:
+    m = machine_of(w, a)
+    if m.node and not m.gone:
+        w.add_pod(f"late-{int(w.now * 10)}-{m.place}", m.node)
+
+
+ETCD = Origin("update", "etcd", "etcd")

@@ -1,0 +1,156 @@
+"""Where an agent touches the world: what can go wrong right before or after each request and each call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from email.utils import format_datetime, parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from recovery_testkit.kubestatus import ApiError as Refusal
+from recovery_testkit.kubestatus import Response
+from recovery_testkit.stage import Killed
+
+from recovery.errors import ApiUnavailable
+
+if TYPE_CHECKING:
+    from tests.search.world import Process, World
+
+LATENCY = 0.004
+PATIENCE = 8.0
+"""Seconds that a client waits for an answer."""
+MANY = "the server has received too many requests and has asked us to try again later"
+
+
+@dataclass
+class Trap:
+    """Strikes at the ``left``-th touch from now on. ``kind``: crash, stop, lose, status. ``after``: when the
+    touch has had its effect."""
+
+    left: int
+    kind: str
+    after: bool = False
+    seconds: float = 0.0
+    status: int = 0
+    times: int = 1
+    then: Callable[[], None] = lambda: None
+
+
+def _loses(trap: Trap) -> bool:
+    """Whether the client never hears what came of it."""
+    return trap.after and (trap.kind == "lose" or (trap.kind == "slow" and trap.seconds > PATIENCE))
+
+
+class LostError(Exception):
+    """The request or its answer was lost."""
+
+
+class Boundary:
+    """Stands between all agents and the API server."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.away_until = self.throttled_until = 0.0
+        self.ahead = 0.0
+        """How many seconds one of three API servers is ahead of true time."""
+        self.will_lose = False
+        """Whether the touch that is under way is applied, and its answer lost."""
+        self._answers = 0
+
+    def around(self, transport: Any) -> Any:
+        return _Transport(transport, self)
+
+    # ------------------------------------------------------------ touches
+
+    def touched(self, go: Callable[[], Any]) -> Any:
+        """Do ``go``, with what was laid for the process whose turn it is. Raises ``LostError``."""
+        p = self.world.acting
+        self.world.clock.advance(LATENCY)
+        struck = self._struck(p) if p is not None and p.traps else []
+        for trap in struck:
+            if not trap.after and p is not None:
+                self._strike(p, trap)
+        self.will_lose = any(_loses(t) for t in struck)
+        answer = go()
+        self.will_lose = False
+        for trap in struck:
+            if trap.after and p is not None:
+                self._strike(p, trap)
+        return answer
+
+    def _struck(self, p: Process) -> list[Trap]:
+        for trap in p.traps:
+            trap.left -= 1
+        struck = [t for t in p.traps if t.left <= 0]
+        for trap in struck:
+            trap.times -= 1
+        p.traps = [t for t in p.traps if t.left > 0 or t.times > 0]
+        return struck
+
+    def _strike(self, p: Process, trap: Trap) -> None:
+        if trap.kind == "crash":
+            trap.then()
+            raise Killed
+        if trap.kind == "stop":
+            self.world.note("process", p.actor.name, state="stopped", node=p.actor.node)
+            self.world.stop_here(p, trap.seconds)
+            self.world.note("process", p.actor.name, state="resumed", node=p.actor.node)
+        if trap.kind == "slow":
+            self.world.stop_here(p, trap.seconds if trap.after else min(trap.seconds, PATIENCE - 1.0))
+            if _loses(trap):
+                raise LostError("the answer came too late")
+        if trap.kind == "lose":
+            raise LostError("the answer was lost" if trap.after else "the request was lost")
+        if trap.kind == "status":
+            raise StatusError(trap.status)
+
+    # ------------------------------------------------------------ requests
+
+    def request(self, transport: Any, method: str, path: str, **more: Any) -> Any:
+        now = self.world.now
+        if now < self.away_until:
+            self.world.clock.advance(LATENCY)
+            raise ApiUnavailable("the API server did not answer: connection refused")
+        if now < self.throttled_until:
+            return _refusal(429, "TooManyRequests", MANY, 3)
+        try:
+            answer = self.touched(lambda: transport.request(method, path, **more))
+        except LostError as error:
+            raise ApiUnavailable(f"the API server did not answer: {error}") from None
+        except StatusError as error:
+            return _refusal(error.status, "Injected", f"injected {error.status}", 1)
+        return self._dated(answer)
+
+    def _dated(self, answer: Any) -> Any:
+        """Every third answer comes from another API server, whose clock may be wrong."""
+        self._answers += 1
+        if not self.ahead or self._answers % 3:
+            return answer
+        date = parsedate_to_datetime(answer.headers["Date"]) + timedelta(seconds=self.ahead)
+        headers = {**answer.headers, "Date": format_datetime(date, usegmt=True)}
+        return Response(answer.status, headers, answer.body)
+
+
+class StatusError(Exception):
+    """The API server answers with an error of its own, and nothing is applied."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def _refusal(status: int, reason: str, message: str, retry_after: int) -> Response:
+    error = Refusal(status, reason, message, retry_after=retry_after)
+    return Response(status, error.headers, error.body)
+
+
+class _Transport:
+    """One agent's connection."""
+
+    def __init__(self, transport: Any, boundary: Boundary) -> None:
+        self._transport = transport
+        self._boundary = boundary
+
+    def request(self, method: str, path: str, **more: Any) -> Any:
+        return self._boundary.request(self._transport, method, path, **more)

@@ -1,0 +1,114 @@
+"""The end of the disturbance: what people and the weather left behind is put right, then every fault has time
+to come to its end."""
+
+from __future__ import annotations
+
+from tests.search import acts, facts
+from tests.search.world import Process, World
+
+OPEN = {"suspect", "waiting", "recovering", "proving"}
+LOOK_EVERY = 30.0
+STILL, TOLD = 2, 7
+"""After so many looks in a row at which nothing is open, everything has come to its end; where a node is in a
+person's hands, after so many that it has to have been told again."""
+
+
+def begin(w: World) -> None:
+    """Nothing goes wrong from now on, but for the faults that are there."""
+    w.boundary.away_until = w.boundary.throttled_until = w.cloud.throttled_until = 0.0
+    w.cloud.refuse = w.cloud.late = 0
+    w.cloud.hide.clear()
+    w.new_are_sick.clear()
+    acts.servers_agree(w)
+    acts.group_has_room(w)
+    acts.resume(w)
+    acts.budget_gone(w)
+    for place, machine in enumerate(w.places):
+        acts.set_clock(w, place, 0.0)
+        acts.moves_again(w, place)
+        acts.page_back(w, machine)
+        acts.agent_again(w, place)
+        if machine.node:
+            acts.included(w, machine.node)
+            key = "dgxc.nvidia.com/nvsentinel-state"
+            acts.change(w, f"/api/v1/nodes/{machine.node}", {"metadata": {"labels": {key: None}}})
+            w.store.start_kubelet(machine.node)
+    for p in w.processes.values():
+        p.traps.clear()
+    _take_back_edits(w)
+    w.lift_brake()
+    w.off.clear()
+    for place in range(len(w.places)):
+        w.end_agents(place)
+        w.start(place, delay=1.0 + place)
+    w.note(facts.CALM, "")
+
+
+def _take_back_edits(w: World) -> None:
+    """Finalizers of others come off, and a record that nobody can read is deleted: a person's work."""
+    for record in w.store.request("GET", acts.RECORDS).body["items"]:
+        path = f"{acts.RECORDS}/{record['metadata']['name']}"
+        if record["metadata"].get("finalizers"):
+            acts.change(w, path, {"metadata": {"finalizers": None}})
+        if (record.get("status") or {}).get("version", 1) == 99:
+            w.write("DELETE", path, None, acts.PERSON)
+    acts.change(w, acts.GATE, {"metadata": {"finalizers": None}})
+
+
+def _restart_stopped(w: World, place: int) -> None:
+    """An agent that stopped, because its record was deleted, is restarted by a person."""
+    living = w.agents_at(place)
+    if living and _vanished(living[0]):
+        w.end_agents(place)
+        w.start(place)
+
+
+def _vanished(p: Process) -> bool:
+    agent = p.actor.agent
+    return agent is not None and agent.last.key == "vanished"
+
+
+def _cordon_again(w: World, place: int) -> None:
+    """Somebody uncordoned a node that is being recovered, and now does what the sentence asks for."""
+    living = w.agents_at(place)
+    agent = living[0].actor.agent if living else None
+    if agent is not None and agent.last.key == "undone":
+        acts.change(w, f"/api/v1/nodes/{agent.node}", {"spec": {"unschedulable": True}})
+
+
+def _release_lost(w: World, place: int) -> None:
+    """Somebody deleted an open record, and now releases the node: nothing else ends what is lost."""
+    record = w.store.request("GET", f"{acts.RECORDS}/{w.places[place].node}")
+    if record.ok and (record.body.get("status") or {}).get("phase") == "lost":
+        w.release(w.places[place].node)
+
+
+def run_to_the_end(w: World, limit: float) -> str:
+    """Until nothing is open any more, at most ``limit`` seconds. Why it ended: ``settled`` or ``time``."""
+    end, quiet = w.now + limit, 0
+    while w.now < end:
+        w.run_until(w.now + LOOK_EVERY)
+        for place in range(len(w.places)):
+            _restart_stopped(w, place)
+            _cordon_again(w, place)
+            _release_lost(w, place)
+        quiet = quiet + 1 if _nothing_open(w) else 0
+        if quiet >= (TOLD if _in_hands(w) else STILL):
+            return "settled"
+    return "time"
+
+
+def _in_hands(w: World) -> bool:
+    """Whether a node is in a person's hands. Every fourth history waits to hear it said again."""
+    if w.seed % 4:
+        return False
+    records = w.store._shelf.objects[("noderecovery.dev", "noderecoveries")].values()
+    return any((r.get("status") or {}).get("phase") in ("handedOver", "lost") for r in records)
+
+
+def _nothing_open(w: World) -> bool:
+    records = w.store._shelf.objects[("noderecovery.dev", "noderecoveries")].values()
+    if any((r.get("status") or {}).get("phase") in OPEN for r in records):
+        return False
+    gates = w.store._shelf.objects[("noderecovery.dev", "recoverygates")].values()
+    return not any((g.get("status") or {}).get("slots") or (g.get("status") or {}).get("open") for g in gates)

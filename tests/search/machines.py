@@ -1,0 +1,81 @@
+"""Machines and their detectors: the ground truth of a history, of which agents see the page only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LOG, PLUGIN_TYPE = "NeuronHealth", "GpuCount"
+LOG_REASONS = (
+    "NeuronHasError_DMA_ERROR",
+    "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
+    "NeuronHasError_NC_UNCORRECTABLE_ERROR",
+)
+PLUGIN_REASON, PLUGIN_GOOD = "GpuCountBad", "GpuCountGood"
+TYPES = {PLUGIN_REASON: PLUGIN_TYPE, **dict.fromkeys(LOG_REASONS, LOG)}
+
+
+@dataclass
+class Detector:
+    """node-problem-detector on one machine, from its start to its end.
+
+    A log rule counts each line, shows the last reason of its type, and shows it until it is started anew. A
+    plugin shows what its last run found, and counts when that changes to bad.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    shown: str = ""  # the log type's reason
+    bad: bool = False  # the plugin's last run
+    ran: bool = True  # whether the plugin has had a good run since the start
+    started: float | None = None  # as the page tells it; None where it does not
+
+    def line(self, reason: str) -> None:
+        """A line in the kernel's log."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.shown = reason
+
+    def run(self, bad: bool) -> None:
+        """The plugin has run."""
+        if bad and not self.bad:
+            self.counts[PLUGIN_REASON] = self.counts.get(PLUGIN_REASON, 0) + 1
+        self.bad = bad
+        self.ran = self.ran or not bad
+
+    def page(self) -> bytes:
+        lines = ["# TYPE problem_counter counter"]
+        lines += [f'problem_counter{{reason="{r}"}} {self.counts.get(r, 0)}' for r in TYPES]
+        lines.append("# TYPE problem_gauge gauge")
+        lines += [f'problem_gauge{{reason="{r}",type="{LOG}"}} {int(r == self.shown)}' for r in LOG_REASONS]
+        lines.append(f'problem_gauge{{reason="{PLUGIN_REASON}",type="{PLUGIN_TYPE}"}} {int(self.bad)}')
+        if self.ran:
+            lines.append(f'problem_gauge{{reason="{PLUGIN_GOOD}",type="{PLUGIN_TYPE}"}} 0')
+        if self.started is not None:
+            lines.append(f"process_start_time_seconds {1e9 + self.started:.2f}")
+        return ("\n".join(lines) + "\n").encode()
+
+
+@dataclass
+class Sickness:
+    """What is wrong with a machine. ``cure``: the steps that mend it; a replaced machine is gone with it."""
+
+    reason: str
+    cure: tuple[str, ...]
+    since: float
+
+
+@dataclass
+class Machine:
+    """One machine of the group, from its launch to its end."""
+
+    id: str
+    group: str
+    place: int
+    node: str = ""
+    boots: int = 1
+    up: bool = True
+    gone: bool = False
+    sick: dict[str, Sickness] = field(default_factory=dict)
+    detector: Detector = field(default_factory=Detector)
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.id}-boot-{self.boots}"

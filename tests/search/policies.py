@@ -1,0 +1,54 @@
+"""The policies that histories are played under: each differs from the others in what can go wrong."""
+
+from __future__ import annotations
+
+HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+NEURON = "match: {type: NeuronHealth}"
+PLUGIN = "match: {type: GpuCount}"
+
+
+def _policy(
+    limits: str, neuron: str, plugin: str, after: str = "0s", more: str = "", rest: str = ""
+) -> bytes:
+    return (
+        f"{HEAD}limits: {{{limits}}}\n{rest}rules:\n"
+        f"  - name: hardware\n    {NEURON}\n    after: {after}\n    remedy: [{neuron}]\n    probation: 30s\n{more}"
+        f"  - name: plugin\n    {PLUGIN}\n    after: {after}\n    remedy: [{plugin}]\n    probation: 30s\n{more}"
+    ).encode()
+
+
+DRAIN, FORCE = "{do: drain, within: 3m, then: force}", "{do: drain, within: 2m, then: handOver}"
+HOLD = "{do: drain, within: 2m, then: hold}"
+REPLACE, REBOOT = "{do: replace, within: 10m}", "{do: reboot, within: 5m}"
+OPEN = "cooldown: 0s, brake: 60%, attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}"
+
+POLICIES: dict[str, bytes] = {
+    "drain, replace": _policy(OPEN, f"{DRAIN}, {REPLACE}", f"{DRAIN}, {REPLACE}"),
+    "drain, reboot, replace": _policy(
+        f"budget: 2, budgetPer: {{}}, {OPEN}", f"{DRAIN}, {REBOOT}, {REPLACE}", f"{DRAIN}, {REBOOT}"
+    ),
+    "replace at once": _policy(f"budget: 2, {OPEN}", REPLACE, REBOOT),
+    "tolerated for a minute": _policy(OPEN, f"{DRAIN}, {REPLACE}", f"{DRAIN}, {REBOOT}", after="1m"),
+    "cordon, hand over": _policy(OPEN, "{do: cordon}", FORCE + ", " + REPLACE),
+    "drain, hold": _policy(OPEN, f"{HOLD}, {REPLACE}", f"{HOLD}, {REBOOT}"),
+    "notify": _policy(OPEN, "{do: notify}", "{do: notify}"),
+    "three attempts": _policy(
+        "cooldown: 30s, brake: 60%, budget: 50%, attempts: {max: 2, within: 8m}, perGroup: {max: 3, within: 8m}",
+        f"{DRAIN}, {REBOOT}, {REPLACE}",
+        REBOOT,
+    ),
+    "a budget per zone": _policy(
+        f"budget: 3, budgetPer: {{topology.kubernetes.io/zone: 1}}, {OPEN}", f"{DRAIN}, {REPLACE}", REBOOT
+    ),
+    "a low brake": _policy(
+        "cooldown: 0s, brake: 30%, attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
+        f"{DRAIN}, {REPLACE}",
+        f"{DRAIN}, {REBOOT}",
+    ),
+    "pods have time": _policy(
+        OPEN,
+        f"{DRAIN}, {REPLACE}",
+        f"{DRAIN}, {REBOOT}",
+        rest="drain: {pods: [{match: {labels: {app: train}}, mode: wait, within: 1m}]}\n",
+    ),
+}

@@ -1,0 +1,121 @@
+"""What a search has reached: every move of the lifecycle, every effect, every brake, each crossed with every
+disturbance. What it never reached is listed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from unittest.mock import patch
+
+from recovery.agent.execute import Executor
+from recovery.decide import brakes, decision, lifecycle
+from recovery.decide.decision import Decision
+from tests.search.acts import ACTS
+from tests.search.script import Act, lasting
+
+LASTS = 180.0
+"""For so long after it began, a disturbance without a length of its own counts as going on."""
+
+EFFECTS = (
+    "WriteRecord", "Join", "TakeSlot", "RestoreSlot", "FreeSlot", "ClaimReplacement", "Mark", "Unmark",
+    "TellPods", "Evict", "Submit", "Finish", "Cancel", "OutOfService", "CreateJob",
+)  # fmt: skip
+
+NOT_REACHED: Mapping[str, str] = {
+    "effect OutOfService": "the group's machines have no power sensor; tests/stories/test_power.py",
+    "effect CreateJob": "no policy of the search validates by a Job; tests/stories/test_training.py",
+}
+"""What the search cannot reach, and why, with the tests that do."""
+
+
+class Reach:
+    """Counts what happened, and beside which disturbances."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.crossed: Counter[tuple[str, str]] = Counter()
+
+    def add(self, thing: str, beside: Iterable[str] = ()) -> None:
+        self.counts[thing] += 1
+        for what in beside:
+            self.crossed[thing, what] += 1
+
+    def merge(self, other: Reach) -> None:
+        self.counts.update(other.counts)
+        self.crossed.update(other.crossed)
+
+    def missing(self) -> list[str]:
+        """What was never reached, without what ``NOT_REACHED`` explains."""
+        return [thing for thing in everything() if not self.counts[thing] and thing not in NOT_REACHED]
+
+    def uncrossed(self) -> list[tuple[str, str]]:
+        """What was reached, but never beside that disturbance."""
+        return [
+            (t, what) for t in everything() for what in ACTS if self.counts[t] and not self.crossed[t, what]
+        ]
+
+
+def everything() -> list[str]:
+    """All there is to reach."""
+    moves = [f"move {phase.value} {event.value}" for phase, event in lifecycle.TABLE]
+    asked = [*brakes.STARTING, *brakes.GOING_ON, *brakes.UNASKED]
+    held = sorted({f"brake {key}" for key, _ in asked})
+    return [*moves, *(f"effect {name}" for name in EFFECTS), *held, *(f"act {name}" for name in ACTS)]
+
+
+class _Table(dict[Any, Any]):
+    """The lifecycle's table, which tells what is looked up in it."""
+
+    def __init__(self, table: Mapping[Any, Any], tell: Any) -> None:
+        super().__init__(table)
+        self._tell = tell
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        self._tell(f"move {key[0].value} {key[1].value}")
+        return found
+
+
+class Disturbances:
+    """Which disturbances go on at a moment."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def began(self, a: Act) -> None:
+        self._until[a.what] = max(self._until.get(a.what, 0.0), a.at + max(lasting(a), LASTS))
+
+    def at(self, now: float) -> list[str]:
+        return [what for what, until in self._until.items() if now <= until]
+
+
+@contextlib.contextmanager
+def watching(reach: Reach, beside: Any) -> Iterator[None]:
+    """While inside, everything that agents do is counted. ``beside()``: the disturbances that go on."""
+
+    def tell(thing: str) -> None:
+        reach.add(thing, beside())
+
+    perform, first_reason = Executor.perform, brakes.first_reason
+
+    def performed(self: Any, s: Any, d: Decision, *more: Any) -> Decision:
+        tell(f"effect {type(d.effect).__name__}")
+        return perform(self, s, d, *more)
+
+    def reason(questions: Any, s: Any) -> tuple[str, str] | None:
+        found = first_reason(questions, s)
+        if found is not None:
+            tell(f"brake {found[0]}")
+        return found
+
+    with (
+        patch.object(Executor, "perform", performed),
+        patch.object(brakes, "first_reason", reason),
+        patch.object(lifecycle, "TABLE", _Table(lifecycle.TABLE, tell)),
+    ):
+        yield
+
+
+assert all(hasattr(decision, name) for name in EFFECTS)

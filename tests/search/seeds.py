@@ -1,0 +1,42 @@
+"""One seed, one script."""
+
+from __future__ import annotations
+
+import random
+
+from tests.search.acts import ACTS
+from tests.search.policies import POLICIES
+from tests.search.script import Act, Scene, Script
+
+LONGEST = 900.0
+"""Seconds in which disturbances begin."""
+
+
+def scene_of(dice: random.Random) -> Scene:
+    return Scene(
+        nodes=dice.choice((2, 3, 4, 5)),
+        policy=dice.choice(sorted(POLICIES)),
+        pods=dice.choice((0, 1, 1, 2)),
+        concluder=dice.random() < 0.3,
+        same_name=dice.random() < 0.3,
+        shrinks=dice.random() < 0.2,
+        kernel=dice.random() < 0.8,
+        tells_start=dice.random() < 0.4,
+    )
+
+
+def script_of(seed: int) -> Script:
+    """The script of a seed: some faults, and up to a dozen other disturbances around them."""
+    dice = random.Random(seed)
+    scene = scene_of(dice)
+    names = [name for name, kind in ACTS.items() for _ in range(kind.weight)]
+    long = dice.choice((200.0, 500.0, LONGEST))
+    count = dice.randint(3, 8) if dice.random() < 0.25 else dice.randint(8, 32)
+    acts = [_act(dice, "fault" if i % 2 == 0 else dice.choice(names), scene, long) for i in range(count)]
+    return Script(seed, scene, tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place))))
+
+
+def _act(dice: random.Random, what: str, scene: Scene, long: float) -> Act:
+    kind = ACTS[what]
+    place = dice.randrange(scene.nodes) if kind.placed else -1
+    return Act(round(dice.uniform(5, long), 1), what, place, kind.choose(dice))

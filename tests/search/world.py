@@ -1,0 +1,564 @@
+"""The world of one history: the real agents on the API in memory, machines that break, and virtual time.
+
+Time goes from one thing to do to the next. Every request to the API server and every call to the provider is
+a *touch*: there an agent can be killed, stopped for minutes, or lose the answer. While one is stopped in the
+middle of a request the others go on, in the same thread: the world is run inside the request.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from recovery_testkit.stage import Actor, Killed, Page, Stage, read_policy
+
+from recovery.decide.decision import Decision
+from recovery.model import Phase, Share
+from tests.search import facts
+from tests.search.boundary import Boundary, Trap
+from tests.search.cloud import Cloud
+from tests.search.etcd import restore
+from tests.search.facts import Fact, Happened, Said
+from tests.search.machines import LOG, PLUGIN_REASON, TYPES, Detector, Machine, Sickness
+from tests.search.policies import POLICIES
+from tests.search.recorder import record_writes
+from tests.search.script import Scene
+from tests.search.terminal import release
+
+OURS = ("agent", "concluder")
+QUIET_POLL, BUSY_POLL = 30.0, 10.0
+OFTEN, SELDOM = 1.0, 4.0
+"""Seconds between two rounds, at least, of an agent whose node is being recovered, and of all others."""
+WAITING_POLL = 12.0
+DEEPEST = 3
+"""So many agents may be stopped in the middle of a request at once."""
+PLUGIN_EVERY = 30.0
+ZONES = ("a", "b")
+WHOLE = Share(percent=100)
+
+
+@dataclass
+class Process:
+    """One agent or concluder. ``place``: its node's; -1 for a concluder."""
+
+    actor: Actor
+    place: int
+    next_at: float
+    on: bool = True
+    busy: bool = False
+    stopped_until: float = 0.0
+    traps: list[Trap] = field(default_factory=list)
+    said: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return self.actor.alive
+
+    @property
+    def waits(self) -> bool:
+        """Whether its node waits for its turn."""
+        record = self.actor.agent._record if self.actor.agent is not None else None
+        return record is not None and record.phase is Phase.WAITING
+
+
+class World(Stage):
+    """A stage whose time runs by itself. ``facts`` is what came of it, for the judge."""
+
+    def __init__(self, scene: Scene, seed: int) -> None:
+        super().__init__(POLICIES[scene.policy])
+        self.scene = scene
+        self.policy_name = scene.policy
+        self.facts: list[Fact] = []
+        self.processes: dict[str, Process] = {}
+        self.machines: dict[str, Machine] = {}
+        self.places: list[Machine] = []
+        self.offsets: dict[int, float] = {}
+        self.frozen: set[int] = set()
+        self.shown: dict[str, set[str]] = {}
+        self.pod_of: dict[int, int] = {}
+        self.absent: set[int] = set()
+        self.off: set[int] = set()
+        self.new_are_sick: list[str] = []
+        self.acting: Process | None = None
+        self.depth = 0
+        self.seed = seed
+        self._snapshots: list[tuple[float, dict[Any, dict[Any, Any]]]] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._ids = itertools.count(scene.nodes)
+        self.boundary = Boundary(self)
+        self.provider = self.cloud = Cloud(self)
+        self.wrap = self.boundary.around
+        record_writes(self.store, self.clock.monotonic, self._wrote)
+        self.note(facts.POLICY, "", **self.policy_of(scene.policy))
+        self._set_up()
+        self.keep_snapshots()
+
+    # ------------------------------------------------------------ what it is made of
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    def note(self, what: str, subject: str, **detail: Any) -> None:
+        self.facts.append(Happened(self.now, what, subject, detail))
+
+    def _wrote(self, fact: Fact) -> None:
+        """A write was applied. Who waits for the gate looks at it soon."""
+        self.facts.append(fact)
+        if isinstance(fact, facts.Wrote) and fact.kind == "RecoveryGate":
+            waiting = [p for p in self.processes.values() if p.waits and p.alive]
+            for p in waiting:
+                soon = self.now + self.dice("gate", p.actor.name, len(self.facts)).uniform(0.1, 2.0)
+                p.next_at = min(p.next_at, soon)
+
+    def dice(self, *about: object) -> random.Random:
+        """Chance that depends on what it is about, and on nothing that happened before: a shorter script
+        leaves the rest as it was."""
+        return random.Random(f"{self.seed} {about}")
+
+    def policy_of(self, name: str) -> dict[str, Any]:
+        import yaml
+
+        return dict(yaml.safe_load(POLICIES[name]))
+
+    def _set_up(self) -> None:
+        for i in range(self.scene.nodes):
+            self.add_node(f"node-{i}", f"m-{i}", topology_kubernetes_io__zone=ZONES[i % 2])
+            machine = Machine(f"m-{i}", "workers", i, f"node-{i}")
+            self.machines[machine.id] = machine
+            self.places.append(machine)
+            machine.detector = self._detector(machine)
+            self._kernel(machine)
+            self.note(
+                facts.MACHINE_JOINED, machine.id, node=machine.node, group="workers", boot=machine.boot_id
+            )
+            self.refresh(machine)
+            for n in range(self.scene.pods):
+                self.add_pod(f"train-{i}-{n}", machine.node)
+            self.start(i, delay=0.1 * i)
+        self.cloud.groups["workers"].shrinks = self.scene.shrinks
+        if self.scene.concluder:
+            self._process(super().concluder("concluder"), -1, 1.0)
+
+    # ------------------------------------------------------------ processes
+
+    def start(
+        self, place: int, *, delay: float = 1.0, new_pod: bool = False, on: bool = True
+    ) -> Process | None:
+        """A new process of the agent on this place's node: in the same pod, or in a new one."""
+        machine = self.places[place]
+        if machine.gone or not machine.up or not machine.node:
+            return None
+        pod = self.pod_of.setdefault(place, 0)
+        if new_pod:
+            pod = self.pod_of[place] = pod + 1
+        name = f"agent of {machine.node}, {next(self._numbers)}"
+        where = f"pod-{pod}-of-{machine.node}"
+        return self._process(
+            self.agent(machine.node, on=on, name=name, place=where, alone=True), place, delay, on
+        )
+
+    def _process(self, actor: Actor, place: int, delay: float, on: bool = True) -> Process:
+        p = self.processes[actor.name] = Process(actor, place, self.now + delay, on)
+        actor.sweeper._chance = self.dice("sweeper", actor.name)
+        self.note(facts.PROCESS, actor.name, state="started", node=actor.node)
+        if not on:
+            self.note(facts.SWITCHED, actor.name, on=False)
+        return p
+
+    def agents_at(self, place: int) -> list[Process]:
+        """The living agents of a place, the youngest first."""
+        return [p for p in reversed(self.processes.values()) if p.place == place and p.alive]
+
+    def end(self, p: Process) -> None:
+        """``kill -9``."""
+        if p.alive:
+            p.actor.alive = False
+            self.note(facts.PROCESS, p.actor.name, state="killed", node=p.actor.node)
+
+    def end_agents(self, place: int) -> None:
+        for p in self.agents_at(place):
+            self.end(p)
+
+    def wake(self, node: str) -> None:
+        """Its page has changed: who reads it looks at once."""
+        for p in self.processes.values():
+            if p.alive and p.actor.node == node:
+                p.next_at = min(p.next_at, self.now + 1.0)
+
+    @contextmanager
+    def by(self, p: Process | None) -> Iterator[None]:
+        """Whose turn it is: the clock, the cloud and the facts go by it."""
+        before, stepped = self.acting, self.clock._stepped
+        self.acting = p
+        self.clock._stepped = timedelta(seconds=self.offsets.get(p.place, 0.0) if p else 0.0)
+        try:
+            yield
+        finally:
+            self.acting, self.clock._stepped = before, stepped
+
+    # ------------------------------------------------------------ time
+
+    def later(self, seconds: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (self.now + seconds, next(self._numbers), do))
+
+    def run_until(self, end: float) -> None:
+        """Everything that is due until ``end`` happens, in the order of its moments."""
+        while True:
+            due = [p for p in self.processes.values() if p.alive and not p.busy]
+            first = min(due, key=lambda p: max(p.next_at, p.stopped_until), default=None)
+            at = end + 1 if first is None else max(first.next_at, first.stopped_until)
+            timer = self._timers[0][0] if self._timers else end + 1
+            if min(at, timer) > end:
+                break
+            self._advance_to(min(at, timer))
+            if timer <= at:
+                heapq.heappop(self._timers)[2]()
+            elif first is not None:
+                self.turn_of(first)
+        self._advance_to(end)
+
+    def _advance_to(self, at: float) -> None:
+        if at > self.now:
+            self.clock.advance(at - self.now)
+            self.store.tick()
+
+    def stop_here(self, p: Process, seconds: float) -> None:
+        """The process is stopped in the middle of a request, and the world goes on without it."""
+        if self.depth >= DEEPEST:
+            self.clock.advance(0.1)
+            return
+        self.depth += 1
+        try:
+            with self.by(None):
+                self.run_until(self.now + seconds)
+        finally:
+            self.depth -= 1
+        if not p.alive:
+            raise Killed
+
+    def turn_of(self, p: Process) -> None:
+        """One round of a process, as the program does it."""
+        p.busy = True
+        try:
+            with self.by(p):
+                p.next_at = self.now + self._step(p)
+        except Killed:
+            self.end(p)
+        finally:
+            p.busy = False
+
+    def _step(self, p: Process) -> float:
+        actor, pause, d = p.actor, QUIET_POLL, None
+        if actor.agent is not None:
+            d = actor.agent.cycle()
+            pause = BUSY_POLL if self._busy(p) else QUIET_POLL
+            pause = min(pause, d.look_again.total_seconds())
+            self._heard(p, d)
+        left = actor.sweeper.sweep(actor.agent is not None and actor.agent.next_in_queue)
+        if actor.agent is not None and actor.sweeper.own_place:
+            actor.sweeper.own_place = False
+            actor.agent.look_at_record()
+        actor.publisher.drain()
+        if d is not None and d.effect is not None:
+            return 0.05
+        return max(self._least(p, d), min(pause, left))
+
+    def _least(self, p: Process, d: Decision | None) -> float:
+        """The program looks more often than that while it waits; nothing more would be seen."""
+        if d is None or p.actor.agent is None or p.actor.agent._record is None:
+            return SELDOM
+        phase = p.actor.agent._record.phase
+        if phase is Phase.WAITING and d.key not in ("turn", "settle"):
+            return WAITING_POLL  # a gate that changes wakes it
+        return OFTEN if phase is Phase.RECOVERING or d.key in ("turn", "settle") else SELDOM
+
+    def _busy(self, p: Process) -> bool:
+        machine = self.places[p.place]
+        return bool(machine.sick) or (p.actor.agent is not None and p.actor.agent._record is not None)
+
+    def _heard(self, p: Process, d: Decision) -> None:
+        if d.reason != p.said:
+            p.said = d.reason
+            self.facts.append(Said(self.now, p.actor.name, p.actor.node, d.key, d.reason))
+
+    # ------------------------------------------------------------ sickness and detectors
+
+    def sicken(self, machine: Machine, reason: str, cure: tuple[str, ...]) -> None:
+        """Something breaks in a machine, and its detector is going to say so."""
+        if machine.gone or reason in machine.sick:
+            return
+        machine.sick[reason] = Sickness(reason, cure, self.now)
+        self.note(
+            facts.FAULT_BEGAN, machine.id, type=TYPES[reason], reason=reason, cure=list(cure), shown=False
+        )
+        self.state(machine, reason)
+
+    def heal(self, machine: Machine, reason: str, by: str, *, cleared: bool = False) -> None:
+        """``cleared``: its source takes it back by its own rule."""
+        if machine.sick.pop(reason, None) is not None:
+            told = {"type": TYPES[reason], "reason": reason, "by": by, "cleared": cleared}
+            self.note(facts.FAULT_ENDED, machine.id, **told)
+
+    def state(self, machine: Machine, reason: str) -> None:
+        """The detector states a fault: the kernel logs its line, or the plugin runs."""
+        if machine.gone or not machine.up or (reason != PLUGIN_REASON and reason not in machine.sick):
+            return
+        if reason == PLUGIN_REASON:
+            machine.detector.run(reason in machine.sick)
+        else:
+            machine.detector.line(reason)
+            again = self.dice("line", machine.id, reason, self.now).uniform(60, 240)
+            self.later(again, lambda: self.state(machine, reason))
+        if reason in machine.sick:
+            self.note(facts.FAULT_STATED, machine.id, type=TYPES[reason], reason=reason)
+        self.refresh(machine)
+
+    def restart_detector(self, machine: Machine) -> None:
+        """The detector is started anew: it has forgotten everything, and repairs nothing."""
+        if machine.gone or not machine.up:
+            return
+        machine.detector = self._detector(machine)
+        self.note(facts.DETECTOR_RESTARTED, machine.node)
+        self.refresh(machine, "restart")
+        for i, reason in enumerate(machine.sick):
+            self.later(2.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
+
+    def _detector(self, machine: Machine) -> Detector:
+        started = self.now if self.scene.tells_start else None
+        return Detector(started=started, ran=PLUGIN_REASON not in machine.sick)
+
+    def refresh(self, machine: Machine, because: str = "masked") -> None:
+        """Its page is what its detector says now, unless the page lies still. ``because``: why it may state
+        less than before."""
+        if not machine.node or machine.place in self.frozen:
+            return
+        page = self.pages.setdefault(machine.node, Page())
+        body = machine.detector.page()
+        if page.body != body:
+            page.body = body
+            self.wake(machine.node)
+        self._note_shown(machine, page.error is None, because)
+
+    def _note_shown(self, machine: Machine, readable: bool, because: str) -> None:
+        d = machine.detector
+        showing = (
+            {r for r in machine.sick if r == d.shown or (r == PLUGIN_REASON and d.bad)} if readable else set()
+        )
+        before = self.shown.get(machine.id, set())
+        for reason in sorted(showing - before):
+            self.note(facts.FAULT_SHOWN, machine.id, type=TYPES[reason], reason=reason, node=machine.node)
+        for reason in sorted((before - showing) & machine.sick.keys()):
+            told = {"type": TYPES[reason], "reason": reason, "because": because if readable else "page"}
+            self.note(facts.FAULT_HIDDEN, machine.id, **told)
+        self.shown[machine.id] = showing
+
+    # ------------------------------------------------------------ machines come, boot and go
+
+    def boot(self, machine: Machine, by: str, seconds: float) -> None:
+        """The machine goes down, and comes up under another boot ID ``seconds`` later."""
+        if machine.gone or not machine.up:
+            return
+        machine.up = False
+        self.end_agents(machine.place)
+        self._kubelet(machine, "Unknown")
+        self.later(seconds, lambda: self._up(machine, by))
+
+    def _up(self, machine: Machine, by: str) -> None:
+        if machine.gone:
+            return
+        machine.up = True
+        machine.boots += 1
+        machine.detector = self._detector(machine)
+        self.cloud.rebooting.discard(machine.id)
+        self._kernel(machine)
+        self.note(facts.MACHINE_BOOTED, machine.id, boot=machine.boot_id, node=machine.node, by=by)
+        for reason, sickness in list(machine.sick.items()):
+            if "reboot" in sickness.cure:
+                self.heal(machine, reason, "reboot")
+        self.refresh(machine, "restart")
+        self._kubelet(machine, "True")
+        for reason in machine.sick:
+            wait = self.dice("again", machine.id, reason, machine.boots).uniform(2, 40)
+            self.later(wait, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
+        if machine.place not in self.absent:
+            self.start(machine.place, delay=3.0, on=machine.place not in self.off)
+
+    def _kernel(self, machine: Machine) -> None:
+        """What an agent on the machine reads of its own kernel."""
+        if self.scene.kernel and machine.node:
+            self.kernels[machine.node] = machine.boot_id
+
+    def _kubelet(self, machine: Machine, status: str) -> None:
+        """What the machine's kubelet says of itself on its Node."""
+        if not machine.node:
+            return
+        patch = {
+            "status": {
+                "nodeInfo": {"bootID": machine.boot_id, "systemUUID": machine.id},
+                "conditions": [{"type": "Ready", "status": status, "reason": "Kubelet"}],
+            }
+        }
+        self.write("PATCH", f"/api/v1/nodes/{machine.node}/status", patch, "kubelet")
+
+    def terminate_machine(self, machine: Machine, by: str, *, refill: bool = True) -> None:
+        """The machine is gone, and its agent with it. Its Node goes a little later."""
+        if machine.gone:
+            return
+        machine.gone = True
+        self.end_agents(machine.place)
+        self.cloud.leave(machine)
+        self.note(facts.MACHINE_GONE, machine.id, group=machine.group, node=machine.node, by=by)
+        node, uid = machine.node, self._uid(machine.node)
+        self.later(self.dice("node", machine.id).uniform(2, 30), lambda: self._forget_node(node, uid))
+        if refill:
+            self.cloud.fill(machine.group, machine.place)
+
+    def _uid(self, node: str) -> str:
+        if not node:
+            return ""
+        answer = self.store.request("GET", f"/api/v1/nodes/{node}")
+        return str(answer.body["metadata"]["uid"]) if answer.ok else ""
+
+    def _forget_node(self, node: str, uid: str) -> None:
+        if node and self._uid(node) == uid:
+            self.write("DELETE", f"/api/v1/nodes/{node}", None, "cloud-controller")
+            self._drop_pods(node)
+
+    def _drop_pods(self, node: str) -> None:
+        pods = self.store.request("GET", "/api/v1/pods").body["items"]
+        for pod in pods:
+            if pod["spec"].get("nodeName") == node:
+                m = pod["metadata"]
+                path = f"/api/v1/namespaces/{m['namespace']}/pods/{m['name']}"
+                self.write("DELETE", path, {"gracePeriodSeconds": 0}, "pod-collector")
+
+    def launch_machine(self, group: str, place: int) -> Machine:
+        """The group launches a machine, which joins a little later."""
+        number = next(self._ids)
+        machine = Machine(f"m-{number}", group, place)
+        self.machines[machine.id] = machine
+        self.places[place] = machine
+        self.cloud.enter(machine)
+        self.note(facts.MACHINE_LAUNCHED, machine.id, group=group, boot=machine.boot_id)
+        seconds = self.dice("join", machine.id).uniform(8, 40)
+        self.later(seconds, lambda: self._join(machine))
+        return machine
+
+    def _join(self, machine: Machine) -> None:
+        if machine.gone:
+            return
+        machine.node = f"node-{machine.place}" if self.scene.same_name else machine.id.replace("m-", "node-")
+        if self._uid(machine.node):
+            self.write("DELETE", f"/api/v1/nodes/{machine.node}", None, "cloud-controller")
+            self._drop_pods(machine.node)
+        self.pages[machine.node] = Page()
+        machine.detector = self._detector(machine)
+        self._kernel(machine)
+        zone = ZONES[machine.place % 2]
+        self.register(
+            machine.node,
+            machine.id,
+            machine.group,
+            f"boot-{machine.boots}",
+            topology_kubernetes_io__zone=zone,
+        )
+        self.note(
+            facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
+        )
+        self.refresh(machine)
+        if machine.place not in self.absent:
+            self.start(machine.place, delay=2.0, new_pod=True, on=machine.place not in self.off)
+        if self.new_are_sick:
+            reason = self.new_are_sick.pop()
+            self.later(5.0, lambda: self.sicken(machine, reason, ()))
+
+    def register_again(self, machine: Machine) -> None:
+        """Somebody deletes the Node, and the kubelet registers it anew."""
+        if machine.gone or not machine.up or not machine.node:
+            return
+        self.write("DELETE", f"/api/v1/nodes/{machine.node}", None, "a person")
+        self.later(20.0, lambda: self._registered(machine))
+
+    def _registered(self, machine: Machine) -> None:
+        if not machine.gone and not self._uid(machine.node):
+            zone = ZONES[machine.place % 2]
+            boot = f"boot-{machine.boots}"
+            self.register(machine.node, machine.id, machine.group, boot, topology_kubernetes_io__zone=zone)
+            self.note(
+                facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
+            )
+
+    def scale_out(self) -> None:
+        """The group wants one machine more."""
+        group = self.cloud.groups["workers"]
+        group.desired += 1
+        self.note(facts.CAPACITY, "workers", desired=group.desired, can_launch=not self.cloud.short)
+        self.places.append(Machine(f"none-{len(self.places)}", "workers", len(self.places), gone=True))
+        self.cloud.fill("workers", len(self.places) - 1)
+
+    # ------------------------------------------------------------ etcd
+
+    def keep_snapshots(self) -> None:
+        """A snapshot of etcd every twenty seconds."""
+        shelf = self.store._shelf
+        self._snapshots.append((self.now, {key: dict(held) for key, held in shelf.objects.items()}))
+        del self._snapshots[:-20]
+        self.later(20.0, self.keep_snapshots)
+
+    def restore(self, ago: float) -> None:
+        """Every object is as it was ``ago`` seconds before. Versions go on, as with ``--bump-revision``."""
+        at, old = min(self._snapshots, key=lambda kept: abs(kept[0] - (self.now - ago)))
+        self.note(facts.RESTORED, "etcd", to=at)
+        restore(self.store, old)
+        for machine in self.machines.values():
+            self.later(self.dice("after", machine.id).uniform(5, 30), lambda m=machine: self._true_again(m))  # type: ignore[misc]
+
+    def _true_again(self, machine: Machine) -> None:
+        """Kubelets and controllers put right what the restored objects say of them."""
+        if machine.gone:
+            node = self.store.request("GET", f"/api/v1/nodes/{machine.node}") if machine.node else None
+            if node is not None and node.ok and node.body["spec"]["providerID"].endswith(f"/{machine.id}"):
+                self._forget_node(machine.node, self._uid(machine.node))
+        elif machine.up and machine.node:
+            self._registered(machine)
+            self._kubelet(machine, "True")
+
+    # ------------------------------------------------------------ hands
+
+    def use_policy(self, name: str) -> None:
+        """The policy of processes that start from now on."""
+        self.policy_name = name
+        self.policy = read_policy(POLICIES[name])
+        self.note(facts.POLICY, "", **self.policy_of(name))
+
+    def lift_brake(self) -> None:
+        """A person has looked at the brake, and lifts it."""
+        self.policy = replace(self.policy, limits=replace(self.policy.limits, brake=WHOLE, brake_per={}))
+        said = self.policy_of(self.policy_name)
+        self.note(facts.POLICY, "", **{**said, "limits": {**said["limits"], "brake": str(WHOLE)}})
+
+    def release(self, node: str) -> None:
+        """``node-recovery release NODE``, as a person types it."""
+        self.note(facts.PERSON, node, did="release")
+        release(self, node)
+
+    def write(self, method: str, path: str, body: Any, actor: str) -> Any:
+        """Somebody who is none of ours writes. What is refused is refused."""
+        kind = "application/merge-patch+json" if method == "PATCH" else None
+        return self.store.request(method, path, body=body, content_type=kind, user_agent=actor)
+
+
+def is_ours(actor: str) -> bool:
+    """Whether a writer is an agent or a concluder."""
+    return actor.startswith(OURS)
+
+
+__all__ = ["LOG", "World", "is_ours"]
