@@ -75,6 +75,9 @@ POLICY = policy(
     "    remedy: [{do: reboot, within: 5m}]\n    probation: 1m\n",
     limits="{cooldown: 0s, brake: 100%, brakePer: {}, budget: 1, budgetPer: {}}",
 )
+ENDS = (Phase.RECOVERED, Phase.HANDED_OVER)
+"""Where the answer to the intent's write is lost, nobody knows whether the call was made. If no boot comes, a
+person is asked."""
 PAUSE = Pause("ada", "a network change", None)
 OPEN_GATE = Gate(uid="g", resource_version="0", stamp="g")
 
@@ -581,22 +584,21 @@ def broken(before: State, x: State) -> str:
             and sick
         ):
             return "law 11: recovered, and the fault is there"
-    if any(r is not None and not r.phase.open and r.phase is not Phase.RECOVERED for r in x.records):
-        return "law 6: it did not end recovered"
+    if any(r is not None and not r.phase.open and r.phase not in ENDS for r in x.records):
+        return "law 6: it ended neither recovered nor with a person"
+    if any(r is not None and r.phase is Phase.HANDED_OVER for r in x.records) and x.lost:
+        return "law 6: a person was asked, and no answer was lost"
     if x.t >= HORIZON and not over(x):
         return "law 6: it does not end"
     return ""
 
 
 def over(x: State) -> bool:
-    """Both nodes are recovered, and nothing is left behind."""
-    closed = all(r is not None and r.phase is Phase.RECOVERED for r in x.records)
-    return (
-        closed
-        and not x.gate.slots
-        and not x.gate.open
-        and not any(n.taints or n.unschedulable for n in x.nodes)
-    )
+    """Each node is recovered, or with a person; only such a one keeps its marks."""
+    if not all(r is not None and r.phase in ENDS for r in x.records) or x.gate.slots or x.gate.open:
+        return False
+    back = [n for n, r in zip(x.nodes, x.records, strict=True) if r and r.phase is Phase.RECOVERED]
+    return not any(n.taints or n.unschedulable for n in back)
 
 
 def explore(limit: float) -> Explored:
