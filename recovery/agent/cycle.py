@@ -24,7 +24,7 @@ from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import places
 from recovery.decide.decision import Decision, GateEffect, leave, wait
-from recovery.decide.diagnosis import UNKNOWN_TOO_LONG
+from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, live, name
 from recovery.decide.latch import unsaid
 from recovery.decide.own_node import decide
 from recovery.decide.retention import LEAST
@@ -124,6 +124,15 @@ class Agent:
         if self._record is None and not self._summoned:
             self._summoned = True
             self._due = 0.0
+
+    def complaint(self) -> str:
+        """The fault that speaks against this node now, as its sources show it; empty if none does."""
+        s = self._view.situation
+        if s is None:
+            return ""
+        s = replace(s, readings=self._view.readings)
+        found = live(s, assess(s).found)
+        return name(found[0].fault) if found else ""
 
     # ------------------------------------------------------------ the cycle
 

@@ -22,7 +22,7 @@ from recovery.agent.execute import Ask, Executor
 from recovery.agent.observe import Observer
 from recovery.agent.pace import Pace
 from recovery.agent.retention import Remover
-from recovery.agent.word import Readings, Word
+from recovery.agent.word import Complaint, Readings, Word
 from recovery.agent.world import World
 from recovery.decide.budget import holders, places
 from recovery.decide.decision import REPEAT, Decision, EventReason, FreeSlot, WriteRecord
@@ -93,10 +93,11 @@ class Sweeper:
         idle: float = IDLE,
         chance: random.Random | None = None,
         readings: Readings = tuple,
+        complaint: Complaint = str,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._w = world
-        self._word = Word(world, me, readings)
+        self._word = Word(world, me, readings, complaint)
         self._idle = idle
         self._observer = observer
         self._executor = executor

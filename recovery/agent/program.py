@@ -107,6 +107,7 @@ class Program:
             settings.node_name,
             idle=settings.lease_duration.total_seconds(),
             readings=self._own_readings,
+            complaint=self.agent.complaint if self.agent is not None else str,
             beat=self._alive,
         )
         self._beat = clock.monotonic()

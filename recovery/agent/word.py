@@ -1,6 +1,7 @@
-"""What the agent of a new node tells its peers, who prove it: whether its detector's page can be read.
+"""What the agent of a new node tells its peers, who prove it: whether its detector's page can be read, and
+whether a fault is on it. Its own record need not say so: somebody may have deleted it.
 
-Nobody but that agent can read the page. It tells it in the Lease of its own node, and only while its machine
+Nobody but that agent can read the page. It tells that in the Lease of its own node, and only while its machine
 is the replacement of one whose record is open: a fleet in which nothing is replaced writes nothing.
 """
 
@@ -18,15 +19,18 @@ from recovery.model import Gate, Reading
 from recovery.units import moment, parse_moment
 
 Readings = Callable[[], Sequence[Reading]]
+Complaint = Callable[[], str]
+"""The fault that speaks against the own node now; empty if none does."""
 
 
 class Word:
     """Tells of the page of ``me``. An empty ``me`` has none."""
 
-    def __init__(self, world: World, me: str, readings: Readings) -> None:
+    def __init__(self, world: World, me: str, readings: Readings, complaint: Complaint) -> None:
         self._w = world
         self._me = me
         self._readings = readings
+        self._complaint = complaint
         self._machine = ""
         self._wanted = False
 
@@ -48,7 +52,9 @@ class Word:
             return  # nothing has been read yet
         try:
             blind = not all(r.readable for r in readings)
-            self._w.leases.tell(self._me, worded(self._machine, readings), at_once=blind)
+            sick = self._complaint()
+            told = worded(self._machine, readings, sick)
+            self._w.leases.tell(self._me, told, at_once=blind or bool(sick))
         except ApiError:
             return  # the next round tries again; peers wait for a renewed one
 
@@ -67,13 +73,15 @@ class Word:
         return self._machine
 
 
-def worded(machine: str, readings: Sequence[Reading]) -> str:
+def worded(machine: str, readings: Sequence[Reading], sick: str = "") -> str:
     """The Lease's annotation. The same for as long as nothing changes."""
     bad = next((r for r in readings if not r.readable), None)
     told: dict[str, Any] = {"machine": machine, "unreadable": ""}
     if bad is not None:
         since = bad.unknown_since.get("*", bad.at)
         told |= {"unreadable": bad.unknown["*"][:500], "since": moment(since)}
+    if sick:
+        told["sick"] = sick
     return json.dumps(told, sort_keys=True)
 
 
@@ -85,6 +93,7 @@ def heard(text: str, again: bool, dead: bool, machine: str) -> PageThere | None:
             return None  # of a machine that had this node's name before
         why = str(told["unreadable"])
         since = parse_moment(told["since"]) if why else None
-        return PageThere(why, since, heard=again, silent=dead)
+        sick = str(told.get("sick", ""))
+        return PageThere(why, since, heard=again, silent=dead, sick=sick)
     except (ValueError, KeyError, TypeError):
         return None

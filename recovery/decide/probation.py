@@ -63,6 +63,8 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
     if s.replacement_is_me and (found := live(s, a.found)):
         return unproved(s, r, f"{joined} ({new}) is not healthy: {name(found[0].fault)}")
+    if (there := _page_there(s)) is not None and there.sick:
+        return unproved(s, r, f"{joined} ({new}) is not healthy: its own agent reports {there.sick}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
     if joining := joined_or_blind(s, r, f"{joined} ({new}) is Ready", joined):

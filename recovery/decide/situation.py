@@ -57,12 +57,14 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class PageThere:
     """What the agent of a new node tells of its detector's page: why it is ``unreadable``, empty where it is
-    readable. ``heard``: it was told again since this prover listens. ``silent``: it was not, in time."""
+    readable, and which fault makes the node ``sick``. ``heard``: it was told again since this prover listens.
+    ``silent``: it was not, in time."""
 
     unreadable: str = ""
     since: datetime | None = None
     heard: bool = True
     silent: bool = False
+    sick: str = ""
 
 
 # ---------------------------------------------------------------- needs: what may have to be read

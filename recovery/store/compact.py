@@ -16,7 +16,9 @@ from recovery.decide.room import shortened, size, with_short_message
 from recovery.model import Phase, Record, Start
 from recovery.provider.known import forgotten, packed
 
-OPEN, CLOSED = 16 * 1024, 4 * 1024
+ADDED = 256
+"""Bytes of room for what the API server adds to an object: its moment of creation, generation, versions."""
+OPEN, CLOSED = 16 * 1024 - ADDED, 4 * 1024 - ADDED
 
 Cut = Callable[[Record], Record]
 """The record with a little less. Given one that it cannot make smaller, it gives back the same."""

@@ -279,7 +279,15 @@ class Stage:
             return agent.view.readings if agent is not None else ()
 
         sweeper = Sweeper(
-            world, observer, executor, publisher, metrics, node, chance=chance, readings=readings
+            world,
+            observer,
+            executor,
+            publisher,
+            metrics,
+            node,
+            chance=chance,
+            readings=readings,
+            complaint=agent.complaint if agent is not None else str,
         )
         actor = Actor(name, node, agent, sweeper, publisher, leases, metrics)
         self.actors[name] = actor

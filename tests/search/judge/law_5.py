@@ -88,7 +88,7 @@ class Foreign(Law):
             if was is now or was == now:
                 continue
             changed = [k for k in was if k not in skipped and was[k] != now.get(k)]
-            if w.kind != "Node" and field == "annotations":
+            if w.kind != "Node":
                 changed = [k for k in changed if not k.startswith(GROUP)]
             if changed:
                 self._told(w, field, f"changed or removed the {field} {changed}")
