@@ -22,7 +22,7 @@ from recovery.agent.pace import pause_among
 from recovery.agent.reporter import Reporter
 from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
-from recovery.decide.budget import places
+from recovery.decide.budget import line_of, places
 from recovery.decide.decision import Decision, GateEffect, leave, wait
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, live, name
 from recovery.decide.latch import unsaid
@@ -286,7 +286,7 @@ class Agent:
             memory.turn = None
             # ``decide`` is asked again only if another agent changed the gate meanwhile.
             return self._executor.perform(s, d, self._again, decide)
-        self._note_place(a, d, memory)
+        self._note_place(s, a, d, memory)
         if s.node is None:  # a peer has to prove that the machine is gone, under the Lease
             self._w.leases.release(self.node)
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
@@ -299,9 +299,10 @@ class Agent:
             holds = self._observer.memory(self.node).holds
             holds.looked(self._record, Cause.API, self._w.clock.monotonic())
 
-    def _note_place(self, a: Assessment, d: Decision, memory: Memory) -> None:
+    def _note_place(self, s: Situation, a: Assessment, d: Decision, memory: Memory) -> None:
         """Note whether this node is next in the queue, and since when the first one leaves a slot free."""
-        self.next_in_queue = d.key == "budget" and len(a.ahead) < NEXT
+        in_line = s.record is not None and line_of(s.gate, s.record.uid) is not None
+        self.next_in_queue = in_line and d.key == "budget" and len(a.ahead) < NEXT
         if d.key != "turn":
             memory.turn = None
         elif memory.turn is None or memory.turn[0] != a.ahead[0]:

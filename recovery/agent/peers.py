@@ -24,7 +24,7 @@ from recovery.agent.pace import Pace
 from recovery.agent.retention import Remover
 from recovery.agent.word import Complaint, Readings, Word
 from recovery.agent.world import World
-from recovery.decide.budget import holders, places
+from recovery.decide.budget import holders, places, queue_length
 from recovery.decide.decision import REPEAT, Decision, EventReason, FreeSlot, WriteRecord
 from recovery.decide.gone import lay_to_rest
 from recovery.decide.orphan import conclude
@@ -49,8 +49,8 @@ Place = tuple[str, str]
 """Node and record UID, as the gate has them."""
 IDLE = 60.0
 BUSY = 2.0
-HOLDERS = 5
-"""How many holders of slots one agent watches that is next in the queue."""
+HOLDERS, NEXT = 5, 10
+"""How many holders of slots one agent watches that is next in the queue, and how many are next."""
 LONGEST_SWEEP = 10.0
 """Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
 HEAD_START = 1.25
@@ -71,6 +71,11 @@ class _HandOver:
     sentence: str
     node_uid: str
     reported_at: float
+
+
+def _share(gate: Gate) -> int:
+    """How many holders each watches that is next in the queue: where that is short, each of them more."""
+    return HOLDERS * NEXT // min(NEXT, queue_length(gate))
 
 
 class Sweeper:
@@ -186,7 +191,7 @@ class Sweeper:
             self._look_at = {place: min(now, self._look_at.get(place, now)) for place in sorted(chosen)}
             self._due = now + self._until_the_next()
         if next_in_queue and now >= self._holders_due and gate is not None:
-            self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), HOLDERS)), now)
+            self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), _share(gate))), now)
             self._holders_due = now + BUSY
         self._look_at_due()
         for place in unlisted - self._wanted_back - (places(gate) if gate is not None else set()):

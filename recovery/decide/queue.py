@@ -163,7 +163,7 @@ def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
-    return hold(f"{_subject(s, r)}: {found[1]}", _look_again(a), found[0]) if found else None
+    return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0]) if found else None
 
 
 def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -185,7 +185,7 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.census is None:  # not counted: it is another's turn, or the group holds it whatever the count says
         questions = brakes.BY_GROUP if turn else (*brakes.BY_GROUP, ("brake", brakes.brake))
     if found := brakes.first_reason(questions, s):
-        return hold(f"{_subject(s, r)}: {found[1]}", _look_again(a), found[0])
+        return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0])
     if not turn:
         return None
     places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
@@ -219,8 +219,10 @@ def _subject(s: Situation, r: Record) -> str:
     return f"{name(r.faults[0])}: waiting{behind}"
 
 
-def _look_again(a: Assessment) -> timedelta:
+def _look_again(s: Situation, a: Assessment, r: Record) -> timedelta:
     """When to look again: the further back in the queue, the later."""
+    if waits_behind(s, r):
+        return SELDOM
     return min(POLLED + brakes.STAGGER * len(a.ahead), SELDOM)
 
 

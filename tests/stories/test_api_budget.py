@@ -93,7 +93,7 @@ def test_with_a_hundred_open_records_it_asks_less_than_two_hundred_times_a_secon
     s = open_records(budget)
     seen = counted(s)
     seconds = 20
-    s.run(seconds)
+    s.run(seconds, step=1)
     sick = sum(seen[f"agent of node-{n}"] for n in range(100)) / seconds
     for number in range(100):
         s.kill(s.actors[f"agent of node-{number}"])
@@ -266,5 +266,5 @@ def test_of_many_slots_each_of_the_next_ten_watches_a_few(large: None) -> None:
 
     s.api.fail_next(look, lost_request)
     s.run(60)
-    assert max(looked.values()) <= 5 * 32 + 10
+    assert max(looked.values()) <= 12 * 32 + 10, "four stand in the queue, beside fifty slots"
     assert sum(looked.values()) >= 5 * 25 * 8

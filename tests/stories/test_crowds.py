@@ -80,7 +80,7 @@ def test_of_many_drains_at_once_one_agent_counts_for_all() -> None:
     stage.run(15)
     assert len(slots(stage)) == 12
     counts = asked_from_now(stage, lists_of_nodes)
-    stage.run(120)
+    stage.run(120, step=2)
     assert 5 <= len(counts) <= 18, "12 agents, for two minutes, count together about every 10 s"
 
 
