@@ -29,11 +29,24 @@ def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
     dice = random.Random(seed)
     scene = scene_of(dice)
-    names = [name for name, kind in ACTS.items() for _ in range(kind.weight)]
+    names = _some_of_all(dice)
     long = dice.choice((200.0, 500.0, LONGEST))
     count = dice.randint(3, 8) if dice.random() < 0.25 else dice.randint(8, 32)
-    acts = [_act(dice, "fault" if i % 2 == 0 else dice.choice(names), scene, long) for i in range(count)]
+    acts = [
+        _act(dice, "fault" if i % 2 == 0 and dice.random() < 0.8 else dice.choice(names), scene, long)
+        for i in range(count)
+    ]
     return Script(seed, scene, tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place))))
+
+
+def _some_of_all(dice: random.Random) -> list[str]:
+    """What may happen in one history. A few kinds of disturbances, often, show more than all of them once: those
+    that break a law together meet."""
+    names = [name for name, kind in ACTS.items() for _ in range(kind.weight)]
+    if dice.random() < 0.2:
+        return names
+    few = {dice.choice(names) for _ in range(dice.randint(2, 7))}
+    return [name for name in names if name in few] + [name for name in ("fault", *few) if name in ACTS]
 
 
 def _act(dice: random.Random, what: str, scene: Scene, long: float) -> Act:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.histories import TAINT, History, agent
+from tests.builders.histories import FAULT, TAINT, History, agent
 from tests.search import facts
 from tests.search.facts import from_file, to_file
 
@@ -165,6 +165,18 @@ def test_a_call_while_the_page_is_unreadable_breaks_law_3() -> None:
 def test_a_call_right_after_the_page_was_lost_does_not() -> None:
     h = History().starts().happens(facts.PAGE, "node-0", state="unreadable").after(5)
     assert h.asks().kinds() == []
+
+
+@pytest.mark.parametrize(("latched", "laws"), [(False, ["started unreadable"]), (True, [])])
+def test_a_start_without_a_page_breaks_law_3_unless_its_fault_is_latched(
+    latched: bool, laws: list[str]
+) -> None:
+    """What a source cannot take back, its page cannot take back either."""
+    h = History().breaks("node-0").after(1)
+    h.record("node-0", "suspect", faults=[{**FAULT, "latched": latched}])
+    h.happens(facts.PAGE, "node-0", state="unreadable").after(60)
+    h.record("node-0", "waiting", faults=[{**FAULT, "latched": latched}]).after(1).slot("node-0")
+    assert [kind for _, kind in h.kinds()] == laws
 
 
 def test_a_call_to_a_machine_that_its_boot_has_mended_breaks_laws_3_and_4() -> None:
