@@ -124,6 +124,19 @@ def burst(w: World, a: Act) -> None:
         w.later(0.3 * i, lambda m=m: w.sicken(m, a.args[1], tuple(a.args[2])))  # type: ignore[misc]
 
 
+@kind("xid flash", some(PLUGIN_EVERY, 90.0), weight=2)
+def xid_flash(w: World, a: Act) -> None:
+    w.flash_xid(machine_of(w, a), a.args[0])
+
+
+@kind("many reasons", some(8, 25), weight=1)
+def many_reasons(w: World, a: Act) -> None:
+    """Reasons that no rule of the policy treats, all at once."""
+    m = machine_of(w, a)
+    m.detector.many = int(a.args[0])
+    w.refresh(m)
+
+
 @kind("second reason", lambda d: (d.choice(LOG_REASONS), d.choice(CURES)), weight=2)
 def second_reason(w: World, a: Act) -> None:
     """Another reason of the type hides the first."""

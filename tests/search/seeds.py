@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 
 from tests.search.acts import ACTS
+from tests.search.plots import PLOTS
 from tests.search.policies import POLICIES
 from tests.search.script import Act, Scene, Script
 
+PLOTTED = 0.5
+"""The share of histories that have a plot."""
 LONGEST = 900.0
 """Seconds in which disturbances begin."""
 
@@ -29,6 +32,13 @@ def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
     dice = random.Random(seed)
     scene = scene_of(dice)
+    if dice.random() < PLOTTED:
+        scene, plot = dice.choice(PLOTS)(dice, scene)
+        few = [
+            _act(dice, what, scene, 300.0)
+            for what in dice.choices(_some_of_all(dice), k=dice.choice((0, 0, 2, 5)))
+        ]
+        return Script(seed, scene, _in_order([*plot, *few]))
     names = _some_of_all(dice)
     long = dice.choice((200.0, 500.0, LONGEST))
     count = dice.randint(3, 8) if dice.random() < 0.25 else dice.randint(8, 32)
@@ -36,7 +46,11 @@ def script_of(seed: int) -> Script:
         _act(dice, "fault" if i % 2 == 0 and dice.random() < 0.8 else dice.choice(names), scene, long)
         for i in range(count)
     ]
-    return Script(seed, scene, tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place))))
+    return Script(seed, scene, _in_order(acts))
+
+
+def _in_order(acts: list[Act]) -> tuple[Act, ...]:
+    return tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place)))
 
 
 def _some_of_all(dice: random.Random) -> list[str]:
