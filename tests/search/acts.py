@@ -299,6 +299,19 @@ def slow(w: World, a: Act) -> None:
     lay(w, a, Trap(a.args[0], "slow", a.args[1], seconds=a.args[2]))
 
 
+@kind(
+    "said meanwhile",
+    lambda d: (d.randint(2, 60), d.choice(("pause", "excluded")), 700.0),
+    weight=2,
+    lasts=True,
+)
+def said_meanwhile(w: World, a: Act) -> None:
+    """All is paused, or the node excluded, while one of its agent's next requests is slow."""
+    touch, word, seconds = a.args
+    said = Act(a.at, word, a.place, (seconds,))
+    lay(w, a, Trap(touch, "slow", seconds=6.0, then=lambda: w.later(0.5, lambda: perform(w, said))))
+
+
 @kind("refused request", lambda d: (_touch(d), d.choice((409, 429, 500, 503)), d.randint(1, 6)), weight=4)
 def refused_request(w: World, a: Act) -> None:
     lay(w, a, Trap(a.args[0], "status", status=a.args[1], times=a.args[2]))

@@ -322,7 +322,8 @@ class World(Stage):
             again = self.dice("line", machine.id, reason, self.now).uniform(60, 240)
             self.later(again, lambda: self.state(machine, reason))
         if reason in machine.sick and new:
-            self.note(facts.FAULT_STATED, machine.id, type=TYPES[reason], reason=reason)
+            rule = "plugin" if reason == PLUGIN_REASON else "log"
+            self.note(facts.FAULT_STATED, machine.id, type=TYPES[reason], reason=reason, rule=rule)
         self.refresh(machine)
 
     def _runs_again(self, machine: Machine, detector: Detector) -> None:

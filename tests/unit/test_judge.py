@@ -224,7 +224,7 @@ def test_a_start_after_it_does_not() -> None:
 
 
 def started_again(stated: bool) -> History:
-    h = History().happens(facts.FAULT_STATED, "m-0").starts("node-0").after(5)
+    h = History().happens(facts.FAULT_STATED, "m-0").starts("node-0").after(20)
     h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).unmarks("node-0").frees("node-0")
     if stated:
         h.after(5).happens(facts.FAULT_STATED, "m-0")
@@ -238,6 +238,22 @@ def test_a_fault_that_a_person_released_starts_nothing_again() -> None:
 
 def test_one_that_is_stated_anew_does() -> None:
     assert started_again(stated=True).kinds() == []
+
+
+def stated_in_a_new_life(rule: str) -> History:
+    told = {"type": "NeuronHealth", "reason": FAULT["reason"], "rule": rule}
+    h = History().starts("node-0").after(5)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "acknowledged": [FAULT]}})
+    h.unmarks("node-0").frees("node-0").after(60).happens(facts.DETECTOR_RESTARTED, "node-0")
+    return h.after(20).happens(facts.FAULT_STATED, "m-0", **told).after(900).ends()
+
+
+def test_a_log_fault_that_a_new_life_of_its_detector_states_is_a_new_fault() -> None:
+    assert ("ends", "fault lost") in stated_in_a_new_life("log").kinds()
+
+
+def test_a_plugin_that_states_the_same_in_a_new_life_states_nothing_new() -> None:
+    assert stated_in_a_new_life("plugin").kinds() == []
 
 
 def test_a_storm_of_writes_is_found() -> None:
