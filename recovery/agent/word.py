@@ -1,8 +1,8 @@
 """What the agent of a new node tells its peers, who prove it: whether its detector's page can be read, and
 whether a fault is on it. Its own record need not say so: somebody may have deleted it.
 
-Nobody but that agent can read the page. It tells that in the Lease of its own node, and only while its machine
-is the replacement of one whose record is open: a fleet in which nothing is replaced writes nothing.
+Nobody but that agent can read the page. It tells that in the Lease of its own node, and only while its
+machine is the replacement of one whose record is open: a fleet in which nothing is replaced writes nothing.
 """
 
 from __future__ import annotations

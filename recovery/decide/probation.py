@@ -17,7 +17,7 @@ from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
-from recovery.model import Cause, Evidence, Phase, Record, Step
+from recovery.model import Cause, Evidence, Fault, Phase, Record, Step
 from recovery.units import span
 
 NO_PROOF = "; nothing is proved without that page"
@@ -211,6 +211,17 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
+def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:
+    """Which faults have returned. A boot ended those that no source has stated since: kept, they would be
+    latched in the new boot, and have a mended machine replaced once the others are gone."""
+    stated = tuple(d.fault for d in live(s, a.found))
+    if not stated or s.node is None:
+        return r.faults
+    keys = {f.key for f in stated}
+    kept = tuple(f for f in r.faults if f.key in keys or f.boot_id == s.node.boot_id)
+    return kept or stated
+
+
 def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision:
     """Not cured: the next rung if this one's call was made, else the same rung again."""
     used = r.in_flight
@@ -220,7 +231,8 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision
     if not r.ladder:
         event = Event.SUSPECTED
     current = tuple(
-        replace(f, cleared=False, boot_id=s.node.boot_id if s.node else f.boot_id) for f in r.faults
+        replace(f, cleared=False, boot_id=s.node.boot_id if s.node else f.boot_id)
+        for f in _still_there(s, a, r)
     )
     noted = note(r, s.now, HistoryEvent.RETURNED, why)
     changed = replace(

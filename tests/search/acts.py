@@ -124,6 +124,19 @@ def burst(w: World, a: Act) -> None:
         w.later(0.3 * i, lambda m=m: w.sicken(m, a.args[1], tuple(a.args[2])))  # type: ignore[misc]
 
 
+@kind("xid flash", some(PLUGIN_EVERY, 90.0), weight=2)
+def xid_flash(w: World, a: Act) -> None:
+    w.flash_xid(machine_of(w, a), a.args[0])
+
+
+@kind("many reasons", some(8, 25), weight=1)
+def many_reasons(w: World, a: Act) -> None:
+    """Reasons that no rule of the policy treats, all at once."""
+    m = machine_of(w, a)
+    m.detector.many = int(a.args[0])
+    w.refresh(m)
+
+
 @kind("second reason", lambda d: (d.choice(LOG_REASONS), d.choice(CURES)), weight=2)
 def second_reason(w: World, a: Act) -> None:
     """Another reason of the type hides the first."""
@@ -284,6 +297,19 @@ def lost_answer(w: World, a: Act) -> None:
 @kind("slow", lambda d: (_touch(d), d.random() < 0.5, d.choice((1.0, 4.0, 9.0, 14.0))), weight=4)
 def slow(w: World, a: Act) -> None:
     lay(w, a, Trap(a.args[0], "slow", a.args[1], seconds=a.args[2]))
+
+
+@kind(
+    "said meanwhile",
+    lambda d: (d.randint(2, 60), d.choice(("pause", "excluded")), 700.0),
+    weight=2,
+    lasts=True,
+)
+def said_meanwhile(w: World, a: Act) -> None:
+    """All is paused, or the node excluded, while one of its agent's next requests is slow."""
+    touch, word, seconds = a.args
+    said = Act(a.at, word, a.place, (seconds,))
+    lay(w, a, Trap(touch, "slow", seconds=6.0, then=lambda: w.later(0.5, lambda: perform(w, said))))
 
 
 @kind("refused request", lambda d: (_touch(d), d.choice((409, 429, 500, 503)), d.randint(1, 6)), weight=4)

@@ -97,6 +97,7 @@ class Boundary:
             self.world.stop_here(p, trap.seconds)
             self.world.note("process", p.actor.name, state="resumed", node=p.actor.node)
         if trap.kind == "slow":
+            trap.then()
             self.world.stop_here(p, trap.seconds if trap.after else min(trap.seconds, PATIENCE - 1.0))
             if _loses(trap):
                 raise LostError("the answer came too late")

@@ -36,7 +36,8 @@ def begin(w: World) -> None:
     for p in w.processes.values():
         p.traps.clear()
     _take_back_edits(w)
-    w.lift_brake()
+    if w.policy_name != "a low brake, hand over":
+        w.lift_brake()
     w.off.clear()
     for place in range(len(w.places)):
         w.end_agents(place)

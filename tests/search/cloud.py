@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.search.world import World
 
 LATE = 1200.0
+SHOWS_AFTER = 150.0
 
 
 class Cloud(FakeProvider):
@@ -94,7 +95,14 @@ class Cloud(FakeProvider):
     def _finish(self, machine: Named, reference: Reference) -> None:
         FakeProvider.finish(self, machine, reference)
         self._asked(machine, "finish", "", self._answer())
+        if self.groups[machine.group].slow:
+            self.world.later(SHOWS_AFTER, lambda: self._shows(machine.group))
         self.refill(reference.data["group"])
+
+    def _shows(self, group: str) -> None:
+        """The number that the group was told shows at last."""
+        self.settle(group)
+        self.refill(group)
 
     def start(self, machine: Named, action: Step, token: str, reference: Reference) -> Started:
         answer = [facts.LOST_BEFORE]

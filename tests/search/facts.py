@@ -97,7 +97,8 @@ masked, or the detector was restarted)."""
 FAULT_STATED = "fault stated"
 """Subject: the machine. ``type``, ``reason``: its source states it again (the kernel logs its line once more,
 the
-plugin finds it anew): the counter rises. A harness that says this says it each time, the first time too."""
+plugin finds it anew): the counter rises. A harness that says this says it each time, the first time too.
+``rule``: ``log`` or ``plugin``."""
 FAULT_ENDED = "fault ended"
 """Subject: the machine. ``type``, ``reason``, ``by``: ``reboot``, ``itself``, ``person``. A machine that is
 gone

@@ -10,8 +10,10 @@ LOG_REASONS = (
     "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
     "NeuronHasError_NC_UNCORRECTABLE_ERROR",
 )
+XID_TYPE, XID = "XidErrors", "XidErrorsFound"
+MANY = tuple(f"NeuronNotice{i:02}" for i in range(40))
 PLUGIN_REASON, PLUGIN_GOOD = "GpuCountBad", "GpuCountGood"
-TYPES = {PLUGIN_REASON: PLUGIN_TYPE, **dict.fromkeys(LOG_REASONS, LOG)}
+TYPES = {PLUGIN_REASON: PLUGIN_TYPE, XID: XID_TYPE, **dict.fromkeys(LOG_REASONS, LOG)}
 
 
 @dataclass
@@ -19,12 +21,15 @@ class Detector:
     """node-problem-detector on one machine, from its start to its end.
 
     A log rule counts each line, shows the last reason of its type, and shows it until it is started anew. A
-    plugin shows what its last run found, and counts when that changes to bad.
+    plugin shows what its last run found, and counts when that changes to bad; each bad run counts until it had a
+    good one. ``many``: so many reasons more are shown, each of a type of its own.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     shown: str = ""  # the log type's reason
     bad: bool = False  # the plugin's last run
+    xid: bool = False  # the check of XIDs
+    many: int = 0
     ran: bool = True  # whether the plugin has had a good run since the start
     started: float | None = None  # as the page tells it; None where it does not
 
@@ -35,7 +40,7 @@ class Detector:
 
     def run(self, bad: bool) -> None:
         """The plugin has run."""
-        if bad and not self.bad:
+        if bad and (not self.bad or not self.ran):
             self.counts[PLUGIN_REASON] = self.counts.get(PLUGIN_REASON, 0) + 1
         self.bad = bad
         self.ran = self.ran or not bad
@@ -46,6 +51,11 @@ class Detector:
         lines.append("# TYPE problem_gauge gauge")
         lines += [f'problem_gauge{{reason="{r}",type="{LOG}"}} {int(r == self.shown)}' for r in LOG_REASONS]
         lines.append(f'problem_gauge{{reason="{PLUGIN_REASON}",type="{PLUGIN_TYPE}"}} {int(self.bad)}')
+        lines.append(f'problem_gauge{{reason="{XID}",type="{XID_TYPE}"}} {int(self.xid)}')
+        lines.append(f'problem_gauge{{reason="NoXid",type="{XID_TYPE}"}} 0')
+        for reason in MANY[: self.many]:
+            lines.append(f'problem_counter{{reason="{reason}"}} 1')
+            lines.append(f'problem_gauge{{reason="{reason}",type="Type{reason}"}} 1')
         if self.ran:
             lines.append(f'problem_gauge{{reason="{PLUGIN_GOOD}",type="{PLUGIN_TYPE}"}} 0')
         if self.started is not None:

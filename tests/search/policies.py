@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
 NEURON = "match: {type: NeuronHealth}"
-PLUGIN = "match: {type: GpuCount}"
+PLUGIN = 'match: {type: "*", reason: [GpuCountBad, XidErrorsFound]}'
 
 
 def _policy(
@@ -43,6 +43,11 @@ POLICIES: dict[str, bytes] = {
     "a low brake": _policy(
         "cooldown: 0s, brake: 30%, attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
         f"{DRAIN}, {REPLACE}",
+        f"{DRAIN}, {REBOOT}",
+    ),
+    "a low brake, hand over": _policy(
+        "cooldown: 0s, brake: 50%, attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
+        "{do: cordon}",
         f"{DRAIN}, {REBOOT}",
     ),
     "pods have time": _policy(

@@ -45,7 +45,7 @@ class Scene:
     ``same_name``: a new machine joins under its predecessor's name, as in a scale set or on bare metal.
     ``shrinks``: the group loses a place with each machine that is deleted, until it is set back.
     ``kernel``: agents can read the boot ID of their own kernel. ``tells_start``: a detector's page says when its
-    process began.
+    process began. ``slow``: the number that a group was told shows minutes later.
     """
 
     nodes: int = 4
@@ -56,6 +56,7 @@ class Scene:
     shrinks: bool = False
     kernel: bool = True
     tells_start: bool = False
+    slow: bool = False
 
     def __str__(self) -> str:
         given = [

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 
 from tests.search.acts import ACTS
+from tests.search.plots import PLOTS
 from tests.search.policies import POLICIES
 from tests.search.script import Act, Scene, Script
 
+PLOTTED = 0.5
+"""The share of histories that have a plot."""
 LONGEST = 900.0
 """Seconds in which disturbances begin."""
 
@@ -29,11 +32,35 @@ def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
     dice = random.Random(seed)
     scene = scene_of(dice)
-    names = [name for name, kind in ACTS.items() for _ in range(kind.weight)]
+    if dice.random() < PLOTTED:
+        scene, plot = dice.choice(PLOTS)(dice, scene)
+        few = [
+            _act(dice, what, scene, 300.0)
+            for what in dice.choices(_some_of_all(dice), k=dice.choice((0, 0, 2, 5)))
+        ]
+        return Script(seed, scene, _in_order([*plot, *few]))
+    names = _some_of_all(dice)
     long = dice.choice((200.0, 500.0, LONGEST))
     count = dice.randint(3, 8) if dice.random() < 0.25 else dice.randint(8, 32)
-    acts = [_act(dice, "fault" if i % 2 == 0 else dice.choice(names), scene, long) for i in range(count)]
-    return Script(seed, scene, tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place))))
+    acts = [
+        _act(dice, "fault" if i % 2 == 0 and dice.random() < 0.8 else dice.choice(names), scene, long)
+        for i in range(count)
+    ]
+    return Script(seed, scene, _in_order(acts))
+
+
+def _in_order(acts: list[Act]) -> tuple[Act, ...]:
+    return tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place)))
+
+
+def _some_of_all(dice: random.Random) -> list[str]:
+    """What may happen in one history. A few kinds of disturbances, often, show more than all of them once: those
+    that break a law together meet."""
+    names = [name for name, kind in ACTS.items() for _ in range(kind.weight)]
+    if dice.random() < 0.2:
+        return names
+    few = {dice.choice(names) for _ in range(dice.randint(2, 7))}
+    return [name for name in names if name in few] + [name for name in ("fault", *few) if name in ACTS]
 
 
 def _act(dice: random.Random, what: str, scene: Scene, long: float) -> Act:

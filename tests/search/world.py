@@ -25,7 +25,7 @@ from tests.search.boundary import Boundary, Trap
 from tests.search.cloud import Cloud
 from tests.search.etcd import restore
 from tests.search.facts import Fact, Happened, Said
-from tests.search.machines import LOG, PLUGIN_REASON, TYPES, Detector, Machine, Sickness
+from tests.search.machines import LOG, PLUGIN_REASON, TYPES, XID, Detector, Machine, Sickness
 from tests.search.policies import POLICIES
 from tests.search.recorder import record_writes
 from tests.search.script import Scene
@@ -144,6 +144,7 @@ class World(Stage):
                 self.add_pod(f"train-{i}-{n}", machine.node)
             self.start(i, delay=0.1 * i)
         self.cloud.groups["workers"].shrinks = self.scene.shrinks
+        self.cloud.groups["workers"].slow = self.scene.slow
         if self.scene.concluder:
             self._process(super().concluder("concluder"), -1, 1.0)
 
@@ -311,15 +312,42 @@ class World(Stage):
         """The detector states a fault: the kernel logs its line, or the plugin runs."""
         if machine.gone or not machine.up or (reason != PLUGIN_REASON and reason not in machine.sick):
             return
+        new = reason != PLUGIN_REASON or not machine.detector.bad
         if reason == PLUGIN_REASON:
             machine.detector.run(reason in machine.sick)
+            if reason in machine.sick and not machine.detector.ran:
+                self.later(PLUGIN_EVERY, lambda d=machine.detector: self._runs_again(machine, d))  # type: ignore[misc]
         else:
             machine.detector.line(reason)
             again = self.dice("line", machine.id, reason, self.now).uniform(60, 240)
             self.later(again, lambda: self.state(machine, reason))
-        if reason in machine.sick:
-            self.note(facts.FAULT_STATED, machine.id, type=TYPES[reason], reason=reason)
+        if reason in machine.sick and new:
+            rule = "plugin" if reason == PLUGIN_REASON else "log"
+            self.note(facts.FAULT_STATED, machine.id, type=TYPES[reason], reason=reason, rule=rule)
         self.refresh(machine)
+
+    def _runs_again(self, machine: Machine, detector: Detector) -> None:
+        """A plugin that was sick at its detector's start counts each run, and states nothing new."""
+        if machine.detector is detector and detector.bad:
+            self.state(machine, PLUGIN_REASON)
+
+    def flash_xid(self, machine: Machine, seconds: float) -> None:
+        """A check of XIDs finds a line in the log, and does not look back as far as that later."""
+        if machine.gone or not machine.up or XID in machine.sick:
+            return
+        machine.sick[XID] = Sickness(XID, ("reboot",), self.now)
+        told = {"type": TYPES[XID], "reason": XID}
+        self.note(facts.FAULT_BEGAN, machine.id, **told, cure=["reboot"], shown=False)
+        self.note(facts.FAULT_STATED, machine.id, **told)
+        machine.detector.xid = True
+        machine.detector.counts[XID] = machine.detector.counts.get(XID, 0) + 1
+        self.refresh(machine)
+        self.later(seconds, lambda d=machine.detector: self._xid_over(machine, d))  # type: ignore[misc]
+
+    def _xid_over(self, machine: Machine, detector: Detector) -> None:
+        detector.xid = False
+        if machine.detector is detector:
+            self.refresh(machine)
 
     def restart_detector(self, machine: Machine) -> None:
         """The detector is started anew: it has forgotten everything, and repairs nothing."""
@@ -328,7 +356,7 @@ class World(Stage):
         machine.detector = self._detector(machine)
         self.note(facts.DETECTOR_RESTARTED, machine.node)
         self.refresh(machine, "restart")
-        for i, reason in enumerate(machine.sick):
+        for i, reason in enumerate(r for r in machine.sick if r != XID):
             self.later(2.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
 
     def _detector(self, machine: Machine) -> Detector:
@@ -350,7 +378,13 @@ class World(Stage):
     def _note_shown(self, machine: Machine, readable: bool, because: str) -> None:
         d = machine.detector
         showing = (
-            {r for r in machine.sick if r == d.shown or (r == PLUGIN_REASON and d.bad)} if readable else set()
+            {
+                r
+                for r in machine.sick
+                if r == d.shown or (r == PLUGIN_REASON and d.bad) or (r == XID and d.xid)
+            }
+            if readable
+            else set()
         )
         before = self.shown.get(machine.id, set())
         for reason in sorted(showing - before):
@@ -385,7 +419,7 @@ class World(Stage):
                 self.heal(machine, reason, "reboot")
         self.refresh(machine, "restart")
         self._kubelet(machine, "True")
-        for reason in machine.sick:
+        for reason in (r for r in machine.sick if r != XID):
             wait = self.dice("again", machine.id, reason, machine.boots).uniform(2, 40)
             self.later(wait, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
         if machine.place not in self.absent:

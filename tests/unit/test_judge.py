@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.histories import TAINT, History, agent
+from tests.builders.histories import FAULT, TAINT, History, agent
 from tests.search import facts
 from tests.search.facts import from_file, to_file
 
@@ -167,6 +167,18 @@ def test_a_call_right_after_the_page_was_lost_does_not() -> None:
     assert h.asks().kinds() == []
 
 
+@pytest.mark.parametrize(("latched", "laws"), [(False, ["started unreadable"]), (True, [])])
+def test_a_start_without_a_page_breaks_law_3_unless_its_fault_is_latched(
+    latched: bool, laws: list[str]
+) -> None:
+    """What a source cannot take back, its page cannot take back either."""
+    h = History().breaks("node-0").after(1)
+    h.record("node-0", "suspect", faults=[{**FAULT, "latched": latched}])
+    h.happens(facts.PAGE, "node-0", state="unreadable").after(60)
+    h.record("node-0", "waiting", faults=[{**FAULT, "latched": latched}]).after(1).slot("node-0")
+    assert [kind for _, kind in h.kinds()] == laws
+
+
 def test_a_call_to_a_machine_that_its_boot_has_mended_breaks_laws_3_and_4() -> None:
     h = History().starts().after(5).mended("node-0").boots("node-0", by="unasked").after(30)
     assert h.asks().kinds() == [("law 3", "healthy machine"), ("law 4", "another boot")]
@@ -212,7 +224,7 @@ def test_a_start_after_it_does_not() -> None:
 
 
 def started_again(stated: bool) -> History:
-    h = History().happens(facts.FAULT_STATED, "m-0").starts("node-0").after(5)
+    h = History().happens(facts.FAULT_STATED, "m-0").starts("node-0").after(20)
     h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).unmarks("node-0").frees("node-0")
     if stated:
         h.after(5).happens(facts.FAULT_STATED, "m-0")
@@ -226,6 +238,22 @@ def test_a_fault_that_a_person_released_starts_nothing_again() -> None:
 
 def test_one_that_is_stated_anew_does() -> None:
     assert started_again(stated=True).kinds() == []
+
+
+def stated_in_a_new_life(rule: str) -> History:
+    told = {"type": "NeuronHealth", "reason": FAULT["reason"], "rule": rule}
+    h = History().starts("node-0").after(5)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "acknowledged": [FAULT]}})
+    h.unmarks("node-0").frees("node-0").after(60).happens(facts.DETECTOR_RESTARTED, "node-0")
+    return h.after(20).happens(facts.FAULT_STATED, "m-0", **told).after(900).ends()
+
+
+def test_a_log_fault_that_a_new_life_of_its_detector_states_is_a_new_fault() -> None:
+    assert ("ends", "fault lost") in stated_in_a_new_life("log").kinds()
+
+
+def test_a_plugin_that_states_the_same_in_a_new_life_states_nothing_new() -> None:
+    assert stated_in_a_new_life("plugin").kinds() == []
 
 
 def test_a_storm_of_writes_is_found() -> None:

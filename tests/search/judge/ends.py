@@ -30,6 +30,19 @@ class Ends(Law):
 
     name = "ends"
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.lives: dict[str, float] = {}  # node -> when its detector was started anew
+        self.anew: dict[tuple[str, str], float] = {}  # machine, reason -> when a new life's log stated it
+
+    def happened(self, h: Happened) -> None:
+        if h.what == facts.DETECTOR_RESTARTED:
+            self.lives[h.subject] = h.at
+        elif h.what == facts.FAULT_STATED and h.detail.get("rule") == "log":
+            m = self.world.machines.get(h.subject)
+            if m is not None and m.node in self.lives:
+                self.anew[m.id, str(h.detail.get("reason"))] = self.lives[m.node]
+
     def end(self) -> None:
         world = self.world
         last = world.ended
@@ -98,6 +111,8 @@ class Ends(Law):
             return False
         known = [f.get("reason") for f in status(record).get("acknowledged") or ()]
         released = r.closed is not None and r.closed >= fault.began
+        if r.closed is not None and self.anew.get((m.id, fault.reason), -1.0) > r.closed:
+            return False  # ruling 40: a new life of the detector states a new fault
         return fault.reason in known and released and (r.phase == "released" or bool(r.spoiled))
 
     def _record(self, name: str, record: Json) -> None:

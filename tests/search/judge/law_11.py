@@ -63,7 +63,10 @@ class Evidence(Law):
             told = f"closed as recovered by {new}, whose node {name} is not Ready"
             self.breaks("not ready", r.node, told, r)
         agent = self.world.agent_of(name)
-        if agent is not None and agent.on:  # where none reports, its Node is all there is to go by
+        silent = name in self.world.excluded  # it records nothing
+        if (
+            agent is not None and agent.on and not silent
+        ):  # where none reports, its Node is all there is to go by
             self._healthy(r, found)
 
     def _booted(self, r: Recovery, m: Machine | None) -> None:

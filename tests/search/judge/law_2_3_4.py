@@ -90,6 +90,8 @@ class Known(Law):
             r, bad = self.world.by_uid.get(uid), self.world.page_bad(node)
             if r is None or bad is None or r.begun is not None or r.slot != w.at:
                 continue
+            if any(f.get("latched") for f in status(r.record).get("faults") or ()):
+                continue  # its source cannot take it back: the page would not say more
             meant = any(f.get("reason") == "SignalUnknown" for f in status(r.record).get("faults") or ())
             if w.at - bad > self.bounds.stale + self.bounds.in_flight and not meant:
                 told = f"was started {w.at - bad:.0f} s after its page had become unreadable"

@@ -71,7 +71,8 @@ class DealtWith(Law):
         m = self.world.machines.get(r.machine)
         if m is None or not m.told or machine != r.machine or r.made_up or at <= self.world.restored:
             return
-        if r.machine not in self.stated or self.stated[r.machine] >= at:
+        # What was stated right before the release may be read after it.
+        if r.machine not in self.stated or self.stated[r.machine] >= at - self.bounds.sickness:
             return
         if m.booted_since(at) or self.restarted.get(r.node, -1.0) >= at or r.opened < at:
             return

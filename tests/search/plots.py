@@ -1,0 +1,169 @@
+"""Plots: a few disturbances whose order matters, as they come together in the field. Chance alone would need
+thousands of histories to put them so close to each other. Each takes a moment and its places from the dice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.search.acts import ACTS
+from tests.search.machines import LOG_REASONS
+from tests.search.script import Act, Scene, act
+
+Dice = random.Random
+Plot = Callable[[Dice, Scene], tuple[Scene, list[Act]]]
+FOR_GOOD = ()
+
+
+def _place(d: Dice, scene: Scene) -> int:
+    return d.randrange(scene.nodes)
+
+
+def _fault(d: Dice, at: float, place: int, *cure: str) -> Act:
+    return act(round(at, 1), "fault", place, d.choice(LOG_REASONS), cure)
+
+
+def _chosen(d: Dice, at: float, what: str, place: int = -1) -> Act:
+    return Act(round(at, 1), what, place, ACTS[what].choose(d))
+
+
+def blind_nodes(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """The pages of most nodes go away for long; then one of the others breaks."""
+    scene = replace(scene, nodes=5, policy=d.choice(("a low brake", "drain, replace")))
+    blind = d.sample(range(5), d.choice((2, 3, 4)))
+    other = d.choice([i for i in range(5) if i not in blind])
+    acts = [act(round(d.uniform(5, 20), 1), "page away", i, 1300.0) for i in blind]
+    return scene, [*acts, _fault(d, d.uniform(700, 800), other)]
+
+
+def a_new_life(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A fault is handed over and released; its detector starts anew, and the fault is stated again."""
+    place = _place(d, scene)
+    scene = replace(scene, policy="cordon, hand over", tells_start=d.random() < 0.3)
+    acts = [_fault(d, 10, place), act(round(d.uniform(30, 55), 1), "released", place)]
+    return scene, [*acts, act(round(d.uniform(60, 80), 1), "detector restarts", place)]
+
+
+def a_sick_start(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A plugin is sick already when its detector starts, and is released."""
+    place = _place(d, scene)
+    scene = replace(scene, policy=d.choice(("drain, replace", "cordon, hand over", "drain, hold")))
+    acts = [act(5, "plugin fault", place, FOR_GOOD), act(8, "detector restarts", place)]
+    acts += [act(9, "cloud refuses")] if d.random() < 0.7 else []
+    acts += [act(round(d.uniform(40, 120), 1), "released", place)]
+    return scene, [*acts, *([act(200, "lost pod", place, 1, False, 5.0)] if d.random() < 0.5 else [])]
+
+
+def booted_and_restored(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A machine has booted, and etcd is restored to a moment before."""
+    place = _place(d, scene)
+    scene = replace(scene, policy="drain, reboot, replace", pods=d.choice((1, 2)), kernel=True)
+    acts = [_fault(d, 10, place, *d.choice(((), ("reboot",))))]
+    acts += [act(12, "pods never go", place, d.choice((60.0, 120.0)))] if d.random() < 0.6 else []
+    acts += [act(round(d.uniform(20, 60), 1), "boots", place, 5.0)] if d.random() < 0.5 else []
+    back = d.choice((20.0, 60.0))
+    return scene, [*acts, act(round(d.uniform(50, 160), 1), "etcd restored", -1, back)]
+
+
+def held_in_the_last_moment(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A pause or an exclusion comes while an agent is slow between its reads and its call."""
+    place = _place(d, scene)
+    scene = replace(scene, policy=d.choice(("replace at once", "drain, replace")), pods=d.choice((0, 1)))
+    acts = [_fault(d, 10, place)]
+    acts += [
+        act(10.5, "slow", place, d.randint(6, 45), d.random() < 0.5, 6.0) for _ in range(d.randint(2, 5))
+    ]
+    word = act(1, "pause", -1, 700.0) if d.random() < 0.5 else act(1, "excluded", place, 700.0)
+    return scene, [*acts, replace(word, at=round(d.uniform(12, 40), 1))]
+
+
+def a_group_without_room(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A replacement never comes, a person releases the node, and the group finds room later."""
+    place = _place(d, scene)
+    scene = replace(scene, policy=d.choice(("drain, replace", "replace at once")), shrinks=False)
+    acts = [_fault(d, 10, place), act(11, "group is short", -1, 2400.0)]
+    late = d.uniform(640, 760) if d.random() < 0.7 else d.uniform(30, 300)
+    return scene, [*acts, act(round(late, 1), "released", place)]
+
+
+def another_budget(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """Several are out when the policy names other budgets."""
+    scene = replace(scene, nodes=5, policy=d.choice(("replace at once", "drain, reboot, replace")))
+    places = d.sample(range(5), 4)
+    acts = [_fault(d, 10 + 25 * i, place) for i, place in enumerate(places)]
+    new = d.choice(("a budget per zone", "a budget per zone", "drain, replace"))
+    return scene, [*acts, act(round(d.uniform(12, 60), 1), "policy", -1, new, 0.0)]
+
+
+def one_wrong_server(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """One API server is ahead while a fault is tolerated."""
+    scene = replace(scene, policy="tolerated for a minute")
+    ahead = act(round(d.uniform(5, 30), 1), "one server ahead", -1, d.choice((300.0, 3600.0)), 600.0)
+    return scene, [ahead, _fault(d, d.uniform(31, 60), _place(d, scene))]
+
+
+def a_flash(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A check shows a fault for one interval; the fault is there all the same."""
+    scene = replace(scene, policy=d.choice(("drain, replace", "tolerated for a minute")))
+    place = _place(d, scene)
+    acts = [act(10, "xid flash", place, d.choice((30.0, 60.0)))]
+    return scene, [
+        *acts,
+        *([_chosen(d, d.uniform(12, 60), "pods never go", place)] if d.random() < 0.5 else []),
+    ]
+
+
+def told_only(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """More faults than a record remembers, all of them only told."""
+    return replace(scene, policy="notify"), [act(10, "many reasons", _place(d, scene), d.choice((25, 40)))]
+
+
+def ghosts(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """Nodes that were handed over are ended by a person; the brake is low, and another one breaks."""
+    scene = replace(scene, nodes=5, policy="a low brake, hand over", same_name=False)
+    places = d.sample(range(5), 4)
+    acts: list[Act] = []
+    for i, place in enumerate(places[:3]):
+        acts += [_fault(d, 10 + 60 * i, place), act(50 + 60 * i, "machine lost", place)]
+    return scene, [*acts, _fault(d, 260, places[3])]
+
+
+def a_record_is_deleted(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """Somebody deletes a record while its replacement is under way; another node waits."""
+    scene = replace(scene, policy="drain, replace", pods=d.choice((0, 1)))
+    one, other = d.sample(range(scene.nodes), 2)
+    acts = [_fault(d, 10, one), _fault(d, 15, other), act(11, "group is short", -1, 900.0)]
+    acts += [act(12, "no agent", one, 600.0)] if d.random() < 0.3 else []
+    return scene, [*acts, act(round(d.uniform(20, 60), 1), "record deleted", one)]
+
+
+def scaled_meanwhile(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """The group is scaled in or is slow while a replacement is under way."""
+    place = _place(d, scene)
+    scene = replace(scene, nodes=5, policy="replace at once", shrinks=d.random() < 0.5, slow=d.random() < 0.7)
+    acts = [_fault(d, 10, place)]
+    return scene, [*acts, *([act(12, "scaled in", place)] if d.random() < 0.5 else [])]
+
+
+def others_write_too(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """Others put labels, annotations and finalizers on records, gate and nodes during a recovery."""
+    place = _place(d, scene)
+    whats = ("record edited", "gate edited", "foreign marks")
+    acts = [_chosen(d, d.uniform(11, 60), what, place if ACTS[what].placed else -1) for what in whats]
+    return scene, [_fault(d, 10, place), *acts]
+
+
+def again_and_again(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """One machine breaks again after each reboot, and the others break too."""
+    scene = replace(scene, policy="three attempts", nodes=5)
+    place = _place(d, scene)
+    acts = [_fault(d, 10 + 110 * i, place, "reboot") for i in range(4)]
+    return scene, [*acts, *(_fault(d, 30 + 80 * i, (place + 1 + i) % 5, "reboot") for i in range(4))]
+
+
+PLOTS: tuple[Plot, ...] = (
+    blind_nodes, a_new_life, a_sick_start, booted_and_restored, held_in_the_last_moment, a_group_without_room,
+    another_budget, one_wrong_server, a_flash, told_only, ghosts, a_record_is_deleted, scaled_meanwhile,
+    others_write_too, again_and_again,
+)  # fmt: skip

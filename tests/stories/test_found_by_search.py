@@ -1,0 +1,31 @@
+"""Histories that a search found: each broke a law before, and breaks none now."""
+
+from __future__ import annotations
+
+from tests.search.story import Scene, act, judged, played
+
+NC = "NeuronHasError_NC_UNCORRECTABLE_ERROR"
+HBM = "NeuronHasError_HBM_UNCORRECTABLE_ERROR"
+DMA = "NeuronHasError_DMA_ERROR"
+
+
+def test_a_fault_that_a_boot_ended_is_not_latched_anew_when_another_comes_in_probation() -> None:
+    """The log's fault ended with the reboot. The plugin's came back in probation, and went by itself while
+    the cloud throttled: the machine is healthy, and is not replaced."""
+    history = played(
+        Scene(policy="three attempts"),
+        act(10, "fault", 1, DMA, ("reboot",)),
+        act(20, "fault", 0, NC, ("reboot",)),
+        act(20, "flapping", 0, 2, 45.0),
+        act(90, "cloud throttles", -1, 120.0),
+        seed=1050,
+    )
+    assert judged(history) == []
+
+
+def test_a_peer_does_not_speak_for_an_agent_that_is_off() -> None:
+    """Its agent is off, and reports neither a fault of the new machine nor that there is none."""
+    history = played(
+        Scene(policy="replace at once"), act(10, "fault", 0, HBM, ()), act(20, "off", 0, 400.0), seed=255
+    )
+    assert judged(history) == []
