@@ -29,3 +29,22 @@ def test_a_peer_does_not_speak_for_an_agent_that_is_off() -> None:
         Scene(policy="replace at once"), act(10, "fault", 0, HBM, ()), act(20, "off", 0, 400.0), seed=255
     )
     assert judged(history) == []
+
+
+def test_a_new_node_whose_record_was_deleted_is_not_proved_while_its_page_shows_a_fault() -> None:
+    """No record names the fault any more. Its own agent tells the prover what is on the page."""
+    history = played(
+        Scene(),
+        act(5, "new ones are sick", -1, DMA),
+        act(10, "fault", 0, NC, ()),
+        act(60, "record deleted", 0),
+        act(400, "boots", 2, 5.0),
+        seed=0,
+    )
+    assert judged(history) == []
+
+
+def test_what_a_lost_record_does_not_name_is_covered_by_a_release() -> None:
+    """Somebody deletes an open record, and later releases the node: the fault on its page starts nothing."""
+    history = played(Scene(), act(10, "fault", 0, DMA, ()), act(14, "record deleted", 0), seed=0)
+    assert judged(history) == []

@@ -81,7 +81,11 @@ class Evidence(Law):
     def _healthy(self, r: Recovery, m: Machine) -> None:
         latest = self.world.at - self.bounds.sickness
         about = {f.get("reason") for f in status(r.record).get("faults") or ()}
-        shown = (f for f in m.there() if f.shown is not None and f.shown <= latest)
+        own = self.world.recoveries.get(m.node)
+        taken = (
+            own.entered if own is not None and own.phase == "released" else -1.0
+        )  # a person knows of these
+        shown = (f for f in m.there() if f.shown is not None and taken < f.shown <= latest)
         if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("still sick", r.node, what, r)
