@@ -18,7 +18,7 @@ from tests.search.acts import perform
 from tests.search.facts import Fact
 from tests.search.reach import Disturbances, Reach, watching
 from tests.search.script import Script
-from tests.search.world import World
+from tests.search.world import TooMuchError, World
 
 TO_THE_END = 3 * 3600.0
 """Seconds after the calm within which every fault has to come to its end."""
@@ -59,17 +59,22 @@ def play(script: Script, reach: Reach | None = None) -> History:
         going_on = Disturbances()
         if reach is not None:
             stack.enter_context(watching(reach, lambda: going_on.at(w.now)))
-        for a in script.acts:
-            w.run_until(max(a.at, w.now))
-            going_on.began(a)
-            if reach is not None:
-                reach.add(f"act {a.what}")
-            perform(w, a)
-        w.run_until(max(script.calm_at, w.now))
-        calm.begin(w)
-        because = calm.run_to_the_end(w, TO_THE_END)
-        w.note(facts.ENDED, "", because=because)
+        with contextlib.suppress(TooMuchError):
+            _run(w, script, going_on, reach)
         return History(script, tuple(w.facts))
+
+
+def _run(w: World, script: Script, going_on: Disturbances, reach: Reach | None) -> None:
+    for a in script.acts:
+        w.run_until(max(a.at, w.now))
+        going_on.began(a)
+        if reach is not None:
+            reach.add(f"act {a.what}")
+        perform(w, a)
+    w.run_until(max(script.calm_at, w.now))
+    calm.begin(w)
+    because = calm.run_to_the_end(w, TO_THE_END)
+    w.note(facts.ENDED, "", because=because)
 
 
 @contextlib.contextmanager

@@ -71,11 +71,8 @@ def held_in_the_last_moment(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     place = _place(d, scene)
     scene = replace(scene, policy=d.choice(("replace at once", "drain, replace")), pods=d.choice((0, 1)))
     acts = [_fault(d, 10, place)]
-    acts += [
-        act(10.5, "slow", place, d.randint(6, 45), d.random() < 0.5, 6.0) for _ in range(d.randint(2, 5))
-    ]
-    word = act(1, "pause", -1, 700.0) if d.random() < 0.5 else act(1, "excluded", place, 700.0)
-    return scene, [*acts, replace(word, at=round(d.uniform(12, 40), 1))]
+    word = d.choice(("pause", "excluded"))
+    return scene, [*acts, act(10.5, "said meanwhile", place, d.randint(10, 60), word, 400.0)]
 
 
 def a_group_without_room(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:

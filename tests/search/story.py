@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.search.judge import Violation, judge
+from tests.search.judge import Bounds, Violation, judge
 from tests.search.play import History, play
 from tests.search.script import Act, Scene, Script, act
 from tests.search.world import is_ours
@@ -17,4 +17,4 @@ def played(scene: Scene, *acts: Act, seed: int = 0) -> History:
 
 def judged(history: History) -> list[Violation]:
     """Every law that the history breaks."""
-    return judge(history.facts, ours=is_ours)
+    return judge(history.facts, ours=is_ours, bounds=Bounds(unseen=40.0))

@@ -43,6 +43,14 @@ ZONES = ("a", "b")
 WHOLE = Share(percent=100)
 
 
+MOST_FACTS = 60_000
+"""A history with more is one in which somebody writes in a circle."""
+
+
+class TooMuchError(BaseException):
+    """The history is ended here; the judge has enough to go by."""
+
+
 @dataclass
 class Process:
     """One agent or concluder. ``place``: its node's; -1 for a concluder."""
@@ -112,6 +120,8 @@ class World(Stage):
     def _wrote(self, fact: Fact) -> None:
         """A write was applied. Who waits for the gate looks at it soon."""
         self.facts.append(fact)
+        if len(self.facts) > MOST_FACTS:
+            raise TooMuchError
         if isinstance(fact, facts.Wrote) and fact.kind == "RecoveryGate":
             waiting = [p for p in self.processes.values() if p.waits and p.alive]
             for p in waiting:

@@ -84,7 +84,7 @@ class Ends(Law):
             return
         if machine_of(world.nodes[m.node]) != id_:
             return
-        latest = world.at - min(self.bounds.ends, 600.0)
+        latest = world.at - min(self.bounds.ends, self.bounds.unseen)
         for fault in m.there():
             if self.world.treated(fault) and fault.shown is not None and fault.shown <= latest:
                 self._fault(m, fault)

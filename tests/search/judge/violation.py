@@ -39,6 +39,8 @@ class Bounds:
     """A hand-over that nobody took is said again each minute (ruling 33); a busy agent may miss one."""
     ends: float = 9000.0
     """From the end of the disturbance until every fault has come to its end."""
+    unseen: float = 600.0
+    """From the moment that a source states a fault until it is on a record, when nothing is disturbed."""
     cleanup: float = 120.0
     """From the end of a recovery until our marks are off, when nothing is disturbed."""
     sickness: float = 15.0
