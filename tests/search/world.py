@@ -367,7 +367,7 @@ class World(Stage):
         self.note(facts.DETECTOR_RESTARTED, machine.node)
         self.refresh(machine, "restart")
         for i, reason in enumerate(r for r in machine.sick if r != XID):
-            self.later(2.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
+            self.later(12.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
 
     def _detector(self, machine: Machine) -> Detector:
         started = self.now if self.scene.tells_start else None

@@ -29,3 +29,16 @@ def test_a_peer_does_not_speak_for_an_agent_that_is_off() -> None:
         Scene(policy="replace at once"), act(10, "fault", 0, HBM, ()), act(20, "off", 0, 400.0), seed=255
     )
     assert judged(history) == []
+
+
+def test_what_was_stated_while_a_person_had_the_node_starts_nothing_after_the_release() -> None:
+    """The kernel repeated its line while the group had no room. A person releases the node, and an agent
+    takes the request back: the machine is not replaced a second later."""
+    history = played(
+        Scene(same_name=True),
+        act(10, "fault", 2, NC, ()),
+        act(11, "group is short", -1, 2400.0),
+        act(744.7, "released", 2),
+        seed=1006,
+    )
+    assert [v for v in judged(history) if v.law == "law 3"] == []
