@@ -36,6 +36,8 @@ QUIET_POLL, BUSY_POLL = 30.0, 10.0
 OFTEN, SELDOM = 1.0, 4.0
 """Seconds between two rounds, at least, of an agent whose node is being recovered, and of all others."""
 WAITING_POLL = 12.0
+ALERT, OFTEN_READ = 12.0, 3.0
+"""So long after its page has changed an agent reads it that often: what shows for seconds only is seen."""
 DEEPEST = 3
 """So many agents may be stopped in the middle of a request at once."""
 PLUGIN_EVERY = 30.0
@@ -60,6 +62,7 @@ class Process:
     next_at: float
     on: bool = True
     busy: bool = False
+    alert_until: float = 0.0
     stopped_until: float = 0.0
     traps: list[Trap] = field(default_factory=list)
     said: str = ""
@@ -203,6 +206,7 @@ class World(Stage):
         for p in self.processes.values():
             if p.alive and p.actor.node == node:
                 p.next_at = min(p.next_at, self.now + 1.0)
+                p.alert_until = self.now + ALERT
 
     @contextmanager
     def by(self, p: Process | None) -> Iterator[None]:
@@ -280,7 +284,8 @@ class World(Stage):
         actor.publisher.drain()
         if d is not None and d.effect is not None:
             return 0.05
-        return max(self._least(p, d), min(pause, left))
+        pause = max(self._least(p, d), min(pause, left))
+        return min(pause, OFTEN_READ) if self.now < p.alert_until else pause
 
     def _least(self, p: Process, d: Decision | None) -> float:
         """The program looks more often than that while it waits; nothing more would be seen."""
