@@ -181,6 +181,7 @@ class World(Stage):
 
     def _process(self, actor: Actor, place: int, delay: float, on: bool = True) -> Process:
         p = self.processes[actor.name] = Process(actor, place, self.now + delay, on)
+        p.alert_until = self.now + delay + ALERT
         actor.sweeper._chance = self.dice("sweeper", actor.name)
         self.note(facts.PROCESS, actor.name, state="started", node=actor.node)
         if not on:
