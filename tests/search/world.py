@@ -45,7 +45,7 @@ ZONES = ("a", "b")
 WHOLE = Share(percent=100)
 
 
-MOST_FACTS = 60_000
+MOST_FACTS = 20_000
 """A history with more is one in which somebody writes in a circle."""
 
 
