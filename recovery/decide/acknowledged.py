@@ -166,6 +166,18 @@ def _without(more: str, s: Situation) -> str:
     return "".join(x for x in digests if x not in back)
 
 
+def as_counted_now(s: Situation, r: Record) -> Record:
+    """``r`` with its faults as often as they are stated by now. The kernel repeats its line while a person
+    has the node: remembered with the count of the first time, the release would be undone at once."""
+    return replace(r, faults=tuple(_counted_now(f, s) for f in r.faults))
+
+
+def _counted_now(f: Fault, s: Situation) -> Fault:
+    problem = _problem(f, s)
+    here = s.node is not None and f.boot_id == s.node.boot_id
+    return f if problem is None or not here else replace(f, counter=problem.counter)
+
+
 def _reading_of(f: Fault, s: Situation) -> Reading | None:
     return next((x for x in s.readings if x.source == f.source), None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.decision import Decision, EventReason, Report, WriteRecord, act
 from recovery.decide.endings import end
 from recovery.decide.history import HistoryEvent, note
@@ -32,7 +33,7 @@ def wanted_back(s: Situation, r: Record) -> Decision | None:
         return refuse(s, r, s.take_back_refused)
     if taking := before_service(s, r):
         return taking
-    return end(s, r, Event.RELEASED, str(r.release), Report(EventReason.RELEASED))
+    return end(s, as_counted_now(s, r), Event.RELEASED, str(r.release), Report(EventReason.RELEASED))
 
 
 def refuse(s: Situation, r: Record, why: str) -> Decision:

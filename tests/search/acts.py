@@ -306,10 +306,10 @@ def slow(w: World, a: Act) -> None:
     lasts=True,
 )
 def said_meanwhile(w: World, a: Act) -> None:
-    """All is paused, or the node excluded, while one of its agent's next requests is slow."""
+    """All is paused, or the node excluded, while one of its agent's next reads is slow."""
     touch, word, seconds = a.args
     said = Act(a.at, word, a.place, (seconds,))
-    lay(w, a, Trap(touch, "slow", seconds=6.0, then=lambda: w.later(0.5, lambda: perform(w, said))))
+    lay(w, a, Trap(touch, "slow read", seconds=6.0, then=lambda: w.later(0.5, lambda: perform(w, said))))
 
 
 @kind("refused request", lambda d: (_touch(d), d.choice((409, 429, 500, 503)), d.randint(1, 6)), weight=4)

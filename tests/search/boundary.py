@@ -25,7 +25,8 @@ MANY = "the server has received too many requests and has asked us to try again 
 
 @dataclass
 class Trap:
-    """Strikes at the ``left``-th touch from now on. ``kind``: crash, stop, lose, status. ``after``: when the
+    """Strikes at the ``left``-th touch from now on. ``kind``: crash, stop, lose, slow, status; ``slow read``: at
+    the first one that only reads. ``after``: when the
     touch has had its effect."""
 
     left: int
@@ -63,11 +64,11 @@ class Boundary:
 
     # ------------------------------------------------------------ touches
 
-    def touched(self, go: Callable[[], Any]) -> Any:
+    def touched(self, go: Callable[[], Any], *, reading: bool = False) -> Any:
         """Do ``go``, with what was laid for the process whose turn it is. Raises ``LostError``."""
         p = self.world.acting
         self.world.clock.advance(LATENCY)
-        struck = self._struck(p) if p is not None and p.traps else []
+        struck = self._struck(p, reading) if p is not None and p.traps else []
         for trap in struck:
             if not trap.after and p is not None:
                 self._strike(p, trap)
@@ -79,10 +80,10 @@ class Boundary:
                 self._strike(p, trap)
         return answer
 
-    def _struck(self, p: Process) -> list[Trap]:
+    def _struck(self, p: Process, reading: bool) -> list[Trap]:
         for trap in p.traps:
             trap.left -= 1
-        struck = [t for t in p.traps if t.left <= 0]
+        struck = [t for t in p.traps if t.left <= 0 and (reading or t.kind != "slow read")]
         for trap in struck:
             trap.times -= 1
         p.traps = [t for t in p.traps if t.left > 0 or t.times > 0]
@@ -96,7 +97,7 @@ class Boundary:
             self.world.note("process", p.actor.name, state="stopped", node=p.actor.node)
             self.world.stop_here(p, trap.seconds)
             self.world.note("process", p.actor.name, state="resumed", node=p.actor.node)
-        if trap.kind == "slow":
+        if trap.kind in ("slow", "slow read"):
             trap.then()
             self.world.stop_here(p, trap.seconds if trap.after else min(trap.seconds, PATIENCE - 1.0))
             if _loses(trap):
@@ -116,7 +117,7 @@ class Boundary:
         if now < self.throttled_until:
             return _refusal(429, "TooManyRequests", MANY, 3)
         try:
-            answer = self.touched(lambda: transport.request(method, path, **more))
+            answer = self.touched(lambda: transport.request(method, path, **more), reading=method == "GET")
         except LostError as error:
             raise ApiUnavailable(f"the API server did not answer: {error}") from None
         except StatusError as error:

@@ -36,6 +36,8 @@ QUIET_POLL, BUSY_POLL = 30.0, 10.0
 OFTEN, SELDOM = 1.0, 4.0
 """Seconds between two rounds, at least, of an agent whose node is being recovered, and of all others."""
 WAITING_POLL = 12.0
+ALERT, OFTEN_READ = 12.0, 3.0
+"""So long after its page has changed an agent reads it that often: what shows for seconds only is seen."""
 DEEPEST = 3
 """So many agents may be stopped in the middle of a request at once."""
 PLUGIN_EVERY = 30.0
@@ -43,7 +45,7 @@ ZONES = ("a", "b")
 WHOLE = Share(percent=100)
 
 
-MOST_FACTS = 60_000
+MOST_FACTS = 20_000
 """A history with more is one in which somebody writes in a circle."""
 
 
@@ -60,6 +62,7 @@ class Process:
     next_at: float
     on: bool = True
     busy: bool = False
+    alert_until: float = 0.0
     stopped_until: float = 0.0
     traps: list[Trap] = field(default_factory=list)
     said: str = ""
@@ -178,6 +181,7 @@ class World(Stage):
 
     def _process(self, actor: Actor, place: int, delay: float, on: bool = True) -> Process:
         p = self.processes[actor.name] = Process(actor, place, self.now + delay, on)
+        p.alert_until = self.now + delay + ALERT
         actor.sweeper._chance = self.dice("sweeper", actor.name)
         self.note(facts.PROCESS, actor.name, state="started", node=actor.node)
         if not on:
@@ -203,6 +207,7 @@ class World(Stage):
         for p in self.processes.values():
             if p.alive and p.actor.node == node:
                 p.next_at = min(p.next_at, self.now + 1.0)
+                p.alert_until = self.now + ALERT
 
     @contextmanager
     def by(self, p: Process | None) -> Iterator[None]:
@@ -280,7 +285,8 @@ class World(Stage):
         actor.publisher.drain()
         if d is not None and d.effect is not None:
             return 0.05
-        return max(self._least(p, d), min(pause, left))
+        pause = max(self._least(p, d), min(pause, left))
+        return min(pause, OFTEN_READ) if self.now < p.alert_until else pause
 
     def _least(self, p: Process, d: Decision | None) -> float:
         """The program looks more often than that while it waits; nothing more would be seen."""
@@ -367,7 +373,7 @@ class World(Stage):
         self.note(facts.DETECTOR_RESTARTED, machine.node)
         self.refresh(machine, "restart")
         for i, reason in enumerate(r for r in machine.sick if r != XID):
-            self.later(2.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
+            self.later(12.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
 
     def _detector(self, machine: Machine) -> Detector:
         started = self.now if self.scene.tells_start else None
