@@ -55,8 +55,6 @@ LONGEST_SWEEP = 10.0
 """Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
 HEAD_START = 1.25
 """An agent takes a Lease that has run out so much later than a concluder, which can do more."""
-YOUNG_LOOKS = 15.0
-"""Seconds between two looks at the gate while the own node is young: peers may wait for its word."""
 FIRST_PAUSE = 8.0
 """Seconds without a request after the first error; each further one doubles them."""
 SWEEPS_A_TURN = 5
@@ -205,8 +203,6 @@ class Sweeper:
     def _until_the_next(self) -> float:
         """Seconds between two looks at the gate. Agents that were started together are spread at once."""
         pause = self._pace.interval()
-        if self._word.young():
-            return min(pause, YOUNG_LOOKS) * self._chance.uniform(0.8, 1.2)
         if self._paced != pause:
             self._paced = pause
             pause = self._idle + (pause - self._idle) * self._chance.random()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recovery.agent.world import World
@@ -19,8 +18,6 @@ from recovery.errors import ApiError
 from recovery.model import Gate, Reading
 from recovery.units import moment, parse_moment
 
-YOUNG = timedelta(minutes=30)
-EVER = datetime.min.replace(tzinfo=UTC)
 Readings = Callable[[], Sequence[Reading]]
 Complaint = Callable[[], str]
 """The fault that speaks against the own node now; empty if none does."""
@@ -35,7 +32,6 @@ class Word:
         self._readings = readings
         self._complaint = complaint
         self._machine = ""
-        self._joined: datetime | None = None
         self._wanted = False
 
     def ask(self, gate: Gate) -> None:
@@ -68,15 +64,6 @@ class Word:
         record = self._w.records.read(self._me)
         if record is None or not record.phase.open:
             self._w.leases.release(self._me)
-
-    def young(self) -> bool:
-        """Whether the own node has joined so lately that peers may be about to prove its machine."""
-        if not self._me:
-            return False
-        if self._joined is None:
-            node = self._w.node(self._me)
-            self._joined = node.created if node is not None and node.created else EVER
-        return self._w.cluster.time.now() - self._joined < YOUNG
 
     def _own_machine(self) -> str:
         if not self._machine:

@@ -247,9 +247,7 @@ def test_a_failed_operation_is_the_next_steps_reason(on_azure: Make) -> None:
     stage = on_azure(LADDER)
     stage.arm.fail_next("AllocationFailed", "There is no room.")
     assert ended(stage) == {"node-0": "recovered"}
-    record = stage.record("node-0")
-    assert record is not None
-    assert any("AllocationFailed: There is no room." in line.sentence for line in record.history)
+    assert any("AllocationFailed: There is no room." in message for _, message in stage.events("node-0"))
     assert stage.asked() == ["POST reimage", "POST redeploy"]
 
 

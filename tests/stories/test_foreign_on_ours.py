@@ -26,6 +26,9 @@ FOREIGN: dict[str, Any] = {
 }
 
 
+OURS = {"noderecovery.dev/phase": "recovering"}
+
+
 def put_on(s: Stage, path: str, metadata: dict[str, Any]) -> None:
     answer = s.store.request(
         "PATCH", path, body={"metadata": metadata}, content_type=MERGE, user_agent=PERSON
@@ -78,7 +81,7 @@ def test_what_somebody_takes_off_again_does_not_come_back() -> None:
     s.store.request("DELETE", "/api/v1/namespaces/default/pods/train", body={"gracePeriodSeconds": 0})
     s.run(10)
     assert writes(s, RECORD, since) > 0
-    assert not there(s, RECORD)["labels"]
+    assert there(s, RECORD)["labels"] == OURS
 
 
 def test_a_record_whose_metadata_is_too_large_to_remember_is_read_again_before_it_is_written() -> None:
@@ -116,4 +119,4 @@ def test_a_record_that_changed_meanwhile_is_not_written_with_what_it_had_then() 
     put_on(s, RECORD, {"labels": {"team": "ml"}})
     with pytest.raises(Conflict):
         Records(cluster).write(read)
-    assert there(s, RECORD)["labels"] == {"team": "ml"}
+    assert there(s, RECORD)["labels"] == {**OURS, "team": "ml"}
