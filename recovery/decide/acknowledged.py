@@ -18,6 +18,7 @@ from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
 MOST_KEPT = 20
 """So many are kept in full. Of others the record keeps a digest."""
 MOST_DIGESTS = 200
+SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""
 
@@ -68,8 +69,8 @@ def stated_now(fault: Fault, s: Situation) -> bool:
 
 
 def full(r: Record) -> bool:
-    """Whether the record's memory has no room left."""
-    return len(r.acknowledged) >= MOST_KEPT and len(r.acknowledged_more) >= MOST_DIGESTS * WIDTH
+    """Whether the record's memory has no room left. A closed record has room for ``SURE`` in any case."""
+    return len(r.acknowledged) + len(r.acknowledged_more) // WIDTH >= SURE
 
 
 # ---------------------------------------------------------------- the memory

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from recovery.decide.acknowledged import WIDTH, digested
+from recovery.decide.acknowledged import SURE, WIDTH, digested
 from recovery.decide.room import shortened, size, with_short_message
 from recovery.model import Phase, Record, Start
 from recovery.provider.known import forgotten, packed
@@ -168,7 +168,7 @@ CLOSED_CUTS: tuple[Cut, ...] = (
     partial(_short_lines, longest=80),
     partial(_few_serials, most=2),
     partial(_fewer_starts, least=3),
-    partial(_fewer_digests, least=64),
+    partial(_fewer_digests, least=SURE),
     partial(_fewer_starts, least=1),
     partial(_fewer_digests, least=0),
     partial(_fewer_lines, least=0),
