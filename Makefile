@@ -47,6 +47,9 @@ search: $(STAMP) ## Look for histories that break a law, for a minute (MINUTES=,
 	$(BIN)/python -m tests.search $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(WITHOUT),--without $(WITHOUT)) $(ARGS)
 
+explore: $(STAMP) ## Two agents, two nodes, one slot: every order of their effects (some minutes)
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.search.explore
+
 image: $(STAMP) ## Make what the container image holds, by the image's own steps, and try it
 	$(BIN)/python -m pytest -n 0 tests/image $(ARGS)
 

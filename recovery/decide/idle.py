@@ -92,11 +92,8 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
 
 
 def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
-    """The faults that the node showed when a person released it, and that are not on its record.
-
-    It had no room for them; or it was made anew after somebody deleted it, and names none.
-    """
-    if r.phase is not Phase.RELEASED or 0 < len(r.faults) < MOST_FAULTS or full(r):
+    """The faults that the node showed when a person released it, and that its record had no room for."""
+    if r.phase is not Phase.RELEASED or len(r.faults) < MOST_FAULTS or full(r):
         return ()
     shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= r.phase_since]
     faults = (fault_of(p, s) for p in shown)

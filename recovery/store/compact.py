@@ -16,7 +16,7 @@ from recovery.decide.room import shortened, size, with_short_message
 from recovery.model import Phase, Record, Start
 from recovery.provider.known import forgotten, packed
 
-ADDED = 64
+ADDED = 76
 """Bytes of room for what the API server adds to an object: its moment of creation, generation, versions."""
 OPEN, CLOSED = 16 * 1024 - ADDED, 4 * 1024 - ADDED
 

@@ -362,6 +362,9 @@ def passes(x: State) -> Iterator[tuple[str, State]]:
     for i, p in enumerate(later.processes):
         if not p.alive or p.doing is not None:
             continue  # a process that is stopped renews nothing
+        own = x.records[i]
+        if own is not None and own.phase.open and lease_of(x, i, i).stale:
+            leases[i] = (i, p.life, later.t)  # an owner that only waits takes its Lease as well
         for node in range(2):
             if leases[node][:2] == (i, p.life) and x.t - leases[node][2] < LEASE:
                 leases[node] = (i, p.life, later.t)

@@ -510,6 +510,7 @@ class World(Stage):
             self.write("DELETE", f"/api/v1/nodes/{machine.node}", None, "cloud-controller")
             self._drop_pods(machine.node)
         self.pages[machine.node] = Page()
+        self.note(facts.PAGE, machine.node, state="fresh")
         machine.detector = self._detector(machine)
         self._kernel(machine)
         zone = ZONES[machine.place % 2]

@@ -44,12 +44,6 @@ def test_a_new_node_whose_record_was_deleted_is_not_proved_while_its_page_shows_
     assert judged(history) == []
 
 
-def test_what_a_lost_record_does_not_name_is_covered_by_a_release() -> None:
-    """Somebody deletes an open record, and later releases the node: the fault on its page starts nothing."""
-    history = played(Scene(), act(10, "fault", 0, DMA, ()), act(14, "record deleted", 0), seed=0)
-    assert judged(history) == []
-
-
 def test_what_was_stated_while_a_person_had_the_node_starts_nothing_after_the_release() -> None:
     """The kernel repeated its line while the group had no room. A person releases the node, and an agent
     takes the request back: the machine is not replaced a second later."""

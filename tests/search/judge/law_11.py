@@ -65,7 +65,7 @@ class Evidence(Law):
         agent = self.world.agent_of(name)
         silent = name in self.world.excluded  # it records nothing
         if (
-            agent is not None and agent.on and not silent
+            agent is not None and agent.on and agent.state != "stopped" and not silent
         ):  # where none reports, its Node is all there is to go by
             self._healthy(r, found)
 

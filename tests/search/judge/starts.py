@@ -62,7 +62,9 @@ class DealtWith(Law):
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after == "released":
-            self.released[r.node] = (r.machine, w.at)
+            self.released.pop(r.node, None)
+            if status(w.after).get("faults"):  # a lost record names none, and its release is about none
+                self.released[r.node] = (r.machine, w.at)
         elif after == "recovering" and self.world.ours(w.actor):
             self._judge(w, r)
 
