@@ -152,6 +152,7 @@ CLOSED_CUTS: tuple[Cut, ...] = (
     _short_messages,
     partial(_short_lines, longest=160),
     partial(_fewer_lines, least=3),
+    partial(_short_lines, longest=100),
     _intent_forgotten,
     _work_forgotten,
     partial(_fewer_faults, least=3),
