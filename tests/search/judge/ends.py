@@ -22,7 +22,7 @@ from tests.search.judge.objects import (
 from tests.search.judge.world import Fault, Machine
 
 RECORD, CLOSED, GATE = 16 * 1024, 4 * 1024, 16 * 1024
-"""Bytes that a record and the gate may have (ruling 48)."""
+"""Bytes that a record and the gate may have."""
 
 
 class Ends(Law):
@@ -112,7 +112,7 @@ class Ends(Law):
         known = [f.get("reason") for f in status(record).get("acknowledged") or ()]
         released = r.closed is not None and r.closed >= fault.began
         if r.closed is not None and self.anew.get((m.id, fault.reason), -1.0) > r.closed:
-            return False  # ruling 40: a new life of the detector states a new fault
+            return False  # a new life of the detector states a new fault
         return fault.reason in known and released and (r.phase == "released" or bool(r.spoiled))
 
     def _record(self, name: str, record: Json) -> None:

@@ -8,8 +8,8 @@ from tests.search.judge.objects import NOTHING, Json, machine_of, status
 from tests.search.judge.recoveries import Call, Intent, Recovery
 
 NOT_APPLIED_AFTER = 55.0
-"""An ambiguous call is given up for one that came to nothing after a minute in which the cloud showed nothing
-(ruling 7); 5 s less, for clocks of whole seconds."""
+"""An ambiguous call is given up for one that came to nothing after a minute in which the cloud showed nothing;
+5 s less, for clocks of whole seconds."""
 
 
 class AtMostOnce(Law):

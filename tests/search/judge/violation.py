@@ -25,18 +25,17 @@ class Bounds:
     """Seconds that the judge allows. Each says what takes that long; a harness that is slower says so."""
 
     in_flight: float = 2.0
-    """Between the last read of pause, exclusion and brake, and the call that follows it (ruling 42)."""
+    """Between the last read of pause, exclusion and brake, and the call that follows it."""
     submit: float = 10.0
-    """Between an intent that was written and its call: past it the author must not make the call (ruling
-    6)."""
+    """Between an intent that was written and its call: past it the author must not make the call."""
     stale: float = 10.0
-    """A page that nobody has read for so long is stale (ruling 22: the longer of three polls and this)."""
+    """A page that nobody has read for so long is stale (the longer of three polls and this)."""
     census: float = 3.0
     """From a fault that a source shows to a count of the sick that has it: a poll, a settle time, a write."""
     unknown: float = 600.0
-    """A node of which nothing is known for so long counts as unknown (rulings 23 and 39)."""
+    """A node of which nothing is known for so long counts as unknown."""
     told: float = 150.0
-    """A hand-over that nobody took is said again each minute (ruling 33); a busy agent may miss one."""
+    """A hand-over that nobody took is said again each minute; a busy agent may miss one."""
     ends: float = 9000.0
     """From the end of the disturbance until every fault has come to its end."""
     unseen: float = 600.0

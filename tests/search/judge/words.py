@@ -206,7 +206,7 @@ class Tried(Law):
 
 
 class Released(Law):
-    """A node that is released while its replacement may still be under way (ruling 45)."""
+    """A node that is released while its replacement may still be under way."""
 
     name = "law 6"
 
