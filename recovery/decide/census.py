@@ -30,14 +30,17 @@ def ill(node: NodeView, own_fault: OwnFault) -> bool:
 
 
 def counts(record: Record, own_fault: OwnFault) -> bool:
-    """Whether a record makes its node count. One that only reports another node's fault does not."""
+    """Whether a record makes its node count. One that only reports another node's fault does not.
+
+    A fault that a rule treats counts from its first statement, also of a type that no catalogue has.
+    """
     if not record.phase.sick:
         return False
     if record.ladder or record.marks or record.intent:
         return True
     if blind(record):
         return True
-    return any(own_fault(f.type, f.reason) for f in record.faults) or not record.faults
+    return any(f.treated or own_fault(f.type, f.reason) for f in record.faults) or not record.faults
 
 
 def blind(record: Record) -> bool:

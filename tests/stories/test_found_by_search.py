@@ -55,3 +55,17 @@ def test_what_was_stated_while_a_person_had_the_node_starts_nothing_after_the_re
         seed=1006,
     )
     assert judged(history) == []
+
+
+def test_a_tolerated_fault_of_a_type_that_no_catalogue_has_counts_for_the_brake() -> None:
+    """A rule treats it, so its node is sick while it is tolerated: the third of three starts nothing."""
+    history = played(
+        Scene(nodes=3),
+        act(40, "policy", -1, "tolerated for a minute", 5.0),
+        act(120, "fault", 1, NC, ()),
+        act(170, "xid flash", 0, 90.0),
+        act(180, "fault", 2, HBM, ()),
+        act(500, "fault", 0, NC, ("reboot",)),
+        seed=600157075,
+    )
+    assert judged(history) == []
