@@ -94,6 +94,7 @@ class Records:
 
         Raises ``Dropped`` if the API server pruned a field: the next reader would not know of it.
         """
+        record = bounded(record)
         body = encode(record, self._was(record) if record.resource_version else None)
         write = self._cluster.replace_record if record.resource_version else self._cluster.create_record
         stored = write(body)
@@ -104,4 +105,4 @@ class Records:
             )
         meta = stored["metadata"]
         uid, version = str(meta["uid"]), str(meta["resourceVersion"])
-        return self._decode.keep(stored, replace(bounded(record), uid=uid, resource_version=version))
+        return self._decode.keep(stored, replace(record, uid=uid, resource_version=version))

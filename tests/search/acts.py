@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from recovery_testkit.kubeshelf import Origin
-
 from recovery.errors import Unreadable
 from tests.search import facts
 from tests.search.boundary import Trap
@@ -619,6 +617,3 @@ def new_pods(w: World, a: Act) -> None:
     m = machine_of(w, a)
     if m.node and not m.gone:
         w.add_pod(f"late-{int(w.now * 10)}-{m.place}", m.node)
-
-
-ETCD = Origin("update", "etcd", "etcd")
