@@ -242,15 +242,17 @@ class Fetcher:
     def _counted(self, s: Situation, memory: Memory) -> Census:
         """Count, and note how long that took: the others wait for as long before they count themselves."""
         began = self._w.clock.monotonic()
-        found = folded(lambda: self._count_all(s))
+        found = self._count(s, memory)
         memory.census = replace(found, seconds=int(self._w.clock.monotonic() - began))
         return memory.census
 
-    def _count_all(self, s: Situation) -> Census:
-        """Count the sick now, over all Nodes and the records that may count. Closed ones are not listed.
+    def _count(self, s: Situation, memory: Memory) -> Census:
+        """Count the sick now, over all Nodes and records. A record that cannot be decoded counts as sick."""
+        memory.census = folded(lambda: self._count_all(s))
+        return memory.census
 
-        A record that cannot be decoded counts as sick.
-        """
+    def _count_all(self, s: Situation) -> Census:
+        """The count, over the records that may count as sick. Thousands that are closed are not listed."""
         w, unknown = self._w, list[str]()
         labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         handed: set[str] = set()
