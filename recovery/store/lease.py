@@ -60,9 +60,12 @@ class Identity:
         return f"{role.value}/{self.node}/{self.pod}/{self.token}"
 
     def ended_in_this_pod(self, holder: str) -> bool:
-        """Whether ``holder`` was a process of this pod: it has ended, since we hold the instance lock."""
-        parts = holder.split("/")
-        return self.alone and len(parts) == 4 and parts[1] == self.node and parts[2] == self.pod
+        """Whether ``holder`` was a process of this pod: it has ended, since we hold the instance lock.
+
+        It counts for the own node's record only. What it concluded for a dead agent, others may go on with: one
+        that is killed every half minute would keep it from them for ever.
+        """
+        return self.alone and holder.startswith(f"{Role.OWNER.value}/{self.node}/{self.pod}/")
 
 
 class InstanceLock:

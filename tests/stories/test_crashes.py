@@ -11,10 +11,14 @@ import functools
 import pytest
 from recovery_testkit.stage import Page, Stage
 
+from recovery.decide.situation import Role
+from recovery.store.lease import lease_name
 from tests.stories.scenery import Cloud, Reaper, judge, pass_time, reboot, records, to_the_end
+from tests.stories.scenes import new_process
 
 VICTIM = "agent of node-0"
 OWNER = VICTIM.__eq__
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
 def peer(actor: str) -> bool:
@@ -115,6 +119,23 @@ def test_what_a_concluding_peer_that_is_killed_left_open_is_ended_by_another(poi
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
     assert len(stage.provider.calls) == 1
+
+
+def concluding(stage: Stage) -> str:
+    """The node whose agent works on the record of node-0, where that is a peer."""
+    lease = stage.store.request("GET", f"{LEASES}/{lease_name('node-0')}").body
+    role, node, *_ = lease["spec"]["holderIdentity"].split("/")
+    return str(node) if role == Role.CONCLUDER.value else ""
+
+
+def test_a_peer_that_is_killed_every_half_minute_does_not_keep_a_dead_agents_record_from_the_others() -> None:
+    stage, cloud = killed(OWNER, f"{boundaries('owner').index('call')} before")
+    pass_time(stage, 900, cloud, until=lambda: concluding(stage) != "")
+    restless = concluding(stage)
+    for _ in range(12):
+        new_process(stage, restless)
+        pass_time(stage, 30, cloud)
+    assert concluding(stage) not in ("", restless)
 
 
 BEFORE_THE_CALL = [p for p in OWNERS if int(p.split()[0]) < boundaries("owner").index("call") - 1]
