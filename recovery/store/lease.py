@@ -62,8 +62,8 @@ class Identity:
     def ended_in_this_pod(self, holder: str) -> bool:
         """Whether ``holder`` was a process of this pod: it has ended, since we hold the instance lock.
 
-        It counts for the own node's record only. What it concluded for a dead agent, others may go on with: one
-        that is killed every half minute would keep it from them for ever.
+        It counts for the own node's record only. What it concluded for a dead agent, others may go on with:
+        one that is killed every half minute would keep it from them for ever.
         """
         return self.alone and holder.startswith(f"{Role.OWNER.value}/{self.node}/{self.pod}/")
 
