@@ -889,12 +889,14 @@ class Done:
     ``replacements``: IDs of machines that are new, oldest first.
 
     A recovery claims the oldest one that is unclaimed. The younger ones are for recoveries that began later,
-    to which the older ones are not new.
+    to which the older ones are not new. Where the group wants ``fewer`` machines than when the action began,
+    one of the recoveries finds none: nothing takes the place of its machine.
     """
 
     evidence: str
     replacements: tuple[str, ...] = ()
     complete: bool = True  # the group has as many machines in service as it wants
+    fewer: bool = False
     final: bool = False  # no machine takes its place, so there is nothing more to prove
 
 

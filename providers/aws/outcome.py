@@ -104,15 +104,17 @@ def _in_its_place(
 ) -> Poll:
     newcomers = oldest_first(group.newcomers(reference.data.get(KEY), machine.id), history)
     wanted = int(reference.data.get("desired", group.desired))
+    complete = not group.countable or group.serving >= enough(wanted, group.desired)
+    fewer = group.countable and group.desired < wanted
     if newcomers:
-        return Done(
-            f"{machine} is gone from group {group.name}, which has {', '.join(newcomers)} in service since",
-            newcomers,
-            complete=not group.countable or group.serving >= enough(wanted, group.desired),
+        found = (
+            f"{machine} is gone from group {group.name}, which has {', '.join(newcomers)} in service since"
         )
+        return Done(found, newcomers, complete, fewer)
     gone = f"{machine} is gone"
     if group.desired < wanted:
-        return Running(f"{gone}, and group {group.name} wants {group.desired} now instead of {wanted}")
+        wants = f"{gone}, and group {group.name} wants {group.desired} now instead of {wanted}"
+        return Done(wants, fewer=True) if fewer and complete else Running(wants)
     if obstacle := group.obstacle():
         return Running(f"{gone}, but {obstacle}")
     failure = launch_trouble(history, ended.start if ended else _begun(reference))

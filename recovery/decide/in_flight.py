@@ -150,6 +150,8 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
         return begin_probation(s, replaced_by(r, mine), f"{found.evidence}; {mine} took its place")
     taken = {c.machine for c in s.gate.claimed}
     free = [m for m in found.replacements if m not in taken]
+    if not free and found.fewer:
+        return begin_probation(s, r, f"{found.evidence}; nothing takes its place")
     if not free:
         return still_running(s, r, f"{found.evidence}; no new machine that is unclaimed")
     oldest = free[0]

@@ -146,9 +146,10 @@ class FakeProvider:
             return Running(f"{machine.id} is gone; {more}")
         new = tuple(m for m in group.in_service if not has(reference.data[KEY], m))
         complete = len(group.in_service) >= enough(reference.data["desired"], group.desired)
-        if not new:
+        fewer = group.desired < reference.data["desired"]
+        if not new and not (fewer and complete):
             return Running(f"{machine.id} is gone, and group {group.name} has not launched another")
-        return Done(f"{machine.id} is gone from group {group.name}", new, complete)
+        return Done(f"{machine.id} is gone from group {group.name}", new, complete, fewer)
 
     def gone(self, machine: Machine) -> str | None:
         if any(machine.id in group.in_service for group in self.groups.values()):

@@ -771,11 +771,17 @@ def test_an_old_failure_is_not_todays_reason(begun: AwsWorld) -> None:
     )
 
 
-def test_a_group_that_wants_fewer_now_is_said_so(begun: AwsWorld) -> None:
+def test_a_group_that_wants_fewer_now_and_has_them_launches_nothing_in_its_place(begun: AwsWorld) -> None:
     begun.aws.terminate(begun.instance)
-    outcome = _poll(begun)
-    assert isinstance(outcome, Running)
-    assert outcome.sentence == f"{begun.instance} is gone, and group {begun.group} wants 1 now instead of 2"
+    gone = f"{begun.instance} is gone, and group {begun.group} wants 1 now instead of 2"
+    assert _poll(begun) == Done(gone, (), complete=True, fewer=True)
+
+
+def test_a_group_that_wants_fewer_now_and_has_not_got_them_is_said_so(begun: AwsWorld) -> None:
+    begun.aws.terminate(begun.instance)
+    begun.aws.set_lifecycle(begun.sibling, "Terminating")
+    gone = f"{begun.instance} is gone, and group {begun.group} wants 1 now instead of 2"
+    assert _poll(begun) == Running(gone)
 
 
 def test_a_group_that_was_scaled_in_meanwhile_is_complete_with_fewer(begun: AwsWorld) -> None:
@@ -783,7 +789,7 @@ def test_a_group_that_was_scaled_in_meanwhile_is_complete_with_fewer(begun: AwsW
     begun.aws.terminate(begun.sibling)  # by a scale-in: the group wants one now
     outcome = _poll(begun)
     assert isinstance(outcome, Done)
-    assert (outcome.replacements, outcome.complete) == ((new,), True)
+    assert (outcome.replacements, outcome.complete, outcome.fewer) == ((new,), True, True)
 
 
 def test_a_group_that_was_scaled_out_meanwhile_need_not_be_complete_with_those(begun: AwsWorld) -> None:

@@ -6,11 +6,14 @@ from recovery_testkit.stage import Stage
 
 from tests.builders.policies import policy_file
 from tests.stories.scenery import Cloud, judge, pass_time, records, to_the_end
+from tests.stories.scenes import the_record
+
+ANY = "budgetPer: {}, perGroup: {max: 9, within: 1h}"
 
 
-def replacing() -> tuple[Stage, Cloud]:
+def replacing(budget: int = 1) -> tuple[Stage, Cloud]:
     """Four nodes; the first one's replacement has been asked for."""
-    stage = Stage(policy_file(limits="cooldown: 0s"))
+    stage = Stage(policy_file(limits=f"cooldown: 0s, brake: 100%, budget: {budget}, {ANY}"))
     for name in stage.nodes(4):
         stage.agent(name)
     stage.run(0)
@@ -30,6 +33,38 @@ def test_a_group_that_is_scaled_in_during_a_replacement_is_complete_with_what_it
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
+
+
+def scaled_in_by(stage: Stage, *nodes: str) -> None:
+    """The group wants one machine fewer, and terminates these."""
+    group = stage.provider.groups["workers"]
+    group.desired -= 1
+    for node in nodes:
+        group.in_service.remove(node.replace("node", "m"))
+        stage.kill(stage.actors[f"agent of {node}"])
+        stage.delete_node(node)
+
+
+def test_where_the_group_is_scaled_in_by_the_broken_machine_nothing_takes_its_place() -> None:
+    stage, _ = replacing()
+    scaled_in_by(stage, "node-0")
+    to_the_end(stage, limit=900)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+    assert the_record(stage).sentence == "proved: m-0 is gone from group workers; nothing takes its place"
+
+
+def test_of_two_machines_in_a_group_that_is_scaled_in_by_one_only_one_gets_a_replacement() -> None:
+    stage, cloud = replacing(budget=2)
+    stage.fault("node-1")
+    pass_time(stage, 600, until=lambda: len(stage.provider.calls) == 2)
+    scaled_in_by(stage, "node-0", "node-1")
+    stage.provider.groups["workers"].in_service.append("m-100")
+    cloud._joining = [(stage.clock.monotonic(), "workers", "m-100")]
+    to_the_end(stage, cloud, limit=1800)
+    judge(stage, faulty=["node-0", "node-1"], budget={"fleet": 2})
+    assert records(stage) == {"node-0": "recovered", "node-1": "recovered"}
+    assert {the_record(stage, node).replacement_machine for node in ("node-0", "node-1")} == {"m-100", ""}
 
 
 def test_a_group_that_is_scaled_out_meanwhile_keeps_nobody_waiting() -> None:
