@@ -184,6 +184,44 @@ def test_a_stolen_token_hands_the_record_of_another_over_and_no_more(thief: Thie
     assert thief.changed(path, phase="handedOver").status == 200
 
 
+def test_a_stolen_token_writes_how_long_the_recovery_of_another_was_held_before_it_began(
+    thief: Thief,
+) -> None:
+    path = f"{RECORDS}/{thief.other}"
+    for phase in ("suspect", "waiting"):
+        as_it_is = thief.site.plane.get(path)
+        as_it_is["status"]["phase"] = phase
+        assert thief.site.plane.request("PUT", path, body=as_it_is).status == 200
+        progress = {"accounted": "2026-01-01T00:00:00Z"}
+        assert thief.changed(path, progress=progress).status == 200, phase
+        assert denied(thief.changed(path, phase="recovering")), (
+            f"{phase}: a recovery is begun by its own agent"
+        )
+
+
+def test_a_stolen_token_releases_another_only_where_a_person_asked_for_it(thief: Thief) -> None:
+    path = f"{RECORDS}/{thief.other}"
+    asked = {"by": "ada", "at": "2026-01-01T00:00:00Z", "reason": "a test bench"}
+    for phase in ("recovering", "handedOver"):
+        as_it_is = thief.site.plane.get(path)
+        as_it_is["status"].pop("release", None)
+        as_it_is["status"]["phase"] = phase
+        assert thief.site.plane.request("PUT", path, body=as_it_is).status == 200
+        answer = thief.changed(path, phase=phase, release=asked)
+        assert denied(answer), phase
+        assert "an agent asks for no release" in answer.body["message"]
+        assert denied(thief.changed(path, phase="released")), phase
+        assert denied(thief.changed(path, phase="released", release=asked)), phase
+        as_it_is = thief.site.plane.get(path)
+        as_it_is["status"]["release"] = asked
+        assert thief.site.plane.request("PUT", path, body=as_it_is).status == 200
+        assert denied(thief.changed(path, release={**asked, "by": "somebody else"})), phase
+        assert thief.changed(path, phase="released").status == 200, phase
+        as_it_is = thief.site.plane.get(path)
+        as_it_is["status"]["phase"] = phase
+        assert thief.site.plane.request("PUT", path, body=as_it_is).status == 200
+
+
 def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: Thief) -> None:
     found = thief.site.plane.get(f"{RECORDS}/{thief.other}")
 

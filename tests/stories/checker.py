@@ -6,11 +6,16 @@ that a mistake there cannot be repeated here.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+import yaml
 
 TAINT = "noderecovery.dev/unhealthy"
 BY = "noderecovery.dev/cordoned-by"
@@ -20,6 +25,21 @@ ENDS = {"recovered", "withdrawn", "superseded", "handedOver", "released", "lost"
 IN_A_PERSONS_HANDS = {"handedOver", "lost"}
 FRUITLESS = {"abandoned", "refused", "notApplied"}
 Json = Mapping[str, Any]
+
+
+def _conclusions() -> dict[str, list[str]]:
+    """From which phase to which a peer may take a record, by the admission policy that is shipped."""
+    policies = yaml.safe_load_all((Path(__file__).parents[2] / "deploy/rbac/admission.yaml").read_text())
+    (found,) = (
+        variable["expression"]
+        for policy in policies
+        for variable in policy["spec"].get("variables", ())
+        if variable["name"] == "conclusions"
+    )
+    return dict(json.loads(found))
+
+
+CONCLUSIONS = _conclusions()
 
 
 @dataclass
@@ -71,8 +91,9 @@ def _apply(world: Replay, write: Any, budget: Mapping[str, int], brake: int | No
             world.nodes[name] = obj
             _node(world, before, write, where)
     elif kind == "NodeRecovery":
-        world.records.pop(name, None)
+        before = world.records.pop(name, None)
         if not gone:
+            _concluded(before, write, where)
             world.records[name] = obj
             _remember(world, write)
     elif kind == "RecoveryGate":
@@ -83,6 +104,43 @@ def _apply(world: Replay, write: Any, budget: Mapping[str, int], brake: int | No
     else:
         return
     _marked_have_slots(world, where)
+
+
+def conclusions_are_allowed(history: Iterable[Any]) -> None:
+    """That no shipped admission policy refuses what was written on other nodes' records."""
+    records: dict[str, Json] = {}
+    for write in history:
+        if write.object.get("kind") == "NodeRecovery":
+            name = write.object["metadata"]["name"]
+            before = records.pop(name, None)
+            if write.verb != "delete":
+                _concluded(
+                    before, write, f"{write.time:%H:%M:%S.%f} {write.actor}: {write.verb} {write.path}"
+                )
+                records[name] = write.object
+
+
+def _concluded(before: Json | None, write: Any, where: str) -> None:
+    """What the shipped admission policies let an agent write on the record of another node.
+
+    A reboot out of band has a policy of its own, under which the concluder goes on to that step.
+    """
+    name, status = write.object["metadata"]["name"], _status(write.object)
+    ours = write.actor == "concluder" or write.actor.startswith("agent of ")
+    if not ours or re.match(rf"agent of {re.escape(name)}( |,|$)", write.actor):
+        return
+    if before is None:
+        assert status["phase"] == "lost", f"{where}: another node's record is made as {status['phase']}"
+        return
+    was, now = _status(before), status["phase"]
+    released = now == "released" and was.get("release") and was["phase"] in {*CONCLUSIONS}
+    allowed = released or now in CONCLUSIONS.get(was["phase"], ())
+    assert allowed, f"{where}: no admission policy lets a peer make {was['phase']} {now}"
+    kept = {"machine", "attempt", "ladder", "rung", "marks"}
+    if write.actor == "concluder" and [x["do"] for x in status["ladder"][status["rung"] :][:1]] == ["reboot"]:
+        kept -= {"attempt", "rung"}
+    for field_ in sorted(kept):
+        assert was.get(field_) == status.get(field_), f"{where}: a peer changed {field_}"
 
 
 def _node(world: Replay, before: Json | None, write: Any, where: str) -> None:

@@ -13,6 +13,7 @@ from recovery.console import wanted_back
 from recovery.errors import Refused, Retry
 from recovery.model import Machine, Phase, Reference
 from tests.builders.policies import policy_file
+from tests.stories.checker import conclusions_are_allowed
 from tests.stories.console import Terminal
 from tests.stories.scenery import RECORDS, Cloud, judge, pass_time, records, sentences
 from tests.stories.scenes import (
@@ -122,6 +123,7 @@ def test_the_concluder_takes_it_back_where_the_nodes_own_agent_is_gone(sit: Sit)
     concluder = s.concluder()
     assert sit(s).run("release", "node-0", "--yes").code == 0
     assert (phase(s), marked(s), s.provider.taken_back) == (Phase.RELEASED, NO_MARKS, ["m-0"])
+    conclusions_are_allowed(s.store.history)
     looked: list[str] = []
     look = concluder.sweeper._one
     concluder.sweeper._one = lambda node, uid: looked.append(node) or look(node, uid)  # type: ignore[func-returns-value,method-assign]
