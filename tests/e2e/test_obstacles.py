@@ -18,8 +18,9 @@ def test_a_lost_answer_of_the_cloud_is_observed_and_the_call_not_repeated(site: 
 
 def events(site: Site, node: str) -> set[str]:
     """All that the history of the node's record ever said: a closed record keeps its last lines only."""
-    written = [w.object for w in site.audit.writes() if w.path.endswith(f"/noderecoveries/{node}/status")]
-    return {line["event"] for each in written for line in each["status"].get("history", [])}
+    written = [w.object for w in site.audit.writes() if w.object.get("kind") == "NodeRecovery"]
+    own = [each["status"] for each in written if each["metadata"]["name"] == node]
+    return {line["event"] for status in own for line in status.get("history", [])}
 
 
 def test_a_detector_that_is_killed_flooded_and_restarted_loses_no_fault_and_harms_nobody(site: Site) -> None:
