@@ -16,6 +16,7 @@ from history import THIEF
 from recovery_testkit.kubernetes import node_claim_crd
 
 from recovery.kube.transport import Response
+from recovery.model import PHASE_LABEL
 
 MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
@@ -223,22 +224,123 @@ def test_a_stolen_token_releases_another_only_where_a_person_asked_for_it(thief:
 
 
 def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: Thief) -> None:
-    found = thief.site.plane.get(f"{RECORDS}/{thief.other}")
+    plane = thief.site.plane
+    found = plane.get(f"{RECORDS}/{thief.other}")
+    lost = {"version": 1, "phase": "lost", "phaseSince": found["status"]["phaseSince"]}
 
-    def made(name: str, phase: str) -> Response:
-        status = {**found["status"], "phase": phase}
+    def made(name: str, status: dict[str, Any], **metadata: Any) -> Response:
+        labels = {PHASE_LABEL: status["phase"]}
         body = {
             "apiVersion": found["apiVersion"],
             "kind": "NodeRecovery",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": labels, **metadata},
             "status": status,
         }
         return thief.asks("POST", RECORDS, body)
 
+    assert plane.request("DELETE", f"{RECORDS}/{thief.other}").status == 200
     for phase in ("suspect", "waiting", "recovering", "proving", "recovered", "handedOver"):
-        assert denied(made("of-a-third", phase)), phase
-    assert made("of-a-third", "lost").status == 201
-    assert made(thief.mine, "suspect").status == 201
+        assert denied(made(thief.other, {**lost, "phase": phase})), phase
+    assert denied(made("of-a-third", lost)), "a node without a place on the gate"
+    assert denied(made(thief.other, {**found["status"], "phase": "lost"})), "with all that the record said"
+    for name, value in FOREIGN.items():
+        assert denied(made(thief.other, lost, **{name: value})), name
+    assert denied(made(thief.other, lost, labels=None)), "without the label by which the gate is asked"
+    assert made(thief.other, lost).status == 201
+    for name, value in FOREIGN.items():
+        assert denied(made(thief.mine, {**lost, "phase": "suspect"}, **{name: value})), name
+    assert made(thief.mine, {**lost, "phase": "suspect"}).status == 201
+
+
+FOREIGN: dict[str, Any] = {
+    "ownerReferences": [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": "none",
+            "uid": "00000000-0000-0000-0000-000000000000",
+        }
+    ],
+    "finalizers": ["example.com/never"],
+    "labels": {"stolen": "yes"},
+    "annotations": {"stolen": "yes"},
+}
+"""What makes the garbage collector delete, or an object stay for ever, or others choose it."""
+
+
+def test_a_stolen_token_has_nobody_delete_for_it_and_holds_nothing_up(thief: Thief) -> None:
+    plane = thief.site.plane
+    plane.request("POST", LEASES, body={"metadata": {"name": "nr-stolen"}, "spec": {}})
+    paths = {
+        "a record": f"{RECORDS}/{thief.other}",
+        "the gate": GATE,
+        "its own node": f"/api/v1/nodes/{thief.mine}",
+        "a Lease": f"{LEASES}/nr-stolen",
+    }
+
+    def changed(path: str, **metadata: Any) -> Response:
+        if "/nodes/" in path:
+            return thief.asks("PATCH", path, {"metadata": metadata}, MERGE)
+        found = plane.get(path)
+        found["metadata"] |= metadata
+        return thief.asks("PUT", path, found)
+
+    for what, path in paths.items():
+        for name, value in FOREIGN.items():
+            if (what, name) == ("a Lease", "annotations"):
+                continue  # its holder writes what it knows there
+            answer = changed(path, **{name: value})
+            assert denied(answer), (what, name, answer.body)
+        assert changed(path).status == 200, what
+    plane.request("DELETE", paths["a Lease"])
+    for name in ("ownerReferences", "finalizers", "labels"):
+        lease = {"metadata": {"name": "nr-stolen", name: FOREIGN[name]}, "spec": {}}
+        assert denied(thief.asks("POST", LEASES, lease)), name
+
+
+def test_of_its_own_node_a_stolen_token_changes_what_an_agent_changes(thief: Thief) -> None:
+    node, plane = f"/api/v1/nodes/{thief.mine}", thief.site.plane
+    theirs = {"key": "example.com/theirs", "effect": "NoSchedule"}
+    ours = {"key": "noderecovery.dev/unhealthy", "effect": "NoSchedule"}
+    by = "noderecovery.dev/cordoned-by"
+
+    def taints(*wanted: dict[str, str]) -> Response:
+        return thief.asks("PATCH", node, {"spec": {"taints": list(wanted) or None}}, MERGE)
+
+    others = plane.get(node)["spec"].get("taints", [])
+    plane.request("PATCH", node, body={"spec": {"taints": [*others, theirs]}}, content_type=MERGE)
+    assert taints(*others, theirs, ours).status == 200
+    assert (
+        thief.asks("PATCH", node, {"metadata": {"annotations": {by: "node-recovery"}}}, MERGE).status == 200
+    )
+    assert denied(taints(*others, ours)), "the taint of another is taken off"
+    assert denied(taints(*others, {**theirs, "effect": "NoExecute"}, ours)), "it is changed"
+    assert denied(taints(*others, theirs, {"key": "example.com/made-up", "effect": "NoSchedule"}))
+    assert taints(*others, theirs).status == 200
+    for patch in (
+        {"metadata": {"labels": {"node-restriction.kubernetes.io/pool": "secret"}}},
+        {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
+        {"metadata": {"annotations": {"example.com/note": "x"}}},
+        {
+            "metadata": {
+                "annotations": {by: None, "volumes.kubernetes.io/controller-managed-attach-detach": "x"}
+            }
+        },
+        {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
+    ):
+        assert denied(thief.asks("PATCH", node, patch, MERGE)), patch
+    assert thief.asks("PATCH", node, {"metadata": {"annotations": {by: None}}}, MERGE).status == 200
+    plane.request("PATCH", node, body={"spec": {"taints": others or None}}, content_type=MERGE)
+
+
+def test_a_nodes_spec_has_no_field_that_the_policies_do_not_know(robbed: Thief) -> None:
+    found = robbed.site.plane.request("GET", "/openapi/v3/api/v1").body
+    spec = found["components"]["schemas"]["io.k8s.api.core.v1.NodeSpec"]["properties"]
+    policies = robbed.site.plane.get(
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/node-recovery-nodes"
+    )
+    said = " ".join(v["expression"] for v in policies["spec"]["validations"])
+    assert {name for name in spec if f"object.spec.?{name} " not in said} == {"unschedulable", "taints"}
 
 
 def test_on_the_gate_a_stolen_token_takes_its_own_slot_and_frees_others(thief: Thief) -> None:
@@ -276,6 +378,13 @@ def test_a_gate_that_was_made_anew_is_filled_by_whoever_needs_it_first(thief: Th
     status = {"version": 1, "stamp": "", "open": [], "slots": [theirs]}
     path = GATE.rpartition("/")[0]
     assert denied(thief.asks("POST", path, {**bare, "spec": {}, "status": status})), "made with a slot"
+    bare_status = {**status, "slots": []}
+    for name, value in FOREIGN.items():
+        metadata = {"name": "fleet", name: value}
+        made = thief.asks("POST", path, {**bare, "metadata": metadata, "spec": {}, "status": bare_status})
+        assert denied(made), name
+    paused = {"pause": {"owner": "thief", "reason": "none"}}
+    assert denied(thief.asks("POST", path, {**bare, "spec": paused, "status": bare_status})), "paused"
     answer = thief.asks("POST", path, {**bare, "spec": {}, "status": {**status, "slots": []}})
     assert answer.status == 201, answer.body
     uid = plane.get(GATE)["metadata"]["uid"]
@@ -297,6 +406,7 @@ def test_a_stolen_token_takes_leases_over_and_deletes_none(thief: Thief) -> None
         "metadata": {"name": "nr-stolen"},
         "spec": {"holderIdentity": "thief"},
     }
+    assert denied(thief.asks("POST", LEASES, {**lease, "metadata": {"name": "kube-scheduler"}}))
     assert thief.asks("POST", LEASES, lease).status == 201
     found = thief.site.plane.get(f"{LEASES}/nr-stolen")
     assert thief.asks("PUT", f"{LEASES}/nr-stolen", found).status == 200
@@ -312,5 +422,5 @@ def test_the_expressions_of_the_policies_pass_the_servers_own_check_of_types(rob
     def checked() -> list[Any]:
         return [p["status"].get("typeChecking") for p in site.plane.get(path)["items"] if "status" in p]
 
-    site.plane.until("all are checked", lambda: len(checked()) == 4 and None not in checked())
+    site.plane.until("all are checked", lambda: len(checked()) == 6 and None not in checked())
     assert [c for c in checked() if c.get("expressionWarnings")] == []

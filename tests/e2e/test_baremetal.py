@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from baremetal_site import ALONE, MERGE, NAMESPACE, POWER, RACK, BareMetalSite, MetalPlane
-from fleet_site import any_right
+from fleet_site import GATE, any_right
 from history import THIEF, Request, moment
 
 from recovery.kube.transport import Response
@@ -146,6 +146,11 @@ def test_the_concluders_token_changes_of_a_node_the_one_taint_and_nothing_else(m
         assert asks("POST", "/api/v1/nodes", {"metadata": {"name": "made-up"}}).status == 403
         metal.plane.request("POST", LEASES, body={"metadata": {"name": "somebodys"}})
         assert asks("DELETE", f"{LEASES}/somebodys").status == 403
+        path, kept = GATE.rpartition("/")[0], {"finalizers": ["example.com/never"]}
+        bare = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryGate"}
+        assert asks("POST", path, {**bare, "metadata": {"name": "fleet", **kept}}).status == 403
+        assert asks("POST", path, {**bare, "metadata": {"name": "fleet"}}).status in (201, 409)
+        assert asks("PATCH", GATE, {"metadata": kept}).status == 403
     taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
     notes = {"noderecovery.dev/out-of-service-by": "node-recovery"}
     patch = {"metadata": {"annotations": notes}, "spec": {"taints": [taint]}}
@@ -162,10 +167,13 @@ def concluders_token(site: BareMetalSite) -> str:
     return found.token
 
 
+OWNER = {"apiVersion": "v1", "uid": "00000000-0000-0000-0000-000000000000"}
 FORGED: dict[str, Any] = {
     "a cordon": {"spec": {"unschedulable": True}},
     "another taint": {"spec": {"taints": [{"key": OURS, "effect": "NoExecute"}]}},
     "a label": {"metadata": {"labels": {"pool": "none"}}},
+    "an owner": {"metadata": {"ownerReferences": [{**OWNER, "kind": "ConfigMap", "name": "none"}]}},
+    "a finalizer": {"metadata": {"finalizers": ["example.com/never"]}},
     "an annotation": {"metadata": {"annotations": {"noderecovery.dev/bmc-address": "https://192.0.2.1"}}},
 }
 
@@ -178,7 +186,7 @@ def test_the_expressions_of_its_policies_pass_the_servers_own_check_of_types(met
         found = [p for p in metal.plane.get(path)["items"] if POWER in p["metadata"]["name"]]
         return [p["status"].get("typeChecking") for p in found if "status" in p]
 
-    metal.until("both are checked", lambda: len(checked()) == 2 and None not in checked())
+    metal.until("all are checked", lambda: len(checked()) == 6 and None not in checked())
     assert [c for c in checked() if c.get("expressionWarnings")] == []
 
 

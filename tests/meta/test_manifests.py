@@ -6,6 +6,7 @@ is a memory that is lost without an error. That is why the codec's fullest objec
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -413,3 +414,11 @@ def test_a_binding_binds_a_role_and_an_account_that_ship_with_it() -> None:
         for subject in binding["subjects"]:
             assert (subject["kind"], subject["namespace"], subject["name"]) in shipped
             assert ("Namespace", None, subject["namespace"]) in shipped
+
+
+POLICIES: dict[Path, str] = runpy.run_path(str(DEPLOY / "admission.py"))["rendered"]()
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_the_admission_policies_are_what_their_one_source_says(path: Path) -> None:
+    assert path.read_text() == POLICIES[path], "run: python deploy/admission.py and deploy/helm/render.py"

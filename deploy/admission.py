@@ -1,0 +1,573 @@
+"""Write the admission policies of ``deploy/``: ``python deploy/admission.py``.
+
+What RBAC cannot say: an agent's token works for its own node, and of an object it changes the fields that are
+named here and no other. All policies are made of the same parts, so that none of them forgets an owner
+reference (by which the garbage collector deletes for a thief), a finalizer, or a label.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+NAMESPACE = "node-recovery"
+AGENTS = "node-recovery"
+POWER = "node-recovery-power"
+
+MINE = 'request.userInfo.?extra[?"authentication.kubernetes.io/node-name"][?0].orValue("")'
+OURS = "noderecovery.dev"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+OUT_OF_SERVICE_BY = f"{OURS}/out-of-service-by"
+PHASE = f"{OURS}/phase"
+
+NODE_SPEC = ("configSource", "externalID", "podCIDR", "podCIDRs", "providerID")
+"""All that a Node's spec has, but for the cordon and the taints."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One validation. ``says`` is a sentence, or (with a quote before it) an expression that makes one."""
+
+    expression: str
+    says: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """``rules``: API group, resources and operations. ``who`` names the account, ``account`` is its name."""
+
+    name: str
+    rules: tuple[tuple[str, str, str], ...]
+    checks: tuple[Check, ...]
+    variables: tuple[tuple[str, str, str], ...] = ()
+    account: str = AGENTS
+    labelled: tuple[str, str] = ("", "")
+    param: tuple[str, str, str] = ("", "", "")
+    why: str = ""
+
+    @property
+    def who(self) -> str:
+        return "an-agent" if self.account == AGENTS else "the-concluder"
+
+
+# ---------------------------------------------------------------- parts
+
+
+def same(*paths: str) -> list[str]:
+    """That what is at each of these paths is as it was. ``metadata.?labels``: or is missing, as it was."""
+    return [f"object.{path} == oldObject.{path}" for path in paths]
+
+
+def keys_kept(path: str, *but: str) -> list[str]:
+    """That the map at ``path`` is as it was, but for the keys ``but``."""
+    after, before = f"object.{path}.orValue({{}})", f"oldObject.{path}.orValue({{}})"
+    changeable = "key in [" + ", ".join(f'"{key}"' for key in but) + "]"
+    return [
+        f"{after}.all(key,\n{changeable}\n|| (key in {before}\n&& {after}[key] == {before}[key]))",
+        f"{before}.all(key,\n{changeable}\n|| key in {after})",
+    ]
+
+
+def metadata_kept(*, labels: Iterable[str] = (), annotations: Iterable[str] = ()) -> list[str]:
+    """That nobody comes to own the object, nothing holds its end up, and its labels and annotations stay."""
+    found = same("metadata.?ownerReferences", "metadata.?finalizers")
+    for path, but in (("metadata.?labels", tuple(labels)), ("metadata.?annotations", tuple(annotations))):
+        found += keys_kept(path, *but) if but else same(path)
+    return found
+
+
+NOT_OWNED = ("!has(object.metadata.ownerReferences)", "!has(object.metadata.finalizers)")
+
+
+BARE = (*NOT_OWNED, "!has(object.metadata.annotations)")
+"""That an object is made without owner, finalizer and annotation."""
+
+
+def taints_kept(*keys: str) -> list[str]:
+    """That the taints of others are as they were."""
+    ours = "[" + ", ".join(f'"{key}"' for key in keys) + "]"
+    of = "{0}.spec.?taints.orValue([]).filter(t, !(t.key in " + ours + "))"
+    return [f"{of.format('object')}\n== {of.format('oldObject')}"]
+
+
+def both(*parts: str) -> str:
+    return "\n&& ".join(parts)
+
+
+def on(operation: str, parts: Iterable[str], resource: str = "") -> str:
+    """``parts`` where the request is this operation; anything else passes."""
+    other = f'request.operation != "{operation}"'
+    if resource:
+        other += f' || request.resource.resource != "{resource}"'
+    return f"{other}\n|| ({both(*parts)})"
+
+
+CLOSED = both(
+    'oldObject.status.phase in ["recovered", "withdrawn", "superseded", "released", "lost"]',
+    *(f"!oldObject.status.?marks.?{mark}.orValue(false)" for mark in ("cordoned", "tainted", "outOfService")),
+)
+"""Closed, in nobody's hands, and with nothing left on the node. How old it is, a policy cannot see."""
+
+ASKED = (
+    "asked",
+    'request.operation == "UPDATE" && has(oldObject.status.release)',
+    "A person wants the node back (node-recovery release).",
+)
+MY_NODE = ("mine", MINE, "")
+ON_MINE = 'this token is of a pod on \'" + variables.mine + "\'"'
+
+RECORD_MADE = on(
+    "CREATE",
+    [
+        *BARE,
+        f'(object.metadata.?labels.orValue({{}}) == {{"{PHASE}": object.status.phase}}\n'
+        '|| (!has(object.metadata.labels) && object.status.phase != "lost"))',
+    ],
+)
+"""An agent of 0.1 sets no label. A record that is lost has it always: the gate is asked by it."""
+RECORD_KEPT = on("UPDATE", metadata_kept(labels=[PHASE]))
+NO_RELEASE = (
+    'request.operation == "DELETE" || !has(object.status.release)\n'
+    "|| (variables.asked && object.status.release == oldObject.status.release)"
+)
+
+
+# ---------------------------------------------------------------- the agents
+
+
+NODES = Policy(
+    "node-recovery-nodes",
+    (("", "nodes, nodes/*", "CREATE, UPDATE, DELETE"),),
+    (
+        Check(
+            'request.operation == "UPDATE" && request.?subResource.orValue("") in ["", "status"]\n'
+            '&& variables.mine != "" && request.name == variables.mine',
+            f'"an agent changes its own node only; {ON_MINE}',
+            "Its status is node-problem-detector's, which shares the account where it shares the pod.",
+        ),
+        Check(
+            on(
+                "UPDATE",
+                [
+                    *metadata_kept(annotations=[f"{OURS}/cordoned-by", OUT_OF_SERVICE_BY]),
+                    *taints_kept(f"{OURS}/unhealthy", OUT_OF_SERVICE),
+                    *same(*(f"spec.?{name}" for name in NODE_SPEC)),
+                ],
+            ),
+            "an agent changes nothing of its node but the cordon, its own taints and its own annotations",
+        ),
+    ),
+    (MY_NODE,),
+)
+
+RECORDS = Policy(
+    "node-recovery-records",
+    (("noderecovery.dev", "noderecoveries", "CREATE, UPDATE, DELETE"),),
+    (
+        Check(
+            f'request.operation != "DELETE"\n|| (variables.mine != ""\n&& {CLOSED})',
+            "an agent deletes no record but a closed one that is in nobody's hands and names no marks",
+            "Closed, in nobody's hands, and with nothing left on the node. Its age no policy can see.",
+        ),
+        Check(
+            'request.operation == "DELETE"\n'
+            '|| (variables.mine != "" && object.metadata.name == variables.mine)\n'
+            '|| (request.operation == "CREATE" && object.status.phase == "lost")\n'
+            '|| (request.operation == "UPDATE"\n'
+            "&& oldObject.status.phase in variables.conclusions\n"
+            "&& object.status.phase in variables.conclusions[oldObject.status.phase])\n"
+            '|| (request.operation == "UPDATE" && object.status.phase == "released" && variables.asked\n'
+            "&& oldObject.status.phase in variables.conclusions)",
+            '"an agent may only conclude the record of another node, to proved or handed over, or released'
+            f" where a person asked for it; {ON_MINE}",
+        ),
+        Check(NO_RELEASE, "an agent asks for no release; it answers what a person asked for"),
+        Check(
+            'request.operation != "UPDATE"\n'
+            '|| (variables.mine != "" && object.metadata.name == variables.mine)\n|| ('
+            + both(
+                *same(
+                    *(f"status.?{name}" for name in ("machine", "attempt")),
+                    "status.?intent.?token",
+                    *(f"status.?{name}" for name in ("ladder", "rung", "marks")),
+                )
+            )
+            + ")",
+            "an agent changes neither machine, attempt, remedy nor marks on the record of another node",
+            "What was done, to which machine, and what the node bears: the words of its own agent.",
+        ),
+        Check(
+            RECORD_MADE,
+            "a record is made with its phase as its one label, without annotation, owner or finalizer",
+        ),
+        Check(
+            RECORD_KEPT,
+            "an agent changes no label of a record but its phase, no annotation, owner or finalizer",
+        ),
+    ),
+    (
+        MY_NODE,
+        ASKED,
+        (
+            "conclusions",
+            '{"suspect": ["suspect", "handedOver", "superseded"],\n'
+            ' "waiting": ["waiting", "handedOver", "superseded"],\n'
+            ' "recovering": ["recovering", "proving", "handedOver", "superseded"],\n'
+            ' "proving": ["proving", "recovered", "handedOver", "superseded"],\n'
+            ' "handedOver": ["handedOver", "superseded"],\n'
+            ' "lost": ["lost"]}',
+            "Where the record of another may go when its agent is gone: nowhere but to its end, and never"
+            " back. How long it was held is written while it waits. What was handed over ends when its"
+            " machine is gone.",
+        ),
+    ),
+)
+
+LOST_SHAPE = both(
+    "params.?status.?slots.orValue([]).exists(slot, slot.node == object.metadata.name)",
+    *(
+        f"object.status.?{name}.orValue([]).size() == 0"
+        for name in ("faults", "ladder", "starts", "acknowledged")
+    ),
+    "object.status.?history.orValue([]).size() <= 1",
+    "!has(object.status.intent)",
+    "!object.status.?marks.?tainted.orValue(false)",
+    "!object.status.?marks.?cordoned.orValue(false)",
+)
+
+LOST_SAYS = "a record that is lost is made for a node with a place on the gate, and says nothing but that"
+
+LOST = Policy(
+    "node-recovery-lost",
+    (("noderecovery.dev", "noderecoveries", "CREATE"),),
+    (
+        Check(
+            f'(variables.mine != "" && object.metadata.name == variables.mine)\n|| ({LOST_SHAPE})',
+            LOST_SAYS,
+        ),
+    ),
+    (MY_NODE,),
+    labelled=(PHASE, "lost"),
+    param=("noderecovery.dev/v1alpha1", "RecoveryGate", "fleet"),
+    why="Somebody deleted the record of a recovery that was open: any agent that sees its place on the gate"
+    " writes that down. The gate is asked for records with this label only: where it is missing, everybody is"
+    " refused.",
+)
+
+NO_PAUSE = "(!has(object.spec) || !has(object.spec.pause))"
+GATE_MADE = on(
+    "CREATE",
+    [*BARE, "!has(object.metadata.labels)", "object.?status.?slots.orValue([]).size() == 0", NO_PAUSE],
+)
+GATE_KEPT = on("UPDATE", [*metadata_kept(), *same("?spec.?pause")])
+
+GATE = Policy(
+    "node-recovery-gate",
+    (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
+    (
+        Check('request.operation != "DELETE"', "an agent does not delete the gate"),
+        Check(
+            'request.operation == "DELETE" || variables.mine != ""',
+            "the token of an agent must name its pod's node",
+        ),
+        Check(
+            GATE_MADE,
+            "an agent makes the gate bare: without slots, pause, label, annotation, owner or finalizer",
+        ),
+        Check(
+            GATE_KEPT,
+            "an agent neither pauses nor resumes, and changes no label, annotation, owner or finalizer here",
+        ),
+        Check(
+            'request.operation != "UPDATE" || variables.harmed\n'
+            "|| (object.?status.?stamp == oldObject.?status.?stamp\n"
+            "&& variables.slots.all(slot, slot.node == variables.mine || slot in variables.slotsBefore))",
+            f'"on the gate an agent takes its own slot only, and frees others; {ON_MINE}',
+        ),
+    ),
+    (
+        MY_NODE,
+        ("slots", "object.?status.?slots.orValue([])", ""),
+        ("slotsBefore", "oldObject.?status.?slots.orValue([])", ""),
+        (
+            "harmed",
+            'oldObject.?status.?stamp.orValue("") != oldObject.metadata.uid',
+            "Deleted and made anew, or emptied by hand: who needs the gate first fills it from the records.",
+        ),
+    ),
+)
+
+LEASES = Policy(
+    "node-recovery-leases",
+    (("coordination.k8s.io", "leases", "CREATE, UPDATE, DELETE"),),
+    (
+        Check('request.operation != "DELETE"', "an agent deletes no Lease"),
+        Check(
+            'request.operation == "DELETE"\n'
+            '|| (variables.mine != "" && object.metadata.name.startsWith("nr-"))',
+            f'"an agent holds Leases of records only, nr-...; {ON_MINE}',
+        ),
+        Check(
+            on("CREATE", [*NOT_OWNED, "!has(object.metadata.labels)"]),
+            "an agent makes a Lease without label, owner or finalizer",
+        ),
+        Check(
+            on("UPDATE", same("metadata.?ownerReferences", "metadata.?finalizers", "metadata.?labels")),
+            "an agent changes no label, owner or finalizer of a Lease",
+        ),
+    ),
+    (MY_NODE,),
+)
+
+CLAIMS = Policy(
+    "node-recovery-deletes",
+    (("karpenter.sh", "nodeclaims", "CREATE, UPDATE, DELETE"),),
+    (
+        Check(
+            'request.operation == "DELETE" && variables.mine != ""\n'
+            '&& oldObject.?status.?nodeName.orValue("") == variables.mine',
+            f'"an agent deletes nothing but the NodeClaim of its own node; {ON_MINE}',
+        ),
+    ),
+    (MY_NODE,),
+)
+
+# ---------------------------------------------------------------- the concluder that may switch power
+
+
+POWER_NODES = Policy(
+    "node-recovery-power-nodes",
+    (("", "nodes, nodes/*", "CREATE, UPDATE, DELETE"),),
+    (
+        Check(
+            'request.operation == "UPDATE" && request.?subResource.orValue("") == ""\n&& '
+            + both(
+                *metadata_kept(annotations=[OUT_OF_SERVICE_BY]),
+                *taints_kept(OUT_OF_SERVICE),
+                *same("spec.?unschedulable", *(f"spec.?{name}" for name in NODE_SPEC)),
+            ),
+            "of a node the concluder changes the taint node.kubernetes.io/out-of-service alone",
+        ),
+    ),
+    account=POWER,
+)
+
+POWER_RECORDS = Policy(
+    "node-recovery-power-records",
+    (("noderecovery.dev", "noderecoveries", "CREATE, UPDATE, DELETE"),),
+    (
+        Check(
+            f'request.operation != "DELETE"\n|| ({CLOSED})',
+            "the concluder deletes no record but a closed one that is in nobody's hands and names no marks",
+        ),
+        Check(
+            'request.operation == "DELETE"\n'
+            '|| (request.operation == "CREATE" && object.status.phase == "lost")\n'
+            '|| (request.operation == "UPDATE"\n'
+            "&& object.status.?machine == oldObject.status.?machine\n"
+            "&& object.status.?ladder == oldObject.status.?ladder\n"
+            '&& (oldObject.status.phase in ["suspect", "waiting", "recovering", "proving"]\n'
+            '|| (oldObject.status.phase == "handedOver"\n'
+            '&& object.status.phase in ["handedOver", "superseded"])\n'
+            '|| (oldObject.status.phase == "lost" && object.status.phase == "lost")\n'
+            '|| (oldObject.status.phase in ["handedOver", "lost"] && object.status.phase == "released"\n'
+            "&& variables.asked)))",
+            "the concluder changes neither machine nor remedy on a record, and none that is closed",
+        ),
+        Check(NO_RELEASE, "the concluder asks for no release; it answers what a person asked for"),
+        Check(
+            RECORD_MADE,
+            "a record is made with its phase as its one label, without annotation, owner or finalizer",
+        ),
+        Check(
+            RECORD_KEPT,
+            "the concluder changes no label of a record but its phase, no annotation, owner or finalizer",
+        ),
+    ),
+    (ASKED,),
+    account=POWER,
+)
+
+POWER_LOST = Policy(
+    "node-recovery-power-lost",
+    (("noderecovery.dev", "noderecoveries", "CREATE"),),
+    (
+        Check(
+            LOST_SHAPE,
+            LOST_SAYS,
+        ),
+    ),
+    account=POWER,
+    labelled=(PHASE, "lost"),
+    param=("noderecovery.dev/v1alpha1", "RecoveryGate", "fleet"),
+)
+
+POWER_GATE = Policy(
+    "node-recovery-power-gate",
+    (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
+    (
+        Check('request.operation != "DELETE"', "the concluder does not delete the gate"),
+        Check(
+            GATE_MADE,
+            "the concluder makes the gate bare: without slots, pause, label, annotation, owner or finalizer",
+        ),
+        Check(
+            GATE_KEPT,
+            "the concluder neither pauses nor resumes, and changes no label, annotation, owner or finalizer",
+        ),
+    ),
+    account=POWER,
+)
+
+POWER_DELETES = Policy(
+    "node-recovery-power-deletes",
+    (
+        ("karpenter.sh", "nodeclaims", "CREATE, UPDATE, DELETE"),
+        ("coordination.k8s.io", "leases", "DELETE"),
+    ),
+    (Check("false", "the concluder deletes neither machines nor Leases"),),
+    account=POWER,
+)
+
+POWER_LEASES = Policy(
+    "node-recovery-power-leases",
+    (("coordination.k8s.io", "leases", "CREATE, UPDATE"),),
+    LEASES.checks[2:],
+    account=POWER,
+)
+
+
+# ---------------------------------------------------------------- text
+
+
+def written(policy: Policy) -> str:
+    """``policy`` as YAML."""
+    return "\n".join(_lines(policy)) + "\n"
+
+
+def _lines(policy: Policy) -> Iterator[str]:
+    yield from _comment(policy.why, "")
+    yield "apiVersion: admissionregistration.k8s.io/v1"
+    yield "kind: ValidatingAdmissionPolicy"
+    yield from _head(policy)
+    yield "spec:"
+    if policy.param[0]:
+        yield from ("  paramKind:", f"    apiVersion: {policy.param[0]}", f"    kind: {policy.param[1]}")
+    yield from ("  matchConstraints:", "    resourceRules:")
+    for group, resources, operations in policy.rules:
+        yield f"      - apiGroups: [{group or chr(34) * 2}]"
+        yield '        apiVersions: ["*"]'
+        yield f"        resources: [{resources}]"
+        yield f"        operations: [{operations}]"
+    if policy.labelled[0]:
+        yield from ("    objectSelector:", "      matchLabels:", f"        {': '.join(policy.labelled)}")
+    account = f"system:serviceaccount:{NAMESPACE}:{policy.account}"
+    yield from ("  matchConditions:", f"    - name: {policy.who}")
+    yield f'      expression: request.userInfo.username == "{account}"'
+    if policy.variables:
+        yield "  variables:"
+    for name, expression, why in policy.variables:
+        yield from _comment(why, "    ")
+        yield f"    - name: {name}"
+        yield from _expression(expression)
+    yield "  validations:"
+    for check in policy.checks:
+        yield from _comment(check.why, "    ")
+        first, *rest = _expression(check.expression)
+        yield f"    - {first.strip()}"
+        yield from rest
+        if check.says.startswith('"'):
+            yield from ("      messageExpression: >-", *_wrapped(check.says, "        "))
+        else:
+            yield (
+                f"      message: {check.says}"
+                if ": " not in check.says
+                else f"      message: >-\n        {check.says}"
+            )
+        yield "      reason: Forbidden"
+
+
+def _head(policy: Policy) -> Iterator[str]:
+    yield from (
+        "metadata:",
+        f"  name: {policy.name}",
+        "  labels:",
+        "    app.kubernetes.io/name: node-recovery",
+    )
+
+
+def binding(policy: Policy) -> str:
+    """What puts ``policy`` in force."""
+    lines = ["apiVersion: admissionregistration.k8s.io/v1", "kind: ValidatingAdmissionPolicyBinding"]
+    lines += [*_head(policy), "spec:", f"  policyName: {policy.name}"]
+    if policy.param[0]:
+        lines += ["  paramRef:", f"    name: {policy.param[2]}", "    parameterNotFoundAction: Deny"]
+    return "\n".join([*lines, "  validationActions: [Deny]"]) + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 118, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 118, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _expression(text: str) -> list[str]:
+    """Each line is indented by the brackets that are open where it begins."""
+    lines, depth = text.split("\n"), 0
+    if text == "false":
+        return ['      expression: "false"']
+    if len(lines) == 1 and len(text) < 90 and ": " not in text and not text.startswith(("{", "!", "[", '"')):
+        return [f"      expression: {text}"]
+    found = ["      expression: |-"]
+    for line in lines:
+        found.append(" " * (8 + 2 * depth) + line)
+        depth += line.count("(") - line.count(")")
+    return found
+
+
+def file(why: str, *policies: Policy) -> str:
+    """One file: the policies, and what puts them in force."""
+    head = [*_comment(why, ""), "# Written by deploy/admission.py.", ""]
+    return "\n".join(head) + "---\n".join([*map(written, policies), *map(binding, policies)])
+
+
+def rendered() -> dict[Path, str]:
+    """Every file that is written here, and what is in it."""
+    return {
+        HERE / "rbac" / "admission.yaml": file(
+            "What RBAC cannot say: an agent's token works for its own node, and of an object it changes what"
+            " is named here and no more. Who steals one cannot cordon the rest of the fleet. It needs"
+            " Kubernetes 1.30 or later; since then the token that a kubelet gives to a pod names the pod's"
+            " node. Nobody else's requests are looked at: the condition an-agent names the account, and is"
+            " edited where the account has another name.",
+            NODES,
+            RECORDS,
+            LOST,
+            GATE,
+            LEASES,
+            CLAIMS,
+        ),
+        HERE / "baremetal" / "components" / "power" / "admission.yaml": file(
+            "What the concluder may change of a node is the out-of-service taint, and of a record what is"
+            " neither its machine nor its remedy; one that is closed it removes when it is old. Kubernetes"
+            " 1.30 or later.",
+            POWER_NODES,
+            POWER_RECORDS,
+            POWER_LOST,
+            POWER_GATE,
+            POWER_LEASES,
+            POWER_DELETES,
+        ),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in rendered().items():
+        path.write_text(text)
