@@ -226,6 +226,10 @@ def reasons_of(line: str) -> list[str]:
         "kernel: NEURON_HW_ERR={} affecting neuron devices",
         "kernel: NEURON_HW_ERR={}",
         "an earlier line\nkernel: NEURON_HW_ERR={} nd-id=0",
+        "2025-03-04T05:06:07Z NEURON_HW_ERR={} instance-id=i-0abc nd-id=0",
+        "2025-03-04 05:06:07.123 NEURON_HW_ERR={} instance-id=i-0abc nd-id=0",
+        "neuron0: NEURON_HW_ERR={} device=0",
+        "[  726.415485] neuron:ncdev_printk: NEURON_HW_ERR={} nd-id=0",
         DRIVER,
     ],
 )
@@ -248,6 +252,29 @@ def test_the_drivers_line_is_a_fault_wherever_in_it_the_code_stands(line: str, c
 )
 def test_no_other_line_is_a_fault(line: str) -> None:
     assert reasons_of(line) == []
+
+
+FORGED = {
+    "the option of a mount in its own namespace": "overlayfs: failed to resolve '/none/{} x': -2",
+    "a parameter that no file system knows": "tmpfs: Unknown parameter '{} x'",
+    "the name of a program that is killed": "Out of memory: Killed process 42 ({}) total-vm:1kB",
+    "the name of a program that faults": "{}[42]: segfault at 0 ip 0 sp 0 error 4 in {} x",
+    "a file with an executable stack": "process '/tmp/{} x' started with executable stack",
+    "the path in a line of the audit": 'audit: type=1326 audit(1.2:3): comm="a" exe="/tmp/{} x" sig=31',
+    "a line that it breaks, as the kernel writes it": "overlayfs: failed to resolve '/none/\\x0a{} x': -2",
+    "a server that does not answer": "nfs: server {} x not responding, timed out",
+}
+"""How a process without any privilege has its words in the kernel's log."""
+
+
+@pytest.mark.parametrize("line", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("code", ["NEURON_HW_ERR=DMA_ERROR", "neuron: NEURON_HW_ERR=DMA_ERROR nd-id=0"])
+def test_a_process_without_privileges_forges_no_fault(line: str, code: str) -> None:
+    said = line.replace("{}[", f"{code[:15]}[").format(
+        code
+    )  # a program's name has fifteen characters at most
+    assert reasons_of(said) == []
+    assert reasons_of(f"an earlier line\n{said}") == []
 
 
 def test_a_restart_forgets_nothing_that_was_logged_since_the_boot() -> None:
