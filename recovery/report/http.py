@@ -1,11 +1,19 @@
-"""The agent's own small HTTP server, read-only: metrics, health, and its own view of its node."""
+"""The agent's own small HTTP server, read-only: metrics, health, and its own view of its node.
+
+Whoever reaches the port may ask. So there are few handlers, a request's head is small, and all of it has to
+be done in a few seconds. Where all handlers are taken the oldest gives way: a probe is answered beside those
+who are slow on purpose (decision 0023).
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,8 +25,17 @@ OwnView = Callable[[], dict[str, Any] | None]
 """What ``/api/v1/explain`` answers; None where the agent has no node of its own."""
 
 
+HANDLERS = 16
+HEAD = 8 * 1024
+"""Bytes of a request's first line and headers."""
+WHOLE = 5.0
+"""Seconds from the connection to the last byte of the answer."""
+GIVES_WAY = 0.2
+"""Seconds until a handler whose connection was taken away is gone. Later, the new one is turned away."""
+
+
 class Server(ThreadingHTTPServer):
-    """Its threads end with the process. Few connections may wait."""
+    """At most ``HANDLERS`` threads, which end with the process. Few connections may wait."""
 
     daemon_threads = True
     request_queue_size = 16
@@ -29,7 +46,32 @@ class Server(ThreadingHTTPServer):
             host = "::"
         if ":" in host:
             self.address_family = socket.AF_INET6
+        self._handled: dict[Any, None] = {}  # connections, the oldest first
+        self._freed = threading.Condition()
         super().__init__((host, port), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._freed:
+            if len(self._handled) >= HANDLERS:
+                with suppress(OSError):
+                    next(iter(self._handled)).shutdown(socket.SHUT_RDWR)
+                self._freed.wait_for(lambda: len(self._handled) < HANDLERS, GIVES_WAY)
+            full = len(self._handled) >= HANDLERS
+            if not full:
+                self._handled[request] = None
+        if full:
+            super().shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._freed:
+            self._handled.pop(request, None)
+            self._freed.notify()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing is said of a client that goes away in the middle: it could fill the log."""
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
@@ -43,7 +85,9 @@ def serve(
     """Serve on ``address`` in a thread of its own; port 0 is any free one. Raises ``OSError``."""
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 5  # seconds a client may take
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = io.BytesIO(_head(self.connection))
 
         def do_GET(self) -> None:
             path = self.path.split("?", 1)[0]
@@ -75,3 +119,22 @@ def serve(
     server = Server(address, Handler)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server
+
+
+def _head(connection: socket.socket) -> bytes:
+    """The request's first line and headers; empty where they do not come in time, or are too long.
+
+    What is left of the time is the answer's: ``sendall`` takes a socket's timeout for the whole of it.
+    """
+    end, head = time.monotonic() + WHOLE, b""
+    while b"\r\n\r\n" not in head:
+        connection.settimeout(max(end - time.monotonic(), 0.001))
+        try:
+            more = connection.recv(HEAD)
+        except OSError:
+            return b""
+        head += more
+        if not more or len(head) > HEAD:
+            return b""
+    connection.settimeout(max(end - time.monotonic(), 0.001))
+    return head

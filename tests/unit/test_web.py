@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
+import socket
 import socketserver
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +144,79 @@ def test_the_api_servers_proxy_of_pods_reaches_it(
         assert (found.port, api.ask_agent(found, "/api/v1/explain")) == (site.port, site.explained)
         with pytest.raises(ApiError, match="503 error trying to reach service"):
             api.ask_agent(replace(found, port=1), "/api/v1/explain")
+
+
+def handlers() -> int:
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+@contextmanager
+def clients(site: Site, count: int, said: bytes) -> Iterator[list[socket.socket]]:
+    """Who said something, and then nothing more."""
+    with ExitStack() as stack:
+        found = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=5))
+            for _ in range(count)
+        ]
+        for client in found:
+            client.sendall(said)
+        yield found
+
+
+def ended(client: socket.socket) -> bytes:
+    """All that the server says until it closes the connection."""
+    said = b""
+    try:
+        while more := client.recv(65536):
+            said += more
+    except ConnectionResetError:
+        pass
+    return said
+
+
+def test_a_probe_is_answered_beside_clients_that_never_end_their_request(site: Site) -> None:
+    with clients(site, 100, b"GET /metrics HTTP/1.1\r\nX: "):
+        began = time.monotonic()
+        assert site.ask("/healthz")[:2] == (200, "ok\n")
+        assert time.monotonic() - began < 2
+        assert handlers() <= web.HANDLERS
+
+
+def test_headers_without_end_are_cut_off_and_take_no_memory(site: Site) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    line = b"X: " + b"a" * 65_000 + b"\r\n"
+    with clients(site, 20, b"GET /metrics HTTP/1.1\r\n") as found:
+        for client in found:
+            with suppress(OSError):  # it is cut off
+                client.sendall(line * 98)
+        assert [ended(client) for client in found] == [b""] * 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024, "KiB"
+    assert site.ask("/healthz")[0] == 200
+
+
+def test_a_whole_request_has_a_deadline_however_often_a_byte_comes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "WHOLE", 0.3)
+    with clients(site, 1, b"GET /metrics HTTP/1.1\r\nX: ") as (slow,):
+        began = time.monotonic()
+        assert sent_until_it_is_cut_off(slow) > 2
+        assert time.monotonic() - began < 3
+
+
+def sent_until_it_is_cut_off(client: socket.socket) -> int:
+    """How many single bytes a client sends, each in time, until it is cut off."""
+    client.settimeout(0.05)
+    for sent in range(1000):
+        try:
+            client.sendall(b"a")
+            if client.recv(1) == b"":
+                return sent
+        except TimeoutError:
+            continue
+        except OSError:
+            return sent
+    raise AssertionError("it was never cut off")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
