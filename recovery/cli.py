@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import click
 
-from recovery.console.output import output_option
+from recovery.console.output import output_option, say
 from recovery.errors import NodeRecoveryError, SettingsError
 from recovery.model import Step
 
@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _complain(sentences: Sequence[str], code: int) -> int:
     for sentence in sentences:
-        click.echo(sentence, err=True)
+        for line in sentence.split("\n"):
+            say(line, err=True)
     return code
 
 
@@ -270,7 +271,7 @@ def check(file: str, provider: str | None) -> None:
     if mistakes := check_for(loaded, actions, provider or "", mode="sidecar"):
         raise SettingsError(mistakes)
     for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     rules, limits = len(loaded.policy.rules), loaded.policy.limits
     count = f"{rules} rule" if rules == 1 else f"{rules} rules"
     click.echo(f"{file}: a valid policy: {count}, budget {limits.budget}, brake {limits.brake}")

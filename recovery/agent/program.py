@@ -43,6 +43,7 @@ from recovery.store.gate import Gates
 from recovery.store.lease import Identity, InstanceLock, Leases, this_pod
 from recovery.store.record import Records
 from recovery.units import format_duration
+from recovery.visible import visible
 
 log = logging.getLogger("recovery")
 
@@ -250,12 +251,23 @@ def stuck(age: float, pause: timedelta) -> str | None:
     return f"the main loop has finished no round for {age:.0f} s"
 
 
+class Lines(logging.Formatter):
+    """One line for each message; a traceback has its own lines. What others wrote forges none."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = visible(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        return "\n".join(visible(line) for line in super().formatException(ei).split("\n"))
+
+
 def run(environ: Mapping[str, str]) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code; wrong settings raise ``SettingsError``."""
     handler = logging.StreamHandler()
     handler.addFilter(_worth_a_line)
-    form = "%(asctime)s %(levelname)s %(message)s"
-    logging.basicConfig(level=logging.INFO, format=form, handlers=[handler])
+    handler.setFormatter(Lines("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     settings = load_settings(environ)
     for warning in settings.warnings:
         log.warning("%s", warning)

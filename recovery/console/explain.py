@@ -16,7 +16,7 @@ import click
 from recovery.catalog import foreign_claim, own_fault
 from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
-from recovery.console.output import JSON, ago, as_json, phase
+from recovery.console.output import JSON, ago, as_json, phase, say
 from recovery.console.recoveries import gate_as_json
 from recovery.console.status import gate_lines, record_as_json, sentence_of
 from recovery.model import EXCLUDE, NodeView, Phase, Record
@@ -45,7 +45,7 @@ def explain(node: str, output: str) -> None:
         click.echo(as_json(_as_json(facts)))
         return
     for line in _lines(facts):
-        click.echo(line)
+        say(line)
 
 
 # ---------------------------------------------------------------- the sentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -12,6 +13,7 @@ import click
 
 from recovery.errors import Declined, SettingsError
 from recovery.units import span
+from recovery.visible import visible
 
 HUMAN, JSON = "human", "json"
 COLOURS = {
@@ -23,6 +25,16 @@ COLOURS = {
     "handedOver": "red",
     "lost": "red",
 }
+
+
+STYLES = re.compile(r"(\x1b\[(?:0|1|3[0-7])m)")
+"""Bold and the plain colours, as ``click.style`` writes them."""
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line. All that the commands print for people goes through here."""
+    shown = (part if STYLES.fullmatch(part) else visible(part) for part in STYLES.split(line))
+    click.echo("".join(shown), err=err)
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +53,7 @@ def ask(question: str) -> None:
     """Returns on a yes. A no is ``Declined``; where there is no terminal to ask at: ``SettingsError``."""
     if not at_terminal():
         raise SettingsError([f"{question} There is no terminal to ask at: say --yes."])
-    if not click.confirm(question, err=True):
+    if not click.confirm(visible(question), err=True):
         raise Declined("Nothing was changed.")
 
 
@@ -51,8 +63,9 @@ def at_terminal() -> bool:
 
 
 def as_json(value: Any) -> str:
-    """``value`` as indented JSON."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """``value`` as indented JSON. What cannot be printed is escaped, as JSON does with the rest."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def age(since: datetime, now: datetime) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from recovery.console.api import UserApi, connect
-from recovery.console.output import JSON, as_json, ask
+from recovery.console.output import JSON, as_json, ask, say
 from recovery.console.recoveries import pause_as_json, retry_on_conflict
 from recovery.console.status import pause_sentence
 from recovery.errors import Conflict, NotFound, NotInstalled
@@ -93,7 +93,7 @@ def _create(api: UserApi) -> dict[str, Any]:
 
 def _print(api: UserApi, sentence: str, output: str) -> None:
     if output != JSON:
-        click.echo(sentence)
+        say(sentence)
         return
     obj = _gate(api) or {}
     found = Gate("", "", "", pause=read_pause(obj.get("spec")))

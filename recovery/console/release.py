@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import click
 
 from recovery.console.api import UserApi, connect
-from recovery.console.output import JSON, as_json, ask
+from recovery.console.output import JSON, as_json, ask, say
 from recovery.console.recoveries import read_gate, retry_on_conflict
 from recovery.console.wanted_back import ask_an_agent, describe_standing, stands
 from recovery.decide import budget
@@ -62,7 +62,10 @@ def release(node: str, reason: str, assume_yes: bool, output: str) -> None:
         _post_event(api, found, why)
     sentence = f"{_outcome(found, marks)}: {why}."
     body = {"node": node, "released": True, "marksTakenOff": marks, "sentence": sentence}
-    click.echo(as_json(body) if output == JSON else sentence)
+    if output == JSON:
+        click.echo(as_json(body))
+    else:
+        say(sentence)
 
 
 def _outcome(found: Found, marks: bool) -> str:
@@ -179,4 +182,4 @@ def _post_event(api: UserApi, found: Found, why: str) -> None:
     try:
         api.create_event(event_body(f"{found.record.node}.{uuid.uuid4().hex[:16]}", notice))
     except ApiError as error:
-        click.echo(f"(no Event was written: {error})", err=True)
+        say(f"(no Event was written: {error})", err=True)

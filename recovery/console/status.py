@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from recovery.console.api import connect
-from recovery.console.output import JSON, age, ago, as_json, phase, table
+from recovery.console.output import JSON, age, ago, as_json, phase, say, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
 from recovery.decide.budget import noted_scopes
 from recovery.decide.tried import clause
@@ -29,7 +29,7 @@ def status(every: bool, output: str) -> None:
         click.echo(as_json(_as_json(recoveries, chosen)))
         return
     for line in _lines(recoveries, chosen, now, len(recoveries.records) - len(chosen)):
-        click.echo(line)
+        say(line)
 
 
 def _as_json(recoveries: Recoveries, chosen: list[Record]) -> dict[str, Any]:

@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-import click
-
 from recovery.console.api import UserApi
+from recovery.console.output import say
 from recovery.console.recoveries import retry_on_conflict
 from recovery.decide.history import HistoryEvent
 from recovery.decide.standing import standing, words
@@ -43,7 +42,7 @@ def ask_an_agent(api: UserApi, r: Record, owner: str, reason: str) -> None:
     """Write down that the node is wanted back, and wait for the answer. Raises ``CannotRelease``."""
     asked = ReleaseRequest(owner, api.time.now(), reason)
     retry_on_conflict(lambda: _ask(api, r.node, asked))
-    click.echo(
+    say(
         f"{words(standing(r, None))} was asked for and may still come. Waiting for an agent to take it back "
         "(it looks at the record once a minute) ...",
         err=True,

@@ -20,6 +20,7 @@ from recovery.errors import NodeRecoveryError
 from recovery.provider.monitor import Metric, Monitor
 from recovery.report.metrics import Metrics
 from recovery.units import moment
+from recovery.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +279,7 @@ def event_body(name: str, n: Notice) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default"},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": n.node, "uid": n.node_uid or n.node},
         "reason": n.reason,
-        "message": n.sentence[:1024],
+        "message": visible(n.sentence)[:1024],
         "type": "Warning" if n.warning else "Normal",
         "source": {"component": COMPONENT, "host": n.node},
         "reportingComponent": COMPONENT,

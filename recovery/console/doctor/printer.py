@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from recovery.console.doctor.settings import AREA as SETTINGS
+from recovery.console.output import say
 from recovery.provider.protocol import Finding
 
 GOOD, ADVICE, MISSING, UNASKED = "✓", "!", "✗", "?"
@@ -46,7 +47,7 @@ class Printer:
 
     def print(self, finding: Finding) -> None:
         for line in self.lines(finding):
-            click.echo(line.encode(self._encoding, "replace").decode(self._encoding) if self._plain else line)
+            say(line.encode(self._encoding, "replace").decode(self._encoding) if self._plain else line)
 
     def lines(self, finding: Finding) -> Iterator[str]:
         """The lines of one finding: its sentence, and its remedy indented below."""
