@@ -11,6 +11,7 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
@@ -173,10 +174,27 @@ def as_counted_now(s: Situation, r: Record) -> Record:
     return replace(r, faults=tuple(_counted_now(f, s) for f in r.faults))
 
 
-def _counted_now(f: Fault, s: Situation) -> Fault:
-    problem = _problem(f, s)
+def as_released(s: Situation, r: Record) -> Record:
+    """``r``, which a person's command closed, with its faults as often as they had been stated by then.
+
+    The command cannot read the node's signals. What was stated after it is a new fault.
+    """
+    if r.phase is not Phase.RELEASED:
+        return r
+    about = {f.key for f in r.faults}
+    known = (_counted_now(f, s, r.phase_since) if f.key in about else f for f in r.acknowledged)
+    return replace(r, acknowledged=tuple(known))
+
+
+def _counted_now(f: Fault, s: Situation, until: datetime | None = None) -> Fault:
+    """``f`` as its source states it now; as it is, where that was first seen after ``until``."""
+    p = _problem(f, s)
     here = s.node is not None and f.boot_id == s.node.boot_id
-    return f if problem is None or not here else replace(f, counter=problem.counter)
+    if p is None or not here or not stated_now(f, s) or by_plugin(f):
+        return f
+    if until is not None and (p.stated is None or p.stated > until):
+        return f
+    return replace(f, counter=p.counter, life=p.life, cleared=False)
 
 
 def _reading_of(f: Fault, s: Situation) -> Reading | None:

@@ -210,7 +210,13 @@ class Comparison:
             masked=hidden and not shown,
             counter=count_of_statement(self, pair, old),
             life=self._life(type_, old, shown or hidden),
+            stated=self._stated(reason, old, shown),
         )
+
+    def _stated(self, reason: str, old: Problem | None, shown: bool) -> datetime | None:
+        """When the fault was last stated anew: it was counted, or a detector that was restarted shows it."""
+        anew = reason in self.rising or (self.restarted and shown)
+        return self.at if old is None or anew else old.stated
 
     def _life(self, type_: str, old: Problem | None, there: bool) -> str:
         """A plugin states at each start what it finds, so that its statements have no life."""
