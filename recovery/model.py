@@ -46,7 +46,7 @@ class Problem:
     ``masked``: the source's gauge shows another reason now, but this one was never cleared.
     ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
     stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it was
-    last seen to be stated anew, at the latest; None where that is not known.
+    last seen to be stated anew; None where it is as it was on the first page that was read.
     """
 
     source: str

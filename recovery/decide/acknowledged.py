@@ -11,7 +11,7 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
@@ -19,6 +19,8 @@ from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
 MOST_KEPT = 20
 """So many are kept in full. Of others the record keeps a digest."""
 MOST_DIGESTS = 200
+FOUND_SOON = timedelta(minutes=1)
+"""An agent that is killed is back by then, and reads its node's page."""
 SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""
@@ -187,14 +189,20 @@ def as_released(s: Situation, r: Record) -> Record:
 
 
 def _counted_now(f: Fault, s: Situation, until: datetime | None = None) -> Fault:
-    """``f`` as its source states it now; as it is, where that was first seen after ``until``."""
+    """``f`` as its source states it now; as it is, where that was after ``until``."""
     p = _problem(f, s)
     here = s.node is not None and f.boot_id == s.node.boot_id
     if p is None or not here or not stated_now(f, s) or by_plugin(f):
         return f
-    if until is not None and (p.stated is None or p.stated > until):
+    if until is not None and _stated_after(p, until):
         return f
     return replace(f, counter=p.counter, life=p.life, cleared=False)
+
+
+def _stated_after(p: Problem, until: datetime) -> bool:
+    """Whether ``p`` was stated after ``until``. An agent that was started since cannot tell: what it finds soon
+    after is taken to be as it was, and stated once more it is a new fault."""
+    return p.since > until + FOUND_SOON if p.stated is None else p.stated > until
 
 
 def _reading_of(f: Fault, s: Situation) -> Reading | None:

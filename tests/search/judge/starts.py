@@ -47,6 +47,7 @@ class DealtWith(Law):
     one, or the fault is stated anew. Judged where the harness says when a source states a fault."""
 
     name = "law 3"
+    BACK = 60.0
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
@@ -76,6 +77,9 @@ class DealtWith(Law):
         # What was stated right before the release may be read after it.
         if r.machine not in self.stated or self.stated[r.machine] >= at - self.bounds.sickness:
             return
+        agent = self.world.agent_of(r.node)
+        if agent is not None and agent.started - at > self.BACK:
+            return  # nobody was there who could tell what had been stated before the release
         if m.booted_since(at) or self.restarted.get(r.node, -1.0) >= at or r.opened < at:
             return
         if not any(f.began >= at or (f.shown is not None and f.shown >= at) for f in m.faults):
