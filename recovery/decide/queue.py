@@ -69,7 +69,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _blind(s: Situation, d: Diagnosis) -> str | None:
-    """Why it is not known whether the fault is still there: its source could take it back, and is not read."""
+    """Why it is not known whether the fault is still there: its source could take it back, and is silent."""
     return None if d.fault.latched else unreadable(s, d.fault)
 
 

@@ -72,8 +72,8 @@ def test_a_tolerated_fault_of_a_type_that_no_catalogue_has_counts_for_the_brake(
 
 
 def test_what_came_back_after_a_boot_and_was_released_starts_nothing_again() -> None:
-    """The plugin found its fault again after the reboot, so it was handed over. The release is about the fault as
-    it is in the boot of now: the machine is not rebooted again."""
+    """The plugin found its fault again after the reboot, so it was handed over. The release is about the fault
+    as it is in the boot of now: the machine is not rebooted again."""
     history = played(
         Scene(policy="drain, hold"),
         act(0, "plugin fault", 0, ()),
@@ -84,8 +84,8 @@ def test_what_came_back_after_a_boot_and_was_released_starts_nothing_again() -> 
 
 
 def test_what_the_kernel_had_repeated_before_a_person_released_the_node_starts_nothing_again() -> None:
-    """It waits for its turn, and its kernel repeats the first line. The command that releases it cannot read the
-    page: the agent knows what had been stated by then."""
+    """It waits for its turn, and its kernel repeats the first line. The command that releases it cannot read
+    the page: the agent knows what had been stated by then."""
     history = played(
         Scene(nodes=2),
         act(50, "fault", 1, NC, ("reboot",)),
