@@ -202,8 +202,8 @@ def _counted_now(f: Fault, s: Situation, until: datetime | None = None) -> Fault
 def _stated_after(p: Problem, until: datetime) -> bool:
     """Whether ``p`` was stated after ``until``.
 
-    An agent that was started since cannot tell. What it finds soon after is taken to be as it was: stated once
-    more, it is a new fault.
+    An agent that was started since cannot tell. What it finds soon after is taken to be as it was: stated
+    once more, it is a new fault.
     """
     return p.since > until + FOUND_SOON if p.stated is None else p.stated > until
 

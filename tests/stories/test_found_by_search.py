@@ -72,8 +72,8 @@ def test_a_tolerated_fault_of_a_type_that_no_catalogue_has_counts_for_the_brake(
 
 
 def test_what_came_back_after_a_boot_and_was_released_starts_nothing_again() -> None:
-    """The plugin found its fault again after the reboot, so it was handed over. The release is about the fault
-    as it is in the boot of now: the machine is not rebooted again."""
+    """The plugin found its fault again after the reboot, so it was handed over. The release is about the
+    fault as it is in the boot of now: the machine is not rebooted again."""
     history = played(
         Scene(policy="drain, hold"),
         act(0, "plugin fault", 0, ()),
