@@ -194,18 +194,22 @@ def _counted_now(f: Fault, s: Situation, until: datetime | None = None) -> Fault
     here = s.node is not None and f.boot_id == s.node.boot_id
     if p is None or not here or not stated_now(f, s) or by_plugin(f):
         return f
-    if until is not None and _stated_after(p, until):
+    if until is not None and _stated_after(f, p, until):
         return f
     return replace(f, counter=p.counter, life=p.life, cleared=False)
 
 
-def _stated_after(p: Problem, until: datetime) -> bool:
-    """Whether ``p`` was stated after ``until``.
+def _stated_after(f: Fault, p: Problem, until: datetime) -> bool:
+    """Whether ``p``, which is the fault ``f`` as it is now, was stated after ``until``.
 
-    An agent that was started since cannot tell. What it finds soon after is taken to be as it was: stated
-    once more, it is a new fault.
+    An agent that was started since cannot tell. What it finds soon after, in the life of the detector that is
+    known, is taken to be as it was: stated once more, it is a new fault.
     """
-    return p.since > until + FOUND_SOON if p.stated is None else p.stated > until
+    seen = p.stated or p.since
+    if p.stated is not None or seen <= until:
+        return seen > until
+    another_life = f.cleared or (bool(f.life and p.life) and f.life != p.life)
+    return another_life or seen > until + FOUND_SOON
 
 
 def _reading_of(f: Fault, s: Situation) -> Reading | None:
