@@ -52,6 +52,7 @@ class DealtWith(Law):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.released: dict[str, tuple[str, float]] = {}  # node -> machine, when
+        self.about: dict[str, set[str]] = {}  # node -> the reasons that were released
         self.restarted: dict[str, float] = {}
         self.stated: dict[str, float] = {}  # machine -> when a source of it last stated a fault
 
@@ -66,6 +67,7 @@ class DealtWith(Law):
             self.released.pop(r.node, None)
             if status(w.after).get("faults"):  # a lost record names none, and its release is about none
                 self.released[r.node] = (r.machine, w.at)
+                self.about[r.node] = _reasons(w.after)
         elif after == "recovering" and self.world.ours(w.actor):
             self._judge(w, r)
 
@@ -77,6 +79,8 @@ class DealtWith(Law):
         # What was stated right before the release may be read after it.
         if r.machine not in self.stated or self.stated[r.machine] >= at - self.bounds.sickness:
             return
+        if not _reasons(r.record) <= self.about[r.node]:
+            return  # it has a fault that the person was not told of: the release is not about that
         agent = self.world.agent_of(r.node)
         if agent is not None and agent.started - at > self.BACK:
             return  # nobody was there who could tell what had been stated before the release
@@ -85,6 +89,10 @@ class DealtWith(Law):
         if not any(f.began >= at or (f.shown is not None and f.shown >= at) for f in m.faults):
             told = f"was started again for what a person had released {w.at - at:.0f} s before"
             self.breaks("released before", r.node, told, r)
+
+
+def _reasons(record: Json | None) -> set[str]:
+    return {str(f.get("reason")) for f in status(record).get("faults") or ()}
 
 
 class Pace(Law):
