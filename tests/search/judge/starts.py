@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.search import facts
 from tests.search.facts import Asked, Happened, Wrote
 from tests.search.judge.law import Law
@@ -55,12 +57,14 @@ class DealtWith(Law):
         self.about: dict[str, set[str]] = {}  # node -> the reasons that were released
         self.restarted: dict[str, float] = {}
         self.stated: dict[str, float] = {}  # machine -> when a source of it last stated a fault
+        self.times: Counter[tuple[str, str]] = Counter()  # machine, reason -> how often
 
     def happened(self, h: Happened) -> None:
         if h.what == facts.DETECTOR_RESTARTED:
             self.restarted[h.subject] = h.at
         elif h.what == facts.FAULT_STATED:
             self.stated[h.subject] = h.at
+            self.times[h.subject, str(h.detail.get("reason"))] += 1
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after == "released":
@@ -82,8 +86,9 @@ class DealtWith(Law):
         if not _reasons(r.record) <= self.about[r.node]:
             return  # it has a fault that the person was not told of: the release is not about that
         agent = self.world.agent_of(r.node)
-        if agent is not None and agent.started - at > self.BACK:
-            return  # nobody was there who could tell what had been stated before the release
+        again = any(self.times[r.machine, reason] > 1 for reason in _reasons(r.record))
+        if again and agent is not None and agent.started - at > self.BACK:
+            return  # nobody was there who could tell whether it was stated again before the release
         if m.booted_since(at) or self.restarted.get(r.node, -1.0) >= at or r.opened < at:
             return
         if not any(f.began >= at or (f.shown is not None and f.shown >= at) for f in m.faults):
