@@ -13,6 +13,9 @@ STILL, TOLD = 3, 7
 end: an agent waits a minute for the Lease of a dead one, and looks at a closed record once a minute. Where a node
 is in a person's hands, after so many that it has to have been told again."""
 
+TAKEN = 10
+"""After so many looks in a row at which somebody waits and nothing moves, a person takes a node that was handed over."""
+
 
 def begin(w: World) -> None:
     """Nothing goes wrong from now on, but for the faults that are there."""
@@ -95,12 +98,30 @@ BY_HAND = (_restart_stopped, _cordon_again, _release_lost)
 """What a person does at each look. Says whether anything was done."""
 
 
+def _phases(w: World) -> dict[str, str]:
+    """The phase of each record, by node."""
+    records = w.store._shelf.objects[("noderecovery.dev", "noderecoveries")].values()
+    return {r["metadata"]["name"]: str((r.get("status") or {}).get("phase") or "") for r in records}
+
+
+def _take_one(w: World, phases: dict[str, str]) -> None:
+    """Nodes that nobody takes hold the brake or a limit. A person ends a machine that was handed over."""
+    mine = (m for m in w.places if phases.get(m.node) == "handedOver" and not m.gone and m.up)
+    if machine := next(mine, None):
+        w.terminate_machine(machine, "a person")
+
+
 def run_to_the_end(w: World, limit: float) -> str:
     """Until nothing is open any more, at most ``limit`` seconds. Why it ended: ``settled`` or ``time``."""
-    end, quiet = w.now + limit, 0
+    end, quiet, same, phases = w.now + limit, 0, 0, _phases(w)
     while w.now < end:
         w.run_until(w.now + LOOK_EVERY)
         by_hand = [do(w, i) for i in range(len(w.places)) for do in BY_HAND]
+        before, phases = phases, _phases(w)
+        same = same + 1 if phases == before and any(p in OPEN for p in phases.values()) else 0
+        if same >= TAKEN:
+            same = 0
+            _take_one(w, phases)
         quiet = quiet + 1 if _nothing_open(w) and not any(by_hand) else 0
         if quiet >= (TOLD if _in_hands(w) else STILL):
             return "settled"
