@@ -108,6 +108,14 @@ def test_a_start_after_the_cooldown_does_not() -> None:
     assert h.starts("node-0").after(125).starts("node-1").kinds() == []
 
 
+def test_a_slot_that_a_gate_made_anew_puts_back_is_no_start() -> None:
+    h = History(budget=2, budgetPer={}, brake="60%")
+    h.policy(cooldown="2m", budget=2, budgetPer={}, brake="60%").starts("node-0").after(130)
+    emptied = {"status": {"slots": [], "starts": []}}
+    h.person("RecoveryGate", "fleet", emptied).after(1).slot("node-0", by=agent("node-1")).after(30)
+    assert ("law 1", "cooldown") not in h.starts("node-1").kinds()
+
+
 def again_and_again(times: int) -> History:
     h = History(attempts={"max": 3, "within": "24h"}, perGroup={"max": 99, "within": "6h"})
     for _ in range(times):
