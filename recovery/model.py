@@ -45,7 +45,8 @@ class Problem:
     ``latched``: the source never clears it (a log rule). Only a new boot or machine does.
     ``masked``: the source's gauge shows another reason now, but this one was never cleared.
     ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
-    stated it, "" where that cannot be told. ``times``: when an edge was seen to happen.
+    stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it
+    was last seen to be stated anew; None where it is as it was on the first page that was read.
     """
 
     source: str
@@ -60,6 +61,7 @@ class Problem:
     counter: float | None = None
     times: tuple[datetime, ...] = ()
     life: str = ""
+    stated: datetime | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
@@ -18,6 +19,8 @@ from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
 MOST_KEPT = 20
 """So many are kept in full. Of others the record keeps a digest."""
 MOST_DIGESTS = 200
+FOUND_SOON = timedelta(minutes=1)
+"""An agent that is killed is back by then, and reads its node's page."""
 SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""
@@ -173,10 +176,40 @@ def as_counted_now(s: Situation, r: Record) -> Record:
     return replace(r, faults=tuple(_counted_now(f, s) for f in r.faults))
 
 
-def _counted_now(f: Fault, s: Situation) -> Fault:
-    problem = _problem(f, s)
+def as_released(s: Situation, r: Record) -> Record:
+    """``r``, which a person's command closed, with its faults as often as they had been stated by then.
+
+    The command cannot read the node's signals. What was stated after it is a new fault.
+    """
+    if r.phase is not Phase.RELEASED:
+        return r
+    about = {f.key for f in r.faults}
+    known = (_counted_now(f, s, r.phase_since) if f.key in about else f for f in r.acknowledged)
+    return replace(r, acknowledged=tuple(known))
+
+
+def _counted_now(f: Fault, s: Situation, until: datetime | None = None) -> Fault:
+    """``f`` as its source states it now; as it is, where that was after ``until``."""
+    p = _problem(f, s)
     here = s.node is not None and f.boot_id == s.node.boot_id
-    return f if problem is None or not here else replace(f, counter=problem.counter)
+    if p is None or not here or not stated_now(f, s) or by_plugin(f):
+        return f
+    if until is not None and _stated_after(f, p, until):
+        return f
+    return replace(f, counter=p.counter, life=p.life, cleared=False)
+
+
+def _stated_after(f: Fault, p: Problem, until: datetime) -> bool:
+    """Whether ``p``, which is the fault ``f`` as it is now, was stated after ``until``.
+
+    An agent that was started since cannot tell. What it finds soon after, in the life of the detector that is
+    known, is taken to be as it was: stated once more, it is a new fault.
+    """
+    seen = p.stated or p.since
+    if p.stated is not None or seen <= until:
+        return seen > until
+    another_life = f.cleared or (bool(f.life and p.life) and f.life != p.life)
+    return another_life or seen > until + FOUND_SOON
 
 
 def _reading_of(f: Fault, s: Situation) -> Reading | None:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from recovery.decide import brakes
 from recovery.decide.acknowledged import (
+    as_released,
     brought_up_to_date,
     dealt_with,
     full,
@@ -82,6 +83,8 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
     Of a log rule's fault, note that the life of the detector that stated it has ended. A fault that is still
     handed over stays known, so that it is reported once however often it shows.
     """
+    if (released := as_released(s, r)) != r:
+        return act(WriteRecord(released), f"{r.sentence}; what had been stated by then starts nothing")
     if more := released_with(s, r):
         why = f"{len(more)} more faults were there when the node was released: they start nothing either"
         return act(WriteRecord(remembered(r, more)), why)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide import tried, validation
+from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import POLLED, Decision, EventReason, Report, WriteRecord, act, until, wait
 from recovery.decide.diagnosis import live, name
@@ -225,15 +226,16 @@ def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:
 def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision:
     """Not cured: the next rung if this one's call was made, else the same rung again."""
     used = r.in_flight
-    if used and r.rung + 1 >= len(r.ladder):
-        return hand_over(s, r, f"{why}, and the remedy has no further step")
-    event = Event.RETURNED if a.slot else Event.REQUEUED
-    if not r.ladder:
-        event = Event.SUSPECTED
     current = tuple(
         replace(f, cleared=False, boot_id=s.node.boot_id if s.node else f.boot_id)
         for f in _still_there(s, a, r)
     )
+    if used and r.rung + 1 >= len(r.ladder):
+        there = as_counted_now(s, replace(r, faults=current))  # what a release is about: as it is stated now
+        return hand_over(s, there, f"{why}, and the remedy has no further step")
+    event = Event.RETURNED if a.slot else Event.REQUEUED
+    if not r.ladder:
+        event = Event.SUSPECTED
     noted = note(r, s.now, HistoryEvent.RETURNED, why)
     changed = replace(
         moved_to_rung(noted, r.rung + 1 if used else r.rung, s.now),

@@ -26,7 +26,15 @@ from recovery.decide.decision import (
     until,
     wait,
 )
-from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, as_treated, name, unreadable, why_reported
+from recovery.decide.diagnosis import (
+    SIGNAL_UNKNOWN,
+    Diagnosis,
+    as_treated,
+    name,
+    unreadable,
+    was_treated,
+    why_reported,
+)
 from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note
@@ -51,17 +59,26 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.now < d.due:
         sentence = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{sentence}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
-    if not d.fault.latched and (blind := unreadable(s, d.fault)):
-        if any(x.fault.type == SIGNAL_UNKNOWN for x in a.found):
-            return hand_over(
-                s, r, f"{name(d.fault)} was seen, and nothing is known of it since: {blind}", plain=True
-            )
-        return wait(f"{name(d.fault)}: {blind}", key="unreadable")
+    if blind := _blind(s, d):
+        return _unknown_by_now(s, a, r, d, blind) or wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
         return hand_over(s, r, f"{name(d.fault)}: {why_reported(d)}", plain=True)
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
     return queued(s, a, r, d)
+
+
+def _blind(s: Situation, d: Diagnosis) -> str | None:
+    """Why it is not known whether the fault is still there: its source could take it back, and is silent."""
+    return None if d.fault.latched else unreadable(s, d.fault)
+
+
+def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind: str) -> Decision | None:
+    """Hand over what nothing is known of for so long that this is a fault of its own."""
+    if not any(x.fault.type == SIGNAL_UNKNOWN for x in a.found):
+        return None
+    why = f"{name(d.fault)} was seen, and nothing is known of it since: {blind}"
+    return hand_over(s, r, why, plain=True)
 
 
 def withdrawn(s: Situation, r: Record) -> Decision:
@@ -161,6 +178,17 @@ def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return hand_over(s, r, used) if used else None
 
 
+def _blind_by_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Nothing starts on a fault that may be gone. One that is known to be there is enough."""
+    treated = [d for d in a.found if was_treated(d)]
+    reasons = [_blind(s, d) for d in treated]
+    blind = next(iter(reasons), None)
+    if blind is None or not all(reasons):
+        return None
+    waits = hold(f"{_subject(s, r)}: {blind}", _look_again(s, a, r), "unreadable")
+    return _unknown_by_now(s, a, r, treated[0], blind) or waits
+
+
 def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
     return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0]) if found else None
@@ -205,6 +233,7 @@ QUEUE = (
     _not_in_queue,
     _forbidden,
     _for_a_person,
+    _blind_by_now,
     _held_by_a_brake,
     _provider_or_settling,
     _brake_and_turn,

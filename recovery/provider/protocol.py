@@ -161,9 +161,10 @@ class TakesBack(Protocol):
 
 def abilities_of(provider: Provider, machine: Machine | None) -> Abilities:
     """What ``provider`` can do to ``machine``; without one, what it can do at all."""
-    if machine is not None and isinstance(provider, Routed):
-        return provider.abilities(machine)
-    outside = provider.out_of_band if isinstance(provider, OutOfBand) else frozenset[Step]()
+    if machine is not None and hasattr(provider, "abilities"):  # ``Routed``: this is asked in each cycle
+        found: Abilities = provider.abilities(machine)
+        return found
+    outside: frozenset[Step] = getattr(provider, "out_of_band", frozenset())
     return Abilities(provider.actions, provider.default_remedy, out_of_band=outside)
 
 

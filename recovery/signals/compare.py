@@ -210,7 +210,18 @@ class Comparison:
             masked=hidden and not shown,
             counter=count_of_statement(self, pair, old),
             life=self._life(type_, old, shown or hidden),
+            stated=self._stated(reason, old, shown),
         )
+
+    def _stated(self, reason: str, old: Problem | None, shown: bool) -> datetime | None:
+        """When the fault was last stated anew: it was counted, or a detector that was restarted shows it.
+
+        The first page cannot say when.
+        """
+        anew = old is None or reason in self.rising or (self.restarted and shown)
+        if anew:
+            return self.at if self.state.reading is not None else None
+        return old.stated if old else None
 
     def _life(self, type_: str, old: Problem | None, there: bool) -> str:
         """A plugin states at each start what it finds, so that its statements have no life."""

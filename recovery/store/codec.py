@@ -20,6 +20,8 @@ def dropped(sent: Any, kept: Any, path: str) -> str | None:
 
     The API server prunes what its CRD does not know.
     """
+    if sent == kept:  # nearly always
+        return None
     if isinstance(sent, Mapping):
         kept = kept if isinstance(kept, Mapping) else {}
         for key, value in sent.items():

@@ -27,9 +27,13 @@ Cut = Callable[[Record], Record]
 def fitted(r: Record, encode: Callable[[Record], Mapping[str, Any]]) -> Record:
     """``r``, cut until it fits. ``encode`` makes the object that is stored."""
     limit, cuts = (OPEN, OPEN_CUTS) if r.phase.open else (CLOSED, CLOSED_CUTS)
+    if size(encode(r)) <= limit:  # nearly always
+        return r
     for cut in cuts:
-        while size(encode(r)) > limit and (less := cut(r)) != r:
+        while (less := cut(r)) != r:
             r = less
+            if size(encode(r)) <= limit:
+                return r
     return r
 
 

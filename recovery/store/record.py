@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from recovery.errors import Conflict, Dropped, NotFound, Undecodable
 from recovery.model import PHASE_LABEL, Phase, Record
 from recovery.store.codec import Unchanged, dropped
-from recovery.store.record_codec import bounded, decode, encode
+from recovery.store.record_codec import bounded, decode, whole
 
 WELL = tuple(phase.value for phase in Phase if not phase.sick)
 NOT_SICK = f"{PHASE_LABEL} notin ({','.join(WELL)})"
@@ -95,7 +95,7 @@ class Records:
         Raises ``Dropped`` if the API server pruned a field: the next reader would not know of it.
         """
         record = bounded(record)
-        body = encode(record, self._was(record) if record.resource_version else None)
+        body = whole(record, self._was(record) if record.resource_version else None)
         write = self._cluster.replace_record if record.resource_version else self._cluster.create_record
         stored = write(body)
         if lost := dropped(body["status"], stored.get("status"), "status"):

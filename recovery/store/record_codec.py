@@ -165,7 +165,7 @@ def bounded(record: Record) -> Record:
         starts=record.starts[-STARTS:],
         acknowledged=tuple(map(_short, record.acknowledged)),
     )
-    return fitted(kept_record, _object)
+    return fitted(kept_record, whole)
 
 
 def _short(f: Fault) -> Fault:
@@ -177,10 +177,11 @@ def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, An
 
     ``was``: the object as it was read. What others put on it stays.
     """
-    return _object(bounded(record), was)
+    return whole(bounded(record), was)
 
 
-def _object(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def whole(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """As ``encode``, of a record that is ``bounded`` already."""
     foreign = carried(was)
     metadata: dict[str, Any] = {**foreign.get("metadata", {}), "name": record.node}
     metadata["labels"] = {**metadata.get("labels", {}), PHASE_LABEL: record.phase.value}

@@ -8,9 +8,13 @@ from tests.search.world import Process, World
 
 OPEN = {"suspect", "waiting", "recovering", "proving"}
 LOOK_EVERY = 30.0
-STILL, TOLD = 2, 7
-"""After so many looks in a row at which nothing is open, everything has come to its end; where a node is in a
-person's hands, after so many that it has to have been told again."""
+STILL, TOLD = 3, 7
+"""After so many looks in a row at which nothing is open, and no person did anything, everything has come to its
+end: an agent waits a minute for the Lease of a dead one, and looks at a closed record once a minute. Where a node
+is in a person's hands, after so many that it has to have been told again."""
+
+TAKEN = 10
+"""After so many looks in a row at which somebody waits and nothing moves, a person takes a node that was handed over."""
 
 
 def begin(w: World) -> None:
@@ -56,12 +60,14 @@ def _take_back_edits(w: World) -> None:
     acts.change(w, acts.GATE, {"metadata": {"finalizers": None}})
 
 
-def _restart_stopped(w: World, place: int) -> None:
+def _restart_stopped(w: World, place: int) -> bool:
     """An agent that stopped, because its record was deleted, is restarted by a person."""
     living = w.agents_at(place)
-    if living and _vanished(living[0]):
-        w.end_agents(place)
-        w.start(place)
+    if not living or not _vanished(living[0]):
+        return False
+    w.end_agents(place)
+    w.start(place)
+    return True
 
 
 def _vanished(p: Process) -> bool:
@@ -69,31 +75,54 @@ def _vanished(p: Process) -> bool:
     return agent is not None and agent.last.key == "vanished"
 
 
-def _cordon_again(w: World, place: int) -> None:
+def _cordon_again(w: World, place: int) -> bool:
     """Somebody uncordoned a node that is being recovered, and now does what the sentence asks for."""
     living = w.agents_at(place)
     agent = living[0].actor.agent if living else None
-    if agent is not None and agent.last.key == "undone":
-        acts.change(w, f"/api/v1/nodes/{agent.node}", {"spec": {"unschedulable": True}})
+    if agent is None or agent.last.key != "undone":
+        return False
+    acts.change(w, f"/api/v1/nodes/{agent.node}", {"spec": {"unschedulable": True}})
+    return True
 
 
-def _release_lost(w: World, place: int) -> None:
+def _release_lost(w: World, place: int) -> bool:
     """Somebody deleted an open record, and now releases the node: nothing else ends what is lost."""
     record = w.store.request("GET", f"{acts.RECORDS}/{w.places[place].node}")
-    if record.ok and (record.body.get("status") or {}).get("phase") == "lost":
-        w.release(w.places[place].node)
+    if not record.ok or (record.body.get("status") or {}).get("phase") != "lost":
+        return False
+    w.release(w.places[place].node)
+    return True
+
+
+BY_HAND = (_restart_stopped, _cordon_again, _release_lost)
+"""What a person does at each look. Says whether anything was done."""
+
+
+def _phases(w: World) -> dict[str, str]:
+    """The phase of each record, by node."""
+    records = w.store._shelf.objects[("noderecovery.dev", "noderecoveries")].values()
+    return {r["metadata"]["name"]: str((r.get("status") or {}).get("phase") or "") for r in records}
+
+
+def _take_one(w: World, phases: dict[str, str]) -> None:
+    """Nodes that nobody takes hold the brake or a limit. A person ends a machine that was handed over."""
+    mine = (m for m in w.places if phases.get(m.node) == "handedOver" and not m.gone and m.up)
+    if machine := next(mine, None):
+        w.terminate_machine(machine, "a person")
 
 
 def run_to_the_end(w: World, limit: float) -> str:
     """Until nothing is open any more, at most ``limit`` seconds. Why it ended: ``settled`` or ``time``."""
-    end, quiet = w.now + limit, 0
+    end, quiet, same, phases = w.now + limit, 0, 0, _phases(w)
     while w.now < end:
         w.run_until(w.now + LOOK_EVERY)
-        for place in range(len(w.places)):
-            _restart_stopped(w, place)
-            _cordon_again(w, place)
-            _release_lost(w, place)
-        quiet = quiet + 1 if _nothing_open(w) else 0
+        by_hand = [do(w, i) for i in range(len(w.places)) for do in BY_HAND]
+        before, phases = phases, _phases(w)
+        same = same + 1 if phases == before and any(p in OPEN for p in phases.values()) else 0
+        if same >= TAKEN:
+            same = 0
+            _take_one(w, phases)
+        quiet = quiet + 1 if _nothing_open(w) and not any(by_hand) else 0
         if quiet >= (TOLD if _in_hands(w) else STILL):
             return "settled"
     return "time"

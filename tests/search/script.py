@@ -45,7 +45,8 @@ class Scene:
     ``same_name``: a new machine joins under its predecessor's name, as in a scale set or on bare metal.
     ``shrinks``: the group loses a place with each machine that is deleted, until it is set back.
     ``kernel``: agents can read the boot ID of their own kernel. ``tells_start``: a detector's page says when its
-    process began. ``slow``: the number that a group was told shows minutes later.
+    process began. ``slow``: the number that a group was told shows minutes later. ``patient``: an agent that sees
+    nothing new waits ever longer, up to twelve seconds, until something changes.
     """
 
     nodes: int = 4
@@ -57,6 +58,7 @@ class Scene:
     kernel: bool = True
     tells_start: bool = False
     slow: bool = False
+    patient: bool = False
 
     def __str__(self) -> str:
         given = [

@@ -25,6 +25,7 @@ def scene_of(dice: random.Random) -> Scene:
         shrinks=dice.random() < 0.2,
         kernel=dice.random() < 0.8,
         tells_start=dice.random() < 0.4,
+        patient=True,
     )
 
 

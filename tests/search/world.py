@@ -7,15 +7,17 @@ middle of a request the others go on, in the same thread: the world is run insid
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+import yaml
 from recovery_testkit.stage import Actor, Killed, Page, Stage, read_policy
 
 from recovery.decide.decision import Decision
@@ -40,6 +42,9 @@ ALERT, OFTEN_READ = 12.0, 3.0
 """So long after its page has changed an agent reads it that often: what shows for seconds only is seen."""
 DEEPEST = 3
 """So many agents may be stopped in the middle of a request at once."""
+PATIENCE = 12.0
+"""Where agents are patient, one that sees nothing new waits ever longer, at most so long: its Lease is renewed each
+fifteen seconds."""
 PLUGIN_EVERY = 30.0
 ZONES = ("a", "b")
 WHOLE = Share(percent=100)
@@ -66,6 +71,9 @@ class Process:
     stopped_until: float = 0.0
     traps: list[Trap] = field(default_factory=list)
     said: str = ""
+    key: str = ""
+    still: int = 0
+    """So many rounds in a row it has done nothing, for the same reason."""
 
     @property
     def alive(self) -> bool:
@@ -119,17 +127,31 @@ class World(Stage):
 
     def note(self, what: str, subject: str, **detail: Any) -> None:
         self.facts.append(Happened(self.now, what, subject, detail))
+        if self.scene.patient and what in SEEN_BY_ALL:
+            self._look_soon(p for p in self.processes.values() if p.still)
 
     def _wrote(self, fact: Fact) -> None:
         """A write was applied. Who waits for the gate looks at it soon."""
         self.facts.append(fact)
         if len(self.facts) > MOST_FACTS:
             raise TooMuchError
-        if isinstance(fact, facts.Wrote) and fact.kind == "RecoveryGate":
-            waiting = [p for p in self.processes.values() if p.waits and p.alive]
-            for p in waiting:
-                soon = self.now + self.dice("gate", p.actor.name, len(self.facts)).uniform(0.1, 2.0)
-                p.next_at = min(p.next_at, soon)
+        if not isinstance(fact, facts.Wrote):
+            return
+        if fact.kind == "RecoveryGate" and not (self.scene.patient and _same_gate(fact)):
+            self._look_soon(p for p in self.processes.values() if p.waits)
+        elif self.scene.patient and fact.kind in LOOKED_AT and not is_ours(fact.actor):
+            self._look_soon(p for p in self.processes.values() if p.still and self._about(fact, p))
+
+    def _about(self, fact: facts.Wrote, p: Process) -> bool:
+        """Whether a write is about what this process works on. A concluder may work on any node."""
+        node = fact.name if fact.kind in ("Node", "NodeRecovery") else _node_of(fact)
+        return not node or p.place < 0 or p.actor.node == node
+
+    def _look_soon(self, who: Iterable[Process]) -> None:
+        """They look again within two seconds, whatever they waited for."""
+        for p in [p for p in who if p.alive]:
+            soon = self.now + self.dice("gate", p.actor.name, len(self.facts)).uniform(0.1, 2.0)
+            p.next_at, p.still = min(p.next_at, soon), 0
 
     def dice(self, *about: object) -> random.Random:
         """Chance that depends on what it is about, and on nothing that happened before: a shorter script
@@ -137,9 +159,7 @@ class World(Stage):
         return random.Random(f"{self.seed} {about}")
 
     def policy_of(self, name: str) -> dict[str, Any]:
-        import yaml
-
-        return dict(yaml.safe_load(POLICIES[name]))
+        return dict(_read(name))
 
     def _set_up(self) -> None:
         for i in range(self.scene.nodes):
@@ -285,7 +305,8 @@ class World(Stage):
         actor.publisher.drain()
         if d is not None and d.effect is not None:
             return 0.05
-        pause = max(self._least(p, d), min(pause, left))
+        least = self._least(p, d)
+        pause = max(least, min(pause, left), self._patience(p, d, least))
         return min(pause, OFTEN_READ) if self.now < p.alert_until else pause
 
     def _least(self, p: Process, d: Decision | None) -> float:
@@ -294,8 +315,17 @@ class World(Stage):
             return SELDOM
         phase = p.actor.agent._record.phase
         if phase is Phase.WAITING and d.key not in ("turn", "settle"):
-            return WAITING_POLL  # a gate that changes wakes it
+            return 2 * WAITING_POLL if self.scene.patient else WAITING_POLL  # a gate that changes wakes it
         return OFTEN if phase is Phase.RECOVERING or d.key in ("turn", "settle") else SELDOM
+
+    def _patience(self, p: Process, d: Decision | None, least: float) -> float:
+        """The longer nothing new was seen, the longer it waits. What changes wakes it."""
+        if not self.scene.patient:
+            return 0.0
+        key = d.key if d is not None else ""
+        p.still = min(p.still + 1, 5) if key == p.key else 0
+        p.key = key
+        return min(least * 2.0**p.still, PATIENCE)
 
     def _busy(self, p: Process) -> bool:
         machine = self.places[p.place]
@@ -605,6 +635,31 @@ class World(Stage):
         """Somebody who is none of ours writes. What is refused is refused."""
         kind = "application/merge-patch+json" if method == "PATCH" else None
         return self.store.request(method, path, body=body, content_type=kind, user_agent=actor)
+
+
+@functools.cache
+def _read(policy: str) -> dict[str, Any]:
+    """A policy as it is written. Nobody changes it."""
+    return dict(yaml.safe_load(POLICIES[policy]))
+
+
+LOOKED_AT = ("Node", "NodeRecovery", "Pod", "PodDisruptionBudget")
+SEEN_BY_ALL = (facts.MACHINE_GONE, facts.MACHINE_JOINED, facts.MACHINE_BOOTED, facts.CAPACITY, facts.CALM)
+
+
+def _node_of(fact: facts.Wrote) -> str:
+    """The node that a written pod runs on."""
+    return str(((fact.after or fact.before or {}).get("spec") or {}).get("nodeName") or "")
+
+
+def _same_gate(fact: facts.Wrote) -> bool:
+    """Whether a write of the gate changed nothing that somebody waits for: a new count of the sick, say."""
+
+    def told(obj: Any) -> Any:
+        s = (obj or {}).get("status") or {}
+        return (obj or {}).get("spec"), *(s.get(key) for key in ("open", "slots", "lastStart"))
+
+    return told(fact.before) == told(fact.after)
 
 
 def is_ours(actor: str) -> bool:

@@ -69,3 +69,42 @@ def test_a_tolerated_fault_of_a_type_that_no_catalogue_has_counts_for_the_brake(
         seed=600157075,
     )
     assert judged(history) == []
+
+
+def test_what_came_back_after_a_boot_and_was_released_starts_nothing_again() -> None:
+    """The plugin found its fault again after the reboot, so it was handed over. The release is about the
+    fault as it is in the boot of now: the machine is not rebooted again."""
+    history = played(
+        Scene(policy="drain, hold"),
+        act(0, "plugin fault", 0, ()),
+        act(70, "released", 0),
+        seed=219,
+    )
+    assert judged(history) == []
+
+
+def test_what_the_kernel_had_repeated_before_a_person_released_the_node_starts_nothing_again() -> None:
+    """It waits for its turn, and its kernel repeats the first line. The command that releases it cannot read
+    the page: the agent knows what had been stated by then."""
+    history = played(
+        Scene(nodes=2),
+        act(50, "fault", 1, NC, ("reboot",)),
+        act(170, "fault", 1, DMA, ()),
+        act(230, "fault", 0, DMA, ("reboot",)),
+        act(318.7, "fault", 1, NC, ("reboot",)),
+        act(490, "released", 1),
+        seed=600157291,
+    )
+    assert judged(history) == []
+
+
+def test_nothing_starts_from_the_queue_while_the_page_of_a_fault_that_may_be_gone_cannot_be_read() -> None:
+    """A plugin's fault waits for its turn. Its page goes away, and its turn comes: it may be over by now."""
+    history = played(
+        Scene(),
+        act(660, "fault", 2, DMA, ("reboot",)),
+        act(690, "plugin fault", 1, ("itself",)),
+        act(770, "page away", 1, 120.0),
+        seed=600157621,
+    )
+    assert judged(history) == []

@@ -108,6 +108,14 @@ def test_a_start_after_the_cooldown_does_not() -> None:
     assert h.starts("node-0").after(125).starts("node-1").kinds() == []
 
 
+def test_a_slot_that_a_gate_made_anew_puts_back_is_no_start() -> None:
+    h = History(budget=2, budgetPer={}, brake="60%")
+    h.policy(cooldown="2m", budget=2, budgetPer={}, brake="60%").starts("node-0").after(130)
+    emptied = {"status": {"slots": [], "starts": []}}
+    h.person("RecoveryGate", "fleet", emptied).after(1).slot("node-0", by=agent("node-1")).after(30)
+    assert ("law 1", "cooldown") not in h.starts("node-1").kinds()
+
+
 def again_and_again(times: int) -> History:
     h = History(attempts={"max": 3, "within": "24h"}, perGroup={"max": 99, "within": "6h"})
     for _ in range(times):
@@ -184,6 +192,17 @@ def test_a_call_to_a_machine_that_its_boot_has_mended_breaks_laws_3_and_4() -> N
     assert h.asks().kinds() == [("law 3", "healthy machine"), ("law 4", "another boot")]
 
 
+@pytest.mark.parametrize(("young", "laws"), [(True, []), (False, ["another boot"])])
+def test_a_boot_that_etcd_has_forgotten_is_known_to_who_was_there(young: bool, laws: list[str]) -> None:
+    was = {"status": {"nodeInfo": {"bootID": "m-0-boot-1"}}}
+    h = History().happens(facts.PROCESS, agent("node-0"), state="started", node="node-0").after(5)
+    h.boots("node-0", by="unasked").after(60).happens(facts.RESTORED, "etcd", to=0.0)
+    h.write("Node", "node-0", was, by="etcd").after(1)
+    if young:
+        h.happens(facts.PROCESS, agent("node-0"), state="started", node="node-0").after(1)
+    assert [kind for _, kind in h.starts().asks(action="reboot").kinds()] == laws
+
+
 def test_a_call_to_one_whose_latched_fault_ended_by_itself_does_not() -> None:
     assert History().starts().mended("node-0", "itself").after(60).asks().kinds() == []
 
@@ -238,6 +257,30 @@ def test_a_fault_that_a_person_released_starts_nothing_again() -> None:
 
 def test_one_that_is_stated_anew_does() -> None:
     assert started_again(stated=True).kinds() == []
+
+
+def test_a_fault_that_the_released_record_did_not_name_may_start() -> None:
+    other = {"type": "GpuCount", "reason": "GpuCountBad"}
+    h = History().happens(facts.FAULT_STATED, "m-0", **FAULT).starts("node-0").after(5)
+    h.happens(facts.FAULT_BEGAN, "m-0", **other, cure=[]).happens(facts.FAULT_STATED, "m-0", **other)
+    h.after(20).person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).unmarks("node-0")
+    h.frees("node-0").after(60).record("node-0", "suspect", faults=[other])
+    h.record("node-0", "waiting", faults=[other]).slot("node-0")
+    assert h.record("node-0", "recovering", faults=[other]).marks("node-0").kinds() == []
+
+
+@pytest.mark.parametrize(("times", "laws"), [(1, ["released before"]), (2, [])])
+def test_an_agent_that_was_away_cannot_tell_what_was_stated_again_before_a_release(
+    times: int, laws: list[str]
+) -> None:
+    h = History().happens(facts.FAULT_STATED, "m-0", **FAULT).starts("node-0").after(20)
+    h.happens(facts.PROCESS, agent("node-0"), state="killed", node="node-0").after(5)
+    for _ in range(times - 1):
+        h.happens(facts.FAULT_STATED, "m-0", **FAULT).after(20)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).unmarks("node-0").frees("node-0")
+    h.after(600).happens(facts.PROCESS, agent("node-0"), state="started", node="node-0").after(5)
+    h.record("node-0", "suspect").record("node-0", "waiting").slot("node-0")
+    assert [kind for _, kind in h.record("node-0", "recovering").marks("node-0").kinds()] == laws
 
 
 def stated_in_a_new_life(rule: str) -> History:
@@ -576,6 +619,13 @@ def test_marks_left_on_a_recovered_node_are_found() -> None:
 def test_a_slot_without_an_open_record_is_left_over() -> None:
     h = History().starts().mended("node-0", "itself").unmarks("node-0").record("node-0", "withdrawn").calm()
     assert h.after(10000).ends("time").kinds() == [("ends", "slots left")]
+
+
+def test_nobody_is_left_to_free_it_where_all_agents_are_gone() -> None:
+    h = History(nodes=1).starts().asks().after(5).happens(facts.MACHINE_GONE, "m-0", node="node-0")
+    h.delete("Node", "node-0", by="cloud-controller").delete("NodeRecovery", "node-0", by="a person")
+    h.happens(facts.PROCESS, agent("node-0"), state="killed", node="node-0").calm()
+    assert ("ends", "slots left") not in h.after(10000).ends("time").kinds()
 
 
 def test_a_closed_record_is_small() -> None:

@@ -21,6 +21,7 @@ from tests.search.judge.objects import (
 )
 from tests.search.judge.world import Fault, Machine
 
+LIVING = frozenset({"started", "resumed"})
 RECORD, CLOSED, GATE = 16 * 1024, 4 * 1024, 16 * 1024
 """Bytes that a record and the gate may have."""
 
@@ -159,6 +160,8 @@ class Ends(Law):
             return
         if world.calm is not None and world.at - world.calm < 900.0:
             return
+        if world.processes and not any(p.on and p.state in LIVING for p in world.processes.values()):
+            return  # all machines are gone, and with them their agents: nobody is left to conclude anything
         for kind in ("slots", "open"):
             for line in status(world.gate).get(kind) or ():
                 r = world.by_uid.get(str(line.get("recordUID")))

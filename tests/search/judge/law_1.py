@@ -198,7 +198,10 @@ class Starts(Law):
             if place in had or len(status(after).get("starts") or ()) < min(starts + 1, 5000):
                 continue  # one that is put back is no start
             r = world.by_uid.get(str(place[1]))
-            if r is not None and not r.spoiled:
+            again = r is not None and r.phase != "waiting" and r.slot is not None and r.slot < w.at
+            if (
+                r is not None and not r.spoiled and not again
+            ):  # a gate that is made anew puts back what went on
                 self._started(w, r)
 
     def _started(self, w: Wrote, r: Recovery) -> None:

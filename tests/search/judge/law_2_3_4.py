@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.search.facts import Wrote
 from tests.search.judge.law import Law
-from tests.search.judge.objects import NOTHING, Json, machine_of, status
+from tests.search.judge.objects import NOTHING, Json, boot_id, machine_of, status
 from tests.search.judge.recoveries import Call, Intent, Recovery
 
 NOT_APPLIED_AFTER = 55.0
@@ -142,13 +142,21 @@ class SameMachine(Law):
         if m.gone is not None and a.at - m.gone > self.bounds.submit:
             self.breaks("gone", r.node, f"{a.action} was asked of {m.id}, which is gone", r)
         booted = m.last_boot()
-        if intent.boot and m.boot and intent.boot != m.boot and intent.at - booted > self.bounds.in_flight:
+        late = intent.at - booted > self.bounds.in_flight and not self._nobody_knew(intent, r)
+        if intent.boot and m.boot and intent.boot != m.boot and late:
             told = (
                 f"{a.action} was meant for boot {intent.boot}; {m.id} was in {m.boot} since "
                 f"{a.at - booted:.0f} s"
             )
             self.breaks("another boot", r.node, told, r)
         self._name(call, r)
+
+    def _nobody_knew(self, intent: Intent, r: Recovery) -> bool:
+        """Whether all that was left said this boot: etcd was restored to before the last one, and neither the
+        agent's process nor its record is older. Nothing shows it that its kernel is the Node's."""
+        p, restored = self.world.processes.get(intent.actor), self.world.restored
+        young = p is not None and p.started >= restored and r.opened >= restored
+        return young and boot_id(self.world.nodes.get(r.node)) == intent.boot
 
     def _name(self, call: Call, r: Recovery) -> None:
         """Another machine goes by the node's name."""

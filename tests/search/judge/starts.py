@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.search import facts
 from tests.search.facts import Asked, Happened, Wrote
 from tests.search.judge.law import Law
@@ -47,24 +49,29 @@ class DealtWith(Law):
     one, or the fault is stated anew. Judged where the harness says when a source states a fault."""
 
     name = "law 3"
+    BACK = 60.0
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.released: dict[str, tuple[str, float]] = {}  # node -> machine, when
+        self.about: dict[str, set[str]] = {}  # node -> the reasons that were released
         self.restarted: dict[str, float] = {}
         self.stated: dict[str, float] = {}  # machine -> when a source of it last stated a fault
+        self.times: Counter[tuple[str, str]] = Counter()  # machine, reason -> how often
 
     def happened(self, h: Happened) -> None:
         if h.what == facts.DETECTOR_RESTARTED:
             self.restarted[h.subject] = h.at
         elif h.what == facts.FAULT_STATED:
             self.stated[h.subject] = h.at
+            self.times[h.subject, str(h.detail.get("reason"))] += 1
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after == "released":
             self.released.pop(r.node, None)
             if status(w.after).get("faults"):  # a lost record names none, and its release is about none
                 self.released[r.node] = (r.machine, w.at)
+                self.about[r.node] = _reasons(w.after)
         elif after == "recovering" and self.world.ours(w.actor):
             self._judge(w, r)
 
@@ -76,11 +83,21 @@ class DealtWith(Law):
         # What was stated right before the release may be read after it.
         if r.machine not in self.stated or self.stated[r.machine] >= at - self.bounds.sickness:
             return
+        if not _reasons(r.record) <= self.about[r.node]:
+            return  # it has a fault that the person was not told of: the release is not about that
+        agent = self.world.agent_of(r.node)
+        again = any(self.times[r.machine, reason] > 1 for reason in _reasons(r.record))
+        if again and agent is not None and agent.started - at > self.BACK:
+            return  # nobody was there who could tell whether it was stated again before the release
         if m.booted_since(at) or self.restarted.get(r.node, -1.0) >= at or r.opened < at:
             return
         if not any(f.began >= at or (f.shown is not None and f.shown >= at) for f in m.faults):
             told = f"was started again for what a person had released {w.at - at:.0f} s before"
             self.breaks("released before", r.node, told, r)
+
+
+def _reasons(record: Json | None) -> set[str]:
+    return {str(f.get("reason")) for f in status(record).get("faults") or ()}
 
 
 class Pace(Law):
