@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def visible(text: str) -> str:
-    """``text``; a character that cannot be printed is written as Python does: ``\\n``, ``\\x1b``, ``\\u202e``."""
+    """``text``, with what cannot be printed as Python writes it: ``\\n``, ``\\x1b``, ``\\u202e``."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
