@@ -168,6 +168,25 @@ def sound(found: list[Document], given: tuple[str, ...] = (), namespace: str = N
             assert mounts == {volume["name"] for volume in pod(document).get("volumes", [])}
 
 
+@pytest.mark.parametrize("installation", [*OVERLAYS, "baremetal"])
+@pytest.mark.parametrize("namespace", ["", "mine"], ids=["as it ships", "in another namespace"])
+def test_the_admission_policies_name_the_agents_account_wherever_it_is(
+    tools: Tools, tmp_path: Path, installation: str, namespace: str
+) -> None:
+    deploy = tmp_path / "deploy"
+    shutil.copytree(DEPLOY, deploy)
+    file = deploy / installation / "kustomization.yaml"
+    if namespace:
+        file.write_text(re.sub(r"(?m)^namespace: .*", f"namespace: {namespace}", file.read_text()))
+    found = tools.kustomize(file.parent)
+    (account,) = (d["metadata"] for d in found if d["kind"] == "ServiceAccount" and "concluder" not in str(d))
+    assert not namespace or account["namespace"] == namespace
+    name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    policies = [d["spec"] for d in found if d["kind"] == "ValidatingAdmissionPolicy"]
+    conditions = [p["matchConditions"][0]["expression"] for p in policies]
+    assert conditions == [f'request.userInfo.username == "{name}"'] * 6
+
+
 @overlays
 def test_the_kustomization_is_sound(tools: Tools, overlay: str) -> None:
     sound(tools.kustomize(DEPLOY / overlay), namespace=OVERLAYS[overlay])

@@ -158,15 +158,18 @@ def test_the_client_id_is_said_in_one_place() -> None:
     assert "AZURE_CLIENT_ID" not in settings()
 
 
-def test_the_policies_of_the_api_server_are_about_this_account() -> None:
-    (account,) = patch("ValidatingAdmissionPolicy")
-    assert account["path"] == "/spec/matchConditions/0/expression"
-    assert (
-        account["value"] == f'request.userInfo.username == "system:serviceaccount:{NAMESPACE}:node-recovery"'
-    )
+def test_the_policies_of_the_api_server_move_with_the_namespace() -> None:
     admission = yaml.safe_load_all((DEPLOY / "rbac" / "admission.yaml").read_text())
     policies = [d for d in admission if d["kind"] == "ValidatingAdmissionPolicy"]
     assert all(len(p["spec"]["matchConditions"]) == 1 for p in policies)
+    for installation in ("eks-neuron", "aks-gpu", "baremetal"):
+        (moved,) = manifest(DEPLOY / installation / "kustomization.yaml")["replacements"]
+        assert moved["source"]["fieldPath"] == "metadata.namespace"
+        (target,) = moved["targets"]
+        assert target["select"] == {"kind": "ValidatingAdmissionPolicy"}
+        assert target["fieldPaths"] == ["spec.matchConditions.0.expression"]
+        parts = policies[0]["spec"]["matchConditions"][0]["expression"].split(target["options"]["delimiter"])
+        assert parts[target["options"]["index"]] == "node-recovery"
 
 
 # ---------------------------------------------------------------- rights, limits and places of the pods
