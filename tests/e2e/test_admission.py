@@ -9,12 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from fleet_site import ACCOUNT, GATE, NAMESPACE, RECORDS, Site
 from history import THIEF
 from recovery_testkit.kubernetes import node_claim_crd
 
+from recovery.clock import SystemClock
+from recovery.console.doctor import fences
+from recovery.console.doctor.api import DoctorApi
 from recovery.kube.transport import Response
 from recovery.model import PHASE_LABEL
 
@@ -413,6 +417,39 @@ def test_a_stolen_token_takes_leases_over_and_deletes_none(thief: Thief) -> None
     for path in (f"{LEASES}/nr-stolen", LEASES):
         assert denied(thief.asks("DELETE", path)), path
     thief.site.plane.request("DELETE", f"{LEASES}/nr-stolen")
+
+
+def test_doctor_sees_that_the_policies_bind_and_that_one_of_them_does_not_any_more(thief: Thief) -> None:
+    site = thief.site
+    api = DoctorApi(Door(thief), SystemClock(), NAMESPACE)
+    (found,) = fences.check(api, thief.mine)
+    assert found.ok, found.sentence
+    bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    was = site.plane.get(f"{bindings}/node-recovery-gate")
+    assert site.plane.request("DELETE", f"{bindings}/node-recovery-gate").status == 200
+    try:
+        path = GATE.rpartition("/")[0]
+        site.plane.until("it is known", lambda: next(fences.check(api, thief.mine)).ok is False)
+        (found,) = fences.check(api, thief.mine)
+        assert "limits this account for the gate" in found.sentence
+        assert site.plane.request("GET", path).body["items"], "nothing was changed"
+    finally:
+        body = {**was, "metadata": {"name": was["metadata"]["name"], "labels": was["metadata"]["labels"]}}
+        assert site.plane.request("POST", bindings, body=body).status == 201
+        site.plane.until("it binds again", lambda: next(fences.check(api, thief.mine)).ok is True)
+
+
+class Door:
+    """The agent's own way to the API server, with the thief's token."""
+
+    namespace = NAMESPACE
+
+    def __init__(self, thief: Thief) -> None:
+        self._thief = thief
+
+    def request(self, method: str, path: str, *, query: Any = None, body: Any, content_type: Any) -> Response:
+        asked = f"{path}?{urlencode(query)}" if query else path
+        return self._thief.asks(method, asked, body, content_type)
 
 
 def test_the_expressions_of_the_policies_pass_the_servers_own_check_of_types(robbed: Thief) -> None:

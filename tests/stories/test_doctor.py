@@ -56,6 +56,7 @@ class Door:
     denied: set[tuple[str, str]] = field(default_factory=set)  # (verb, resource[/subresource])
     asked: list[Mapping[str, Any]] = field(default_factory=list)  # the specs of access reviews
     shut: bool = False
+    policies: frozenset[str] = frozenset({"nodes", "noderecoveries", "recoverygates", "leases"})
     ahead: timedelta = timedelta(0)
 
     def request(self, method: str, path: str, **options: Any) -> Response:
@@ -66,9 +67,18 @@ class Door:
                 return answer
         if path.endswith("accessreviews"):
             return self._review(options["body"])
+        if (options.get("query") or {}).get("dryRun"):
+            return self._dry_run(path)
         found = self.store.request(method, path, **options)
         date = format_datetime((self.clock.now() + self.ahead).replace(microsecond=0), usegmt=True)
         return Response(found.status, {**found.headers, "Date": date}, found.body)
+
+    def _dry_run(self, path: str) -> Response:
+        if not any(f"/{plural}" in path for plural in self.policies):
+            return Response(200, {}, {})
+        return refusal(
+            403, "it is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no"
+        )
 
     def _review(self, review: Json) -> Response:
         self.asked.append(review["spec"])
@@ -238,6 +248,47 @@ def in_pod(at_laptop: Doctor, detector: Callable[[str], str], monkeypatch: pytes
         "NPD_METRICS_URL": detector(page),
     }
     return at_laptop
+
+
+# ---------------------------------------------------------------- what a stolen token may do
+
+
+def test_it_says_that_the_admission_policies_bind(in_pod: Doctor) -> None:
+    in_pod()
+    limited = "admission policies limit what its token may do to its Node, records, the gate, Leases"
+    assert in_pod.says("admission policies").sentence == limited
+
+
+@pytest.mark.parametrize(
+    ("absent", "what"),
+    [
+        ("nodes", "its Node"),
+        ("noderecoveries", "records"),
+        ("recoverygates", "the gate"),
+        ("leases", "Leases"),
+    ],
+)
+def test_a_policy_that_does_not_bind_is_missing_and_it_says_what_to_install(
+    in_pod: Doctor, absent: str, what: str
+) -> None:
+    in_pod.door.policies -= {absent}
+    (found,) = in_pod()
+    assert found.ok is False
+    assert found.sentence.startswith(f"no admission policy limits this account for {what}: a stolen token")
+    assert "deploy/rbac/admission.yaml" in found.remedy
+    assert in_pod.code == 1
+
+
+def test_a_refusal_by_rbac_says_nothing_about_the_policies(in_pod: Doctor) -> None:
+    in_pod.door.answers["/leases"] = refusal(403, "leases is forbidden: User cannot create resource")
+    (found,) = in_pod()
+    assert (found.ok, found.area) == (None, "rights")
+    assert found.sentence.startswith("whether a stolen token is limited, for Leases: ")
+
+
+def test_from_a_laptop_nobody_tries_what_only_the_agents_account_is_refused(at_laptop: Doctor) -> None:
+    at_laptop.door.policies = frozenset()
+    assert at_laptop("--node", NODE) == []
 
 
 # ---------------------------------------------------------------- all is well

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.console.api import AgentPod, UserApi
+from recovery.kube.cluster import MERGE_PATCH
 from recovery.kube.rights import Right
 from recovery.kube.views import node_view
 from recovery.model import GROUP, VERSION, NodeView
@@ -24,6 +25,11 @@ class DoctorApi(UserApi):
         """The resources of our API group in our version. Raises ``NotFound`` where it is not served."""
         found = self._call("GET", f"/apis/{GROUP}/{VERSION}")
         return [str(entry["name"]) for entry in found.get("resources") or []]
+
+    def dry_run(self, method: str, path: str, body: Mapping[str, Any]) -> None:
+        """Ask for a write that is not carried out. Raises ``ApiError`` where it would be refused."""
+        kind = MERGE_PATCH if method == "PATCH" else None
+        self._call(method, path, query={"dryRun": "All"}, body=body, content_type=kind)
 
     def versions(self) -> list[str]:
         """The versions of our API group that are served."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
 from recovery.errors import ApiError, NotFound
@@ -43,6 +44,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
         else:
             yield Finding(AREA, True, f"the agent's service account is {account}")
     yield from reviewer.findings(_wanted(context), certain=context.identified.machine is not None)
+    if context.in_pod and not context.account:
+        yield from fences.check(api, context.node_name)
 
 
 def _account(context: CheckContext, api: DoctorApi) -> str:

@@ -1,0 +1,61 @@
+"""Do the admission policies bind this pod's account? Dry runs that they have to refuse answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from recovery.console.doctor.api import DoctorApi
+from recovery.errors import ApiError, Conflict
+from recovery.model import GROUP, VERSION
+from recovery.provider.protocol import Finding
+
+AREA = "rights"
+BY_POLICY = "ValidatingAdmissionPolicy"
+"""What the API server calls it when a policy refused (k8s.io/apiserver, plugin/policy/validating)."""
+INSTALL = (
+    "apply deploy/rbac/admission.yaml (Kubernetes 1.30 or later; in the chart: admissionPolicies). Where "
+    "that is done, it names another account: see deploy/README.md on another namespace"
+)
+LABELS = {f"{GROUP}/doctor": "tried"}
+"""Nobody's: no agent may put it on anything."""
+
+
+def check(api: DoctorApi, node: str) -> Iterator[Finding]:
+    """One finding. ``node``: the agent's own, "" for a concluder. Nothing is changed."""
+    bound: list[str] = []
+    for what, method, path, body in _forbidden(api.namespace, node):
+        try:
+            api.dry_run(method, path, body)
+            refused = False
+        except Conflict:
+            refused = False  # it is there already: that is asked after the policies
+        except ApiError as error:
+            refused = BY_POLICY in error.reason
+            if not refused:
+                yield Finding(AREA, None, f"whether a stolen token is limited, for {what}: {error.reason}")
+                return
+        if not refused:
+            why = f"no admission policy limits this account for {what}: a stolen token works for every node"
+            yield Finding(AREA, False, why, INSTALL)
+            return
+        bound.append(what)
+    yield Finding(AREA, True, f"admission policies limit what its token may do to {', '.join(bound)}")
+
+
+def _forbidden(namespace: str, node: str) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """What it is about, and a request: to set a label that no agent may set."""
+    ours = f"/apis/{GROUP}/{VERSION}"
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
+    if node:
+        yield "its Node", "PATCH", f"/api/v1/nodes/{quote(node)}", {"metadata": {"labels": LABELS}}
+    lost = {"version": 1, "phase": "lost", "phaseSince": "2026-01-01T00:00:00Z"}
+    yield "records", "POST", f"{ours}/noderecoveries", _made("NodeRecovery", "doctor", lost)
+    yield "the gate", "POST", f"{ours}/recoverygates", _made("RecoveryGate", "fleet", {"version": 1})
+    yield "Leases", "POST", leases, {"metadata": {"name": "doctor", "labels": LABELS}, "spec": {}}
+
+
+def _made(kind: str, name: str, status: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "labels": LABELS}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, "status": status}
