@@ -15,7 +15,7 @@ from recovery.kube.cluster import Cluster
 from recovery.kube.transport import KubernetesTransport
 
 CONTAINER = "node-recovery"
-"""The name of the agent's container in the manifests. Its pod is found by this name."""
+"""The name of the agent's container in the manifests. Its pod is found by this name and its account."""
 PORT = 9108
 
 
@@ -36,10 +36,25 @@ class UserApi(Cluster):
     """The API server with the credentials of who runs the command. Agents need none of these rights."""
 
     def agent_pod(self, node: str) -> AgentPod | None:
-        """The pod on ``node`` that has the agent's container; a running one if there are several."""
+        """The pod on ``node`` that has the agent's container; a running one if there are several.
+
+        Only pods of the agents' accounts count: anybody may name a container as ours is named. Where nobody
+        is bound to our role (it was installed by other means), the name has to do.
+        """
+        ours = self._accounts()
         items = self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
-        found = [pod for item in items if (pod := _agent_pod(item)) is not None]
+        of_ours = (item for item in items if not ours or _account(item) in ours)
+        found = [pod for item in of_ours if (pod := _agent_pod(item)) is not None]
         return next((pod for pod in found if pod.running), found[0] if found else None)
+
+    def _accounts(self) -> set[tuple[str, str]]:
+        """Namespace and name of the agents' accounts: whom an administrator bound to the agents' role."""
+        bindings = self._pages(
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {"labelSelector": "app.kubernetes.io/name=node-recovery"},
+        )
+        subjects = (subject for binding in bindings for subject in binding.get("subjects") or ())
+        return {(s.get("namespace", ""), s["name"]) for s in subjects if s.get("kind") == "ServiceAccount"}
 
     def ask_agent(self, pod: AgentPod, path: str) -> Any:
         """The JSON that the agent serves at ``path``, through the API server's proxy of pods."""
@@ -64,6 +79,10 @@ def connect(namespace: str = "") -> UserApi:
     clock = SystemClock()
     transport = KubernetesTransport(clock)
     return UserApi(transport, clock, namespace or transport.namespace)
+
+
+def _account(pod: Mapping[str, Any]) -> tuple[str, str]:
+    return pod["metadata"]["namespace"], (pod.get("spec") or {}).get("serviceAccountName") or "default"
 
 
 def _agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:

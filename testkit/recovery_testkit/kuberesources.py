@@ -111,6 +111,7 @@ BUILTIN: tuple[Resource, ...] = (
         selectable=_also(status__phase=""),
     ),
     Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
+    Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional=False, upsert=True),
     _apps("daemonsets", "DaemonSet", "ds"),
     _apps("replicasets", "ReplicaSet", "rs"),

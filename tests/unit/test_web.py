@@ -22,6 +22,7 @@ from recovery.console.api import connect
 from recovery.errors import ApiError
 from recovery.report import http as web
 from recovery.report.metrics import Metrics
+from tests.builders.objects import pod_object
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +43,17 @@ class Site:
             return answer.status, answer.read().decode(), answer.headers.get("Content-Type", "")
         finally:
             connection.close()
+
+
+def bound(name: str, namespace: str, account: str) -> dict[str, Any]:
+    """What an administrator makes: the agents' role, bound to an account."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "node-recovery"}},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "node-recovery"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
+    }
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -144,6 +156,28 @@ def test_the_api_servers_proxy_of_pods_reaches_it(
         assert (found.port, api.ask_agent(found, "/api/v1/explain")) == (site.port, site.explained)
         with pytest.raises(ApiError, match="503 error trying to reach service"):
             api.ask_agent(replace(found, port=1), "/api/v1/explain")
+
+
+def test_an_impostor_that_is_named_as_the_agent_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = KubernetesStore()
+    store.load(bound("node-recovery", "guards", "agent"))
+    for namespace in ("tenant", "guards"):
+        store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+
+    def there_is(name: str, namespace: str, account: str) -> None:
+        spec = {"serviceAccountName": account}
+        ours = [{"name": "node-recovery"}]
+        store.load(pod_object(name, on="n1", namespace=namespace, containers=ours, spec=spec))
+
+    there_is("a", "tenant", "agent")
+    there_is("b", "guards", "other")
+    with KubernetesServer(store) as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+        assert connect().agent_pod("n1") is None
+        there_is("c", "guards", "agent")
+        assert str(connect().agent_pod("n1")) == "guards/c"
 
 
 def handlers() -> int:
