@@ -43,7 +43,10 @@ _FIELDS = ("systemUUID", "node", "address", "credentials", "verify")
 
 @dataclass(frozen=True)
 class Entry:
-    """One machine of the file. ``uuid`` is canonical; it or ``node`` is empty."""
+    """One machine of the file. ``uuid`` is canonical; it or ``node`` may be empty.
+
+    With both, the line holds for this node with this machine alone.
+    """
 
     line: int
     bmc: Bmc
@@ -118,6 +121,12 @@ class Inventory:
         if len(mine) > 1:
             lines = " and ".join(str(e.line) for e in mine)
             raise Refused(f"{self.path}: lines {lines} are both about {node}; expected was one machine of it")
+        for e in mine:
+            if (e.uuid and e.uuid != unique) or (e.node and e.node != node):
+                raise Refused(
+                    f"{self.path}: line {e.line} is about the machine {e.uuid} as {e.node}; {node} claims to be "
+                    f"the machine {unique or 'without a UUID'}, and nobody's BMC is asked"
+                )
         return mine[0].bmc if mine else self._annotated(machine, node)
 
     def _annotated(self, machine: Machine, node: str) -> Bmc:
@@ -245,8 +254,8 @@ class _Reader:
         fields, known = self._fields(node, where, _FIELDS), len(self.mistakes)
         if fields is None:
             return
-        if ("systemUUID" in fields) == ("node" in fields):
-            self._tell(node, where, "expected systemUUID or node, and not both")
+        if not {"systemUUID", "node"} & fields.keys():
+            self._tell(node, where, "expected systemUUID, or node, or both")
         uuid, name = self._uuid(fields), self._text(fields, "node", needed=False)
         bmc, credentials = self._address(fields), self._credentials(fields)
         verify = self._verify(fields)

@@ -81,8 +81,7 @@ def test_no_machines_are_none() -> None:
             '4: field machines[0].systemUUID: found "03000200-0400-0500-0006-000700080009", expected a '
             "machine's own UUID, as its Node has it in status.nodeInfo.systemUUID",
         ),
-        ({"systemUUID": ""}, "4: field machines[0]: expected systemUUID or node, and not both"),
-        ({"node": "node-3"}, "4: field machines[0]: expected systemUUID or node, and not both"),
+        ({"systemUUID": ""}, "4: field machines[0]: expected systemUUID, or node, or both"),
         (
             {"systemUUID": "", "node": "17"},
             '6: field machines[0].node: found "17", expected text; quote it: "17"',
@@ -343,6 +342,17 @@ def test_two_lines_about_one_machine_are_no_answer(tmp_path: Path) -> None:
     text = one() + "  - {node: node-3, address: 'https://10.0.0.8', credentials: rack-1}\n"
     with pytest.raises(Refused, match="lines 4 and 7 are both about node-3; expected was one"):
         inventory(tmp_path, text).find(identify(NODE))
+
+
+def test_a_line_with_both_is_about_this_node_with_this_machine_alone(tmp_path: Path) -> None:
+    """A kubelet writes its own systemUUID: root on a node may claim to be another's machine."""
+    found = inventory(tmp_path, one(node="node-3"))
+    assert found.find(identify(NODE)).origin == "https://10.0.0.7"
+    with pytest.raises(Refused, match=r"line 4 is about the machine .* as node-3; node-4 claims to be"):
+        found.find(identify(replace(NODE, name="node-4")))
+    other = replace(identify(NODE), id="4c4c4544-0042-3010-8054-b7c04f4e4d99")
+    with pytest.raises(Refused, match="as node-3; node-3 claims to be the machine .*, and nobody"):
+        found.find(other)
 
 
 def test_a_machine_without_a_name_or_uuid_matches_no_line(tmp_path: Path) -> None:
