@@ -124,8 +124,8 @@ class Inventory:
         for e in mine:
             if (e.uuid and e.uuid != unique) or (e.node and e.node != node):
                 raise Refused(
-                    f"{self.path}: line {e.line} is about the machine {e.uuid} as {e.node}; {node} claims to be "
-                    f"the machine {unique or 'without a UUID'}, and nobody's BMC is asked"
+                    f"{self.path}: line {e.line} is about the machine {e.uuid} as {e.node}; {node} claims "
+                    f"to be the machine {unique or 'without a UUID'}, and nobody's BMC is asked"
                 )
         return mine[0].bmc if mine else self._annotated(machine, node)
 

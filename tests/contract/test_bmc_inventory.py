@@ -351,7 +351,7 @@ def test_a_line_with_both_is_about_this_node_with_this_machine_alone(tmp_path: P
     with pytest.raises(Refused, match=r"line 4 is about the machine .* as node-3; node-4 claims to be"):
         found.find(identify(replace(NODE, name="node-4")))
     other = replace(identify(NODE), id="4c4c4544-0042-3010-8054-b7c04f4e4d99")
-    with pytest.raises(Refused, match="as node-3; node-3 claims to be the machine .*, and nobody"):
+    with pytest.raises(Refused, match=r"as node-3; node-3 claims to be the machine .*, and nobody"):
         found.find(other)
 
 
