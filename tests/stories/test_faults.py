@@ -131,8 +131,10 @@ def test_a_fault_in_the_queue_that_may_be_gone_waits_for_its_page_and_then_for_a
     s.pages["node-0"].error = GONE
     s.run(20)
     resume(s)
+    asked = len(s.provider.reads)
     s.run(60, step=1)
     assert (phase(s), calls(s), marked(s)) == (Phase.WAITING, [], NO_MARKS)
+    assert len(s.provider.reads) == asked
     assert "waiting: node-problem-detector's page cannot be read" in alive(s, "node-0").sentences[-1]
     s.run(600, step=2)
     assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], NO_MARKS)
