@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from recovery.decide import brakes
 from recovery.decide.budget import line_of, queue_is_full, silent
+from recovery.decide.diagnosis import may_be_gone
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
@@ -103,7 +104,8 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
         return
     if untold := silent(s.gate, s.policy.limits.budget_per):
         yield HolderLabels(untold)
-    if brakes.first_reason(brakes.UNASKED, s):
+    treated = (f for f in r.faults if f.treated is not False)
+    if brakes.first_reason(brakes.UNASKED, s) or may_be_gone(s, treated):
         return  # no request to the cloud yet
     yield from _preflight(s, r)
     since = line.since if line else r.phase_since

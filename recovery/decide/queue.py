@@ -30,8 +30,8 @@ from recovery.decide.diagnosis import (
     SIGNAL_UNKNOWN,
     Diagnosis,
     as_treated,
+    may_be_gone,
     name,
-    unreadable,
     was_treated,
     why_reported,
 )
@@ -59,18 +59,13 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.now < d.due:
         sentence = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{sentence}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
-    if blind := _blind(s, d):
+    if blind := may_be_gone(s, (d.fault,)):
         return _unknown_by_now(s, a, r, d, blind) or wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
         return hand_over(s, r, f"{name(d.fault)}: {why_reported(d)}", plain=True)
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
     return queued(s, a, r, d)
-
-
-def _blind(s: Situation, d: Diagnosis) -> str | None:
-    """Why it is not known whether the fault is still there: its source could take it back, and is silent."""
-    return None if d.fault.latched else unreadable(s, d.fault)
 
 
 def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind: str) -> Decision | None:
@@ -181,9 +176,8 @@ def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _blind_by_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Nothing starts on a fault that may be gone. One that is known to be there is enough."""
     treated = [d for d in a.found if was_treated(d)]
-    reasons = [_blind(s, d) for d in treated]
-    blind = next(iter(reasons), None)
-    if blind is None or not all(reasons):
+    blind = may_be_gone(s, (d.fault for d in treated))
+    if not blind:
         return None
     waits = hold(f"{_subject(s, r)}: {blind}", _look_again(s, a, r), "unreadable")
     return _unknown_by_now(s, a, r, treated[0], blind) or waits

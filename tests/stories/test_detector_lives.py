@@ -182,3 +182,63 @@ def test_a_plugin_that_was_well_in_between_states_a_new_fault(kind: str) -> None
     s.pages["node-0"].body = sick_page(True, 2, kind, listed=True)
     s.run(10)
     assert calls(s) == REPLACED
+
+
+# ---------------------------------------------------------------- what a release is about
+
+
+def repeated(s: Stage, times: int) -> None:
+    """The kernel's lines alternate, so that each is counted again."""
+    for count in range(2, 2 + times):
+        s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=count)
+        s.run(10)
+
+
+def in_a_persons_hands() -> Stage:
+    s = cast(REPLACES)
+    s.provider.preflight_error = Refused("not allowed")
+    s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=1)
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+    return s
+
+
+def release_by_command(s: Stage) -> None:
+    """The command closes the record. It cannot read the node's page."""
+    swap_record(s, close(the_record(s), s.clock.true_time(), Event.RELEASED, "released by ada: looked at"))
+    s.provider.preflight_error = None
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_a_release_covers_what_had_been_stated_again_by_then(restarted: bool) -> None:
+    s = in_a_persons_hands()
+    repeated(s, 3)
+    release_by_command(s)
+    if restarted:
+        new_process(s, "node-0")
+    s.run(120)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+    assert [f.counter for f in the_record(s).acknowledged] == [4]
+
+
+def test_what_is_stated_after_the_release_is_a_new_fault() -> None:
+    s = in_a_persons_hands()
+    repeated(s, 2)
+    release_by_command(s)
+    s.run(3)
+    s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=4)
+    s.run(20)
+    assert calls(s) == REPLACED
+
+
+def test_an_agent_that_was_away_for_long_takes_a_higher_count_for_a_new_fault() -> None:
+    s = in_a_persons_hands()
+    release_by_command(s)
+    s.run(3)
+    for actor in s.actors.values():
+        actor.alive = False
+    s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=2)
+    s.run(600, step=5)
+    new_process(s, "node-0")
+    s.run(20)
+    assert calls(s) == REPLACED

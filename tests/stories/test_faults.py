@@ -11,6 +11,7 @@ from recovery.errors import Unreadable
 from recovery.model import Phase
 from tests.builders.faults import DMA, HANG, HBM
 from tests.builders.policies import policy_file
+from tests.stories.scenery import alive
 from tests.stories.scenes import (
     NO_MARKS,
     PLUGIN,
@@ -25,9 +26,11 @@ from tests.stories.scenes import (
     messages,
     new_process,
     no_place,
+    pause,
     phase,
     plugin_page,
     remove_pod,
+    resume,
     sayings,
     says,
     stubborn_pod,
@@ -113,6 +116,43 @@ def test_a_page_that_cannot_be_read_starts_nothing() -> None:
     s.run(300, step=2)
     assert (s.record("node-0"), calls(s)) == (None, [])
     assert value(s.actors["agent of node-0"], "node_recovery_signal_unknown", source="npd") == 1
+
+
+# ---------------------------------------------------------------- in the queue
+
+
+def test_a_fault_in_the_queue_that_may_be_gone_waits_for_its_page_and_then_for_a_person() -> None:
+    """Its source could take it back, and is silent: nothing is drained for a fault that may be gone."""
+    s = cast(PLUGIN, plugin=True)
+    pause(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    assert phase(s) is Phase.WAITING
+    s.pages["node-0"].error = GONE
+    s.run(20)
+    resume(s)
+    asked = len(s.provider.reads)
+    s.run(60, step=1)
+    assert (phase(s), calls(s), marked(s)) == (Phase.WAITING, [], NO_MARKS)
+    assert len(s.provider.reads) == asked
+    assert "waiting: node-problem-detector's page cannot be read" in alive(s, "node-0").sentences[-1]
+    s.run(600, step=2)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], NO_MARKS)
+    assert "GpuCountBad was seen, and nothing is known of it since" in the_record(s).sentence
+
+
+def test_a_fault_in_the_queue_starts_once_its_page_says_that_it_is_there() -> None:
+    s = cast(PLUGIN, plugin=True)
+    pause(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    s.pages["node-0"].error = GONE
+    s.run(20)
+    resume(s)
+    s.run(60, step=1)
+    s.pages["node-0"].error = None
+    s.run(10)
+    assert calls(s) != []
 
 
 # ---------------------------------------------------------------- withdrawn

@@ -198,10 +198,7 @@ class Starts(Law):
             if place in had or len(status(after).get("starts") or ()) < min(starts + 1, 5000):
                 continue  # one that is put back is no start
             r = world.by_uid.get(str(place[1]))
-            again = r is not None and r.phase != "waiting" and r.slot is not None and r.slot < w.at
-            if (
-                r is not None and not r.spoiled and not again
-            ):  # a gate that is made anew puts back what went on
+            if r is not None and not r.spoiled and not _put_back(r, w.at):
                 self._started(w, r)
 
     def _started(self, w: Wrote, r: Recovery) -> None:
@@ -231,6 +228,11 @@ class Starts(Law):
         self.breaks(
             kind, r.node, f"start {len(past) + 1} of {r.machine or r.group}, more than {kind} allow", r
         )
+
+
+def _put_back(r: Recovery, at: float) -> bool:
+    """Whether a slot that ``r`` is given now is one that it had: a gate that is made anew puts it back."""
+    return r.phase != "waiting" and r.slot is not None and r.slot < at
 
 
 LAWS = (Budget, Starts)
