@@ -142,8 +142,10 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
 
 
 def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
-    """A peer began the probation, or this agent before a restart; or the machine has booted between two looks.
-    Time that nobody watched proves nothing (law 11)."""
+    """A peer began the probation, or this agent before a restart; or the machine booted between two looks.
+
+    Time that nobody watched proves nothing (law 11).
+    """
     if s.watched_for is None or s.watched_for >= r.probation:
         return None
     left = r.probation - s.watched_for
