@@ -69,3 +69,17 @@ def test_a_tolerated_fault_of_a_type_that_no_catalogue_has_counts_for_the_brake(
         seed=600157075,
     )
     assert judged(history) == []
+
+
+def test_a_probation_that_nobody_watched_is_not_one() -> None:
+    """The new machine was down for three minutes, and so was the peer that had looked at it before. Its own
+    agent is back, and finds a record that has been on probation for long enough by its clock."""
+    history = played(
+        Scene(nodes=2, same_name=True),
+        act(10, "fault", 0, NC, ()),
+        act(130, "fault", 0, NC, ("itself",)),
+        act(160, "boots", 0, 200.0),
+        act(330, "boots", 1, 40.0),
+        seed=147,
+    )
+    assert judged(history) == []
