@@ -101,7 +101,8 @@ def failed_seeds() -> list[int]:
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
-def _ready(names: str, ignored: str) -> None:
+def ready(names: str, ignored: str = "") -> None:
+    """Make this process one that looks at seeds."""
     gc.freeze()  # what is loaded stays; a history is gone as a whole
     gc.set_threshold(100_000, 50, 50)
     IGNORED.update(ignored.split(",") if ignored else [])
@@ -114,7 +115,7 @@ def search(args: argparse.Namespace) -> Sum:
     total, began = Sum(), time.monotonic()
     end = None if args.seeds or args.failed else began + 60 * args.minutes
     seeds = _seeds(args)
-    with ProcessPoolExecutor(args.jobs, initializer=_ready, initargs=(args.without, args.ignore)) as pool:
+    with ProcessPoolExecutor(args.jobs, initializer=ready, initargs=(args.without, args.ignore)) as pool:
         waiting = {pool.submit(look, seed) for seed in itertools.islice(seeds, 2 * args.jobs)}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -187,7 +188,7 @@ def main() -> int:
     parser.add_argument("--reach", action="store_true", help="list all pairs that were never seen")
     args = parser.parse_args()
     if args.seed is not None:
-        _ready(args.without, args.ignore)
+        ready(args.without, args.ignore)
         return int(show(script_of(args.seed)))
     total = search(args)
     report(total, args.reach)

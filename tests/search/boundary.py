@@ -13,6 +13,7 @@ from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Killed
 
 from recovery.errors import ApiUnavailable
+from tests.search import facts
 
 if TYPE_CHECKING:
     from tests.search.world import Process, World
@@ -58,6 +59,7 @@ class Boundary:
         self.will_lose = False
         """Whether the touch that is under way is applied, and its answer lost."""
         self._answers = 0
+        self._troubled: dict[str, float] = {}
 
     def around(self, transport: Any) -> Any:
         return _Transport(transport, self)
@@ -111,6 +113,8 @@ class Boundary:
 
     def request(self, transport: Any, method: str, path: str, **more: Any) -> Any:
         now = self.world.now
+        if now < max(self.away_until, self.throttled_until):
+            self._trouble()
         if now < self.away_until:
             self.world.clock.advance(LATENCY)
             raise ApiUnavailable("the API server did not answer: connection refused")
@@ -119,10 +123,19 @@ class Boundary:
         try:
             answer = self.touched(lambda: transport.request(method, path, **more), reading=method == "GET")
         except LostError as error:
+            self._trouble()
             raise ApiUnavailable(f"the API server did not answer: {error}") from None
         except StatusError as error:
+            self._trouble()
             return _refusal(error.status, "Injected", f"injected {error.status}", 1)
         return self._dated(answer)
+
+    def _trouble(self) -> None:
+        """Say, once a minute, that a request of who acts has failed."""
+        who = self.world.acting.actor.name if self.world.acting else ""
+        if self.world.now - self._troubled.get(who, -60.0) >= 60.0:
+            self._troubled[who] = self.world.now
+            self.world.note(facts.TROUBLE, who)
 
     def _dated(self, answer: Any) -> Any:
         """Every third answer comes from another API server, whose clock may be wrong."""

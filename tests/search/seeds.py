@@ -12,6 +12,8 @@ from tests.search.script import Act, Scene, Script
 
 PLOTTED = 0.5
 """The share of histories that have a plot."""
+ONLY: tuple[str, ...] = ()
+"""Where not empty, each history has one of these plots."""
 LONGEST = 900.0
 """Seconds in which disturbances begin."""
 
@@ -34,8 +36,9 @@ def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
     dice = random.Random(seed)
     scene = scene_of(dice)
-    if dice.random() < PLOTTED:
-        scene, plot = dice.choice(PLOTS)(dice, scene)
+    if ONLY or dice.random() < PLOTTED:
+        plots = [p for p in PLOTS if p.__name__ in ONLY] or PLOTS
+        scene, plot = dice.choice(plots)(dice, scene)
         few = [
             _act(dice, what, scene, 300.0)
             for what in dice.choices(_some_of_all(dice), k=dice.choice((0, 0, 2, 5)))
