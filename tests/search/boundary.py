@@ -36,6 +36,8 @@ class Trap:
     seconds: float = 0.0
     status: int = 0
     times: int = 1
+    calls: bool = False
+    """Whether it strikes at calls that change something at the cloud only: ``left`` counts them."""
     then: Callable[[], None] = lambda: None
 
 
@@ -66,11 +68,11 @@ class Boundary:
 
     # ------------------------------------------------------------ touches
 
-    def touched(self, go: Callable[[], Any], *, reading: bool = False) -> Any:
+    def touched(self, go: Callable[[], Any], *, reading: bool = False, calling: bool = False) -> Any:
         """Do ``go``, with what was laid for the process whose turn it is. Raises ``LostError``."""
         p = self.world.acting
         self.world.clock.advance(LATENCY)
-        struck = self._struck(p, reading) if p is not None and p.traps else []
+        struck = self._struck(p, reading, calling) if p is not None and p.traps else []
         for trap in struck:
             if not trap.after and p is not None:
                 self._strike(p, trap)
@@ -82,10 +84,14 @@ class Boundary:
                 self._strike(p, trap)
         return answer
 
-    def _struck(self, p: Process, reading: bool) -> list[Trap]:
-        for trap in p.traps:
+    def _struck(self, p: Process, reading: bool, calling: bool) -> list[Trap]:
+        for trap in (t for t in p.traps if calling or not t.calls):
             trap.left -= 1
-        struck = [t for t in p.traps if t.left <= 0 and (reading or t.kind != "slow read")]
+        struck = [
+            t
+            for t in p.traps
+            if t.left <= 0 and (reading or t.kind != "slow read") and (calling or not t.calls)
+        ]
         for trap in struck:
             trap.times -= 1
         p.traps = [t for t in p.traps if t.left > 0 or t.times > 0]

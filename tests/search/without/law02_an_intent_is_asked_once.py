@@ -12,6 +12,7 @@ STORY = (
     "tests/stories/test_submission.py"
     "::test_an_answer_lost_after_the_call_was_accepted_is_observed_and_never_asked_again"
 )
+PLOTS = ("a_call_goes_wrong",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

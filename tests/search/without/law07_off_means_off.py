@@ -11,6 +11,7 @@ import recovery.agent.world
 from recovery.decide.situation import Situation
 
 STORY = "tests/stories/test_switches.py::test_off_in_the_middle_writes_nothing_but_events"
+PLOTS = ("off_in_the_middle",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
