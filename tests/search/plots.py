@@ -85,12 +85,14 @@ def a_group_without_room(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
 
 
 def another_budget(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
-    """Several are out when the policy names other budgets."""
-    scene = replace(scene, nodes=5, policy=d.choice(("replace at once", "drain, reboot, replace")))
-    places = d.sample(range(5), 4)
-    acts = [_fault(d, 10 + 25 * i, place) for i, place in enumerate(places)]
-    new = d.choice(("a budget per zone", "a budget per zone", "drain, replace"))
-    return scene, [*acts, act(round(d.uniform(12, 60), 1), "policy", -1, new, 0.0)]
+    """Several are out when the policy names other budgets; then one more of the same zone breaks."""
+    scene = replace(scene, nodes=5, policy="drain, reboot, replace", pods=d.choice((0, 1)))
+    places = d.sample((0, 2, 4), 3) if d.random() < 0.7 else d.sample(range(5), 3)
+    acts = [_fault(d, 10 + 2 * i, place) for i, place in enumerate(places[:2])]
+    at = d.uniform(14, 60)
+    new = d.choice(("a budget per zone", "a budget per type", "a budget per type", "drain, replace"))
+    acts += [act(round(at, 1), "policy", -1, new, 0.0)]
+    return scene, [*acts, _fault(d, at + d.uniform(5, 40), places[2])]
 
 
 def one_wrong_server(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
