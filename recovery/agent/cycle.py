@@ -30,7 +30,7 @@ from recovery.decide.own_node import decide
 from recovery.decide.retention import LEAST
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Cause, Gate, Kind, Phase, Problem, Reading, Record
+from recovery.model import Cause, Kind, Phase, Problem, Reading, Record
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -133,11 +133,6 @@ class Agent:
         s = replace(s, readings=self._view.readings)
         found = live(s, assess(s).found)
         return name(found[0].fault) if found else ""
-
-    def gate_seen(self) -> Gate | None:
-        """The gate as this agent read it last; None where it had no reason to."""
-        s = self._view.situation
-        return s.gate if s is not None else None
 
     # ------------------------------------------------------------ the cycle
 

@@ -99,12 +99,10 @@ class Sweeper:
         chance: random.Random | None = None,
         readings: Readings = tuple,
         complaint: Complaint = str,
-        gate_seen: Callable[[], Gate | None] = lambda: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._w = world
         self._word = Word(world, me, readings, complaint)
-        self._gate_seen = gate_seen
         self._idle = idle
         self._observer = observer
         self._executor = executor
@@ -142,7 +140,6 @@ class Sweeper:
         self._metrics.clock_outlier.set(self._w.cluster.time.outlier.total_seconds())
         if not self._w.on:
             return self._idle
-        self._word.notice(self._gate_seen())
         self._word.tell()
         if (left := self._due_in(next_in_queue)) > 0:
             return left

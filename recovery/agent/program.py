@@ -109,7 +109,6 @@ class Program:
             idle=settings.lease_duration.total_seconds(),
             readings=self._own_readings,
             complaint=self.agent.complaint if self.agent is not None else str,
-            gate_seen=self.agent.gate_seen if self.agent is not None else lambda: None,
             beat=self._alive,
         )
         self._beat = clock.monotonic()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from recovery.agent.world import World
@@ -37,25 +36,12 @@ class Word:
 
     def ask(self, gate: Gate) -> None:
         """See on the gate whether peers wait for this machine to be proved. May raise ``ApiError``."""
-        before, self._wanted = self._wanted, self._is_waited_for(gate)
-        if before and not self._wanted:
+        wanted = False
+        if self._me and gate.claimed and (gate.slots or gate.open):
+            wanted = is_to_be_proved(gate, self._own_machine())
+        before, self._wanted = self._wanted, wanted
+        if before and not wanted:
             self._fall_silent()
-
-    def notice(self, gate: Gate | None) -> None:
-        """As ``ask``, by the gate that the own agent read last: it may be older, so it never ends anything.
-
-        An agent that works on the record of its machine's predecessor reads the gate more often than it
-        looks after its peers, and each is then on probation by the other's record.
-        """
-        if gate is None or self._wanted:
-            return
-        with suppress(ApiError):  # the next round asks
-            self._wanted = self._is_waited_for(gate)
-
-    def _is_waited_for(self, gate: Gate) -> bool:
-        if not (self._me and gate.claimed and (gate.slots or gate.open)):
-            return False
-        return is_to_be_proved(gate, self._own_machine())
 
     def tell(self) -> None:
         """Renew what was told, or tell what has changed."""

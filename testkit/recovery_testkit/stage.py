@@ -288,7 +288,6 @@ class Stage:
             chance=chance,
             readings=readings,
             complaint=agent.complaint if agent is not None else str,
-            gate_seen=agent.gate_seen if agent is not None else lambda: None,
         )
         actor = Actor(name, node, agent, sweeper, publisher, leases, metrics)
         self.actors[name] = actor
