@@ -133,8 +133,8 @@ class Observer:
         )
         self._kernel_agreed = self._kernel_agreed or agrees(s)
         s = by_the_kernel(s, self._kernel_agreed)
-        if s.record is not None and w.on:
-            s = replace(s, take_back_refused=self._refused_to_take_back(s.record))
+        if s.record is not None and w.on and (why := self._refused_to_take_back(s.record)):
+            s = replace(s, take_back_refused=why)
         if s.record is not None and s.record.phase.open and w.on:
             s = self._remembered(s, s.record)
         return s

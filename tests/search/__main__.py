@@ -7,6 +7,7 @@ again, shortened to a story. ``WITHOUT=m07``: with one mend taken out. Exit code
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import os
 import random
@@ -37,6 +38,7 @@ class Found:
     facts: int
     broken: list[Violation]
     reach: Reach
+    cpu: float = 0.0
     error: str = ""
 
 
@@ -46,6 +48,7 @@ class Sum:
 
     seeds: int = 0
     recoveries: int = 0
+    cpu: float = 0.0
     reach: Reach = field(default_factory=Reach)
     broken: dict[tuple[str, str], tuple[int, Violation]] = field(default_factory=dict)
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -54,6 +57,7 @@ class Sum:
     def add(self, found: Found) -> None:
         self.seeds += 1
         self.recoveries += found.recoveries
+        self.cpu += found.cpu
         self.reach.merge(found.reach)
         if found.broken or found.error:
             self.failed.append(found.seed)
@@ -72,12 +76,13 @@ def broken_by(history: History) -> list[Violation]:
 
 def look(seed: int) -> Found:
     """Play and judge one seed."""
-    reach = Reach()
+    reach, began = Reach(), time.process_time()
     try:
         history = play(script_of(seed), reach)
+        broken = broken_by(history)
     except Exception as error:  # a bug in program or search: to be looked at
-        return Found(seed, 0, 0, [], reach, f"{type(error).__name__}: {error}")
-    return Found(seed, history.recoveries, len(history.facts), broken_by(history), reach)
+        return Found(seed, 0, 0, [], reach, error=f"{type(error).__name__}: {error}")
+    return Found(seed, history.recoveries, len(history.facts), broken, reach, time.process_time() - began)
 
 
 def _seeds(args: argparse.Namespace) -> Iterator[int]:
@@ -96,7 +101,10 @@ def failed_seeds() -> list[int]:
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
-def _ready(names: str, ignored: str) -> None:
+def ready(names: str, ignored: str = "") -> None:
+    """Make this process one that looks at seeds."""
+    gc.freeze()  # what is loaded stays; a history is gone as a whole
+    gc.set_threshold(100_000, 50, 50)
     IGNORED.update(ignored.split(",") if ignored else [])
     for name in names.split(",") if names else []:
         without.take_out(name)
@@ -107,7 +115,7 @@ def search(args: argparse.Namespace) -> Sum:
     total, began = Sum(), time.monotonic()
     end = None if args.seeds or args.failed else began + 60 * args.minutes
     seeds = _seeds(args)
-    with ProcessPoolExecutor(args.jobs, initializer=_ready, initargs=(args.without, args.ignore)) as pool:
+    with ProcessPoolExecutor(args.jobs, initializer=ready, initargs=(args.without, args.ignore)) as pool:
         waiting = {pool.submit(look, seed) for seed in itertools.islice(seeds, 2 * args.jobs)}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -118,7 +126,8 @@ def search(args: argparse.Namespace) -> Sum:
     seconds = time.monotonic() - began
     rate = total.recoveries / seconds / args.jobs
     what = f"{total.seeds} histories, {total.recoveries} recoveries in {seconds:.0f} s"
-    print(f"{what}: {rate:.1f} a second and core")
+    busy = total.recoveries / total.cpu if total.cpu else 0.0
+    print(f"{what}: {rate:.1f} a second and core, {busy:.1f} a second of CPU time")
     return total
 
 
@@ -179,7 +188,7 @@ def main() -> int:
     parser.add_argument("--reach", action="store_true", help="list all pairs that were never seen")
     args = parser.parse_args()
     if args.seed is not None:
-        _ready(args.without, args.ignore)
+        ready(args.without, args.ignore)
         return int(show(script_of(args.seed)))
     total = search(args)
     report(total, args.reach)

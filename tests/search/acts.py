@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recovery.errors import Unreadable
@@ -290,6 +290,25 @@ def lost_request(w: World, a: Act) -> None:
 @kind("lost answer", lambda d: (_touch(d),), weight=6)
 def lost_answer(w: World, a: Act) -> None:
     lay(w, a, Trap(a.args[0], "lose", after=True))
+
+
+CALLS: dict[str, Trap] = {
+    "lost": Trap(1, "lose", calls=True),
+    "answer lost": Trap(1, "lose", after=True, calls=True),
+    "slow": Trap(1, "slow", after=True, seconds=14.0, calls=True),
+    "killed before": Trap(1, "crash", calls=True),
+    "killed after": Trap(1, "crash", after=True, calls=True),
+    "stopped before": Trap(1, "stop", seconds=70.0, calls=True),
+    "stopped after": Trap(1, "stop", after=True, seconds=70.0, calls=True),
+}
+
+
+@kind("call", lambda d: (d.choice(sorted(CALLS)), d.choice((1, 1, 2))), weight=3)
+def at_the_call(w: World, a: Act) -> None:
+    """Something goes wrong at one of the next calls that the node's agent makes to the cloud."""
+    place = a.place % len(w.places)
+    back = lambda: w.later(15.0, lambda: back_again(w, place))  # noqa: E731
+    lay(w, a, replace(CALLS[a.args[0]], left=a.args[1], then=back))
 
 
 @kind("slow", lambda d: (_touch(d), d.random() < 0.5, d.choice((1.0, 4.0, 9.0, 14.0))), weight=4)

@@ -13,6 +13,7 @@ from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Killed
 
 from recovery.errors import ApiUnavailable
+from tests.search import facts
 
 if TYPE_CHECKING:
     from tests.search.world import Process, World
@@ -35,6 +36,8 @@ class Trap:
     seconds: float = 0.0
     status: int = 0
     times: int = 1
+    calls: bool = False
+    """Whether it strikes at calls that change something at the cloud only: ``left`` counts them."""
     then: Callable[[], None] = lambda: None
 
 
@@ -58,17 +61,18 @@ class Boundary:
         self.will_lose = False
         """Whether the touch that is under way is applied, and its answer lost."""
         self._answers = 0
+        self._troubled: dict[str, float] = {}
 
     def around(self, transport: Any) -> Any:
         return _Transport(transport, self)
 
     # ------------------------------------------------------------ touches
 
-    def touched(self, go: Callable[[], Any], *, reading: bool = False) -> Any:
+    def touched(self, go: Callable[[], Any], *, reading: bool = False, calling: bool = False) -> Any:
         """Do ``go``, with what was laid for the process whose turn it is. Raises ``LostError``."""
         p = self.world.acting
         self.world.clock.advance(LATENCY)
-        struck = self._struck(p, reading) if p is not None and p.traps else []
+        struck = self._struck(p, reading, calling) if p is not None and p.traps else []
         for trap in struck:
             if not trap.after and p is not None:
                 self._strike(p, trap)
@@ -80,10 +84,14 @@ class Boundary:
                 self._strike(p, trap)
         return answer
 
-    def _struck(self, p: Process, reading: bool) -> list[Trap]:
-        for trap in p.traps:
+    def _struck(self, p: Process, reading: bool, calling: bool) -> list[Trap]:
+        for trap in (t for t in p.traps if calling or not t.calls):
             trap.left -= 1
-        struck = [t for t in p.traps if t.left <= 0 and (reading or t.kind != "slow read")]
+        struck = [
+            t
+            for t in p.traps
+            if t.left <= 0 and (reading or t.kind != "slow read") and (calling or not t.calls)
+        ]
         for trap in struck:
             trap.times -= 1
         p.traps = [t for t in p.traps if t.left > 0 or t.times > 0]
@@ -111,6 +119,8 @@ class Boundary:
 
     def request(self, transport: Any, method: str, path: str, **more: Any) -> Any:
         now = self.world.now
+        if now < max(self.away_until, self.throttled_until):
+            self._trouble()
         if now < self.away_until:
             self.world.clock.advance(LATENCY)
             raise ApiUnavailable("the API server did not answer: connection refused")
@@ -119,10 +129,19 @@ class Boundary:
         try:
             answer = self.touched(lambda: transport.request(method, path, **more), reading=method == "GET")
         except LostError as error:
+            self._trouble()
             raise ApiUnavailable(f"the API server did not answer: {error}") from None
         except StatusError as error:
+            self._trouble()
             return _refusal(error.status, "Injected", f"injected {error.status}", 1)
         return self._dated(answer)
+
+    def _trouble(self) -> None:
+        """Say, once a minute, that a request of who acts has failed."""
+        who = self.world.acting.actor.name if self.world.acting else ""
+        if self.world.now - self._troubled.get(who, -60.0) >= 60.0:
+            self._troubled[who] = self.world.now
+            self.world.note(facts.TROUBLE, who)
 
     def _dated(self, answer: Any) -> Any:
         """Every third answer comes from another API server, whose clock may be wrong."""

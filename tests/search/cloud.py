@@ -125,7 +125,7 @@ class Cloud(FakeProvider):
             return begun
 
         try:
-            return self.world.boundary.touched(go)  # type: ignore[no-any-return]
+            return self.world.boundary.touched(go, calling=True)  # type: ignore[no-any-return]
         except (LostError, StatusError) as error:
             raise Ambiguous(f"the cloud did not answer: {error}") from None
         finally:

@@ -138,6 +138,8 @@ PERSON = "person"
 """Subject: the node. ``did``: ``release``, ``cordon``, ``uncordon``, ``taint``, ``delete record``, ...: for
 people who
 read the history; what it did to objects is a ``Wrote`` of its own."""
+TROUBLE = "trouble"
+"""Subject: the actor. A request of its was lost, refused or throttled, whatever came of it; said of one a minute."""
 CALM = "calm"
 """Subject empty: the disturbance is over. Nothing goes wrong from now on but the faults that are there."""
 ENDED = "ended"

@@ -85,12 +85,14 @@ def a_group_without_room(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
 
 
 def another_budget(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
-    """Several are out when the policy names other budgets."""
-    scene = replace(scene, nodes=5, policy=d.choice(("replace at once", "drain, reboot, replace")))
-    places = d.sample(range(5), 4)
-    acts = [_fault(d, 10 + 25 * i, place) for i, place in enumerate(places)]
-    new = d.choice(("a budget per zone", "a budget per zone", "drain, replace"))
-    return scene, [*acts, act(round(d.uniform(12, 60), 1), "policy", -1, new, 0.0)]
+    """Several are out when the policy names other budgets; then one more of the same zone breaks."""
+    scene = replace(scene, nodes=5, policy="drain, reboot, replace", pods=d.choice((0, 1)))
+    places = d.sample((0, 2, 4), 3) if d.random() < 0.7 else d.sample(range(5), 3)
+    acts = [_fault(d, 10 + 2 * i, place) for i, place in enumerate(places[:2])]
+    at = d.uniform(14, 60)
+    new = d.choice(("a budget per zone", "a budget per type", "a budget per type", "drain, replace"))
+    acts += [act(round(at, 1), "policy", -1, new, 0.0)]
+    return scene, [*acts, _fault(d, at + d.uniform(5, 40), places[2])]
 
 
 def one_wrong_server(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
@@ -159,8 +161,60 @@ def again_and_again(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     return scene, [*acts, *(_fault(d, 30 + 80 * i, (place + 1 + i) % 5, "reboot") for i in range(4))]
 
 
+def a_call_goes_wrong(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """Something goes wrong right at the call that changes something."""
+    policy = d.choice(("replace at once", "drain, replace", "drain, reboot, replace"))
+    place = _place(d, scene)
+    acts = [_fault(d, 10, place, *d.choice(((), ("reboot",)))), _chosen(d, 9, "call", place)]
+    return replace(scene, policy=policy), [
+        *acts,
+        *([_chosen(d, 8, "cloud hides")] if d.random() < 0.3 else []),
+    ]
+
+
+def off_in_the_middle(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """Recovery is switched off while a node is being recovered."""
+    place = _place(d, scene)
+    acts = [_fault(d, 10, place), act(round(d.uniform(11, 90), 1), "off", place, d.choice((60.0, 400.0)))]
+    acts += [_chosen(d, 9, "pods never go", place)] if d.random() < 0.5 else []
+    policy = d.choice(("drain, replace", "drain, reboot, replace", "drain, hold"))
+    return replace(scene, policy=policy, pods=d.choice((1, 2))), acts
+
+
+def held_for_long(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A step is held for longer than it may take, before its first effect or in the middle of it."""
+    place = _place(d, scene)
+    policy = d.choice(("drain, replace", "drain, hold", "drain, reboot, replace"))
+    acts = [_fault(d, 10, place)]
+    word = d.choice(("pause", "pause", "claimed"))
+    about = -1 if word == "pause" else place
+    acts += [act(round(d.uniform(10.5, 30), 1), word, about, d.choice((200.0, 400.0)))]
+    acts += [act(9, "budget never allows", -1, 120.0)] if d.random() < 0.4 else []
+    return replace(scene, policy=policy, pods=d.choice((1, 2))), acts
+
+
+def only_told_now(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """What was being treated is only told under a policy that changed; the fault is not cured."""
+    place = _place(d, scene)
+    scene = replace(scene, policy="drain, reboot, replace", pods=d.choice((0, 1)), concluder=False)
+    changed = act(round(d.uniform(25, 60), 1), "policy", -1, "notify", d.choice((0.0, 5.0)))
+    return scene, [_fault(d, 10, place), changed]
+
+
+def a_long_life(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """One node has recovery after recovery, each with another fault: its record has much to remember."""
+    place = _place(d, scene)
+    scene = replace(scene, policy="drain, reboot, replace", pods=0, same_name=True)
+    acts: list[Act] = []
+    for i in range(d.randint(5, 9)):
+        acts += [_fault(d, 10 + 150 * i, place, "reboot"), _fault(d, 12 + 150 * i, place, "reboot")]
+        acts += [act(11 + 150 * i, "plugin fault", place, ("reboot",))]
+    return scene, acts
+
+
 PLOTS: tuple[Plot, ...] = (
     blind_nodes, a_new_life, a_sick_start, booted_and_restored, held_in_the_last_moment, a_group_without_room,
     another_budget, one_wrong_server, a_flash, told_only, ghosts, a_record_is_deleted, scaled_meanwhile,
-    others_write_too, again_and_again,
+    others_write_too, again_and_again, a_call_goes_wrong, off_in_the_middle, held_for_long, only_told_now,
+    a_long_life,
 )  # fmt: skip

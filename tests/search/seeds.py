@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from tests.search.acts import ACTS
 from tests.search.plots import PLOTS
@@ -11,6 +12,8 @@ from tests.search.script import Act, Scene, Script
 
 PLOTTED = 0.5
 """The share of histories that have a plot."""
+ONLY: tuple[str, ...] = ()
+"""Where not empty, each history has one of these plots."""
 LONGEST = 900.0
 """Seconds in which disturbances begin."""
 
@@ -33,13 +36,14 @@ def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
     dice = random.Random(seed)
     scene = scene_of(dice)
-    if dice.random() < PLOTTED:
-        scene, plot = dice.choice(PLOTS)(dice, scene)
+    if ONLY or dice.random() < PLOTTED:
+        plots = [p for p in PLOTS if p.__name__ in ONLY] or PLOTS
+        scene, plot = dice.choice(plots)(dice, scene)
         few = [
             _act(dice, what, scene, 300.0)
             for what in dice.choices(_some_of_all(dice), k=dice.choice((0, 0, 2, 5)))
         ]
-        return Script(seed, scene, _in_order([*plot, *few]))
+        return Script(seed, scene, _in_order([*plot, *few, *_more_faults(dice, scene, plot)]))
     names = _some_of_all(dice)
     long = dice.choice((200.0, 500.0, LONGEST))
     count = dice.randint(3, 8) if dice.random() < 0.25 else dice.randint(8, 32)
@@ -48,6 +52,15 @@ def script_of(seed: int) -> Script:
         for i in range(count)
     ]
     return Script(seed, scene, _in_order(acts))
+
+
+def _more_faults(dice: random.Random, scene: Scene, plot: list[Act]) -> list[Act]:
+    """Faults after a plot, in half of the histories: what a plot has left behind shows in the next recoveries."""
+    if dice.random() < 0.5:
+        return []
+    last = max(a.at for a in plot)
+    acts = [_act(dice, "fault", scene, 300.0) for _ in range(dice.choice((2, 4, 8)))]
+    return [replace(a, at=round(a.at + last, 1)) for a in acts]
 
 
 def _in_order(acts: list[Act]) -> tuple[Act, ...]:

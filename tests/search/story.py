@@ -17,4 +17,4 @@ def played(scene: Scene, *acts: Act, seed: int = 0) -> History:
 
 def judged(history: History) -> list[Violation]:
     """Every law that the history breaks."""
-    return judge(history.facts, ours=is_ours, bounds=Bounds(unseen=40.0))
+    return judge(history.facts, ours=is_ours, bounds=Bounds(unseen=40.0, announced=True))

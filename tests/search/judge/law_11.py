@@ -9,6 +9,8 @@ from tests.search.judge.recoveries import Recovery
 from tests.search.judge.world import Fault, Machine
 
 REBOOTS = ("reboot", "reimage", "redeploy")
+NODE_LAGS = 40.0
+"""So long a Node is Ready after its machine has gone: nobody but the cloud knows of it. (A node controller's grace.)"""
 CLOCK = 3.0
 """Moments on records are whole seconds of the API server, by an offset that is read now and then."""
 
@@ -59,7 +61,10 @@ class Evidence(Law):
             told = f"closed as recovered by {new}, there {asked - found.launched:.0f} s before the call"
             self.breaks("old replacement", r.node, told, r)
         name = str(status(r.record).get("replacement") or found.node)
-        if found.gone is not None or not ready(self.world.nodes.get(name)):
+        at, unready = self.world.at, self.unready.get(name, -1e9)
+        gone = found.gone is not None and at - found.gone > NODE_LAGS
+        not_ready = not ready(self.world.nodes.get(name)) and at - unready > self.bounds.in_flight
+        if gone or not_ready:
             told = f"closed as recovered by {new}, whose node {name} is not Ready"
             self.breaks("not ready", r.node, told, r)
         agent = self.world.agent_of(name)

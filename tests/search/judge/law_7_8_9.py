@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.search.facts import Wrote
+from tests.search.facts import Happened, Wrote
 from tests.search.judge.law import Law
 from tests.search.judge.objects import Json, marked, spec
 from tests.search.judge.recoveries import Call, Recovery
+
+NO_EVENTS = 300.0
+"""So long after a request of its has failed, an agent may still hold its Events back."""
 
 
 class Off(Law):
@@ -87,11 +90,19 @@ class ToldFirst(Law):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.told: dict[str, tuple[float, str]] = {}  # node -> the last Event of ours about it
+        self.said: dict[tuple[str, str], float] = {}  # node, sentence -> when an Event of ours last said so
+        self.trouble: dict[str, float] = {}  # actor -> when a request of it was last lost or refused
 
     def event(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         about = (after or before or {}).get("involvedObject") or {}
         if about.get("name"):
-            self.told[str(about["name"])] = (w.at, str((after or {}).get("message") or ""))
+            sentence = str((after or {}).get("message") or "")
+            self.told[str(about["name"])] = (w.at, sentence)
+            self.said[str(about["name"]), sentence] = w.at
+
+    def happened(self, h: Happened) -> None:
+        if h.what == "trouble":
+            self.trouble[h.subject] = h.at
 
     def called(self, call: Call) -> None:
         if call.intent is None:
@@ -101,6 +112,21 @@ class ToldFirst(Law):
         if told is None or told[0] < r.opened - self.bounds.in_flight:
             what = f"{call.asked.action} was asked and no Event has said anything of this recovery"
             self.breaks("untold", r.node, what, r)
+            return
+        if self.world.bounds.announced and not self._announced(call, r):
+            what = f"{call.asked.action} of {call.asked.machine} was asked, and no Event had said that it would be"
+            self.breaks("unannounced", r.node, what, r)
+
+    def _announced(self, call: Call, r: Recovery) -> bool:
+        """Whether an Event of this recovery names the action and the machine. Telling never blocks doing: an
+        agent whose requests fail goes on without."""
+        a = call.asked
+        if a.at - self.trouble.get(a.actor, -1e9) < NO_EVENTS:
+            return True
+        return any(
+            node == r.node and at >= r.opened and a.action in sentence and a.machine in sentence
+            for (node, sentence), at in self.said.items()
+        )
 
 
 LAWS = (Off, Held, ToldFirst)

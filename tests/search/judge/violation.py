@@ -45,3 +45,6 @@ class Bounds:
     sickness: float = 15.0
     """Fresh signals lag behind the machine: a fault that ended or began that long ago may be judged as
     before."""
+    announced: bool = False
+    """Whether each call has to be announced by an Event that names it, while the agent's requests succeed. The
+    harness says so whose facts have ``trouble``: an actor's request that was lost or refused."""

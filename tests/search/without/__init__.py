@@ -23,3 +23,8 @@ def load(name: str) -> ModuleType:
 def take_out(name: str) -> None:
     """For the rest of this process the program is without this mend."""
     load(name).take_out(setattr)
+
+
+def plots_of(name: str) -> tuple[str, ...]:
+    """The plots that a switch is about: others would only look less often at what it changes. Empty: all."""
+    return tuple(getattr(load(name), "PLOTS", ()))

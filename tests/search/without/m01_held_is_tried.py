@@ -11,6 +11,7 @@ STORY = (
     "tests/stories/test_held_time.py"
     "::test_a_drain_that_was_paused_before_its_first_eviction_asks_for_them_all_after_the_pause"
 )
+PLOTS = ("held_for_long",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

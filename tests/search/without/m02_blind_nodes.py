@@ -10,6 +10,7 @@ STORY = (
     "tests/stories/test_blind_and_loud.py::"
     "test_nodes_of_which_nothing_is_known_for_ten_minutes_count_for_the_brake"
 )
+PLOTS = ("blind_nodes",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

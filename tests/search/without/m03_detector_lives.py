@@ -9,6 +9,7 @@ import recovery.decide.acknowledged
 STORY = (
     "tests/stories/test_detector_lives.py::test_the_same_count_in_a_new_life_of_the_detector_is_a_new_fault"
 )
+PLOTS = ("a_new_life",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

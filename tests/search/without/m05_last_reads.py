@@ -9,6 +9,7 @@ import recovery.agent.submit
 from recovery.decide.situation import Situation
 
 STORY = "tests/stories/test_last_reads.py::test_what_is_said_while_the_fleet_is_counted_stops_the_call"
+PLOTS = ("held_in_the_last_moment",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

@@ -13,6 +13,7 @@ STORY = (
     "tests/stories/test_taken_back.py"
     "::test_a_release_takes_the_mark_back_and_the_group_ends_no_node_that_is_back_in_service"
 )
+PLOTS = ("a_group_without_room",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

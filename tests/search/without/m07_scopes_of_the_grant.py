@@ -9,6 +9,7 @@ from recovery.decide.situation import Situation
 from recovery.model import Gate, Slot
 
 STORY = "tests/stories/test_gate_keeps.py::test_a_slot_counts_in_the_scopes_of_the_policy_as_it_is_now"
+PLOTS = ("another_budget",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

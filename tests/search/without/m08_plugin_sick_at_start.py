@@ -31,6 +31,9 @@ def _same(old: Fault, new: Fault, stated: bool) -> bool:
     return where and alike
 
 
+PLOTS = ("a_sick_start",)
+
+
 def take_out(put: Callable[[object, str, object], None]) -> None:
     put(recovery.signals.compare, "plugins", _plugins)
     put(recovery.signals.compare, "count_of_statement", _count)

@@ -8,6 +8,7 @@ from datetime import datetime
 import recovery.clock
 
 STORY = "tests/stories/test_clocks.py::test_a_fault_tolerated_for_five_minutes_is_tolerated_for_five_minutes"
+PLOTS = ("one_wrong_server",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

@@ -10,6 +10,7 @@ STORY = (
     "tests/stories/test_proof_by_the_record.py"
     "::test_a_fault_that_is_back_on_the_page_proves_nothing_under_a_policy_that_changed"
 )
+PLOTS = ("only_told_now",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

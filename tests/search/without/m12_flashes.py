@@ -17,6 +17,9 @@ def _over(fault: Fault, rule: Rule | None, s: Situation) -> bool:
     return cleared(fault, s)
 
 
+PLOTS = ("a_flash",)
+
+
 def take_out(put: Callable[[object, str, object], None]) -> None:
     put(recovery.decide.latch, "over", _over)
     put(recovery.agent.cycle, "unsaid", lambda problem, s: False)

@@ -11,6 +11,7 @@ import recovery.decide.own_node
 import recovery.store.record_codec
 
 STORY = "tests/stories/test_closed_records.py::test_the_records_of_a_group_of_a_thousand_machines_stay_small"
+PLOTS = ("a_long_life",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

@@ -20,6 +20,9 @@ def _remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     return replace(r, acknowledged=(*(f for f in r.acknowledged if f.key not in keys), *faults))
 
 
+PLOTS = ("told_only",)
+
+
 def take_out(put: Callable[[object, str, object], None]) -> None:
     put(recovery.decide.endings, "remembered", _remembered)
     put(recovery.decide.idle, "MOST_FAULTS", 10_000)

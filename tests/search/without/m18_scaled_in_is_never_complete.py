@@ -12,6 +12,7 @@ STORY = (
     "tests/stories/test_scaled_meanwhile.py"
     "::test_a_group_that_is_scaled_in_during_a_replacement_is_complete_with_what_it_wants_now"
 )
+PLOTS = ("scaled_meanwhile",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

@@ -9,6 +9,7 @@ from recovery.decide.situation import Situation
 from recovery.model import GroupStart
 
 STORY = "tests/stories/test_gate_keeps.py::test_attempts_are_remembered_whatever_was_started_elsewhere"
+PLOTS = ("again_and_again",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

@@ -12,6 +12,7 @@ STORY = (
     "tests/stories/test_deleted_records.py::"
     "test_a_record_that_is_deleted_while_its_replacement_is_under_way_frees_no_slot"
 )
+PLOTS = ("a_record_is_deleted",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

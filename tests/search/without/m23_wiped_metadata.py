@@ -12,6 +12,7 @@ STORY = (
     "tests/stories/test_foreign_on_ours.py::"
     "test_what_somebody_puts_on_our_object_in_the_middle_of_a_recovery_stays"
 )
+PLOTS = ("others_write_too",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
