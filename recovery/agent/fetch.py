@@ -385,6 +385,7 @@ class Fetcher:
             replacement_page=heard(*self._w.leases.word(found.name), r.replacement_machine)
             if s.role is Role.CONCLUDER
             else None,
+            watched_for=memory.watched_for(found, self._w.clock.monotonic()),
         )
 
     def _seek(self, machine: str, memory: Memory) -> NodeView | None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
-from recovery.model import Cause, Census, Record
+from recovery.model import Cause, Census, NodeView, Record
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""
@@ -19,6 +19,8 @@ LAST_READS = 2.0
 evicted."""
 FIRST_ASKED_AGAIN, WORST_ASKED_AGAIN = 15.0, 60.0
 """Seconds until the last step of an action is asked for again: the first pause doubles up to the longest."""
+LONGEST_GAP = 60.0
+"""Seconds between two looks at a node, above which nobody has watched its probation."""
 RATE_WINDOW = 1.0
 """Seconds over which evictions are counted against the policy's evictions per second."""
 
@@ -30,6 +32,15 @@ class Refusal:
     reason: str
     times: int
     until: float
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A probation that is watched: of which Node and boot, since when, and the last look."""
+
+    what: str
+    since: float
+    at: float
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ class Memory:
     census: Census | None = None
     past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
     labels: dict[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)  # of slots' Nodes
-    proving_since: float | None = None  # since when this agent watches the probation
+    watch: Watch | None = None  # of the probation
     seek_again: float = 0.0  # when to search for the Node of the new machine again
     down: tuple[float, str] | None = None  # when that was asked, and what shows that the machine is down
     job_problem: str = ""  # why the validation Job could not be made
@@ -148,10 +159,15 @@ class Memory:
         self.gone_since = now if self.gone_since is None else self.gone_since
         return timedelta(seconds=now - self.gone_since)
 
-    def watched_for(self, now: float) -> timedelta:
-        """How long this very agent has watched the probation; from the first call on."""
-        self.proving_since = now if self.proving_since is None else self.proving_since
-        return timedelta(seconds=now - self.proving_since)
+    def watched_for(self, node: NodeView, now: float) -> timedelta:
+        """How long this very agent has watched ``node`` in its probation; from the first call on.
+
+        It begins anew with another Node, with another boot, and after a time in which nobody looked.
+        """
+        what, last = f"{node.uid}/{node.boot_id}", self.watch
+        since = last.since if last and last.what == what and now - last.at <= LONGEST_GAP else now
+        self.watch = Watch(what, since, now)
+        return timedelta(seconds=now - since)
 
     def head_waits(self, head: str, now: float) -> timedelta:
         """How long ``head`` has been seen at the head of the queue, with a slot free for it."""

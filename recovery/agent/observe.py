@@ -166,9 +166,9 @@ class Observer:
     def _remembered(self, s: Situation, r: Record) -> Situation:
         """What this agent has seen of this record in earlier cycles."""
         memory, now = self.memory(r.node), self.world.clock.monotonic()
-        watching = r.phase is Phase.PROVING and not r.replacement_machine
+        watching = s.node if r.phase is Phase.PROVING and not r.replacement_machine else None
         if r.phase is not Phase.PROVING:
-            memory.proving_since = None
+            memory.watch = None
         written = r.intent is not None and r.intent.state is IntentState.WRITTEN
         head = ahead_of(s.gate, r.uid)[:1] if s.gate is not None and r.phase is Phase.WAITING else []
         return replace(
@@ -180,7 +180,7 @@ class Observer:
             held_last=memory.holds.last(r, now),
             held_before=memory.holds.before_that(r),
             owner_gone_for=memory.gone_for(now) if s.role is Role.CONCLUDER else timedelta(0),
-            watched_for=memory.watched_for(now) if watching else None,
+            watched_for=memory.watched_for(watching, now) if watching else None,
             turn_waited=memory.head_waits(head[0], now) if head else timedelta(0),
             finish_refused=memory.finish_refused[1]
             if r.intent and memory.finish_refused[0] == r.intent.token

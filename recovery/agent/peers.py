@@ -176,17 +176,18 @@ class Sweeper:
         gate = self._gate()
         if everybody:
             self._remover.turn(gate)
-            unlisted |= self._remover.hidden if not self._me else set()
+            unlisted |= self._remover.hidden
         self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
         if gate is not None:
             self._word.ask(gate)
         there = (places(gate) if gate is not None else set()) | unlisted | self._wanted_back
+        there |= self._remover.hidden if self._me else set()
         for gone in [place for place in self._look_at if place not in there]:
             del self._look_at[gone]
         if everybody:
             self._pace.learn(gate)
             self._doubted.clear()
-            chosen = self._mine_to_watch(there, self._pace.watched())
+            chosen = self._mine_to_watch(there, self._pace.watched()) | unlisted
             # One that is overdue since a sweep before goes first.
             self._look_at = {place: min(now, self._look_at.get(place, now)) for place in sorted(chosen)}
             self._due = now + self._until_the_next()
@@ -194,8 +195,9 @@ class Sweeper:
             self._look_at |= dict.fromkeys(sorted(self._mine_to_watch(holders(gate), _share(gate))), now)
             self._holders_due = now + BUSY
         self._look_at_due()
-        for place in unlisted - self._wanted_back - (places(gate) if gate is not None else set()):
-            self._look_at.pop(place, None)
+        if not self._me:  # an agent goes on with what it has begun
+            for place in unlisted - self._wanted_back - (places(gate) if gate is not None else set()):
+                self._look_at.pop(place, None)
         self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
         if everybody:
             self._lay_to_rest()
@@ -271,6 +273,8 @@ class Sweeper:
             d = ask(s)
             if isinstance(d.effect, WriteRecord | FreeSlot):
                 self._wanted_back.discard((node, uid))  # answered
+            if isinstance(d.effect, FreeSlot):
+                self._remover.hidden.discard((node, uid))  # closed
             if s.record is not None:
                 held = self._observer.memory(node).holds
                 held.looked(s.record, d.held, self._w.clock.monotonic())

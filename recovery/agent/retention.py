@@ -1,5 +1,7 @@
 """Removes closed records that nothing goes by: those of nodes that are gone, and the oldest of too many.
 
+On the way it finds the records that wait for somebody, and that the gate does not list.
+
 A node's own agent removes its record by itself. The concluder looks through all records once an hour, and so
 does about one of all agents, drawn by lot. One page of the list is in memory at a time.
 """
@@ -12,6 +14,7 @@ import random
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 
 from recovery.agent.world import World
 from recovery.decide.budget import places
@@ -42,7 +45,8 @@ class Remover:
         self._due = world.clock.monotonic() + self._chance.uniform(0, EVERY)
         self._kept: set[tuple[str, str]] = set()  # record UID and version that a look at the Node kept
         self.hidden: set[tuple[str, str]] = set()
-        """Node and UID of open records whose label says that they are closed: somebody edited them."""
+        """Node and UID of records that wait for somebody, and that the gate does not list: an agent died
+        before it joined the queue, a person wants a node back, or somebody edited the label."""
 
     def turn(self, gate: Gate | None) -> None:
         """Remove what is due, if it is time to, and this agent's turn. Never raises: it can wait."""
@@ -51,7 +55,7 @@ class Remover:
             return
         self._due = now + EVERY * self._chance.uniform(0.8, 1.2)
         try:
-            if self._drawn(gate) and self._remove(folded(self._candidates)) >= AT_ONCE:
+            if self._drawn(gate) and self._remove(folded(partial(self._candidates, gate))) >= AT_ONCE:
                 self._due = now + SOON
         except NodeRecoveryError as error:
             log.warning("old records are not removed now: %s", error)
@@ -63,16 +67,18 @@ class Remover:
         hour = int(self._w.cluster.time.now().timestamp() // EVERY)
         return zlib.crc32(f"{self._me} {hour}".encode()) % max(1, known) == 0
 
-    def _candidates(self) -> list[Record]:
+    def _candidates(self, gate: Gate | None) -> list[Record]:
         """The oldest closed records that are due, of all there are."""
+        listed = places(gate) if gate is not None else set()
         limits, now = self._w.policy.limits, self._w.cluster.time.now()
         closed, hidden = 0, set[tuple[str, str]]()
 
         def removable() -> Iterator[Record]:
             nonlocal closed
             for r, label in self._w.records.with_labels():
-                if r.phase.open and label in WELL:
-                    hidden.add((r.node, r.uid))
+                unseen = label in WELL if not self._me else (r.node, r.uid) not in listed
+                if r.node != self._me and ((r.phase.open and unseen) or (self._me and r.release is not None)):
+                    hidden.add((r.node, r.uid))  # the concluder lists those whose label is right each minute
                 closed += not r.phase.sick
                 if (r.uid, r.resource_version) not in self._kept and not still_counts(r, limits, now):
                     yield r

@@ -57,7 +57,8 @@ def ask_an_agent(api: UserApi, r: Record, owner: str, reason: str) -> None:
     raise CannotRelease(
         f"{r.node} is not released yet: no agent has answered within {PATIENCE:.0f} s. Is its agent, or the "
         "concluder, running with ENABLE_RECOVERY=true? The record keeps the request, and the node is "
-        f"released once it is answered; see node-recovery explain {r.node}"
+        "released once it is answered: where neither runs, by another node's agent, which finds it within "
+        f"some hours; see node-recovery explain {r.node}"
     )
 
 

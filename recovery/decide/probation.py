@@ -72,6 +72,8 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return joining
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, joined)
+    if unwatched := _unwatched(s, r, joined):
+        return unwatched
     if (page := _page_there(s)) is not None and not page.heard and not page.silent:
         return wait(f"probation: the agent of {joined} has not told of its page again", POLLED, "unheard")
     alone = by_node_alone(s)
@@ -140,6 +142,17 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
     )
 
 
+def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
+    """A peer began the probation, or this agent before a restart; or the machine booted between two looks.
+
+    Time that nobody watched proves nothing (law 11).
+    """
+    if s.watched_for is None or s.watched_for >= r.probation:
+        return None
+    left = r.probation - s.watched_for
+    return wait(f"{who} is on probation for another {span(left)}", min(left, POLLED), "probation")
+
+
 def unproved(s: Situation, r: Record, why: str, held: Cause | None = None) -> Decision:
     """Not healthy now: probation begins again. Past the deadline it is the next rung, or a person.
 
@@ -194,10 +207,8 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
             return unproved(s, r, reading.unknown["*"], Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, r.node)
-    if s.watched_for is not None and s.watched_for < r.probation:
-        # A peer, or this agent before a restart, began it. Time that nobody watched proves nothing (law 11).
-        left = r.probation - s.watched_for
-        return wait(f"{r.node} is on probation for another {span(left)}", min(left, POLLED), "probation")
+    if unwatched := _unwatched(s, r, r.node):
+        return unwatched
     healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
     if r.progress.acted:
         if unknown := validation.impossible(s, r):

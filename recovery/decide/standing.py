@@ -15,6 +15,8 @@ from recovery.decide.situation import Situation
 from recovery.model import Intent, NodeView, Phase, Record, Step
 
 MOST_LEFT = 5
+LONGEST_NAME = 512
+"""Characters. A longer text in a reference is no name, but the packed machines of a large group."""
 LONGEST_TAKE_BACK = timedelta(minutes=5)
 """How long it is tried to take a request back, before the node is kept for a person."""
 
@@ -45,10 +47,15 @@ def left_behind(r: Record) -> Record:
     if r.intent is None or not r.in_flight or _has_evidence(r):
         return replace(r, intent=None)
     reference = r.intent.reference
-    plain = {k: v for k, v in reference.data.items() if not isinstance(v, list | tuple | dict)}
+    plain = {k: v for k, v in reference.data.items() if _plain(v)}
     asked = replace(r.intent, reference=replace(reference, data=plain))
     kept = tuple(x for x in r.progress.left if x.attempt != asked.attempt)
     return replace(r, intent=None, progress=replace(r.progress, left=(*kept, asked)[-MOST_LEFT:]))
+
+
+def _plain(value: object) -> bool:
+    """Whether it may be needed to take a request back. The machines that a group had are not."""
+    return not isinstance(value, list | tuple | dict) and len(str(value)) <= LONGEST_NAME
 
 
 def words(asked: tuple[Intent, ...]) -> str:

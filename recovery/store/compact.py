@@ -18,6 +18,7 @@ from recovery.provider.known import forgotten, packed
 
 ADDED = 76
 """Bytes of room for what the API server adds to an object: its moment of creation, generation, versions."""
+SHORT = 60
 OPEN, CLOSED = 16 * 1024 - ADDED, 4 * 1024 - ADDED
 
 Cut = Callable[[Record], Record]
@@ -54,6 +55,18 @@ def _short_sentence(r: Record, longest: int) -> Record:
 
 def _short_messages(r: Record) -> Record:
     return replace(r, faults=tuple(map(with_short_message, r.faults)))
+
+
+def _short_release(r: Record) -> Record:
+    if r.release is None:
+        return r
+    by, reason = shortened(r.release.by, SHORT), shortened(r.release.reason, SHORT)
+    return replace(r, release=replace(r.release, by=by, reason=reason))
+
+
+def _short_evidence(r: Record) -> Record:
+    e = r.progress.evidence
+    return _progressed(r, evidence=replace(e, what=shortened(e.what, SHORT))) if e else r
 
 
 # ---------------------------------------------------------------- faults
@@ -96,7 +109,37 @@ def _few_serials(r: Record, most: int) -> Record:
     return replace(r, starts=tuple(map(fewer, r.starts)))
 
 
+# ---------------------------------------------------------------- calls that were made
+
+
+def _left_forgotten(r: Record) -> Record:
+    """Calls that were left, without what the group was. None that a read has proved to be over."""
+    p = r.progress
+    asked = {x.attempt for x in (*p.left, *((r.intent,) if r.intent else ()))}
+    over = tuple(x for x in p.taken_back if x in asked)
+    left = tuple(
+        replace(x, reference=replace(x.reference, data=forgotten(x.reference.data)))
+        for x in p.left
+        if x.attempt not in over
+    )
+    return _progressed(r, left=left, taken_back=over)
+
+
+def _fewer_left(r: Record, least: int) -> Record:
+    left = r.progress.left
+    return _progressed(r, left=left[1:]) if len(left) > least else r
+
+
+def _fewer_submitted(r: Record, least: int) -> Record:
+    made = r.progress.submitted
+    return _progressed(r, submitted=made[1:]) if len(made) > least else r
+
+
 # ---------------------------------------------------------------- what only an open record needs
+
+
+def _progressed(r: Record, **changes: Any) -> Record:
+    return replace(r, progress=replace(r.progress, **changes))
 
 
 def _filter_forgotten(r: Record) -> Record:
@@ -113,15 +156,21 @@ def _group_forgotten(r: Record) -> Record:
 
 def _work_forgotten(r: Record) -> Record:
     """Without what only the steps of an open record go by."""
-    p = r.progress
-    evidence = replace(p.evidence, what="") if p.evidence else None
-    progress = replace(p, boots=(), evidence=evidence, step_since=None, proving_since=None, retry_at=None)
-    return replace(r, scopes=(), progress=progress)
+    e = r.progress.evidence
+    times = {"step_since": None, "proving_since": None, "retry_at": None, "accounted": None}
+    held: dict[str, Any] = {"held": (), "holding": None}
+    less = _progressed(r, boots=(), evidence=replace(e, what="") if e else None, **times, **held)
+    return replace(less, scopes=())
 
 
 def _intent_forgotten(r: Record) -> Record:
     """A node that was handed over or released may still have a call to take back."""
     return r if r.phase in (Phase.HANDED_OVER, Phase.RELEASED) else replace(r, intent=None)
+
+
+def _validation_forgotten(r: Record) -> Record:
+    """Without the Job that validated the machine: it is over, or stays for a person to look at."""
+    return replace(r, validate=None, validation=None)
 
 
 def _remedy_forgotten(r: Record) -> Record:
@@ -147,9 +196,15 @@ OPEN_CUTS: tuple[Cut, ...] = (
     partial(_short_lines, longest=80),
     _no_messages,
     partial(_fewer_digests, least=0),
+    _short_release,
+    _short_evidence,
+    _left_forgotten,
+    partial(_fewer_submitted, least=20),
+    partial(_fewer_left, least=1),
 )
 CLOSED_CUTS: tuple[Cut, ...] = (
     _filter_forgotten,
+    _left_forgotten,
     partial(_short_lines, longest=300),
     partial(_fewer_lines, least=5),
     _short_acknowledged,
@@ -177,4 +232,11 @@ CLOSED_CUTS: tuple[Cut, ...] = (
     partial(_fewer_starts, least=1),
     partial(_fewer_digests, least=0),
     partial(_fewer_lines, least=0),
+    _short_release,
+    _no_messages,
+    partial(_fewer_submitted, least=1),
+    partial(_few_serials, most=0),
+    partial(_short_sentence, longest=80),
+    _validation_forgotten,
+    partial(_fewer_left, least=1),
 )

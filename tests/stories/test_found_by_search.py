@@ -108,3 +108,17 @@ def test_nothing_starts_from_the_queue_while_the_page_of_a_fault_that_may_be_gon
         seed=600157621,
     )
     assert judged(history) == []
+
+
+def test_a_probation_that_nobody_watched_is_not_one() -> None:
+    """The new machine was down for three minutes, and so was the peer that had looked at it before. Its own
+    agent is back, and finds a record that has been on probation for long enough by its clock."""
+    history = played(
+        Scene(nodes=2, same_name=True),
+        act(10, "fault", 0, NC, ()),
+        act(130, "fault", 0, NC, ("itself",)),
+        act(160, "boots", 0, 200.0),
+        act(330, "boots", 1, 40.0),
+        seed=147,
+    )
+    assert judged(history) == []

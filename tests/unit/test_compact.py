@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from recovery.decide.acknowledged import MOST_DIGESTS, WIDTH, digest
 from recovery.decide.history import note
 from recovery.decide.room import kept, size
-from recovery.model import Attempt, Fault, Phase, Progress, Record, Start
+from recovery.decide.standing import left_behind
+from recovery.model import (
+    Attempt,
+    Cause,
+    Evidence,
+    Fault,
+    Held,
+    Holding,
+    Intent,
+    Machine,
+    Marks,
+    Phase,
+    Progress,
+    Record,
+    Reference,
+    ReleaseRequest,
+    Start,
+    Step,
+    Validation,
+    ValidationRun,
+)
 from recovery.provider.known import ALL, KEY, has, pack
 from recovery.store.compact import CLOSED, OPEN
 from recovery.store.record_codec import FIRST, FOURTH, bounded, decode, encode
@@ -84,6 +107,117 @@ def test_a_call_that_may_have_to_be_taken_back_stays_and_no_machine_is_its_repla
     assert there.intent.reference.data[KEY] == ALL
     assert has(ALL, "i-0fffffffffffffff0")
     assert there.intent.reference.data["group"] == "workers"
+
+
+def a_name(dice: random.Random, longest: int = 200) -> str:
+    return ("n-" * longest)[: dice.choice((5, 40, longest))]
+
+
+def a_text(dice: random.Random, longest: int) -> str:
+    letters = dice.choice(("x", '"', "<", "\N{SNOWMAN}", "word "))
+    return (letters * longest)[: dice.choice((0, 8, longest // 2, longest))]
+
+
+def some(dice: random.Random, make: Callable[[int], Any], most: int) -> tuple[Any, ...]:
+    return tuple(make(i) for i in range(dice.choice((0, 1, most // 2, most))))
+
+
+def any_intent(dice: random.Random, attempt: int) -> Intent:
+    asked = intent(action=dice.choice(("replace", "reboot")))
+    known = pack(f"i-0{x:016x}" for x in range(dice.choice((2, 60, 90, 1_000))))
+    data = {"group": a_name(dice), "machine": a_name(dice, 64), "desired": 1000, KEY: known}
+    return replace(
+        asked,
+        attempt=attempt,
+        token=a_name(dice, 36),
+        machine=a_name(dice, 64),
+        boot_id="b" * 36,
+        reference=replace(asked.reference, data=data),
+    )
+
+
+def any_record(dice: random.Random, phase: Phase) -> Record:
+    """Of any field nothing, a little, or all that there may be."""
+
+    def a_fault(i: int) -> Fault:
+        reason, life = f"R{i}{a_name(dice, 100)}", a_name(dice, 20)
+        return fault(reason, type=f"T{a_name(dice, 60)}", message=a_text(dice, 5000), life=life, treated=True)
+
+    def a_start(i: int) -> Start:
+        at, reason = NOW + i * MINUTE, f"R{a_name(dice, 100)}"
+        serials = SERIALS[: dice.choice((0, 8, 16))]
+        return Start(at, a_name(dice, 64), reason, a_name(dice), serials, a_name(dice, 64))
+
+    machine = Machine(
+        "aws",
+        a_name(dice, 64),
+        f"aws:///{a_name(dice)}",
+        a_name(dice),
+        {key: a_name(dice, 100) for key in ("region", "asg", "endpoint")[: dice.randint(0, 3)]},
+    )
+    made = record(
+        phase,
+        node=a_name(dice),
+        rule=a_name(dice, 63),
+        machine=machine,
+        faults=some(dice, a_fault, 60) or (a_fault(0),),
+        acknowledged=some(dice, a_fault, 60),
+        acknowledged_more="abcdef" * dice.choice((0, 20, MOST_DIGESTS)),
+        starts=some(dice, a_start, 60),
+        scopes=some(dice, lambda i: f"topology.kubernetes.io/{a_name(dice, 60)}={a_name(dice, 63)}", 8),
+        replacement=a_name(dice),
+        replacement_machine=a_name(dice, 64),
+        tried=some(dice, lambda i: Step.REBOOT, 4),
+        validate=Validation(a_name(dice, 100), MINUTE) if dice.random() < 0.3 else None,
+        validation=ValidationRun(a_name(dice, 63), NOW) if dice.random() < 0.3 else None,
+        release=ReleaseRequest(a_name(dice), NOW, a_text(dice, 3000)) if dice.random() < 0.3 else None,
+        marks=Marks(cordoned=True, tainted=True),
+        boot_confirmed=True,
+        recovered_at=NOW,
+        node_gone_since=NOW,
+        progress=Progress(
+            submitted=some(dice, lambda i: Attempt(i, "redeploy"), 30),
+            boots=some(dice, lambda i: "b" * 36, 5),
+            evidence=Evidence(1, NOW, a_text(dice, 1000)),
+            step_since=NOW,
+            proving_since=NOW,
+            retry_at=NOW,
+            taken_back=some(dice, lambda i: i, 30),
+            taking_back=NOW,
+            held=tuple(Held(cause, MINUTE) for cause in Cause),
+            holding=Holding(Cause.PAUSE, NOW),
+            accounted=NOW,
+        ),
+    )
+    for attempt in range(dice.choice((0, 1, 8))):
+        made = left_behind(replace(made, intent=any_intent(dice, attempt)))
+    made = replace(made, intent=any_intent(dice, 9) if dice.random() < 0.7 else None)
+    for _ in range(dice.choice((0, 3, 25))):
+        made = note(made, NOW, "e", a_text(dice, 3000))  # type: ignore[arg-type]
+    return replace(made, sentence=a_text(dice, 3000) or "s")
+
+
+@pytest.mark.parametrize("phase", [p for p in Phase if not p.open])
+def test_every_closed_record_fits(phase: Phase) -> None:
+    """Whatever is on it, and also what several earlier calls left. The newest call that may come stays."""
+    for seed in range(8):
+        made = any_record(random.Random(f"{phase} {seed}"), phase)  # noqa: S311 - not a secret
+        body = encode(made)
+        assert size(body) <= CLOSED, f"seed {seed}"
+        there = decode(json.loads(json.dumps(body)))
+        assert bounded(there) == there, f"seed {seed}"
+        may_come = [x.attempt for x in made.progress.left if x.attempt not in made.progress.taken_back]
+        assert [x.attempt for x in there.progress.left][-1:] == may_come[-1:], f"seed {seed}"
+        assert [x.at for x in there.starts][-1:] == [x.at for x in made.starts][-1:], f"seed {seed}"
+
+
+def test_what_was_asked_of_a_large_group_and_left_takes_no_room() -> None:
+    """A list of machines and a filter alike: neither is needed to take the request back."""
+    for count in (2, 1_000):
+        reference = Reference("fake", "replace", {"group": "g", KEY: pack(GROUP[:count])})
+        made = record(Phase.RECOVERING, intent=replace(intent(), reference=reference))
+        (asked,) = left_behind(made).progress.left
+        assert asked.reference.data == {"group": "g"}
 
 
 def test_a_record_that_fits_is_not_cut() -> None:

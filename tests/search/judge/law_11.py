@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.search.facts import Happened, Wrote
 from tests.search.judge.law import Law
 from tests.search.judge.objects import Json, duration, ready, status
-from tests.search.judge.recoveries import Recovery
+from tests.search.judge.recoveries import Intent, Recovery
 from tests.search.judge.world import Fault, Machine
 
 REBOOTS = ("reboot", "reimage", "redeploy")
@@ -34,7 +34,7 @@ class Evidence(Law):
             return
         m = self.world.machines.get(r.machine)
         called = [c for c in r.calls if c.asked.answer not in ("refused", "throttled")]
-        replaces = any(c.asked.action == "replace" for c in called)
+        replaces = any(c.asked.action == "replace" for c in called) or any(map(_adopted, r.intents))
         replacement = str(status(r.record).get("replacementMachine") or "")
         if replacement and replaces:
             self._replaced(r, m, replacement)
@@ -56,7 +56,7 @@ class Evidence(Law):
         found = self.world.machines.get(new)
         if found is None or not found.told:
             return
-        asked = r.calls[0].asked.at
+        asked = min([*(c.asked.at for c in r.calls), *(i.at for i in r.intents)])
         if found.launched and found.launched < asked - self.bounds.submit:
             told = f"closed as recovered by {new}, there {asked - found.launched:.0f} s before the call"
             self.breaks("old replacement", r.node, told, r)
@@ -113,6 +113,11 @@ class Evidence(Law):
             self.breaks("unready in probation", r.node, told, r)
 
 
+def _adopted(i: Intent) -> bool:
+    """A replacement that was under way already: asked for by a record that is lost, or by somebody else."""
+    return i.action == "replace" and i.call is None and "submitted" in i.states
+
+
 class NotLost(Law):
     """A record is not closed as withdrawn or superseded while its fault is there for all to see."""
 
@@ -152,7 +157,7 @@ class NotLost(Law):
 
     def _visible(self, f: Fault) -> bool:
         latest = self.world.at - self.bounds.sickness
-        if not self.world.treated(f) or f.began > latest:
+        if not self.world.treated(f) or max(f.began, f.anew) > latest:
             return False
         return (f.shown is not None and f.shown <= latest) or f.hidden in ("masked", "restart")
 

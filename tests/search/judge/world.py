@@ -31,6 +31,8 @@ from tests.search.judge.recoveries import Call, Intent, Recovery
 from tests.search.judge.violation import Bounds
 
 NEVER = float("inf")
+BOOT = "boot"
+"""Why no source states a fault that was stated before its machine booted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +45,7 @@ class Fault:
     treat: bool
     shown: float | None  # since when a source states it
     hidden: str = ""  # why no source states it any more
+    anew: float = 0.0  # when it was first stated after the last boot
     ended: float | None = None
     ended_by: str = ""
     cleared: bool = False  # its source took it back by its own rule
@@ -369,8 +372,12 @@ class World:
             fault.shown, fault.hidden = (h.at if fault.shown is None else fault.shown), ""
 
     def _fault_hidden(self, h: Happened) -> None:
-        if fault := self._find(h):
+        if (fault := self._find(h)) and fault.hidden != BOOT:
             fault.shown, fault.hidden = None, str(h.detail.get("because") or "masked")
+
+    def _fault_stated(self, h: Happened) -> None:
+        if (fault := self._find(h)) and fault.hidden == BOOT:
+            fault.hidden, fault.anew = "masked", h.at  # until it is said to be shown
 
     def _fault_ended(self, h: Happened) -> None:
         if fault := self._find(h):
@@ -385,6 +392,9 @@ class World:
         m = self.machine(h.subject)
         m.boots.append((h.at, str(h.detail.get("by") or "")))
         m.boot = str(h.detail.get("boot") or m.boot)
+        for fault in m.there():
+            # A boot ends what was stated before it: nobody can see the fault until it is stated anew.
+            fault.shown, fault.hidden = None, BOOT
         self._done(h.subject, ("reboot", "reimage", "redeploy"))
 
     def _gone(self, h: Happened) -> None:
@@ -454,6 +464,7 @@ class World:
         facts.FAULT_BEGAN: _fault_began,
         facts.FAULT_SHOWN: _fault_shown,
         facts.FAULT_HIDDEN: _fault_hidden,
+        facts.FAULT_STATED: _fault_stated,
         facts.FAULT_ENDED: _fault_ended,
         facts.PAGE: _page,
         facts.MACHINE_BOOTED: _booted,
@@ -512,13 +523,25 @@ class World:
         """Whether the node counts as sick: an open or handed-over record, or NotReady."""
         node, record = self.nodes.get(name), self.records.get(name)
         phase = status(record).get("phase")
-        so = node is not None and (phase in OPEN or phase == "handedOver" or not ready(node))
+        recorded = (phase in OPEN or phase == "handedOver") and self._more_than_told(name, status(record))
+        so = node is not None and (recorded or not ready(node))
         if so and name not in self.sick:
             self.sick.add(name)
             self.sick_since[name] = self.at
         elif not so and name in self.sick:
             self.sick.discard(name)
         self._brake()
+
+    def _more_than_told(self, name: str, record: Json) -> bool:
+        """Whether more than a notice comes of what the record is about. A fault that is only told needs no
+        slot, no mark and no step, and does not make its node count for the brake."""
+        r = self.recoveries.get(name)
+        if r is None or record.get("ladder") or record.get("intent") or marked(self.nodes.get(name)):
+            return True
+        policies = self.policies_of("", r.opened)
+        about = record.get("faults") or ()
+        named = [(str(f.get("type") or ""), str(f.get("reason") or "")) for f in about]
+        return not named or any(all(p.treats(*each) for p in policies) for each in named)
 
     def _brake(self) -> None:
         rules = self.policies[""][-1][1]
