@@ -76,6 +76,9 @@ class Boundary:
         for trap in struck:
             if not trap.after and p is not None:
                 self._strike(p, trap)
+                if calling and trap.kind == "stop" and trap.seconds > PATIENCE:
+                    # No program can look at its clock once more in the middle of its call.
+                    raise LostError("the cloud has closed a connection that brought no request")
         self.will_lose = any(_loses(t) for t in struck)
         answer = go()
         self.will_lose = False

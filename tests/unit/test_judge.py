@@ -537,6 +537,8 @@ def rebooted(probation: float = 121, boots: bool = True, mended: bool = True) ->
         h.mended("node-0")
     if boots:
         h.boots()
+    if boots and not mended:
+        h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0")
     h.after(1).record("node-0", "proving").after(probation)
     return h.unmarks("node-0").record("node-0", "recovered").frees("node-0")
 
@@ -554,7 +556,8 @@ def test_a_probation_cut_short_breaks_law_11() -> None:
 
 
 def test_nor_by_a_policy_that_only_reports_it_now() -> None:
-    h = History().starts().asks(action="reboot").after(5).boots().policy(remedy=({"do": "notify"},)).after(1)
+    h = History().starts().asks(action="reboot").after(5).boots()
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0").policy(remedy=({"do": "notify"},)).after(1)
     h.record("node-0", "proving").after(121).unmarks("node-0").record("node-0", "recovered")
     assert h.kinds() == [("law 11", "still sick")]
 
