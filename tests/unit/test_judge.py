@@ -403,6 +403,34 @@ def test_a_record_withdrawn_because_a_detector_restarted_breaks_law_6() -> None:
     assert h.after(60).unmarks("node-0").record("node-0", "withdrawn").kinds() == [("law 6", "withdrawn")]
 
 
+NAMED = {"type": "NeuronHealth", "reason": "NeuronHasError_DMA_ERROR"}
+
+
+def booted_unasked() -> History:
+    """A boot that nobody asked for: the log's line is gone with it, and the fault is not."""
+    h = History().starts().boots(by="unasked")
+    return h.happens(facts.FAULT_HIDDEN, "m-0", **NAMED, because="restart")
+
+
+def test_a_record_withdrawn_after_a_boot_after_which_nobody_stated_its_fault_does_not() -> None:
+    assert booted_unasked().after(130).unmarks("node-0").record("node-0", "withdrawn").kinds() == []
+
+
+def test_one_whose_fault_was_stated_in_the_new_boot_and_is_hidden_breaks_law_6() -> None:
+    h = booted_unasked().after(40).happens(facts.FAULT_STATED, "m-0", **NAMED, rule="log")
+    h.happens(facts.FAULT_SHOWN, "m-0", **NAMED, node="node-0")
+    h.happens(facts.FAULT_HIDDEN, "m-0", **NAMED, because="masked")
+    assert h.after(90).unmarks("node-0").record("node-0", "withdrawn").kinds() == [("law 6", "withdrawn")]
+
+
+def test_a_hand_over_that_only_tells_does_not_count_for_the_brake() -> None:
+    h = History(6, brake="30%")
+    for i in range(1, 5):
+        other = {"type": "Notice", "reason": "SomethingElse"}
+        h.record(f"node-{i}", "handedOver", faults=[other], ladder=[])
+    assert h.after(20).starts("node-0").kinds() == []
+
+
 def test_a_node_released_while_its_request_stands_breaks_law_6() -> None:
     h = (
         History()

@@ -372,8 +372,9 @@ class World:
             fault.shown, fault.hidden = (h.at if fault.shown is None else fault.shown), ""
 
     def _fault_hidden(self, h: Happened) -> None:
-        if (fault := self._find(h)) and fault.hidden != BOOT:
-            fault.shown, fault.hidden = None, str(h.detail.get("because") or "masked")
+        if fault := self._find(h):
+            by_boot = fault.hidden == BOOT or self.machine(h.subject).booted_since(h.at)
+            fault.shown, fault.hidden = None, BOOT if by_boot else str(h.detail.get("because") or "masked")
 
     def _fault_stated(self, h: Happened) -> None:
         if (fault := self._find(h)) and fault.hidden == BOOT:
@@ -393,8 +394,8 @@ class World:
         m.boots.append((h.at, str(h.detail.get("by") or "")))
         m.boot = str(h.detail.get("boot") or m.boot)
         for fault in m.there():
-            # A boot ends what was stated before it: nobody can see the fault until it is stated anew.
-            fault.shown, fault.hidden = None, BOOT
+            if fault.shown is None:  # what no source shows any more was known of the boot that has ended
+                fault.hidden = BOOT
         self._done(h.subject, ("reboot", "reimage", "redeploy"))
 
     def _gone(self, h: Happened) -> None:
