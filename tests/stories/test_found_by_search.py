@@ -126,7 +126,7 @@ def test_a_probation_that_nobody_watched_is_not_one() -> None:
 
 def test_two_machines_that_came_back_under_each_others_names_hear_each_other_before_they_are_proved() -> None:
     """Each new machine has the name of the other's predecessor, so each agent works on a record that the
-    other's machine has to prove. One of the two sees a fault on its page: its Node alone does not prove it."""
+    other's machine has to prove. One of the two sees a fault: its Node alone does not prove it."""
     history = played(
         Scene(policy="drain, reboot, replace", same_name=True),
         act(60, "fault", 2, NC, ()),
