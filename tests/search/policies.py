@@ -41,7 +41,9 @@ POLICIES: dict[str, bytes] = {
         f"budget: 3, budgetPer: {{topology.kubernetes.io/zone: 1}}, {OPEN}", f"{DRAIN}, {REPLACE}", REBOOT
     ),
     "a budget per type": _policy(
-        f"budget: 3, budgetPer: {{node.kubernetes.io/instance-type: 1}}, {OPEN}", f"{DRAIN}, {REPLACE}", REBOOT
+        f"budget: 3, budgetPer: {{node.kubernetes.io/instance-type: 1}}, {OPEN}",
+        f"{DRAIN}, {REPLACE}",
+        REBOOT,
     ),
     "a low brake": _policy(
         "cooldown: 0s, brake: 30%, attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
@@ -57,6 +59,6 @@ POLICIES: dict[str, bytes] = {
         OPEN,
         f"{DRAIN}, {REPLACE}",
         f"{DRAIN}, {REBOOT}",
-        rest="drain: {pods: [{match: {labels: {app: train}}, mode: wait, within: 1m}]}\n",
+        rest="drain: {pods: [{match: {labels: {app: train}}, mode: wait, within: 1m, annotate: {job: leave}}]}\n",
     ),
 }
