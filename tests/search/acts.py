@@ -418,12 +418,22 @@ def record_edited(w: World, a: Act) -> None:
     w.note(facts.PERSON, node, did=f"edit record: {a.args[0]}")
 
 
-@kind("gate edited", lambda d: (d.choice(("label", "annotation", "finalizer")),), placed=False)
+@kind("record made", weight=1)
+def record_made(w: World, a: Act) -> None:
+    """Somebody applies a record of a node that has none, without a word of what it is about."""
+    made = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "NodeRecovery"}
+    node = machine_of(w, a).node
+    if node and w.write("POST", RECORDS, {**made, "metadata": {"name": node}}, PERSON).ok:
+        w.note(facts.PERSON, node, did="make record")
+
+
+@kind("gate edited", lambda d: (d.choice(("label", "annotation", "finalizer", "slots")),), placed=False)
 def gate_edited(w: World, a: Act) -> None:
     patches: dict[str, Any] = {
         "label": {"metadata": {"labels": {"team": "storage"}}},
         "annotation": {"metadata": {"annotations": {"ticket": "4711"}}},
         "finalizer": {"metadata": {"finalizers": ["example.com/keep"]}},
+        "slots": {"status": {"slots": []}},
     }
     change(w, GATE, patches[a.args[0]])
 
@@ -450,6 +460,13 @@ def gate_emptied(w: World, a: Act) -> None:
 def leases_deleted(w: World, a: Act) -> None:
     for lease in w.store.request("GET", LEASES).body["items"]:
         w.write("DELETE", f"{LEASES}/{lease['metadata']['name']}", None, PERSON)
+
+
+@kind("leases taken", weight=1, placed=False)
+def leases_taken(w: World, a: Act) -> None:
+    """Somebody else's program takes all Leases, and renews none."""
+    for lease in w.store.request("GET", LEASES).body["items"]:
+        change(w, f"{LEASES}/{lease['metadata']['name']}", {"spec": {"holderIdentity": "another program"}})
 
 
 # ---------------------------------------------------------------- policy and people

@@ -55,7 +55,8 @@ def _take_back_edits(w: World) -> None:
         path = f"{acts.RECORDS}/{record['metadata']['name']}"
         if record["metadata"].get("finalizers"):
             acts.change(w, path, {"metadata": {"finalizers": None}})
-        if (record.get("status") or {}).get("version", 1) == 99:
+        status = record.get("status") or {}
+        if not status or status.get("version", 1) == 99:
             w.write("DELETE", path, None, acts.PERSON)
     acts.change(w, acts.GATE, {"metadata": {"finalizers": None}})
 

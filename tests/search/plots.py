@@ -134,6 +134,8 @@ def a_record_is_deleted(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     one, other = d.sample(range(scene.nodes), 2)
     acts = [_fault(d, 10, one), _fault(d, 15, other), act(11, "group is short", -1, 900.0)]
     acts += [act(12, "no agent", one, 600.0)] if d.random() < 0.3 else []
+    if d.random() < 0.3:  # the machine boots, and breaks again
+        acts += [act(200, "crash", one, 1, False, 5.0), act(260, "boots", one, 5.0), _fault(d, 330, one)]
     return scene, [*acts, act(round(d.uniform(20, 60), 1), "record deleted", one)]
 
 

@@ -59,6 +59,6 @@ POLICIES: dict[str, bytes] = {
         OPEN,
         f"{DRAIN}, {REPLACE}",
         f"{DRAIN}, {REBOOT}",
-        rest="drain: {pods: [{match: {labels: {app: train}}, mode: wait, within: 1m}]}\n",
+        rest="drain: {pods: [{match: {labels: {app: train}}, mode: wait, within: 1m, annotate: {job: leave}}]}\n",
     ),
 }
