@@ -131,10 +131,63 @@ RECORD_MADE = on(
 )
 """An agent of 0.1 sets no label. A record that is lost has it always: the gate is asked by it."""
 RECORD_KEPT = on("UPDATE", metadata_kept(labels=[PHASE]))
+# What a person wrote stays, or is shortened: a closed record has 4 KiB.
 NO_RELEASE = (
     'request.operation == "DELETE" || !has(object.status.release)\n'
-    "|| (variables.asked && object.status.release == oldObject.status.release)"
+    "|| (variables.asked && object.status.release.at == oldObject.status.release.at\n"
+    "&& oldObject.status.release.by.startsWith(object.status.release.by)\n"
+    '&& oldObject.status.release.?reason.orValue("").startsWith(object.status.release.?reason.orValue("")))'
 )
+NO_PAUSE = "(!has(object.spec) || !has(object.spec.pause))"
+GATE_MADE = on(
+    "CREATE",
+    [*BARE, "!has(object.metadata.labels)", "object.?status.?slots.orValue([]).size() == 0", NO_PAUSE],
+)
+GATE_KEPT = on("UPDATE", [*metadata_kept(), *same("?spec.?pause")])
+
+
+def shape_of_records(who: str) -> tuple[Check, ...]:
+    """What holds for every record that ``who`` writes, of its own node and of others."""
+    return (
+        Check(NO_RELEASE, f"{who} asks for no release; it answers what a person asked for"),
+        Check(
+            RECORD_MADE,
+            "a record is made with its phase as its one label, without annotation, owner or finalizer",
+        ),
+        Check(
+            RECORD_KEPT,
+            f"{who} changes no label of a record but its phase, no annotation, owner or finalizer",
+        ),
+    )
+
+
+def shape_of_gate(who: str) -> tuple[Check, ...]:
+    """What holds for every write to the gate by ``who``."""
+    return (
+        Check('request.operation != "DELETE"', f"{who} does not delete the gate"),
+        Check(
+            GATE_MADE,
+            f"{who} makes the gate bare: without slots, pause, label, annotation, owner or finalizer",
+        ),
+        Check(
+            GATE_KEPT,
+            f"{who} neither pauses nor resumes, and changes no label, annotation, owner or finalizer here",
+        ),
+    )
+
+
+def shape_of_leases(who: str) -> tuple[Check, ...]:
+    """What holds for every Lease that ``who`` writes."""
+    return (
+        Check(
+            on("CREATE", [*NOT_OWNED, "!has(object.metadata.labels)"]),
+            f"{who} makes a Lease without label, owner or finalizer",
+        ),
+        Check(
+            on("UPDATE", same("metadata.?ownerReferences", "metadata.?finalizers", "metadata.?labels")),
+            f"{who} changes no label, owner or finalizer of a Lease",
+        ),
+    )
 
 
 # ---------------------------------------------------------------- the agents
@@ -186,7 +239,6 @@ RECORDS = Policy(
             '"an agent may only conclude the record of another node, to proved or handed over, or released'
             f" where a person asked for it; {ON_MINE}",
         ),
-        Check(NO_RELEASE, "an agent asks for no release; it answers what a person asked for"),
         Check(
             'request.operation != "UPDATE"\n'
             '|| (variables.mine != "" && object.metadata.name == variables.mine)\n|| ('
@@ -201,14 +253,7 @@ RECORDS = Policy(
             "an agent changes neither machine, attempt, remedy nor marks on the record of another node",
             "What was done, to which machine, and what the node bears: the words of its own agent.",
         ),
-        Check(
-            RECORD_MADE,
-            "a record is made with its phase as its one label, without annotation, owner or finalizer",
-        ),
-        Check(
-            RECORD_KEPT,
-            "an agent changes no label of a record but its phase, no annotation, owner or finalizer",
-        ),
+        *shape_of_records("an agent"),
     ),
     (
         MY_NODE,
@@ -229,7 +274,8 @@ RECORDS = Policy(
 )
 
 LOST_SHAPE = both(
-    "params.?status.?slots.orValue([]).exists(slot, slot.node == object.metadata.name)",
+    "(params.?status.?slots.orValue([]).exists(x, x.node == object.metadata.name)\n"
+    "|| params.?status.?open.orValue([]).exists(x, x.node == object.metadata.name))",
     *(
         f"object.status.?{name}.orValue([]).size() == 0"
         for name in ("faults", "ladder", "starts", "acknowledged")
@@ -259,29 +305,14 @@ LOST = Policy(
     " refused.",
 )
 
-NO_PAUSE = "(!has(object.spec) || !has(object.spec.pause))"
-GATE_MADE = on(
-    "CREATE",
-    [*BARE, "!has(object.metadata.labels)", "object.?status.?slots.orValue([]).size() == 0", NO_PAUSE],
-)
-GATE_KEPT = on("UPDATE", [*metadata_kept(), *same("?spec.?pause")])
-
 GATE = Policy(
     "node-recovery-gate",
     (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
     (
-        Check('request.operation != "DELETE"', "an agent does not delete the gate"),
+        *shape_of_gate("an agent"),
         Check(
             'request.operation == "DELETE" || variables.mine != ""',
             "the token of an agent must name its pod's node",
-        ),
-        Check(
-            GATE_MADE,
-            "an agent makes the gate bare: without slots, pause, label, annotation, owner or finalizer",
-        ),
-        Check(
-            GATE_KEPT,
-            "an agent neither pauses nor resumes, and changes no label, annotation, owner or finalizer here",
         ),
         Check(
             'request.operation != "UPDATE" || variables.harmed\n'
@@ -312,14 +343,7 @@ LEASES = Policy(
             '|| (variables.mine != "" && object.metadata.name.startsWith("nr-"))',
             f'"an agent holds Leases of records only, nr-...; {ON_MINE}',
         ),
-        Check(
-            on("CREATE", [*NOT_OWNED, "!has(object.metadata.labels)"]),
-            "an agent makes a Lease without label, owner or finalizer",
-        ),
-        Check(
-            on("UPDATE", same("metadata.?ownerReferences", "metadata.?finalizers", "metadata.?labels")),
-            "an agent changes no label, owner or finalizer of a Lease",
-        ),
+        *shape_of_leases("an agent"),
     ),
     (MY_NODE,),
 )
@@ -379,15 +403,7 @@ POWER_RECORDS = Policy(
             "&& variables.asked)))",
             "the concluder changes neither machine nor remedy on a record, and none that is closed",
         ),
-        Check(NO_RELEASE, "the concluder asks for no release; it answers what a person asked for"),
-        Check(
-            RECORD_MADE,
-            "a record is made with its phase as its one label, without annotation, owner or finalizer",
-        ),
-        Check(
-            RECORD_KEPT,
-            "the concluder changes no label of a record but its phase, no annotation, owner or finalizer",
-        ),
+        *shape_of_records("the concluder"),
     ),
     (ASKED,),
     account=POWER,
@@ -396,12 +412,7 @@ POWER_RECORDS = Policy(
 POWER_LOST = Policy(
     "node-recovery-power-lost",
     (("noderecovery.dev", "noderecoveries", "CREATE"),),
-    (
-        Check(
-            LOST_SHAPE,
-            LOST_SAYS,
-        ),
-    ),
+    (Check(LOST_SHAPE, LOST_SAYS),),
     account=POWER,
     labelled=(PHASE, "lost"),
     param=("noderecovery.dev/v1alpha1", "RecoveryGate", "fleet"),
@@ -410,17 +421,7 @@ POWER_LOST = Policy(
 POWER_GATE = Policy(
     "node-recovery-power-gate",
     (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
-    (
-        Check('request.operation != "DELETE"', "the concluder does not delete the gate"),
-        Check(
-            GATE_MADE,
-            "the concluder makes the gate bare: without slots, pause, label, annotation, owner or finalizer",
-        ),
-        Check(
-            GATE_KEPT,
-            "the concluder neither pauses nor resumes, and changes no label, annotation, owner or finalizer",
-        ),
-    ),
+    shape_of_gate("the concluder"),
     account=POWER,
 )
 
@@ -437,7 +438,7 @@ POWER_DELETES = Policy(
 POWER_LEASES = Policy(
     "node-recovery-power-leases",
     (("coordination.k8s.io", "leases", "CREATE, UPDATE"),),
-    LEASES.checks[2:],
+    shape_of_leases("the concluder"),
     account=POWER,
 )
 

@@ -221,6 +221,8 @@ def test_a_stolen_token_releases_another_only_where_a_person_asked_for_it(thief:
         as_it_is["status"]["release"] = asked
         assert thief.site.plane.request("PUT", path, body=as_it_is).status == 200
         assert denied(thief.changed(path, release={**asked, "by": "somebody else"})), phase
+        assert denied(thief.changed(path, release={**asked, "at": "2026-01-02T00:00:00Z"})), phase
+        assert thief.changed(path, release={**asked, "reason": "a test"}).status == 200, "it is shortened"
         assert thief.changed(path, phase="released").status == 200, phase
         as_it_is = thief.site.plane.get(path)
         as_it_is["status"]["phase"] = phase
@@ -251,6 +253,13 @@ def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: T
         assert denied(made(thief.other, lost, **{name: value})), name
     assert denied(made(thief.other, lost, labels=None)), "without the label by which the gate is asked"
     assert made(thief.other, lost).status == 201
+    assert plane.request("DELETE", f"{RECORDS}/{thief.other}").status == 200
+    gate = plane.get(GATE)
+    (slot,) = gate["status"]["slots"]
+    queued = {"node": thief.other, "recordUID": slot["recordUID"], "since": lost["phaseSince"]}
+    gate["status"] |= {"slots": [], "open": [queued]}
+    assert plane.request("PUT", GATE, body=gate).status == 200
+    assert made(thief.other, lost).status == 201, "it was deleted while it waited in the queue"
     for name, value in FOREIGN.items():
         assert denied(made(thief.mine, {**lost, "phase": "suspect"}, **{name: value})), name
     assert made(thief.mine, {**lost, "phase": "suspect"}).status == 201
