@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +21,8 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+log = logging.getLogger(__name__)
+
 Check = Callable[[], str | None]
 """None is fine; otherwise the reason why not."""
 OwnView = Callable[[], dict[str, Any] | None]
@@ -26,6 +30,7 @@ OwnView = Callable[[], dict[str, Any] | None]
 
 
 HANDLERS = 16
+"""Requests that are served at a time."""
 HEAD = 8 * 1024
 """Bytes of a request's first line and headers."""
 WHOLE = 5.0
@@ -71,7 +76,9 @@ class Server(ThreadingHTTPServer):
             self._freed.notify()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing is said of a client that goes away in the middle: it could fill the log."""
+        """A bug is logged. A client that goes away in the middle is not: it could fill the log."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            log.exception("a bug: a request over HTTP was not answered")
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:

@@ -253,6 +253,18 @@ def sent_until_it_is_cut_off(client: socket.socket) -> int:
     raise AssertionError("it was never cut off")
 
 
+def test_a_bug_behind_a_page_is_logged_and_a_client_that_goes_away_is_not(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(web, "generate_latest", lambda _: 1 / 0)
+    with pytest.raises(http.client.RemoteDisconnected):
+        site.ask("/metrics")
+    with clients(site, 1, b"GET /metr"):
+        pass
+    assert site.ask("/healthz")[0] == 200
+    assert [r.message for r in caplog.records] == ["a bug: a request over HTTP was not answered"]
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_without_a_host_it_listens_on_every_address_of_both_families(address: str) -> None:
     server = web.serve(("", 0), Metrics().registry, lambda: None, lambda: None, lambda: None)
