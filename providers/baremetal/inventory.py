@@ -121,13 +121,16 @@ class Inventory:
         if len(mine) > 1:
             lines = " and ".join(str(e.line) for e in mine)
             raise Refused(f"{self.path}: lines {lines} are both about {node}; expected was one machine of it")
-        for e in mine:
-            if (e.uuid and e.uuid != unique) or (e.node and e.node != node):
-                raise Refused(
-                    f"{self.path}: line {e.line} is about the machine {e.uuid} as {e.node}; {node} claims "
-                    f"to be the machine {unique or 'without a UUID'}, and nobody's BMC is asked"
-                )
-        return mine[0].bmc if mine else self._annotated(machine, node)
+        if not mine:
+            return self._annotated(machine, node)
+        (e,) = mine
+        if e.uuid and e.node and (e.uuid, e.node) != (unique, node):
+            raise Refused(
+                f"{self.path}: line {e.line} is about the machine {e.uuid} as {e.node}; {node} claims to be "
+                f"the machine {unique or 'without a UUID'}, and nobody's BMC is asked: correct the line, or "
+                "find out why the Node says so"
+            )
+        return e.bmc
 
     def _annotated(self, machine: Machine, node: str) -> Bmc:
         address, credentials = machine.route.get("bmc", ""), machine.route.get("bmc_credentials", "")

@@ -19,6 +19,7 @@ from recovery.provider.known import forgotten, packed
 ADDED = 76
 """Bytes of room for what the API server adds to an object: its moment of creation, generation, versions."""
 SHORT = 60
+"""Bytes of a text that somebody wrote, where a record has room for no more."""
 OPEN, CLOSED = 16 * 1024 - ADDED, 4 * 1024 - ADDED
 
 Cut = Callable[[Record], Record]

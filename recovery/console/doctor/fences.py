@@ -27,21 +27,29 @@ def check(api: DoctorApi, node: str) -> Iterator[Finding]:
     bound: list[str] = []
     for what, method, path, body in _forbidden(api.namespace, node):
         try:
-            api.dry_run(method, path, body)
-            refused = False
-        except Conflict:
-            refused = False  # it is there already: that is asked after the policies
+            refused = _refused(api, method, path, body)
         except ApiError as error:
-            refused = BY_POLICY in error.reason
-            if not refused:
-                yield Finding(AREA, None, f"whether a stolen token is limited, for {what}: {error.reason}")
-                return
+            yield Finding(AREA, None, f"whether a stolen token is limited, for {what}: {error.reason}")
+            return
         if not refused:
             why = f"no admission policy limits this account for {what}: a stolen token works for every node"
             yield Finding(AREA, False, why, INSTALL)
             return
         bound.append(what)
     yield Finding(AREA, True, f"admission policies limit what its token may do to {', '.join(bound)}")
+
+
+def _refused(api: DoctorApi, method: str, path: str, body: dict[str, Any]) -> bool:
+    """Whether a policy refuses the request. Raises ``ApiError`` where something else does."""
+    try:
+        api.dry_run(method, path, body)
+    except Conflict:
+        return False  # it is there already: that is asked after the policies
+    except ApiError as error:
+        if BY_POLICY not in error.reason:
+            raise
+        return True
+    return False
 
 
 def _forbidden(namespace: str, node: str) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
