@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.search import without
 from tests.search.judge import Violation
+from tests.search.order import start_again
 from tests.search.play import History, play
 from tests.search.reach import NOT_REACHED, Reach
 from tests.search.script import Script
@@ -196,10 +197,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
-        os.execve(  # noqa: S606
-            sys.executable,
-            [sys.executable, "-m", "tests.search", *sys.argv[1:]],
-            {**os.environ, "PYTHONHASHSEED": "0"},
-        )
+    start_again("tests.search")
     sys.exit(main())

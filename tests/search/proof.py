@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from tests.search import seeds, without
 from tests.search.__main__ import Found, look, ready
 from tests.search.judge import Violation
+from tests.search.order import start_again
 
 LAWS = tuple(f"law {i}" for i in range(1, 12))
 
@@ -101,10 +102,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
-        os.execve(  # noqa: S606
-            sys.executable,
-            [sys.executable, "-m", "tests.search.proof", *sys.argv[1:]],
-            {**os.environ, "PYTHONHASHSEED": "0"},
-        )
+    start_again("tests.search.proof")
     sys.exit(main())
