@@ -361,6 +361,35 @@ CLAIMS = Policy(
     (MY_NODE,),
 )
 
+EVICT = f"{OURS}/evict"
+"""Label of a namespace. ``never``: no drain evicts its pods."""
+
+# What a drain knows a fence by: recovery/kube/transport.py.
+FENCED = '"namespace " + request.namespace + " is fenced: '
+
+EVICTIONS = Policy(
+    "node-recovery-evictions",
+    (("", "pods/eviction", "CREATE"),),
+    (
+        Check(
+            'request.namespace != request.userInfo.username.split(":")[2]',
+            f'{FENCED}node-recovery itself runs there"',
+        ),
+        Check(
+            f'namespaceObject.metadata.?labels[?"{EVICT}"].orValue("") != "never"',
+            f'{FENCED}its label {EVICT} says never"',
+        ),
+        Check(
+            "!has(object.deleteOptions) || !has(object.deleteOptions.gracePeriodSeconds)",
+            "an agent leaves each pod the grace period that the pod itself asks for",
+            "With a short one a training job loses what it has not saved; with 0 it is killed.",
+        ),
+    ),
+    why="Whoever may drain could otherwise evict what stands in a thief's way, the concluder among it, onto a"
+    " node of his own. What people want left alone they label: kubectl label namespace NAME"
+    f" {EVICT}=never. A drain leaves such pods where they are, and says so.",
+)
+
 # ---------------------------------------------------------------- the concluder that may switch power
 
 
@@ -554,6 +583,7 @@ def rendered() -> dict[Path, str]:
             GATE,
             LEASES,
             CLAIMS,
+            EVICTIONS,
         ),
         HERE / "baremetal" / "components" / "power" / "admission.yaml": file(
             "What the concluder may change of a node is the out-of-service taint, and of a record what is"

@@ -19,6 +19,7 @@
     └── ApiError                 the Kubernetes API server refused a request, or gave no answer
         ├── NotFound             404
         ├── Conflict             409, or 422 on a precondition: another writer was first
+        ├── Fenced               403: an admission policy keeps the pods of a namespace from every drain
         ├── Expired              410: a list whose pages are too old to go on with
         ├── TooManyRequests      429: an eviction refused by a budget, or priority and fairness
         └── ApiUnavailable       no answer (a write may or may not have happened)
@@ -91,6 +92,10 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     """409, or 422 on a precondition: another writer was first. Read again and decide again."""
+
+
+class Fenced(ApiError):
+    """403: an admission policy keeps the pods of this namespace from every drain. ``reason`` says why."""
 
 
 class Expired(ApiError):

@@ -12,7 +12,7 @@ from recovery.agent.world import World
 from recovery.decide.decision import EventReason, Report
 from recovery.decide.drain import ANNOTATED, counted
 from recovery.decide.situation import Situation
-from recovery.errors import ApiError, ApiUnavailable, Conflict, NotFound
+from recovery.errors import ApiError, ApiUnavailable, Conflict, Fenced, NotFound
 from recovery.model import PodView
 
 Some = TypeVar("Some")
@@ -49,7 +49,9 @@ class Evictions:
     def ask(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Performed:
         """Ask once for the eviction of each pod. One that is refused is left alone for some seconds, so
         the next pass begins with others. A pass in which all are refused makes no Event."""
-        asked = refused = 0
+        assert s.record is not None  # a drain is on record
+        memory = self._observer.memory(s.node_name)
+        asked, refused, stayed = 0, 0, len(memory.fenced_in(s.record))
         for group in self._for_a_while(groups):
             asked += len(group)
             try:
@@ -60,9 +62,11 @@ class Evictions:
                 refused += sum(self._refuses(s, pod) for pod in group)
             except ApiUnavailable as error:  # look again before the next one
                 return Performed(f"the eviction of {group[0]} was not answered: {error.reason}")
-        asked_for = f"asked for the eviction of {counted(asked)}"
-        news = Report(EventReason.DRAINING) if refused < asked else None
-        return Performed(f"{asked_for}, {refused} may not go yet" if refused else asked_for, news)
+        stay = len(memory.fenced_in(s.record)) - stayed
+        said = [f"asked for the eviction of {counted(asked)}"]
+        said += [f"{refused - stay} may not go yet"] if refused > stay else []
+        said += [f"{stay} stay{'s' if stay == 1 else ''}"] if stay else []
+        return Performed(", ".join(said), Report(EventReason.DRAINING) if refused < asked else None)
 
     def _for_a_while(self, items: Iterable[Some]) -> Iterable[Some]:
         """``items``, at least one, until ``LONGEST_PASS`` is over. The next cycle decides about the rest."""
@@ -82,6 +86,10 @@ class Evictions:
         except (NotFound, Conflict) as error:  # it is gone, or another pod has its name, or a webhook says so
             memory.refuse(str(pod), error.reason, now)
             return False
+        except Fenced as error:
+            assert s.record is not None  # a drain is on record
+            memory.fence(s.record, str(pod), error.reason)
+            return True
         except ApiUnavailable as error:
             memory.refuse(str(pod), error.reason, now)
             raise

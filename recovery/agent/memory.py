@@ -107,11 +107,16 @@ def _step(r: Record) -> object:
     return (r.uid, r.phase, r.rung, r.progress.held, r.progress.holding)
 
 
+def _drain(r: Record) -> object:
+    return (r.uid, r.rung, r.rung_since)
+
+
 @dataclass
 class Memory:
     """Of one node. Moments are seconds on the monotonic clock, those of ``intents`` on the boot clock."""
 
     refused: dict[str, Refusal] = field(default_factory=dict)
+    fences: tuple[object, dict[str, str]] | None = None  # a drain, and pod -> why it leaves it
     evicted: list[float] = field(default_factory=list)  # when evictions were asked for, lately
     intents: dict[str, float] = field(default_factory=dict)
     looked_at: float = 0.0  # when the latest reads of Node, record, gate and Lease began
@@ -142,6 +147,14 @@ class Memory:
         pause = min(FIRST_REFUSAL * 2 ** (times - 1), WORST_REFUSAL)
         pause = max(pause, min(retry_after or 0.0, LONGEST_REFUSAL))
         self.refused[what] = Refusal(reason, times, now + pause)
+
+    def fence(self, r: Record, pod: str, reason: str) -> None:
+        """The drain of ``r`` leaves ``pod`` where it is. The next drain asks again."""
+        self.fences = (_drain(r), {**self.fenced_in(r), pod: reason})
+
+    def fenced_in(self, r: Record) -> Mapping[str, str]:
+        """Which pods the drain of ``r`` leaves, and why."""
+        return self.fences[1] if self.fences is not None and self.fences[0] == _drain(r) else {}
 
     def refusals(self, now: float) -> Mapping[str, str]:
         """What is refused now, and why."""

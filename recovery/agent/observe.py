@@ -174,6 +174,7 @@ class Observer:
         return replace(
             s,
             refusals=memory.refusals(now),
+            fenced=memory.fenced_in(r),
             intent_seen_for=memory.intent_seen_for(r, self.world.clock.boottime())
             if written
             else timedelta(0),

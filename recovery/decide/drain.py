@@ -9,7 +9,7 @@ pods get time to end by themselves, some may never be evicted, and the pods of o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 
@@ -23,12 +23,17 @@ ANNOTATED = "annotated "
 """Prefix of a pod's name among the refusals: it was annotated a moment ago, or the patch was refused."""
 ANY = PodRule(PodMode.EVICT)
 
+MOST_NAMED = 5
+"""Pods that a sentence names of those that stay for one reason."""
+
 Group = tuple[PodView, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a drain does next. ``left``: the pods that keep the node from being empty.
+
+    ``stay``: pods of a fenced namespace, and why they stay: they are named, and nobody waits for them.
 
     ``never``: why this node is not drained at all. ``annotate``: annotations to put on pods. ``ask``: groups
     of pods whose eviction is asked for together. ``waits``: why a pod is not evicted now.
@@ -39,15 +44,34 @@ class Plan:
     annotate: tuple[tuple[PodView, Mapping[str, str]], ...] = ()
     ask: tuple[Group, ...] = ()
     waits: Mapping[str, str] | None = None
+    stay: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """The state of the drain in one clause, with one pod and what keeps it there."""
+        return "; ".join(filter(None, (self._going(), self.staying)))
+
+    @property
+    def staying(self) -> str:
+        """Which pods stay, by the reason; empty where none does."""
+        by_reason: dict[str, list[str]] = {}
+        for pod, why in self.stay.items():
+            by_reason.setdefault(why, []).append(pod)
+        return "; ".join(
+            f"{_named(pods)} stay{'s' if len(pods) == 1 else ''}: {why}" for why, pods in by_reason.items()
+        )
+
+    def _going(self) -> str:
         count = f"{counted(len(self.left))} left"
         for pod in self.left:
             if why := (self.waits or {}).get(str(pod)):
                 return f"{count}; {pod} {why}"
         leaving = [str(p) for p in self.left if p.deletion_timestamp is not None]
         return f"{count}; {leaving[0]} is terminating" if leaving else count
+
+
+def _named(pods: list[str]) -> str:
+    more = f" and {len(pods) - MOST_NAMED} more" if len(pods) > MOST_NAMED else ""
+    return ", ".join(pods[:MOST_NAMED]) + more
 
 
 def counted(pods: int) -> str:
@@ -75,16 +99,20 @@ def plan(
     began: datetime,
     now: datetime,
     refused: Mapping[str, str],
+    fenced: Mapping[str, str],
 ) -> Plan:
     """What to do about ``pods`` now, in a drain that began at ``began``.
 
-    ``refused``: pod -> why its eviction was refused a moment ago.
+    ``refused``: pod -> why its eviction was refused a moment ago. ``fenced``: pod -> why it is refused for good.
     """
-    left = remaining(pods, now)
+    both = remaining(pods, now)
+    left = tuple(p for p in both if str(p) not in fenced)
+    stay = {str(p): fenced[str(p)] for p in both if str(p) in fenced}
     for pod in (p for p in left if p.deletion_timestamp is None):
         if (rule := rule_of(pod, policy)).mode is PodMode.NEVER:
             n = policy.pods.index(rule)
-            return Plan(left, never=f"{pod} may never be evicted (drain.pods[{n}] of the policy)")
+            why = f"{pod} may never be evicted (drain.pods[{n}] of the policy)"
+            return Plan(left, never=why, stay=stay)
     annotate: list[tuple[PodView, Mapping[str, str]]] = []
     ask: list[Group] = []
     waits: dict[str, str] = {}
@@ -101,7 +129,7 @@ def plan(
     # By UID, so that each node has another order: nodes that drain at the same time would otherwise all
     # ask the same disruption budget first.
     ask.sort(key=lambda group: group[0].uid)
-    return Plan(left, annotate=tuple(annotate), ask=tuple(ask), waits=waits)
+    return Plan(left, annotate=tuple(annotate), ask=tuple(ask), waits=waits, stay=stay)
 
 
 def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -> tuple[Group, ...]:

@@ -92,7 +92,7 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return hold(f"{what}: {gone}", key="undone", held=Cause.MARKS)
     plan = drain_plan(s, r) if rung.do is Step.DRAIN else None
     if plan is not None and not plan.left:
-        return drained(s, r)
+        return drained(s, r, plan)
     if found := brakes.first_reason(brakes.GOING_ON, s):
         return hold(f"{what}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
     if plan is not None and (late := drain_late(s, r, rung, plan)):
@@ -129,14 +129,15 @@ def drain_plan(s: Situation, r: Record) -> drain.Plan | None:
     """What the drain does next; None where it has not begun, or the pods were not read."""
     if s.pods is None or r.rung_since is None:
         return None
-    return drain.plan(s.pods, s.policy.drain, r.rung_since, s.now, s.refusals)
+    return drain.plan(s.pods, s.policy.drain, r.rung_since, s.now, s.refusals, s.fenced)
 
 
-def drained(s: Situation, r: Record) -> Decision:
-    """The node is empty. That counts while the drain is held, too: it is only seen."""
+def drained(s: Situation, r: Record, plan: drain.Plan) -> Decision:
+    """The node is empty, but for what no drain takes away. That counts while the drain is held, too: it is only seen."""
     assert r.rung_since is not None  # there is a plan only of one that has begun
     held = tried.held_clause(r, s.now)
-    return next_rung(s, r, f"drained in {span(tried.used(s, r, r.rung_since))}{f' ({held})' if held else ''}")
+    took = f"drained in {span(tried.used(s, r, r.rung_since))}{f' ({held})' if held else ''}"
+    return next_rung(s, r, "; ".join(filter(None, (took, plan.staying))))
 
 
 def drain_late(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decision | None:

@@ -190,6 +190,7 @@ class Situation:
     preflight_retry: str = ""
     pods: tuple[PodView, ...] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)  # pod or taint -> why it was refused just now
+    fenced: Mapping[str, str] = field(default_factory=dict)  # pod -> why this drain leaves it where it is
     evictions_free: int | None = None  # how many may be asked for now; None: without a limit
     poll: Standing | None = None
     replacement: NodeView | None = None

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from recovery.errors import (
     ApiUnavailable,
     Conflict,
     Expired,
+    Fenced,
     NotFound,
     SettingsError,
     TooManyRequests,
@@ -191,10 +193,16 @@ def _short(error: object) -> str:
 # ---------------------------------------------------------------- refusals
 
 
+FENCED = re.compile(r"ValidatingAdmissionPolicy .* denied request: (namespace \S+ is fenced: .+)", re.DOTALL)
+"""The refusal of an eviction by ``deploy/rbac/admission.yaml``. One by RBAC, or by a policy of others, is none."""
+
+
 def api_error(status: int, body: Any, headers: Mapping[str, str], what: str) -> ApiError:
     """The error for a refused request. A 422 on a uid precondition is a conflict."""
     message = str((body or {}).get("message") or "") if isinstance(body, dict) else ""
     reason = f"{what}: {status} {_short(message)}".strip()
+    if status == 403 and (fenced := FENCED.search(message)):
+        return Fenced(_short(fenced[1]), status)
     if status == 404:
         return NotFound(reason, status)
     if status == 409 or (status == 422 and "uid" in message.lower() and "precondition" in message.lower()):

@@ -57,6 +57,18 @@ def refused(status: int, reason: str = "", message: str = "", *, retry_after: in
     return effect
 
 
+def denied(policy: str, why: str) -> Effect:
+    """Effect: HTTP 403 as a ValidatingAdmissionPolicy and its binding of the same name make it of a request
+    about one pod."""
+
+    def effect(asked: Asked, go: Callable[[], Response]) -> Response:
+        pod = asked.path.split("/pods/")[1].split("/")[0]
+        said = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {why}"
+        return refused(403, "Forbidden", f'pods "{pod}" is forbidden: {said}')(asked, go)
+
+    return effect
+
+
 def throttled(retry_after: int = 1) -> Effect:
     """Effect: HTTP 429 as API priority and fairness sends it, with Retry-After in seconds."""
     why = "the server has received too many requests and has asked us to try again later"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request, refused
+from recovery_testkit.kubefaults import Asked, Effect, denied, lost_answer, lost_request, refused
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
@@ -72,3 +72,55 @@ def test_an_eviction_that_was_not_answered_is_said_and_the_next_one_asked_for_la
     remove_pod(s)
     s.run(5)
     assert len(s.provider.calls) == 1
+
+
+FENCE = "namespace default is fenced: its label noderecovery.dev/evict says never"
+
+
+def fence(s: Stage, pod: str) -> list[Asked]:
+    """The API server's policy keeps this pod. Returns what was asked of it, as it is asked."""
+    told: list[Asked] = []
+
+    def of_the_pod(asked: Asked) -> bool:
+        mine = asked.path.endswith(f"/pods/{pod}/eviction")
+        told.extend([asked] if mine else [])
+        return mine
+
+    s.api.fail_next(of_the_pod, denied("node-recovery-evictions", FENCE), times=10**6)
+    return told
+
+
+def test_a_pod_of_a_fenced_namespace_is_left_and_named_and_the_recovery_goes_on() -> None:
+    s = cast()
+    s.add_pod("vault", "node-0", app="vault")
+    s.add_pod("goes", "node-0", app="other")
+    fence(s, "vault")
+    s.fault("node-0")
+    s.run(60)
+    assert any("asked for the eviction of 2 pods, 1 stays" in sentence for sentence in sentences(s))
+    (drained,) = [x for x in sentences(s) if x.startswith("drained in ")]
+    assert drained.endswith(f"; default/vault stays: {FENCE}; next: replace")
+    assert drained in [sentence for _, sentence in s.events("node-0")], "a person sees it where the node is"
+    assert len(s.provider.calls) == 1
+
+
+def test_a_fence_is_asked_for_once_in_a_drain() -> None:
+    s = cast()
+    stubborn_pod(s)  # the drain goes on
+    s.add_pod("vault", "node-0", app="vault")
+    told = fence(s, "vault")
+    s.fault("node-0")
+    s.run(60)
+    assert len(told) == 1
+
+
+def test_an_eviction_that_rbac_forbids_is_no_fence() -> None:
+    s = drained(refused(403, "Forbidden", f"pods/eviction is forbidden: {FENCE}"))
+    assert not [x for x in sentences(s) if "stays" in x]
+    assert phase(s) is Phase.RECOVERING
+
+
+def test_a_policy_of_others_that_refuses_an_eviction_is_no_fence() -> None:
+    s = drained(denied("no-evictions-at-noon", "come back at one"))
+    assert any("default/train may not go yet" in x for x in sentences(s))
+    assert phase(s) is Phase.RECOVERING

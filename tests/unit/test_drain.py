@@ -48,8 +48,13 @@ BEGAN = NOW - 60 * SECOND
 AT_ONCE = DrainPolicy()
 
 
-def planned(*pods: PodView, policy: DrainPolicy = AT_ONCE, refused: Mapping[str, str] | None = None) -> Plan:
-    return plan(pods, policy, BEGAN, NOW, refused or {})
+def planned(
+    *pods: PodView,
+    policy: DrainPolicy = AT_ONCE,
+    refused: Mapping[str, str] | None = None,
+    fenced: Mapping[str, str] | None = None,
+) -> Plan:
+    return plan(pods, policy, BEGAN, NOW, refused or {}, fenced or {})
 
 
 def gang(name: str, **more: Any) -> PodView:
@@ -199,3 +204,44 @@ def test_no_more_are_asked_for_than_the_rate_allows_and_a_larger_workload_goes_a
     assert within_rate((llm, a), 3, 3) == (llm,)
     assert within_rate((llm, a), 2, 3) == ()
     assert within_rate((a, llm), 3, 3) == (a,)
+
+
+# ---------------------------------------------------------------- what stays in a fenced namespace
+
+FENCE = "namespace vault is fenced: its label noderecovery.dev/evict says never"
+
+
+def fenced_pods(count: int) -> dict[str, PodView]:
+    found = [replace(TRAIN, namespace="vault", name=f"pod-{i}", uid=f"v-{i}") for i in range(count)]
+    return {str(pod): pod for pod in found}
+
+
+def test_a_fenced_pod_is_neither_asked_for_nor_waited_for_and_is_named_with_its_reason() -> None:
+    (name, pod), *_ = fenced_pods(1).items()
+    found = planned(TRAIN, pod, fenced={name: FENCE})
+    assert (found.left, found.ask) == ((TRAIN,), ((TRAIN,),))
+    assert str(found) == f"1 pod left; vault/pod-0 stays: {FENCE}"
+
+
+def test_a_node_with_none_but_fenced_pods_is_empty() -> None:
+    (name, pod), *_ = fenced_pods(1).items()
+    found = planned(pod, fenced={name: FENCE})
+    assert (found.left, found.staying) == ((), f"vault/pod-0 stays: {FENCE}")
+
+
+def test_fenced_pods_that_are_gone_are_named_no_more() -> None:
+    assert planned(TRAIN, fenced={"vault/pod-0": FENCE}).staying == ""
+
+
+def test_of_many_fenced_pods_the_first_are_named_once_with_their_reason() -> None:
+    pods = fenced_pods(7)
+    named = ", ".join(list(pods)[:5])
+    assert (
+        planned(*pods.values(), fenced=dict.fromkeys(pods, FENCE)).staying
+        == f"{named} and 2 more stay: {FENCE}"
+    )
+
+
+def test_a_fenced_pod_keeps_no_other_pod_of_its_workload() -> None:
+    one, two = gang("one"), gang("two")
+    assert planned(one, two, fenced={str(one): FENCE}).ask == ((two,),)
