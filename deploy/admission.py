@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).parent
+POWERS = HERE / "baremetal" / "components" / "power"
 
 NAMESPACE = "node-recovery"
 AGENTS = "node-recovery"
-POWER = "node-recovery-power"
+CONCLUDER = "node-recovery-concluder"
+"""The concluder's account, and the namespace of its own."""
 
 MINE = 'request.userInfo.?extra[?"authentication.kubernetes.io/node-name"][?0].orValue("")'
 OURS = "noderecovery.dev"
@@ -53,6 +55,10 @@ class Policy:
     @property
     def who(self) -> str:
         return "an-agent" if self.account == AGENTS else "the-concluder"
+
+    @property
+    def namespace(self) -> str:
+        return NAMESPACE if self.account == AGENTS else CONCLUDER
 
 
 # ---------------------------------------------------------------- parts
@@ -118,6 +124,24 @@ ASKED = (
     'request.operation == "UPDATE" && has(oldObject.status.release)',
     "A person wants the node back (node-recovery release).",
 )
+CONCLUSIONS = (
+    "conclusions",
+    '{"suspect": ["suspect", "handedOver", "superseded"],\n'
+    ' "waiting": ["waiting", "handedOver", "superseded"],\n'
+    ' "recovering": ["recovering", "proving", "handedOver", "superseded"],\n'
+    ' "proving": ["proving", "recovered", "handedOver", "superseded"],\n'
+    ' "handedOver": ["handedOver", "superseded"],\n'
+    ' "lost": ["lost"]}',
+    "Where the record of another may go when its agent is gone: nowhere but to its end, and never"
+    " back. How long it was held is written while it waits. What was handed over ends when its"
+    " machine is gone.",
+)
+AS_DONE = same(
+    *(f"status.?{name}" for name in ("machine", "attempt")),
+    "status.?intent.?token",
+    *(f"status.?{name}" for name in ("ladder", "rung", "marks")),
+)
+"""What was done, to which machine, and what the node bears."""
 MY_NODE = ("mine", MINE, "")
 ON_MINE = 'this token is of a pod on \'" + variables.mine + "\'"'
 
@@ -242,13 +266,7 @@ RECORDS = Policy(
         Check(
             'request.operation != "UPDATE"\n'
             '|| (variables.mine != "" && object.metadata.name == variables.mine)\n|| ('
-            + both(
-                *same(
-                    *(f"status.?{name}" for name in ("machine", "attempt")),
-                    "status.?intent.?token",
-                    *(f"status.?{name}" for name in ("ladder", "rung", "marks")),
-                )
-            )
+            + both(*AS_DONE)
             + ")",
             "an agent changes neither machine, attempt, remedy nor marks on the record of another node",
             "What was done, to which machine, and what the node bears: the words of its own agent.",
@@ -258,18 +276,7 @@ RECORDS = Policy(
     (
         MY_NODE,
         ASKED,
-        (
-            "conclusions",
-            '{"suspect": ["suspect", "handedOver", "superseded"],\n'
-            ' "waiting": ["waiting", "handedOver", "superseded"],\n'
-            ' "recovering": ["recovering", "proving", "handedOver", "superseded"],\n'
-            ' "proving": ["proving", "recovered", "handedOver", "superseded"],\n'
-            ' "handedOver": ["handedOver", "superseded"],\n'
-            ' "lost": ["lost"]}',
-            "Where the record of another may go when its agent is gone: nowhere but to its end, and never"
-            " back. How long it was held is written while it waits. What was handed over ends when its"
-            " machine is gone.",
-        ),
+        CONCLUSIONS,
     ),
 )
 
@@ -390,11 +397,76 @@ EVICTIONS = Policy(
     f" {EVICT}=never. A drain leaves such pods where they are, and says so.",
 )
 
+# ---------------------------------------------------------------- the concluder
+
+CONCLUDES = (
+    'request.operation == "DELETE"\n'
+    '|| (request.operation == "CREATE" && object.status.phase == "lost")\n'
+    '|| (request.operation == "UPDATE"\n'
+    "&& oldObject.status.phase in variables.conclusions\n"
+    "&& object.status.phase in variables.conclusions[oldObject.status.phase])\n"
+    '|| (request.operation == "UPDATE" && object.status.phase == "released" && variables.asked\n'
+    "&& oldObject.status.phase in variables.conclusions)"
+)
+REMOVES = Check(
+    f'request.operation != "DELETE"\n|| ({CLOSED})',
+    "the concluder deletes no record but a closed one that is in nobody's hands and names no marks",
+)
+
+CONCLUDER_RECORDS = Policy(
+    "node-recovery-concluder-records",
+    (("noderecovery.dev", "noderecoveries", "CREATE, UPDATE, DELETE"),),
+    (
+        REMOVES,
+        Check(
+            CONCLUDES,
+            "the concluder may only conclude a record, to proved or handed over, or released where a person"
+            " asked for it",
+        ),
+        Check(
+            on("UPDATE", AS_DONE),
+            "the concluder changes neither machine, attempt, remedy nor marks of a record",
+        ),
+        *shape_of_records("the concluder"),
+    ),
+    (ASKED, CONCLUSIONS),
+    account=CONCLUDER,
+)
+
+CONCLUDER_LOST = Policy(
+    "node-recovery-concluder-lost",
+    (("noderecovery.dev", "noderecoveries", "CREATE"),),
+    (Check(LOST_SHAPE, LOST_SAYS),),
+    account=CONCLUDER,
+    labelled=(PHASE, "lost"),
+    param=("noderecovery.dev/v1alpha1", "RecoveryGate", "fleet"),
+)
+
+CONCLUDER_GATE = Policy(
+    "node-recovery-concluder-gate",
+    (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
+    shape_of_gate("the concluder"),
+    account=CONCLUDER,
+)
+
+CONCLUDER_LEASES = Policy(
+    "node-recovery-concluder-leases",
+    (("coordination.k8s.io", "leases", "CREATE, UPDATE, DELETE"),),
+    (
+        Check('request.operation != "DELETE"', "the concluder deletes no Lease"),
+        Check(
+            'request.operation == "DELETE" || object.metadata.name.startsWith("nr-")',
+            "the concluder holds Leases of records only, nr-...",
+        ),
+        *shape_of_leases("the concluder"),
+    ),
+    account=CONCLUDER,
+)
+
 # ---------------------------------------------------------------- the concluder that may switch power
 
-
 POWER_NODES = Policy(
-    "node-recovery-power-nodes",
+    "node-recovery-concluder-nodes",
     (("", "nodes, nodes/*", "CREATE, UPDATE, DELETE"),),
     (
         Check(
@@ -407,17 +479,13 @@ POWER_NODES = Policy(
             "of a node the concluder changes the taint node.kubernetes.io/out-of-service alone",
         ),
     ),
-    account=POWER,
+    account=CONCLUDER,
 )
 
-POWER_RECORDS = Policy(
-    "node-recovery-power-records",
-    (("noderecovery.dev", "noderecoveries", "CREATE, UPDATE, DELETE"),),
-    (
-        Check(
-            f'request.operation != "DELETE"\n|| ({CLOSED})',
-            "the concluder deletes no record but a closed one that is in nobody's hands and names no marks",
-        ),
+POWER_RECORDS = replace(
+    CONCLUDER_RECORDS,
+    checks=(
+        REMOVES,
         Check(
             'request.operation == "DELETE"\n'
             '|| (request.operation == "CREATE" && object.status.phase == "lost")\n'
@@ -434,42 +502,9 @@ POWER_RECORDS = Policy(
         ),
         *shape_of_records("the concluder"),
     ),
-    (ASKED,),
-    account=POWER,
+    variables=(ASKED,),
 )
-
-POWER_LOST = Policy(
-    "node-recovery-power-lost",
-    (("noderecovery.dev", "noderecoveries", "CREATE"),),
-    (Check(LOST_SHAPE, LOST_SAYS),),
-    account=POWER,
-    labelled=(PHASE, "lost"),
-    param=("noderecovery.dev/v1alpha1", "RecoveryGate", "fleet"),
-)
-
-POWER_GATE = Policy(
-    "node-recovery-power-gate",
-    (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
-    shape_of_gate("the concluder"),
-    account=POWER,
-)
-
-POWER_DELETES = Policy(
-    "node-recovery-power-deletes",
-    (
-        ("karpenter.sh", "nodeclaims", "CREATE, UPDATE, DELETE"),
-        ("coordination.k8s.io", "leases", "DELETE"),
-    ),
-    (Check("false", "the concluder deletes neither machines nor Leases"),),
-    account=POWER,
-)
-
-POWER_LEASES = Policy(
-    "node-recovery-power-leases",
-    (("coordination.k8s.io", "leases", "CREATE, UPDATE"),),
-    shape_of_leases("the concluder"),
-    account=POWER,
-)
+"""In the place of ``CONCLUDER_RECORDS``, by a patch: policies are added up, and that one would refuse it."""
 
 
 # ---------------------------------------------------------------- text
@@ -496,7 +531,7 @@ def _lines(policy: Policy) -> Iterator[str]:
         yield f"        operations: [{operations}]"
     if policy.labelled[0]:
         yield from ("    objectSelector:", "      matchLabels:", f"        {': '.join(policy.labelled)}")
-    account = f"system:serviceaccount:{NAMESPACE}:{policy.account}"
+    account = f"system:serviceaccount:{policy.namespace}:{policy.account}"
     yield from ("  matchConditions:", f"    - name: {policy.who}")
     yield f'      expression: request.userInfo.username == "{account}"'
     if policy.variables:
@@ -528,6 +563,7 @@ def _head(policy: Policy) -> Iterator[str]:
         f"  name: {policy.name}",
         "  labels:",
         "    app.kubernetes.io/name: node-recovery",
+        *(["    app.kubernetes.io/component: concluder"] if policy.account == CONCLUDER else []),
     )
 
 
@@ -585,16 +621,21 @@ def rendered() -> dict[Path, str]:
             CLAIMS,
             EVICTIONS,
         ),
-        HERE / "baremetal" / "components" / "power" / "admission.yaml": file(
-            "What the concluder may change of a node is the out-of-service taint, and of a record what is"
-            " neither its machine nor its remedy; one that is closed it removes when it is old. Kubernetes"
+        HERE / "concluder" / "admission.yaml": file(
+            "The concluder ends what the agents of dead nodes left open, and changes nothing else. Kubernetes"
             " 1.30 or later.",
+            CONCLUDER_RECORDS,
+            CONCLUDER_LOST,
+            CONCLUDER_GATE,
+            CONCLUDER_LEASES,
+        ),
+        POWERS / "admission.yaml": file(
+            "Of a node the concluder may change the out-of-service taint. Kubernetes 1.30 or later.",
             POWER_NODES,
-            POWER_RECORDS,
-            POWER_LOST,
-            POWER_GATE,
-            POWER_LEASES,
-            POWER_DELETES,
+        ),
+        POWERS / "records.yaml": (
+            "# A patch: the concluder also leads a dead node's recovery on to its power cycle. Written by"
+            " deploy/admission.py.\n" + written(POWER_RECORDS)
         ),
     }
 

@@ -31,13 +31,15 @@ COPIES = {
     "files/checkpoint-rbac.yaml": "options/checkpoint/rbac.yaml",
     "files/validation-admission.yaml": "options/validation/admission.yaml",
     "files/validation-rbac.yaml": "options/validation/rbac.yaml",
-    "files/npd-rbac.yaml": "eks-neuron/npd-rbac.yaml",
-    "files/neuron-monitor.json": "eks-neuron/neuron-monitor.json",
+    "files/concluder-admission.yaml": "concluder/admission.yaml",
+    "files/concluder-rbac.yaml": "concluder/rbac.yaml",
+    "files/npd-rbac.yaml": "eks-neuron/agents/npd-rbac.yaml",
+    "files/neuron-monitor.json": "eks-neuron/agents/neuron-monitor.json",
 }
 """File of the chart -> file of ``deploy/`` that it is a copy of."""
 
 CHARTS_OWN = {
-    *("NODE_NAME", "POD_NAMESPACE", "RECOVERY_MODE", "POLICY_FILE", "METRICS_ADDRESS"),
+    *("NODE_NAME", "POD_NAMESPACE", "AGENTS_NAMESPACE", "RECOVERY_MODE", "POLICY_FILE", "METRICS_ADDRESS"),
     *("AZURE_CLUSTER_ID", "AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"),
 }
 """Variables that the templates set, or that the probes rely on: no settings of the chart's user."""

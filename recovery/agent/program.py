@@ -63,7 +63,7 @@ class Program:
         self.metrics = Metrics()
         self.metrics.enabled.set(1 if settings.enable_recovery else 0)
         transport = KubernetesTransport(clock)
-        self.cluster = Cluster(transport, clock, settings.pod_namespace or transport.namespace)
+        self.cluster = Cluster(transport, clock, settings.agents_namespace or transport.namespace)
         self._context = ProviderContext(clock, environ, ClusterObjects(self.cluster))
         self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
         me = settings.node_name or socket.gethostname()

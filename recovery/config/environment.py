@@ -211,7 +211,12 @@ class Variables(BaseSettings):
         "agree",
     )
     POD_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
-        "", "the namespace of this pod, from `metadata.namespace`, where its Leases live"
+        "", "the namespace of this pod, from `metadata.namespace`; an agent's Leases live there"
+    )
+    AGENTS_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
+        "",
+        "the agents' namespace, where the Leases of records live, for a concluder in another one; empty is "
+        "this pod's",
     )
     LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(
         "60s", "an agent that has not renewed its Lease for this long counts as dead, `5s` to `10m`"

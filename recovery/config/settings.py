@@ -44,7 +44,7 @@ class Settings:
     heartbeat_interval: timedelta | None  # None is off
     metrics_address: tuple[str, int] | None
     boot_id_file: str
-    pod_namespace: str  # "" where it was not given
+    agents_namespace: str  # where Leases live; "" where neither it nor this pod's was given
     lease_duration: timedelta
     policy_file: PolicyFile
     warnings: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
         heartbeat_interval=found.HEARTBEAT_INTERVAL,
         metrics_address=found.METRICS_ADDRESS,
         boot_id_file=found.BOOT_ID_FILE,
-        pod_namespace=found.POD_NAMESPACE,
+        agents_namespace=found.AGENTS_NAMESPACE or found.POD_NAMESPACE,
         lease_duration=found.LEASE_DURATION,
         policy_file=policy_file,
         warnings=warnings,

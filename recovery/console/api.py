@@ -17,6 +17,7 @@ from recovery.kube.transport import KubernetesTransport
 CONTAINER = "node-recovery"
 """The name of the agent's container in the manifests. Its pod is found by this name and its account."""
 PORT = 9108
+OURS, COMPONENT = "app.kubernetes.io/name=node-recovery", "app.kubernetes.io/component"
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class UserApi(Cluster):
         ours = self._accounts()
         items = self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
         of_ours = (item for item in items if not ours or _account(item) in ours)
-        found = [pod for item in of_ours if (pod := _agent_pod(item)) is not None]
+        found = [pod for item in of_ours if (pod := agent_pod(item)) is not None]
         return next((pod for pod in found if pod.running), found[0] if found else None)
 
     def _accounts(self) -> set[tuple[str, str]]:
         """Namespace and name of the agents' accounts: whom an administrator bound to the agents' role."""
         bindings = self._pages(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-            {"labelSelector": "app.kubernetes.io/name=node-recovery"},
+            {"labelSelector": f"{OURS},{COMPONENT}!=concluder"},
         )
         subjects = (subject for binding in bindings for subject in binding.get("subjects") or ())
         return {(s.get("namespace", ""), s["name"]) for s in subjects if s.get("kind") == "ServiceAccount"}
@@ -85,7 +86,8 @@ def _account(pod: Mapping[str, Any]) -> tuple[str, str]:
     return pod["metadata"]["namespace"], (pod.get("spec") or {}).get("serviceAccountName") or "default"
 
 
-def _agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:
+def agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:
+    """The pod, where it has a container that is named as the agent's is."""
     containers = (obj.get("spec") or {}).get("containers") or []
     ours = next((c for c in containers if c.get("name") == CONTAINER), None)
     if ours is None:

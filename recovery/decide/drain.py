@@ -103,7 +103,7 @@ def plan(
 ) -> Plan:
     """What to do about ``pods`` now, in a drain that began at ``began``.
 
-    ``refused``: pod -> why its eviction was refused a moment ago. ``fenced``: pod -> why it is refused for good.
+    ``refused``: pod -> why its eviction was refused a moment ago. ``fenced``: pod -> why it stays.
     """
     both = remaining(pods, now)
     left = tuple(p for p in both if str(p) not in fenced)

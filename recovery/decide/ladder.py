@@ -133,7 +133,8 @@ def drain_plan(s: Situation, r: Record) -> drain.Plan | None:
 
 
 def drained(s: Situation, r: Record, plan: drain.Plan) -> Decision:
-    """The node is empty, but for what no drain takes away. That counts while the drain is held, too: it is only seen."""
+    """The node is empty, but for what no drain takes away. That counts while the drain is held, too: it is
+    only seen."""
     assert r.rung_since is not None  # there is a plan only of one that has begun
     held = tried.held_clause(r, s.now)
     took = f"drained in {span(tried.used(s, r, r.rung_since))}{f' ({held})' if held else ''}"

@@ -6,7 +6,7 @@ granted. A test compares the table and the manifests with what ``cluster.py`` ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recovery.model import GROUP, Policy
 
@@ -62,6 +62,25 @@ RIGHTS = (
     Right(KARPENTER, "nodeclaims", "", "get", EVERYWHERE, "to see that Karpenter's machine goes"),
     Right(KARPENTER, "nodeclaims", "", "delete", EVERYWHERE, "to replace a machine of Karpenter's"),
 )
+BY_AGENTS_ALONE = {
+    ("nodes", "patch"),
+    ("pods", "list"),
+    ("pods", "create"),
+    ("events", "list"),
+    ("nodeclaims", "delete"),
+}
+CONCLUDERS = tuple(
+    replace(r, granted_by="deploy/concluder") for r in RIGHTS if (r.resource, r.verb) not in BY_AGENTS_ALONE
+)
+"""What a concluder uses of these: it drains nothing and touches no Node. ``OWN`` is the agents' namespace."""
+POWER = tuple(
+    Right("", resource, "", verb, EVERYWHERE, why, granted_by="deploy/baremetal/components/power")
+    for resource, verb, why in (
+        ("nodes", "patch", "to have the stuck pods of a dead machine given up (out-of-service)"),
+        ("pods", "list", "to see which pods are stuck"),
+    )
+)
+"""What a concluder uses besides where it sees whether a machine is powered down."""
 CHECKPOINT = (
     Right(
         "",

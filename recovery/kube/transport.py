@@ -194,7 +194,7 @@ def _short(error: object) -> str:
 
 
 FENCED = re.compile(r"ValidatingAdmissionPolicy .* denied request: (namespace \S+ is fenced: .+)", re.DOTALL)
-"""The refusal of an eviction by ``deploy/rbac/admission.yaml``. One by RBAC, or by a policy of others, is none."""
+"""How ``deploy/rbac/admission.yaml`` refuses an eviction. RBAC, and policies of others, refuse otherwise."""
 
 
 def api_error(status: int, body: Any, headers: Mapping[str, str], what: str) -> ApiError:

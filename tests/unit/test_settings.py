@@ -35,7 +35,7 @@ def test_a_sidecar_needs_only_its_nodes_name() -> None:
     assert found.poll_interval == timedelta(seconds=0.5)
     assert found.heartbeat_interval is None
     assert found.metrics_address == ("", 9108)
-    assert found.pod_namespace == ""
+    assert found.agents_namespace == ""
     assert found.lease_duration == timedelta(seconds=60)
     assert found.policy.name == "built-in"
     assert found.warnings == ()
@@ -140,6 +140,7 @@ MISTAKES = [
     ("METRICS_ADDRESS", ":65536", "expected host:port such as :9108, or nothing for off"),
     ("METRICS_ADDRESS", "::1:80", "expected host:port such as :9108, or nothing for off"),
     ("POD_NAMESPACE", "Kube", "expected the name of a namespace (from metadata.namespace)"),
+    ("AGENTS_NAMESPACE", "Kube", "expected the name of a namespace (from metadata.namespace)"),
     ("LEASE_DURATION", "60", "expected a duration such as 60s or 2m"),
     ("LEASE_DURATION", "1s", "expected 5s to 10m"),
 ]
@@ -236,6 +237,7 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "METRICS_ADDRESS",
         "BOOT_ID_FILE",
         "POD_NAMESPACE",
+        "AGENTS_NAMESPACE",
         "LEASE_DURATION",
         "CLOUDWATCH_NAMESPACE",
         "AZURE_CLUSTER_ID",
@@ -252,3 +254,17 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
     ]
     assert all(description for _, _, description in rows)
     assert load_settings({name: default for name, default, _ in rows} | SIDECAR) == settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "leases"),
+    [
+        ({}, ""),
+        ({"POD_NAMESPACE": "agents"}, "agents"),
+        ({"POD_NAMESPACE": "concluder", "AGENTS_NAMESPACE": "agents"}, "agents"),
+    ],
+)
+def test_leases_are_in_this_pods_namespace_unless_the_agents_is_another(
+    given: dict[str, str], leases: str
+) -> None:
+    assert load_settings({"RECOVERY_MODE": "concluder", **given}).agents_namespace == leases

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from recovery.console.api import AgentPod, UserApi
+from recovery.console.api import COMPONENT, OURS, AgentPod, UserApi, agent_pod
 from recovery.kube.cluster import MERGE_PATCH
 from recovery.kube.rights import Right
 from recovery.kube.views import node_view
@@ -51,6 +51,18 @@ class DoctorApi(UserApi):
         found = self._call("GET", f"/api/v1/nodes/{quote(name)}")
         conditions = (found.get("status") or {}).get("conditions") or []
         return node_view(found), {c["type"]: c.get("lastHeartbeatTime") or "" for c in conditions}
+
+    def concluders(self) -> list[Mapping[str, Any]]:
+        """The concluder's pods, by the labels that they have in the manifests. Needs ``list`` on pods."""
+        return list(self._pages("/api/v1/pods", {"labelSelector": f"{OURS},{COMPONENT}=concluder"}))
+
+    def judged_by(self, node: str, concluder: str) -> str:
+        """The pod on ``node`` that has the agent's container but ``concluder``; empty where none has."""
+        for item in self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}):
+            pod = agent_pod(item)
+            if pod is not None and str(pod) != concluder:
+                return str(pod)
+        return ""
 
     def service_account(self, pod: AgentPod) -> str:
         """The service account of ``pod``. Needs ``get`` on pods."""

@@ -33,7 +33,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield Finding(AREA, False, str(error), f"{fix}, or run this in the agent's pod")
         return
     settings = context.settings
-    namespace = (settings.pod_namespace if settings else "") or transport.namespace
+    namespace = (settings.agents_namespace if settings else "") or transport.namespace
     yield from check_api(context, DoctorApi(transport, context.clock, namespace))
 
 

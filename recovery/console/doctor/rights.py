@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from recovery.config.environment import Mode
 from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
 from recovery.errors import ApiError, NotFound
-from recovery.kube.rights import KARPENTER, OWN, RIGHTS, Right, asked_by
+from recovery.kube.rights import CONCLUDERS, KARPENTER, OWN, RIGHTS, Right, asked_by
 from recovery.provider.protocol import Finding
 
 AREA = "rights"
@@ -72,10 +73,16 @@ def _no_account(account: str, guessed: bool) -> Finding:
 
 def _wanted(context: CheckContext) -> list[Right]:
     """All rights and those the policy needs; without Karpenter's where the machine is not Karpenter's."""
+    if context.in_pod and not context.account and _concludes(context):
+        return list(CONCLUDERS)
     machine = context.identified.machine
     karpenter = machine is None or "nodepool" in machine.route
     more = asked_by(context.settings.policy) if context.settings is not None else ()
     return [*(r for r in RIGHTS if karpenter or r.group != KARPENTER), *more]
+
+
+def _concludes(context: CheckContext) -> bool:
+    return context.settings is not None and context.settings.mode is Mode.CONCLUDER
 
 
 class _Reviewer:

@@ -131,3 +131,49 @@ configMap: {name: {{ .Release.Name }}-policy}
 - --config.custom-plugin-monitor=/config/{{ join ",/config/" . }}
 {{- end }}
 {{- end }}
+
+{{/* Who the pods of an account are in the cloud: the agents, and the concluder that sees what became of their calls. */}}
+{{- define "node-recovery.accountAnnotations" -}}
+{{- $annotations := deepCopy (.Values.serviceAccount.annotations | default dict) }}
+{{- with (.Values.azure).clientId }}
+{{- $_ := set $annotations "azure.workload.identity/client-id" . }}
+{{- end }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Off the nodes that it judges: on those that lack one of the things that the agents' nodes have. */}}
+{{- define "node-recovery.concludersPlace" -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      {{- with .Values.npd.instanceTypes }}
+      - matchExpressions:
+          - key: node.kubernetes.io/instance-type
+            operator: NotIn
+            values:
+              {{- toYaml . | nindent 14 }}
+      {{- end }}
+      {{- range $key, $value := .Values.npd.nodeSelector }}
+      - matchExpressions:
+          - {key: {{ $key }}, operator: NotIn, values: [{{ $value | quote }}]}
+      {{- end }}
+      {{- if not (or .Values.npd.instanceTypes .Values.npd.nodeSelector) }}
+      # Every node is judged: these are at least nobody's who runs pods.
+      - matchExpressions:
+          - {key: node-role.kubernetes.io/control-plane, operator: Exists}
+      - matchExpressions:
+          - {key: node-role.kubernetes.io/infra, operator: Exists}
+      {{- end }}
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      preference:
+        matchExpressions:
+          - {key: node-role.kubernetes.io/control-plane, operator: Exists}
+    - weight: 50
+      preference:
+        matchExpressions:
+          - {key: node-role.kubernetes.io/infra, operator: Exists}
+{{- end }}
