@@ -146,6 +146,15 @@ Resources:
       ServiceAccount: !Ref ServiceAccount
       RoleArn: !GetAtt Role.Arn
 
+  AssociationOfTheConcluder:
+    Type: AWS::EKS::PodIdentityAssociation
+    Condition: PodIdentity
+    Properties:
+      ClusterName: !Ref ClusterName
+      Namespace: node-recovery-concluder
+      ServiceAccount: node-recovery-concluder
+      RoleArn: !GetAtt Role.Arn
+
 Outputs:
   RoleArn:
     Description: For IRSA, the service account's annotation eks.amazonaws.com/role-arn.

@@ -20,7 +20,7 @@ from launcher import bound_to_us, launch
 from plane import free_port
 
 ROOT = Path(__file__).parents[2]
-MONITOR = ROOT / "deploy" / "eks-neuron" / "neuron-monitor.json"
+MONITOR = ROOT / "deploy" / "eks-neuron" / "agents" / "neuron-monitor.json"
 CAPTURES = ROOT / "tests" / "captures"
 HEALTHY = CAPTURES / "neuron-dma-error" / "00-healthy.prom"
 CAPTURED = {

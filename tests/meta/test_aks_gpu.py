@@ -40,9 +40,10 @@ NODE, HOST_IP, NAMESPACE = "aks-gpu-12345678-vmss000000", "10.224.0.4", "gpu-hea
 OF_AZURE = {"AZURE_CLUSTER_ID", "AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"}
 
 
-DAEMONSET = manifest(AKS / "daemonset.yaml")
-CONCLUDER = manifest(DEPLOY / "base" / "concluder.yaml")
+DAEMONSET = manifest(AKS / "agents" / "daemonset.yaml")
+CONCLUDER = manifest(DEPLOY / "concluder" / "deployment.yaml")
 KUSTOMIZATION = manifest(AKS / "kustomization.yaml")
+AGENTS = manifest(AKS / "agents" / "kustomization.yaml")
 
 
 AGENT, CONCLUDERS = container(DAEMONSET), container(CONCLUDER)
@@ -64,7 +65,8 @@ def started(ours: Manifest) -> Settings:
 
 def patch(kind: str) -> list[dict[str, Any]]:
     """What the kustomization changes in its things of this kind."""
-    (found,) = [p["patch"] for p in KUSTOMIZATION["patches"] if p["target"]["kind"] == kind]
+    patches = [*KUSTOMIZATION["patches"], *AGENTS["patches"]]
+    (found,) = [p["patch"] for p in patches if p["target"]["kind"] == kind]
     operations: list[dict[str, Any]] = yaml.safe_load(found)
     return operations
 
@@ -89,9 +91,10 @@ def test_every_variable_is_one_that_is_read(ours: Manifest) -> None:
 def test_one_file_holds_the_switch_for_every_pod(ours: Manifest) -> None:
     assert ours["envFrom"] == [{"configMapRef": {"name": "node-recovery"}}]
     assert not {"ENABLE_RECOVERY", "PROVIDER", *OF_AZURE} & {entry["name"] for entry in ours["env"]}
-    (made,) = KUSTOMIZATION["configMapGenerator"]
-    assert (made["name"], made["envs"]) == ("node-recovery", ["settings.env"])
-    assert "disableNameSuffixHash" not in KUSTOMIZATION["generatorOptions"], "an edit starts pods again"
+    made = {each["namespace"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+    assert made.keys() == {NAMESPACE, "node-recovery-concluder"}
+    assert all((each["name"], each["envs"]) == ("node-recovery", ["settings.env"]) for each in made.values())
+    assert "disableNameSuffixHash" not in AGENTS["generatorOptions"], "an edit starts pods again"
 
 
 def test_as_it_ships_nothing_is_asked_of_azure() -> None:
@@ -109,7 +112,8 @@ def test_an_agent_knows_its_node_and_a_concluder_has_none() -> None:
     agent, concluder = started(AGENT), started(CONCLUDERS)
     assert (agent.mode, agent.node_name) == (Mode.SIDECAR, NODE)
     assert (concluder.mode, concluder.node_name) == (Mode.CONCLUDER, "")
-    assert agent.pod_namespace == concluder.pod_namespace == KUSTOMIZATION["namespace"] == NAMESPACE
+    assert agent.agents_namespace == AGENTS["namespace"] == NAMESPACE
+    assert concluder.agents_namespace == "node-recovery", "deploy/joined says the agents' own"
 
 
 # ---------------------------------------------------------------- whose page it reads
@@ -130,7 +134,7 @@ def test_it_brings_no_detector_and_nothing_of_the_node() -> None:
 # ---------------------------------------------------------------- who it is on Azure
 
 
-def test_every_pod_asks_for_the_token_of_one_account_which_is_told_who_it_is() -> None:
+def test_every_pod_asks_for_a_token_and_its_account_is_told_who_it_is() -> None:
     label = {"azure.workload.identity/use": "true"}
     assert label.items() <= DAEMONSET["spec"]["template"]["metadata"]["labels"].items()
     labelled = {"op": "add", "path": "/spec/template/metadata/labels/azure.workload.identity~1use"}
@@ -138,7 +142,8 @@ def test_every_pod_asks_for_the_token_of_one_account_which_is_told_who_it_is() -
     (annotated,) = patch("ServiceAccount")
     assert annotated["path"] == "/metadata/annotations"
     assert annotated["value"].keys() == {"azure.workload.identity/client-id"}
-    assert {pod_spec(w)["serviceAccountName"] for w in (DAEMONSET, CONCLUDER)} == {"node-recovery"}
+    (target,) = [p["target"] for p in KUSTOMIZATION["patches"] if p["target"]["kind"] == "ServiceAccount"]
+    assert target["labelSelector"] == "app.kubernetes.io/name=node-recovery", "both accounts"
 
 
 def test_what_the_webhook_adds_is_all_that_an_agent_needs_to_say_who_it_is() -> None:
@@ -158,32 +163,39 @@ def test_the_client_id_is_said_in_one_place() -> None:
     assert "AZURE_CLIENT_ID" not in settings()
 
 
-def test_the_policies_of_the_api_server_move_with_the_namespace() -> None:
-    admission = yaml.safe_load_all((DEPLOY / "rbac" / "admission.yaml").read_text())
-    policies = [d for d in admission if d["kind"] == "ValidatingAdmissionPolicy"]
-    assert all(len(p["spec"]["matchConditions"]) == 1 for p in policies)
-    for installation in ("eks-neuron", "aks-gpu", "baremetal"):
-        (moved,) = manifest(DEPLOY / installation / "kustomization.yaml")["replacements"]
+def test_the_policies_of_the_api_server_move_with_the_namespace_of_whom_they_limit() -> None:
+    sources = {"node-recovery": "rbac", "node-recovery-concluder": "concluder"}
+    for moved in manifest(DEPLOY / "joined" / "kustomization.yaml")["replacements"]:
+        account = moved["source"]["name"]
+        admission = yaml.safe_load_all((DEPLOY / sources[account] / "admission.yaml").read_text())
+        policies = [d for d in admission if d["kind"] == "ValidatingAdmissionPolicy"]
+        assert all(len(p["spec"]["matchConditions"]) == 1 for p in policies)
         assert moved["source"]["fieldPath"] == "metadata.namespace"
-        (target,) = moved["targets"]
-        assert target["select"] == {"kind": "ValidatingAdmissionPolicy"}
+        (target,) = [t for t in moved["targets"] if t["select"]["kind"] == "ValidatingAdmissionPolicy"]
         assert target["fieldPaths"] == ["spec.matchConditions.0.expression"]
         parts = policies[0]["spec"]["matchConditions"][0]["expression"].split(target["options"]["delimiter"])
-        assert parts[target["options"]["index"]] == "node-recovery"
+        assert parts[target["options"]["index"]] == account, "the namespace, which has the same name here"
+
+
+@pytest.mark.parametrize("installation", ["eks-neuron", "aks-gpu", "baremetal"])
+def test_the_agents_and_the_concluder_are_told_of_each_other_last(installation: str) -> None:
+    assert manifest(DEPLOY / installation / "kustomization.yaml")["components"] == ["../joined"]
+    uncommented = re.sub(r"(?m)^  # - ", "  - ", (DEPLOY / installation / "kustomization.yaml").read_text())
+    assert yaml.safe_load(uncommented)["components"][-1] == "../joined"
 
 
 # ---------------------------------------------------------------- rights, limits and places of the pods
 
 
 def test_the_agent_is_the_sidecar_of_eks_but_for_where_it_reads() -> None:
-    sidecar = container(manifest(EKS / "daemonset.yaml"))
+    sidecar = container(manifest(EKS / "agents" / "daemonset.yaml"))
     more = [entry for entry in AGENT["env"] if entry not in sidecar["env"]]
     assert [entry["name"] for entry in more] == ["HOST_IP", "NPD_METRICS_URL"]
     assert AGENT | {"env": sidecar["env"]} == sidecar
 
 
 def test_the_pods_live_as_those_of_eks_do() -> None:
-    here, there = pod_spec(DAEMONSET), pod_spec(manifest(EKS / "daemonset.yaml"))
+    here, there = pod_spec(DAEMONSET), pod_spec(manifest(EKS / "agents" / "daemonset.yaml"))
     for same in ("priorityClassName", "dnsPolicy", "tolerations"):
         assert here[same] == there[same]
 
@@ -210,10 +222,15 @@ def test_it_runs_on_linux_nodes_with_nvidia_gpus_whatever_their_taints() -> None
 
 
 def test_the_concluder_may_run_where_a_system_pool_takes_add_ons_only() -> None:
-    tolerated = {"op": "add", "path": "/spec/template/spec/tolerations"}
-    assert {**tolerated, "value": [{"key": "CriticalAddonsOnly", "operator": "Exists"}]} in patch(
-        "Deployment"
-    )
+    tolerated = {"op": "add", "path": "/spec/template/spec/tolerations/-"}
+    assert {**tolerated, "value": {"key": "CriticalAddonsOnly", "operator": "Exists"}} in patch("Deployment")
+
+
+def test_the_concluder_runs_on_none_of_the_nodes_that_have_an_agent() -> None:
+    (value,) = [op["value"] for op in patch("Deployment") if "required" in op["path"]]
+    (kept_off,) = value["nodeSelectorTerms"][0]["matchExpressions"]
+    (chosen,) = [e for e in where_it_runs(DAEMONSET) if e["key"] == kept_off["key"]]
+    assert kept_off == {**chosen, "operator": "NotIn"}
 
 
 # ---------------------------------------------------------------- the policy that one may add
@@ -243,10 +260,12 @@ def test_the_policy_treats_every_gpu_fault_that_the_catalogue_would_treat() -> N
 
 def test_the_policy_is_mounted_where_its_variable_says() -> None:
     component = manifest(AKS / "policy" / "kustomization.yaml")
-    settings_, policy = component["configMapGenerator"]
     (mount,) = container(manifest(AKS / "policy" / "mount.yaml"))["volumeMounts"]
-    assert settings_["literals"] == [f"POLICY_FILE={mount['mountPath']}/{policy['files'][0]}"]
-    assert policy["namespace"] == NAMESPACE
+    *settings_, policy, concluders = component["configMapGenerator"]
+    for given in settings_:
+        assert given["literals"] == [f"POLICY_FILE={mount['mountPath']}/{policy['files'][0]}"]
+    places = [NAMESPACE, "node-recovery-concluder"]
+    assert [g["namespace"] for g in settings_] == [policy["namespace"], concluders["namespace"]] == places
     names = {DAEMONSET["metadata"]["name"], CONCLUDER["metadata"]["name"]}
     assert {p["target"]["name"] for p in component["patches"]} == names
     assert (AKS / "policy" / "mount.yaml").read_text() == (EKS / "policy" / "mount.yaml").read_text()

@@ -38,16 +38,17 @@ from tests.builders.manifests import (
 
 METAL, EKS = DEPLOY / "baremetal", DEPLOY / "eks-neuron"
 COMPONENTS = METAL / "components"
-POWER, OF_POWER = COMPONENTS / "power", "node-recovery-power"
+POWER, OF_POWER = COMPONENTS / "power", "node-recovery-concluder"
 REBOOTS = {"kured", "metal3", "redfish"}
 NODE, NAMESPACE = "metal-1", "node-recovery"
 OF_METAL = {"BAREMETAL_POWER", "KURED_SENTINEL", "BMC_INVENTORY", "BMC_CREDENTIALS"}
 
 
 KUSTOMIZATION = manifest(METAL / "kustomization.yaml")
-DAEMONSET = manifest(METAL / "daemonset.yaml")
-CONCLUDER = manifest(DEPLOY / "base" / "concluder.yaml")
-EKS_DAEMONSET = manifest(EKS / "daemonset.yaml")
+AGENTS = manifest(METAL / "agents" / "kustomization.yaml")
+DAEMONSET = manifest(METAL / "agents" / "daemonset.yaml")
+CONCLUDER = manifest(DEPLOY / "concluder" / "deployment.yaml")
+EKS_DAEMONSET = manifest(EKS / "agents" / "daemonset.yaml")
 PARTS = {name: manifest(COMPONENTS / name / "kustomization.yaml") for name in (*REBOOTS, "policy")}
 
 
@@ -59,9 +60,11 @@ def settings(*components: str) -> dict[str, str]:
     """The shared ConfigMap, with what these components put into it."""
     said = settings_of(METAL / "settings.env")
     for name in components:
-        generators = {g["name"]: g for g in PARTS[name].get("configMapGenerator", [])}
-        assert generators["node-recovery"]["behavior"] == "merge"
-        said |= dict(line.split("=", 1) for line in generators["node-recovery"]["literals"])
+        made = [g for g in PARTS[name].get("configMapGenerator", []) if g["name"] == "node-recovery"]
+        assert [g["namespace"] for g in made] == [NAMESPACE, OF_POWER], "the agents' and the concluder's"
+        assert {g["behavior"] for g in made} == {"merge"}
+        assert made[0]["literals"] == made[1]["literals"]
+        said |= dict(line.split("=", 1) for line in made[0]["literals"])
     return said
 
 
@@ -108,9 +111,10 @@ def test_no_component_turns_recovery_on(ours: Manifest, component: str) -> None:
 @OURS
 def test_one_file_holds_the_switch_for_every_pod(ours: Manifest) -> None:
     assert ours["envFrom"] == [{"configMapRef": {"name": "node-recovery"}}]
-    (made,) = KUSTOMIZATION["configMapGenerator"]
-    assert (made["name"], made["envs"]) == ("node-recovery", ["settings.env"])
-    assert "disableNameSuffixHash" not in KUSTOMIZATION["generatorOptions"], "an edit starts pods again"
+    made = {each["namespace"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+    assert made.keys() == {NAMESPACE, OF_POWER}
+    assert all((each["name"], each["envs"]) == ("node-recovery", ["settings.env"]) for each in made.values())
+    assert "disableNameSuffixHash" not in AGENTS["generatorOptions"], "an edit starts pods again"
 
 
 @pytest.mark.parametrize("component", sorted(PARTS))
@@ -122,12 +126,12 @@ def test_an_agent_knows_its_node_and_a_concluder_has_none() -> None:
     agent, concluder = started(AGENT), started(CONCLUDERS)
     assert (agent.mode, agent.node_name) == (Mode.SIDECAR, NODE)
     assert (concluder.mode, concluder.node_name) == (Mode.CONCLUDER, "")
-    assert agent.pod_namespace == concluder.pod_namespace == KUSTOMIZATION["namespace"] == NAMESPACE
+    assert agent.agents_namespace == concluder.agents_namespace == AGENTS["namespace"] == NAMESPACE
 
 
 def test_the_account_that_the_api_servers_policies_name_is_the_agents() -> None:
     named = f'request.userInfo.username == "system:serviceaccount:{NAMESPACE}:node-recovery"'
-    assert {pod_spec(w)["serviceAccountName"] for w in (DAEMONSET, CONCLUDER)} == {"node-recovery"}
+    assert pod_spec(DAEMONSET)["serviceAccountName"] == "node-recovery"
     for file in (DEPLOY / "rbac" / "admission.yaml", COMPONENTS / "metal3" / "admission.yaml"):
         said = re.findall(r"request\.userInfo\.username == .*", file.read_text())
         assert set(said) == {named}
@@ -135,30 +139,41 @@ def test_the_account_that_the_api_servers_policies_name_is_the_agents() -> None:
 
 def test_its_components_are_listed_where_they_are_uncommented() -> None:
     said = (METAL / "kustomization.yaml").read_text()
-    listed = re.findall(r"^#   - components/(\S+) #", said, re.MULTILINE)
+    listed = re.findall(r"^  # - components/(\S+) #", said, re.MULTILINE)
     brought = {Path(part).name for found in PARTS.values() for part in found.get("components", [])}
     assert sorted([*listed, *brought]) == sorted(p.name for p in COMPONENTS.iterdir())
     assert sorted(listed) == sorted(PARTS)
 
 
-def test_who_sees_or_switches_power_has_an_account_that_the_agents_policies_do_not_bind() -> None:
+def test_the_concluder_has_an_account_and_policies_of_its_own_with_and_without_power() -> None:
     for power in ("redfish", "metal3"):
         assert PARTS[power]["components"] == ["../power"]
+    assert pod_spec(CONCLUDER)["serviceAccountName"] == OF_POWER
+    named = f'request.userInfo.username == "system:serviceaccount:{OF_POWER}:{OF_POWER}"'
+    for file in (DEPLOY / "concluder" / "admission.yaml", POWER / "admission.yaml", POWER / "records.yaml"):
+        assert set(re.findall(r"request\.userInfo\.username == .*", file.read_text())) == {named}
+
+
+def test_power_takes_the_place_of_the_concluders_policy_for_records_for_policies_are_added_up() -> None:
     (patch,) = manifest(POWER / "kustomization.yaml")["patches"]
+    replaced = manifest(POWER / patch["path"])["metadata"]
+    assert replaced in [d["metadata"] for d in documents(DEPLOY / "concluder" / "admission.yaml")]
+
+
+def test_the_secrets_of_bmcs_are_where_no_agents_pod_can_be() -> None:
+    said = (COMPONENTS / "redfish" / "kustomization.yaml").read_text()
+    assert f"kubectl -n {OF_POWER} create secret" in said
+    assert CONCLUDER["metadata"]["name"] == OF_POWER
+    assert manifest(DEPLOY / "concluder" / "kustomization.yaml")["namespace"] == OF_POWER
+
+
+def test_the_concluder_runs_on_none_of_the_nodes_that_have_an_agent() -> None:
+    (patch,) = KUSTOMIZATION["patches"]
     (change,) = yaml.safe_load(patch["patch"])
-    assert (change["path"], change["value"]) == ("/spec/template/spec/serviceAccountName", OF_POWER)
-    named = f'request.userInfo.username == "system:serviceaccount:{NAMESPACE}:{OF_POWER}"'
-    said = re.findall(r"request\.userInfo\.username == .*", (POWER / "admission.yaml").read_text())
-    assert set(said) == {named}
-
-
-def test_the_account_of_power_has_the_agents_rights_and_no_more() -> None:
-    found = documents(POWER / "account.yaml")
-    bound = {(d["kind"], d["roleRef"]["name"]) for d in found if "roleRef" in d}
-    assert bound == {("ClusterRoleBinding", "node-recovery"), ("RoleBinding", "node-recovery")}
-    for binding in (d for d in found if "roleRef" in d):
-        account = {"kind": "ServiceAccount", "name": OF_POWER, "namespace": NAMESPACE}
-        assert binding["subjects"] == [account]
+    (wanted,) = change["value"]["nodeSelectorTerms"][0]["matchExpressions"]
+    (avoided,) = [e for e in where_it_runs(DAEMONSET) if e["key"] == wanted["key"]]
+    assert (wanted["operator"], avoided["operator"]) == ("Exists", "DoesNotExist")
+    assert {"key": wanted["key"], "operator": "Exists"} in pod_spec(CONCLUDER)["tolerations"]
 
 
 def test_of_metal3s_hosts_the_concluder_sees_the_power_alone() -> None:

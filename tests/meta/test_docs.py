@@ -103,8 +103,8 @@ def test_the_permissions_that_the_move_needs_are_those_of_the_shipped_policy() -
 
 def test_the_names_that_stay_are_the_shipped_ones() -> None:
     folder = ROOT / "deploy" / "eks-neuron"
-    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    daemonset = yaml.safe_load((folder / "daemonset.yaml").read_text())
+    kustomization = yaml.safe_load((folder / "agents" / "kustomization.yaml").read_text())
+    daemonset = yaml.safe_load((folder / "agents" / "daemonset.yaml").read_text())
     settings = (folder / "settings.env").read_text().splitlines()
     containers = {c["name"]: c for c in daemonset["spec"]["template"]["spec"]["containers"]}
     assert kustomization["namespace"] == "neuron-healthcheck-system"
@@ -117,7 +117,9 @@ def test_the_names_that_stay_are_the_shipped_ones() -> None:
 
 
 def test_the_reasons_that_stay_are_those_that_the_shipped_detector_knows() -> None:
-    rules = json.loads((ROOT / "deploy" / "eks-neuron" / "neuron-monitor.json").read_text())["rules"]
+    rules = json.loads((ROOT / "deploy" / "eks-neuron" / "agents" / "neuron-monitor.json").read_text())[
+        "rules"
+    ]
     told = {"DMA_ERROR", *(f"{part}_UNCORRECTABLE_ERROR" for part in ("SRAM", "HBM", "NC"))}
     assert {rule["reason"] for rule in rules} == {f"NeuronHasError_{code}" for code in told}
 

@@ -36,15 +36,16 @@ from tests.builders.manifests import (
 
 ROOT = Path(__file__).parents[2]
 EKS = ROOT / "deploy" / "eks-neuron"
-BASE = ROOT / "deploy" / "base"
+CONCLUDES = ROOT / "deploy" / "concluder"
 CAPTURED = ROOT / "tests" / "captures" / "neuron-dma-error" / "00-healthy.prom"
 DRIVER = "neuron:ncdev: NEURON_HW_ERR={} instance-id=i-0abc hostname=h nd-id=0 action=TERMINATE_INSTANCE"
 
 
-DAEMONSET = manifest(EKS / "daemonset.yaml")
-CONCLUDER = manifest(BASE / "concluder.yaml")
+DAEMONSET = manifest(EKS / "agents" / "daemonset.yaml")
+CONCLUDER = manifest(CONCLUDES / "deployment.yaml")
 KUSTOMIZATION = manifest(EKS / "kustomization.yaml")
-MONITOR = json.loads((EKS / "neuron-monitor.json").read_text())
+AGENTS = manifest(EKS / "agents" / "kustomization.yaml")
+MONITOR = json.loads((EKS / "agents" / "neuron-monitor.json").read_text())
 
 
 NPD = container(DAEMONSET, "node-problem-detector")
@@ -80,16 +81,18 @@ def test_every_variable_is_one_that_the_program_reads(ours: Manifest) -> None:
 def test_one_file_holds_the_switch_for_every_pod(ours: Manifest) -> None:
     assert ours["envFrom"] == [{"configMapRef": {"name": "node-recovery"}}]
     assert "ENABLE_RECOVERY" not in {entry["name"] for entry in ours["env"]}
-    maps = {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
-    assert maps["node-recovery"]["envs"] == ["settings.env"]
-    assert "disableNameSuffixHash" not in KUSTOMIZATION["generatorOptions"], "an edit starts pods again"
+    made = {each["namespace"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+    assert made.keys() == {AGENTS["namespace"], "node-recovery-concluder"}
+    assert all((each["name"], each["envs"]) == ("node-recovery", ["settings.env"]) for each in made.values())
+    assert "disableNameSuffixHash" not in AGENTS["generatorOptions"], "an edit starts pods again"
 
 
 def test_a_sidecar_knows_its_node_and_a_concluder_has_none() -> None:
     sidecar, concluder = started(SIDECAR), started(CONCLUDERS)
     assert (sidecar.mode, sidecar.node_name) == (Mode.SIDECAR, "ip-10-0-1-5.ec2.internal")
     assert (concluder.mode, concluder.node_name) == (Mode.CONCLUDER, "")
-    assert sidecar.pod_namespace == concluder.pod_namespace == KUSTOMIZATION["namespace"]  # of the Leases
+    assert sidecar.agents_namespace == AGENTS["namespace"]
+    assert concluder.agents_namespace == "node-recovery", "deploy/joined says the agents' own"
 
 
 def test_faults_go_where_the_alarms_of_neurons_users_look() -> None:
@@ -97,11 +100,11 @@ def test_faults_go_where_the_alarms_of_neurons_users_look() -> None:
 
 
 def test_names_are_those_of_the_detector_whose_place_it_takes() -> None:
-    assert KUSTOMIZATION["namespace"] == "neuron-healthcheck-system"
+    assert AGENTS["namespace"] == "neuron-healthcheck-system"
     assert DAEMONSET["metadata"]["name"] == "node-problem-detector"
     # A selector cannot be changed: with another one, `kubectl apply` over AWS's DaemonSet would be refused.
     assert DAEMONSET["spec"]["selector"] == {"matchLabels": {"app": "node-problem-detector"}}
-    assert "value: node-problem-detector}" in KUSTOMIZATION["patches"][0]["patch"]
+    assert "value: node-problem-detector}" in AGENTS["patches"][0]["patch"]
 
 
 # ---------------------------------------------------------------- rights and limits of the pods
@@ -171,6 +174,13 @@ def test_it_runs_on_every_type_of_instance_that_has_neuron_devices() -> None:
     assert sorted(types) == sorted(set(known)), "AWS has other types by now"
 
 
+def test_the_concluder_runs_on_none_of_the_nodes_that_have_an_agent() -> None:
+    (patch,) = KUSTOMIZATION["patches"]
+    (kept_off,) = where_it_runs(manifest(EKS / patch["path"]))
+    (chosen,) = [e for e in where_it_runs(DAEMONSET) if e["key"] == "node.kubernetes.io/instance-type"]
+    assert kept_off == {**chosen, "operator": "NotIn"}
+
+
 # ---------------------------------------------------------------- the detector
 
 
@@ -189,7 +199,7 @@ def test_the_detectors_page_is_where_the_sidecar_reads_and_nobody_else_can() -> 
 def test_the_detector_is_given_the_file_that_it_is_told_to_read() -> None:
     (file,) = [w.split("=")[1] for w in NPD["command"] if w.startswith("--config.system-log-monitor=")]
     (volume,) = [v for v in pod_spec(DAEMONSET)["volumes"] if v["name"] == "config"]
-    maps = {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+    maps = {each["name"]: each for each in AGENTS["configMapGenerator"]}
     assert file == f"/config/{maps[volume['configMap']['name']]['files'][0]}"
     assert {"name": "config", "mountPath": "/config", "readOnly": True} in NPD["volumeMounts"]
 
@@ -293,10 +303,13 @@ def test_a_policy_of_ones_own_begins_as_a_copy_of_the_built_in_one() -> None:
 
 def test_a_policy_is_mounted_where_its_variable_says() -> None:
     component = manifest(EKS / "policy/kustomization.yaml")
-    (literal,) = component["configMapGenerator"][0]["literals"]
     (mount,) = container(manifest(EKS / "policy/mount.yaml"))["volumeMounts"]
-    (file,) = component["configMapGenerator"][1]["files"]
-    assert literal == f"POLICY_FILE={mount['mountPath']}/{file}"
+    settings_ = [g for g in component["configMapGenerator"] if g["name"] == "node-recovery"]
+    policies = [g for g in component["configMapGenerator"] if g["name"] == "node-recovery-policy"]
+    places = [AGENTS["namespace"], "node-recovery-concluder"]
+    assert [g["namespace"] for g in settings_] == [g["namespace"] for g in policies] == places
+    assert {str(g["literals"]) for g in settings_} == {f"['POLICY_FILE={mount['mountPath']}/policy.yaml']"}
+    assert {str(g["files"]) for g in policies} == {"['policy.yaml']"}
     assert {p["target"]["name"] for p in component["patches"]} == {
         DAEMONSET["metadata"]["name"],
         CONCLUDER["metadata"]["name"],

@@ -145,29 +145,39 @@ def test_no_condition_is_one_that_an_absent_key_passes(name: str) -> None:
 # ---------------------------------------------------------------- who may use the role
 
 
-def test_pod_identity_is_trusted_for_one_service_account_of_one_cluster() -> None:
-    (statement,) = _statements("trust-pod-identity.json")
-    assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-    assert _actions(statement) == ["sts:AssumeRole", "sts:TagSession"]
-    assert _keys(statement) == {
-        "aws:SourceAccount",
-        "aws:SourceArn",
-        "aws:RequestTag/kubernetes-namespace",
-        "aws:RequestTag/kubernetes-service-account",
-    }
+CONCLUDERS = "node-recovery-concluder"
+"""Its account, and the namespace of that."""
 
 
-def test_irsa_trusts_the_tokens_of_one_service_account_for_one_audience() -> None:
-    (statement,) = _statements("trust-irsa.json")
-    issuer = FILLED["OIDC_PROVIDER"]
-    assert statement["Principal"] == {"Federated": f"arn:aws:iam::111122223333:oidc-provider/{issuer}"}
-    assert _actions(statement) == ["sts:AssumeRoleWithWebIdentity"]
-    assert statement["Condition"] == {
-        "StringEquals": {
-            f"{issuer}:aud": "sts.amazonaws.com",
-            f"{issuer}:sub": "system:serviceaccount:node-recovery:node-recovery",
-        }
-    }
+def test_pod_identity_is_trusted_for_two_service_accounts_of_one_cluster() -> None:
+    found = []
+    for statement in _statements("trust-pod-identity.json"):
+        assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+        assert _actions(statement) == ["sts:AssumeRole", "sts:TagSession"]
+        equal = statement["Condition"]["StringEquals"]
+        assert _keys(statement) == {*equal, "aws:SourceArn"}
+        assert equal.pop("aws:SourceAccount") == "111122223333"
+        found.append(equal)
+    tags = ("aws:RequestTag/kubernetes-namespace", "aws:RequestTag/kubernetes-service-account")
+    assert found == [dict.fromkeys(tags, name) for name in ("node-recovery", CONCLUDERS)]
+
+
+def test_irsa_trusts_the_tokens_of_two_service_accounts_for_one_audience() -> None:
+    issuer, found = FILLED["OIDC_PROVIDER"], []
+    for statement in _statements("trust-irsa.json"):
+        assert statement["Principal"] == {"Federated": f"arn:aws:iam::111122223333:oidc-provider/{issuer}"}
+        assert _actions(statement) == ["sts:AssumeRoleWithWebIdentity"]
+        equal = statement["Condition"].pop("StringEquals")
+        assert (statement["Condition"], equal.pop(f"{issuer}:aud")) == ({}, "sts.amazonaws.com")
+        found.append(equal)
+    subjects = ("node-recovery:node-recovery", f"{CONCLUDERS}:{CONCLUDERS}")
+    assert found == [{f"{issuer}:sub": f"system:serviceaccount:{subject}"} for subject in subjects]
+
+
+def test_the_concluders_account_is_that_of_the_manifests() -> None:
+    rbac = (ROOT / "deploy" / "concluder" / "rbac.yaml").read_text()
+    account = next(d["metadata"] for d in yaml.safe_load_all(rbac) if d["kind"] == "ServiceAccount")
+    assert account["name"] == account["namespace"] == CONCLUDERS
 
 
 # ---------------------------------------------------------------- one source
@@ -330,7 +340,7 @@ def test_the_readmes_table_has_the_names_of_each_installation() -> None:
     rows = re.findall(r"^\| (.+?) \| `(.+?)` \| `(.+?)`", _text("README.md"), re.MULTILINE)
     told = {name.split(" (")[0]: (rbac, rest) for name, rbac, rest in rows}
     account = yaml.safe_load((ROOT / "deploy" / "rbac" / "serviceaccount.yaml").read_text())["metadata"]
-    neuron = yaml.safe_load((ROOT / "deploy" / "eks-neuron" / "kustomization.yaml").read_text())
+    neuron = yaml.safe_load((ROOT / "deploy" / "eks-neuron" / "agents" / "kustomization.yaml").read_text())
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "node-recovery" / "values.yaml").read_text())
     assert told["namespace"] == (account["namespace"], neuron["namespace"])
     assert told["service account"] == (account["name"], chart["serviceAccount"]["name"])

@@ -178,8 +178,8 @@ def test_every_role_can_be_asked_for_and_that_of_operations_comes_by_itself() ->
 
 def test_the_names_are_those_of_the_overlay_for_aks() -> None:
     overlay = ROOT / "deploy" / "aks-gpu"
-    kustomization = yaml.safe_load((overlay / "kustomization.yaml").read_text())
-    pods = yaml.safe_load((overlay / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
+    kustomization = yaml.safe_load((overlay / "agents" / "kustomization.yaml").read_text())
+    pods = yaml.safe_load((overlay / "agents" / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
     defaults = {name: given.get("defaultValue") for name, given in IDENTITY["parameters"].items()}
     assert defaults["namespace"] == kustomization["namespace"]
     assert defaults["serviceAccount"] == pods["serviceAccountName"]
@@ -253,17 +253,34 @@ def test_by_default_it_grants_nothing() -> None:
     assert [r.type.rpartition("/")[2] for r in found] == [
         "userAssignedIdentities",
         "federatedIdentityCredentials",
+        "federatedIdentityCredentials",
     ]
 
 
-def test_one_service_account_of_one_cluster_may_be_the_identity() -> None:
-    (credential,) = (r for r in deployed() if r.type.endswith("/federatedIdentityCredentials"))
-    assert credential.name == "node-recovery/node-recovery"
-    assert credential.properties == {
-        "issuer": ISSUER,
-        "subject": "system:serviceaccount:gpu-healthcheck-system:node-recovery",
-        "audiences": ["api://AzureADTokenExchange"],
+SUBJECTS = {
+    "node-recovery": "gpu-healthcheck-system:node-recovery",
+    "node-recovery-concluder": "node-recovery-concluder:node-recovery-concluder",
+}
+
+
+def test_two_service_accounts_of_one_cluster_may_be_the_identity() -> None:
+    credentials = [r for r in deployed() if r.type.endswith("/federatedIdentityCredentials")]
+    assert {r.name: r.properties for r in credentials} == {
+        f"node-recovery/{name}": {
+            "issuer": ISSUER,
+            "subject": f"system:serviceaccount:{subject}",
+            "audiences": ["api://AzureADTokenExchange"],
+        }
+        for name, subject in SUBJECTS.items()
     }
+
+
+def test_the_credentials_are_made_one_after_the_other_as_azure_wants_it() -> None:
+    of_agents, of_concluder = (
+        r for r in IDENTITY["resources"] if r["type"].endswith("/federatedIdentityCredentials")
+    )
+    assert "federatedIdentityCredentials" not in of_agents["dependsOn"][0]
+    assert "'node-recovery')" in of_concluder["dependsOn"][0]
 
 
 def test_a_cluster_alone_is_told_metrics_of() -> None:
@@ -448,13 +465,15 @@ def test_the_commands_have_the_parameters_that_the_template_has(
 
 
 @pytest.mark.slow(1)
-def test_the_commands_make_the_credential_of_the_template(
+def test_the_commands_make_the_credentials_of_the_template(
     commands: tuple[list[str], list[dict[str, Any]]],
 ) -> None:
-    (line,) = (x for x in commands[0] if x.startswith("identity federated-credential create"))
-    assert "--subject system:serviceaccount:gpu-healthcheck-system:node-recovery " in line
-    assert line.endswith("--audiences api://AzureADTokenExchange")
-    assert " --issuer https://oidc.example.com/gpu-7/ " in line
+    lines = [x for x in commands[0] if x.startswith("identity federated-credential create")]
+    for line, (name, subject) in zip(lines, SUBJECTS.items(), strict=True):
+        assert f" --name {name} " in line
+        assert f"--subject system:serviceaccount:{subject} " in line
+        assert line.endswith("--audiences api://AzureADTokenExchange")
+        assert " --issuer https://oidc.example.com/gpu-7/ " in line
 
 
 def test_fill_names_what_has_no_value() -> None:

@@ -98,7 +98,16 @@ def test_a_kustomization_lists_each_of_its_files_once_and_nothing_else(path: Pat
 
 def test_there_are_manifests_to_look_at() -> None:
     folders = {relative(p.parent) for p in KUSTOMIZATIONS}
-    assert {"crds", "rbac", "base", "eks-neuron", "eks-neuron/irsa", "eks-neuron/policy"} <= folders
+    assert {
+        "crds",
+        "rbac",
+        "concluder",
+        "joined",
+        "eks-neuron",
+        "eks-neuron/agents",
+        "eks-neuron/irsa",
+        "eks-neuron/policy",
+    } <= folders
     assert {"aks-gpu", "aks-gpu/policy", "options/checkpoint", "options/validation"} <= folders
     powers = {f"baremetal/components/{name}" for name in ("kured", "metal3", "redfish", "power", "policy")}
     assert {"baremetal", *powers} <= folders
@@ -393,7 +402,8 @@ def test_a_pause_is_accepted_whatever_its_end_says(until: str) -> None:
 
 
 def rbac() -> list[dict[str, Any]]:
-    return [d for path in FILES if path.parent.name == "rbac" for d in documents(path)]
+    """What is granted wherever this is installed: to the agents, and to the concluder."""
+    return [d for path in FILES if path.parent.name in ("rbac", "concluder") for d in documents(path)]
 
 
 def test_no_role_grants_everything_of_anything() -> None:
@@ -407,7 +417,7 @@ def test_no_role_grants_everything_of_anything() -> None:
 def test_a_binding_binds_a_role_and_an_account_that_ship_with_it() -> None:
     shipped = {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in rbac()}
     bindings = [d for d in rbac() if "roleRef" in d]
-    assert len(bindings) == 2
+    assert len(bindings) == 4
     for binding in bindings:
         namespace = binding["metadata"].get("namespace")
         assert (binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]) in shipped

@@ -13,7 +13,7 @@ import yaml
 from recovery_testkit.clock import FakeClock
 
 from recovery.kube.cluster import Cluster
-from recovery.kube.rights import CHECKPOINT, OWN, RIGHTS, VALIDATION
+from recovery.kube.rights import CHECKPOINT, CONCLUDERS, OWN, POWER, RIGHTS, VALIDATION
 from recovery.kube.transport import Response
 from recovery.model import ClusterDelete
 from tests.builders.nodes import pod
@@ -140,3 +140,23 @@ def test_an_option_grants_what_its_field_of_the_policy_asks_for_and_none_other(o
 
 def test_no_rule_is_written_with_a_wildcard() -> None:
     assert not [rule for rule in granted() if "*" in rule]
+
+
+def rules_in(file: str) -> set[tuple[str, str, str]]:
+    found = yaml.safe_load_all((RBAC.parent / file).read_text())
+    return {right for d in found if d["kind"] == "ClusterRole" for right in expanded(d["rules"])}
+
+
+def test_the_concluder_is_granted_what_it_uses_and_nothing_on_nodes_or_pods_but_to_look() -> None:
+    listed = {(r.verb, r.group, f"{r.resource}/{r.subresource}".rstrip("/")) for r in CONCLUDERS}
+    leases = {(r.verb, r.group, r.resource) for r in RIGHTS if r.namespace == OWN}
+    assert rules_in("concluder/rbac.yaml") == listed - leases
+    assert leases <= listed, "in the agents' namespace, by the agents' Role"
+    assert {(verb, kind) for verb, group, kind in listed if group == ""} == {
+        *(("get", "nodes"), ("list", "nodes")),
+        *(("create", "events"), ("patch", "events")),
+    }
+
+
+def test_power_grants_two_rights_more() -> None:
+    assert rules_in("baremetal/components/power/rbac.yaml") == {(r.verb, r.group, r.resource) for r in POWER}

@@ -49,7 +49,15 @@ resource "aws_eks_pod_identity_association" "this" {
   role_arn        = aws_iam_role.this.arn
 }
 
+resource "aws_eks_pod_identity_association" "concluder" {
+  count           = local.pod_identity ? 1 : 0
+  cluster_name    = var.cluster_name
+  namespace       = "node-recovery-concluder"
+  service_account = "node-recovery-concluder"
+  role_arn        = aws_iam_role.this.arn
+}
+
 output "role_arn" {
-  description = "For IRSA, the service account's annotation eks.amazonaws.com/role-arn."
+  description = "For IRSA, both service accounts' annotation eks.amazonaws.com/role-arn."
   value       = aws_iam_role.this.arn
 }
