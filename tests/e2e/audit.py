@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from history import EXTRA, moment
+from history import EXTRA, OF_CONCLUDER, moment
 
 from tests.search.facts import Wrote
 
@@ -140,7 +140,7 @@ def going(obj: Json, kind: str) -> bool:
 def actor(event: Json, account: str) -> str:
     """Who: ``agent on NODE``, ``concluder on NODE``, or the user's name."""
     user = event.get("user") or {}
-    if user.get("username") != account:
+    if user.get("username") not in (account, OF_CONCLUDER):
         return str(user.get("username", ""))
     extra = user.get("extra") or {}
     pod, node = (extra.get(f"{EXTRA}{x}-name", [""])[0] for x in ("pod", "node"))

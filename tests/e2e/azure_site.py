@@ -15,7 +15,7 @@ from uuid import UUID
 
 import laws
 from detectors import PlayedBack
-from fleet_site import DEPLOY, RECORDS, ROOT, delete_node, edit, register
+from fleet_site import DEPLOY, RECORDS, ROOT, delete_node, edit, infrastructure, register, uncomment
 from history import Audit
 from kubelets import Kubelets, shipped
 from plane import Plane
@@ -47,11 +47,12 @@ class AzureSite:
         folder.mkdir()
         self.audit = Audit(plane.audit_log, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
         self.arm = FakeArm(operation_seconds=2)
-        self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped(), NAMESPACE)
+        self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped())
         self.pages: dict[str, PlayedBack] = {}
         self.known: dict[str, Any] = {}
         self.sets: dict[str, dict[str, str]] = {}  # scale set -> the labels of its nodes
         self.trouble: list[str] = []
+        self._infrastructure = False
         self._stopping = threading.Event()
         self._player = threading.Thread(target=self._play, daemon=True)
 
@@ -78,9 +79,10 @@ class AzureSite:
         lines = (f"{name}={value}" for name, value in settings.items())
         edit(place / "settings.env", "ENABLE_RECOVERY=true", "LEASE_DURATION=5s", *lines)
         (place / "policy" / "policy.yaml").write_text(POLICY.format(remedy=remedy))
-        text = (place / "kustomization.yaml").read_text()
-        text = text.replace("# components:", "components:").replace("#   - policy #", "  - policy #")
-        (place / "kustomization.yaml").write_text(text)
+        uncomment(place / "kustomization.yaml", "policy")
+        if not self._infrastructure:
+            infrastructure(self.plane)
+            self._infrastructure = True
         self.plane.apply(place)
 
     def _beside(self, node: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ machine that dies is a KWOK of its own, and dies with it.
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import tempfile
@@ -20,15 +19,13 @@ from typing import Any
 import laws
 import yaml
 from detectors import PlayedBack
-from fleet_site import DEPLOY, GATE, RECORDS, ROOT, edit, register
-from history import Audit, Write
+from fleet_site import DEPLOY, GATE, INFRA, RECORDS, ROOT, edit, infrastructure, register, uncomment
+from history import CONCLUDER, Audit, Write
 from kubelets import Kubelets
 from plane import Plane, free_port
 from recovery_testkit.redfish import PASSWORD, USERNAME, Emulator, certify
 
 NAMESPACE, ACCOUNT = "node-recovery", "node-recovery"
-POWER = "node-recovery-power"
-"""The concluder's account, where it may switch the power of any machine."""
 PAGES = ROOT / "tests" / "captures" / "neuron-dma-error"
 SICK, HEALTHY = PAGES / "01-dma-error.prom", PAGES / "00-healthy.prom"
 MERGE = "application/merge-patch+json"
@@ -96,7 +93,7 @@ class BareMetalSite:
         folder.mkdir()
         self.machines = Path(tempfile.mkdtemp(dir="/dev/shm"))  # in memory, as /run is
         self.audit = MetalAudit(plane.audit_log, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
-        self.kubelets = Kubelets(plane, folder / "containers", self._beside, program(dead_after), NAMESPACE)
+        self.kubelets = Kubelets(plane, folder / "containers", self._beside, program(dead_after))
         self.kubelets.machines = self.machines
         self.uuids = [str(uuid.uuid4()) for _ in range(4)]
         self.bmc = Emulator(folder / "bmc", dict.fromkeys(self.uuids, "On"), certify(folder / "tls"))
@@ -135,7 +132,9 @@ class BareMetalSite:
         edit(place / "settings.env", "ENABLE_RECOVERY=true", "LEASE_DURATION=5s", *lines)
         (place / "components" / "policy" / "policy.yaml").write_text(POLICY.format(more=rule))
         (place / "components" / "redfish" / "inventory.yaml").write_text(self._inventory())
-        chosen(place / "kustomization.yaml", "components/policy", *parts)
+        for part in ("components/policy", *parts):
+            agents = part.startswith("../../")
+            uncomment(place / ("agents" if agents else "") / "kustomization.yaml", part)
         self.plane.apply(place)
         self._installed = wanted
 
@@ -151,7 +150,7 @@ class BareMetalSite:
         files = {"username": USERNAME.encode(), "password": PASSWORD.encode(), "ca.crt": authority}
         coded = {name: b64encode(content).decode() for name, content in files.items()}
         body = {"metadata": {"name": RACK}, "data": coded}
-        answer = self.plane.request("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", body=body)
+        answer = self.plane.request("POST", f"/api/v1/namespaces/{CONCLUDER}/secrets", body=body)
         assert answer.status in (201, 409), answer.body
 
     def clear(self) -> None:
@@ -166,10 +165,14 @@ class BareMetalSite:
             "/api/v1/namespaces/default/pods",
             f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
             f"/api/v1/namespaces/{NAMESPACE}/pods",
+            f"/api/v1/namespaces/{CONCLUDER}/pods",
             *(f"{RECORDS}/{name}" for name in self.records()),
             GATE,
         ):
             assert self.plane.request("DELETE", path, body=now).status in (200, 404), path
+        self._boot_id(INFRA).parent.mkdir(exist_ok=True)
+        self._boot_id(INFRA).write_text("boot-of-infra\n")
+        infrastructure(self.plane, "control-plane")
         self.kubelets.forget()
         self.kubelets.trouble.clear()
         self.bmc.reset()
@@ -290,15 +293,6 @@ class BareMetalSite:
         """What holds anywhere. ``action``: what was asked for, once, of the machine that was ``faulty``."""
         calls = [(action, self.nodes[faulty])] if action else []
         laws.check(self.audit, calls, budget=1, allowed=set(), faulty=[faulty], finished=True)
-
-
-def chosen(kustomization: Path, *parts: str) -> None:
-    """These components, as the file's own comment has one write them."""
-    text = kustomization.read_text()
-    lines = [line for line in text.splitlines() if not re.match(r"# components:|#   - components/", line)]
-    assert len(lines) < len(text.splitlines()), "the comment says how"
-    listed = "".join(f"  - {part}\n" for part in parts)
-    kustomization.write_text("\n".join(lines) + f"\n\ncomponents:\n{listed}")
 
 
 def program(dead_after: float) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import laws
 import yaml
 from detectors import Detectors
-from history import THIEF, Audit
+from history import CONCLUDER, THIEF, Audit
 from kubelets import Kubelets, shipped
 from plane import Plane
 from recovery_testkit.aws import CREDENTIALS, LocalAws
@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 NAMESPACE = "neuron-healthcheck-system"
 ACCOUNT = "node-problem-detector"
+INFRA = "infra-0"
+"""The node that the concluder runs on: it has no Neuron device, and so no agent."""
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GATE = "/apis/noderecovery.dev/v1alpha1/recoverygates/fleet"
 BOOT = 0.5
@@ -65,7 +67,7 @@ class Site:
         self.audit = Audit(plane.audit_log, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
         self.aws = LocalAws()
         self.detectors = Detectors(folder)
-        self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped(), NAMESPACE)
+        self.kubelets = Kubelets(plane, folder / "containers", self._beside, shipped())
         self.instances: dict[str, str] = {}  # node -> instance, of all that ever joined
         self.groups: list[str] = []
         self._terminated: set[str] = set()  # instances
@@ -126,10 +128,9 @@ class Site:
             edit(place / "settings.env", *(f"{name}={value}" for name, value in settings.items()))
         if policy:
             (place / "policy" / "policy.yaml").write_text(policy)
-            text = (place / "kustomization.yaml").read_text()
-            more = f"components:\n  - ../options/{option}" if option else "components:"
-            text = text.replace("# components:", more).replace("#   - policy #", "  - policy #")
-            (place / "kustomization.yaml").write_text(text)
+            uncomment(place / "kustomization.yaml", "policy")
+        if option:
+            uncomment(place / "agents" / "kustomization.yaml", f"../../options/{option}")
         self.plane.apply(place)
         self._installed = wanted
 
@@ -146,8 +147,9 @@ class Site:
         self._delete_all("/api/v1/nodes")
         self._delete_all("/apis/apps/v1/namespaces/default/deployments")
         self._delete_all("/apis/policy/v1/namespaces/default/poddisruptionbudgets")
-        for namespace in ("default", NAMESPACE):
+        for namespace in ("default", NAMESPACE, CONCLUDER):
             self._delete_all(f"/api/v1/namespaces/{namespace}/pods")
+        infrastructure(self.plane)
         for path in (*(f"{RECORDS}/{node}" for node in self._known("noderecoveries")), GATE):
             self.plane.request("DELETE", path)
         self.kubelets.forget()
@@ -325,6 +327,7 @@ def register(
     labels: dict[str, str],
     boot: str,
     kubelet: str = "fake",
+    taints: Iterable[Json] = (),
 ) -> None:
     """A Node, as a kubelet registers it. ``machine`` is its system UUID, ``kubelet`` the KWOK that is one."""
     body = {
@@ -333,7 +336,7 @@ def register(
             "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": node, **labels},
             "annotations": {"kwok.x-k8s.io/node": kubelet},
         },
-        "spec": {"providerID": provider_id},
+        "spec": {"providerID": provider_id, "taints": list(taints)},
         "status": {
             "nodeInfo": {
                 "bootID": boot,
@@ -382,6 +385,26 @@ def delete_node(plane: Plane, node: str, stopping: threading.Event) -> None:
             if answer.status in (200, 202, 404):
                 return
         time.sleep(0.2)
+
+
+def infrastructure(plane: Plane, role: str = "infra") -> None:
+    """A node for what is nobody's workload, the concluder among it. It has its role's taint."""
+    key = f"node-role.kubernetes.io/{role}"
+    taints = [{"key": key, "effect": "NoSchedule"}]
+    register(
+        plane, INFRA, "an-infrastructure-machine", "kwok://infra-0", {key: ""}, "boot-of-infra", taints=taints
+    )
+
+
+def uncomment(kustomization: Path, component: str) -> None:
+    """Use a component that the file lists in a comment, as the comment has one do it."""
+    text = kustomization.read_text()
+    listed = text.replace(f"  # - {component} #", f"  - {component} #")
+    listed = listed.replace("# components:", "components:").replace(
+        f"#   - {component} #", f"  - {component} #"
+    )
+    assert listed != text, f"{component} is listed in no comment"
+    kustomization.write_text(listed)
 
 
 def edit(path: Path, *lines: str) -> None:

@@ -15,6 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 Json = dict[str, Any]
 KINDS = {"nodes": "Node", "noderecoveries": "NodeRecovery", "recoverygates": "RecoveryGate"}
 EXTRA = "authentication.kubernetes.io/"
+CONCLUDER = "node-recovery-concluder"
+"""The concluder's account, and the namespace of its own."""
+OF_CONCLUDER = f"system:serviceaccount:{CONCLUDER}:{CONCLUDER}"
 THIEF = "thief"
 """The user agent of who holds a stolen token in the tests."""
 
@@ -79,8 +82,12 @@ class Audit:
         return self._known
 
     def ours(self) -> list[Request]:
-        """What the product's own account asked for."""
-        return [r for r in self.requests() if r.user == self.account and r.agent != THIEF]
+        """What the product's own accounts asked for."""
+        return [r for r in self.requests() if r.user in self.accounts and r.agent != THIEF]
+
+    @property
+    def accounts(self) -> tuple[str, str]:
+        return self.account, OF_CONCLUDER
 
     def writes(self) -> list[Write]:
         """Every change of Nodes, records and gate, by anybody, in the order of the store's versions."""
@@ -100,9 +107,9 @@ class Audit:
         return [w for w in deletes_last if w.verb == "delete" or not _again(w, seen)]
 
     def _actor(self, r: Request) -> str:
-        if r.user != self.account:
+        if r.user not in self.accounts:
             return r.user
-        return f"{'concluder' if 'concluder' in r.pod else 'agent'} on {r.node}"
+        return f"{'concluder' if r.user == OF_CONCLUDER else 'agent'} on {r.node}"
 
 
 def _again(write: Write, seen: set[tuple[str, int]]) -> bool:

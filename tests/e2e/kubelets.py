@@ -71,10 +71,9 @@ class Kubelets:
         folder: Path,
         beside: Callable[[str], Mapping[str, str]],
         command: list[str],
-        namespace: str,
     ) -> None:
         self._plane = plane
-        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._pods = "/api/v1/pods"
         self._folder = folder
         self._beside = beside
         self._command = command

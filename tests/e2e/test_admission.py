@@ -13,13 +13,16 @@ from urllib.parse import urlencode
 
 import pytest
 from fleet_site import ACCOUNT, GATE, NAMESPACE, RECORDS, Site
-from history import THIEF
+from history import CONCLUDER, THIEF
+from recovery_testkit.kubefaults import Asked
+from recovery_testkit.kubefaults import denied as denies
 from recovery_testkit.kubernetes import node_claim_crd
 
 from recovery.clock import SystemClock
 from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
-from recovery.kube.transport import Response
+from recovery.errors import Fenced
+from recovery.kube.transport import Response, api_error
 from recovery.model import PHASE_LABEL
 
 MERGE = "application/merge-patch+json"
@@ -91,7 +94,7 @@ def robbed(_site: Site) -> Iterator[Thief]:
     site.groups.clear()  # nobody terminates the other's machine: its record stays open
     site.breaks(other)
     site.until("the other is followed", lambda: "was accepted by aws" in site.log(other))
-    plane.kubectl("scale", "deployment/node-recovery-concluder", "--replicas=0", "-n", NAMESPACE)
+    plane.kubectl("scale", "deployment/node-recovery-concluder", "--replicas=0", "-n", CONCLUDER)
     plane.until(
         "no concluder works",
         lambda: not any(c.running for c in site.kubelets.concluders()),
@@ -102,7 +105,7 @@ def robbed(_site: Site) -> Iterator[Thief]:
     plane.until("NodeClaims are served", lambda: plane.request("GET", CLAIMS).status == 200)
     found.remember()
     yield found
-    plane.kubectl("scale", "deployment/node-recovery-concluder", "--replicas=1", "-n", NAMESPACE)
+    plane.kubectl("scale", "deployment/node-recovery-concluder", "--replicas=1", "-n", CONCLUDER)
     plane.kubectl("delete", "nodeclaims", "--all")
 
 
@@ -146,6 +149,88 @@ def test_a_stolen_token_changes_its_own_node_and_no_other(thief: Thief) -> None:
     for path in (mine, other, "/api/v1/nodes"):
         assert denied(thief.asks("DELETE", path)), path
     assert denied(thief.asks("POST", "/api/v1/nodes", {"metadata": {"name": "made-up"}}))
+
+
+@pytest.fixture
+def evictable(thief: Thief) -> Iterator[Thief]:
+    """Pods in several namespaces, one of them labelled by people."""
+    plane = thief.site.plane
+    label = {"noderecovery.dev/evict": "never"}
+    assert plane.request(
+        "POST", NAMESPACES, body={"metadata": {"name": "vault", "labels": label}}
+    ).status in (*(201, 409),)
+    for namespace in EVERYWHERE:
+        meta = {"name": "there", "namespace": namespace}
+        spec = {"containers": [RESTRICTED], "nodeName": thief.other}
+        path = f"{NAMESPACES}/{namespace}/pods"
+        plane.until(f"{namespace} has an account", lambda n=namespace: has_account(thief, n))
+        made = plane.request("POST", path, body={"metadata": meta, "spec": {**spec, **UNPRIVILEGED}})
+        assert made.status == 201, made.body
+    yield thief
+    for namespace in EVERYWHERE:
+        now = {"gracePeriodSeconds": 0}
+        plane.request("DELETE", f"{NAMESPACES}/{namespace}/pods/there", body=now)
+
+
+NAMESPACES = "/api/v1/namespaces"
+EVERYWHERE = (NAMESPACE, CONCLUDER, "vault", "default", "kube-system")
+RESTRICTED = {
+    "name": "a",
+    "image": "a",
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+UNPRIVILEGED = {"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}}
+
+
+def has_account(thief: Thief, namespace: str) -> bool:
+    """Without its default account no pod is made there."""
+    path = f"{NAMESPACES}/{namespace}/serviceaccounts/default"
+    return thief.site.plane.request("GET", path).status == 200
+
+
+def evicts(thief: Thief, namespace: str, dry: bool = False, **options: Any) -> Response:
+    meta = {"name": "there", "namespace": namespace}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": options}
+    path = f"{NAMESPACES}/{namespace}/pods/there/eviction{'?dryRun=All' if dry else ''}"
+    return thief.asks("POST", path, body)
+
+
+FENCES = {
+    NAMESPACE: f"namespace {NAMESPACE} is fenced: node-recovery itself runs there",
+    CONCLUDER: f"namespace {CONCLUDER} is fenced: its label noderecovery.dev/evict says never",
+    "vault": "namespace vault is fenced: its label noderecovery.dev/evict says never",
+}
+
+
+def test_a_stolen_token_evicts_neither_the_concluder_nor_what_is_fenced(evictable: Thief) -> None:
+    for namespace, why in FENCES.items():
+        for dry in (False, True):
+            answer = evicts(evictable, namespace, dry)
+            assert denied(answer), (namespace, answer.body)
+            assert why in answer.body["message"]
+            error = api_error(answer.status, answer.body, {}, "an eviction")
+            assert isinstance(error, Fenced)
+            assert error.reason == why, "a drain tells it so"
+    for namespace in ("default", "kube-system"):
+        assert evicts(evictable, namespace).status == 201, "as kubectl drain does"
+
+
+def test_a_stolen_token_takes_no_pod_its_time_to_end(evictable: Thief) -> None:
+    for seconds in (0, 1, 30):
+        answer = evicts(evictable, "default", gracePeriodSeconds=seconds)
+        assert denied(answer), (seconds, answer.body)
+        assert "leaves each pod the grace period" in answer.body["message"]
+        assert not isinstance(api_error(answer.status, answer.body, {}, "an eviction"), Fenced)
+    uid = evictable.site.plane.get(f"{NAMESPACES}/default/pods/there")["metadata"]["uid"]
+    assert evicts(evictable, "default", preconditions={"uid": uid}).status == 201
+
+
+def test_the_kit_refuses_a_fenced_eviction_in_the_servers_words(evictable: Thief) -> None:
+    path, policy = f"{NAMESPACES}/vault/pods/there/eviction", "node-recovery-evictions"
+    played = denies(policy, FENCES["vault"])(Asked("POST", path, {}), lambda: Response(500))
+    real = evicts(evictable, "vault")
+    assert (played.status, played.body["message"]) == (real.status, real.body["message"])
+    assert played.body["reason"] == real.body["reason"]
 
 
 def test_a_stolen_token_only_concludes_the_record_of_another(thief: Thief) -> None:

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from baremetal_site import ALONE, MERGE, NAMESPACE, POWER, RACK, BareMetalSite, MetalPlane
+from baremetal_site import ALONE, MERGE, NAMESPACE, RACK, BareMetalSite, MetalPlane
 from fleet_site import GATE, any_right
-from history import THIEF, Request, moment
+from history import CONCLUDER, OF_CONCLUDER, THIEF, Request, moment
 
 from recovery.kube.transport import Response
 
@@ -82,7 +82,7 @@ def test_a_node_that_lives_is_drained_and_handed_over_and_its_power_is_not_touch
     assert not there(metal, "batch")
     assert metal.node(sick)["spec"]["unschedulable"]
     assert metal.resets() == []
-    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RACK}"
+    secret = f"/api/v1/namespaces/{CONCLUDER}/secrets/{RACK}"
     token = metal.kubelets.of(sick).token
     assert metal.plane.request("GET", secret, bearer=token, agent=THIEF).status == 403
     metal.check_laws(sick)
@@ -135,7 +135,7 @@ def test_the_concluders_token_changes_of_a_node_the_one_taint_and_nothing_else(m
         how = MERGE if method == "PATCH" else None
         return metal.plane.request(method, path, body=body, content_type=how, bearer=token, agent=THIEF)
 
-    with any_right(metal.plane, NAMESPACE, POWER, token):
+    with any_right(metal.plane, CONCLUDER, CONCLUDER, token):
         metal.until("it is held back", lambda: asks("PATCH", node, FORGED["a cordon"]).status == 403)
         for what, patch in FORGED.items():
             answer = asks("PATCH", node, patch)
@@ -160,7 +160,7 @@ def test_the_concluders_token_changes_of_a_node_the_one_taint_and_nothing_else(m
 def concluders_token(site: BareMetalSite) -> str:
     """That of the installation as it is now. One of before it is worth nothing soon: its pod goes."""
     deployment = "deployment/node-recovery-concluder"
-    site.plane.kubectl("rollout", "status", deployment, "-n", NAMESPACE, "--timeout=60s")
+    site.plane.kubectl("rollout", "status", deployment, "-n", CONCLUDER, "--timeout=60s")
     site.until("a concluder runs", site.kubelets.concluder)
     found = site.kubelets.concluder()
     assert found is not None
@@ -183,16 +183,16 @@ def test_the_expressions_of_its_policies_pass_the_servers_own_check_of_types(met
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
     def checked() -> list[Any]:
-        found = [p for p in metal.plane.get(path)["items"] if POWER in p["metadata"]["name"]]
+        found = [p for p in metal.plane.get(path)["items"] if CONCLUDER in p["metadata"]["name"]]
         return [p["status"].get("typeChecking") for p in found if "status" in p]
 
-    metal.until("all are checked", lambda: len(checked()) == 6 and None not in checked())
+    metal.until("all are checked", lambda: len(checked()) == 5 and None not in checked())
     assert [c for c in checked() if c.get("expressionWarnings")] == []
 
 
 def changes_by_the_concluder(site: BareMetalSite) -> list[Request]:
     """Of Nodes. Nobody of its account is refused anything."""
-    asked = [r for r in site.audit.requests() if r.user == f"system:serviceaccount:{NAMESPACE}:{POWER}"]
+    asked = [r for r in site.audit.requests() if r.user == OF_CONCLUDER and r.agent != THIEF]
     refused = [r for r in asked if 400 <= r.status < 500 and r.status not in (404, 409)]
     assert not refused, refused[:3]
     return [r for r in asked if r.resource.startswith("nodes") and r.verb not in ("get", "list")]

@@ -14,12 +14,15 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from fleet_site import uncomment
 from toolbox import program
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "node-recovery"
 NAMESPACE = "neuron-healthcheck-system"
+CONCLUDER = "node-recovery-concluder"
+"""Of the concluder: its namespace, its account, its Deployment."""
 OVERLAYS = {"eks-neuron": NAMESPACE, "aks-gpu": "gpu-healthcheck-system"}
 overlays = pytest.mark.parametrize("overlay", OVERLAYS)
 POLICY = ROOT / "recovery" / "catalog" / "default-policy.yaml"
@@ -148,43 +151,114 @@ def references(workload: Document) -> Iterator[tuple[str, str]]:
 
 
 def sound(found: list[Document], given: tuple[str, ...] = (), namespace: str = NAMESPACE) -> None:
-    """Valid, each thing once, in one namespace, and everything that is named is there or ``given``."""
+    """Valid, each thing once, in two namespaces, and everything that is named is there or ``given``."""
     version = kubernetes_validate.latest_version()
     for document in found:
         kubernetes_validate.validate(document, version, strict=True)
-    names = [(d["kind"], d["metadata"]["name"]) for d in found]
+    names = [(d["kind"], d["metadata"].get("namespace", ""), d["metadata"]["name"]) for d in found]
     assert len(names) == len(set(names))
-    there = {*names, *(("ServiceAccount", name) for name in given)}
+    there = {*names, *(("ServiceAccount", namespace, name) for name in given)}
     for document in found:
-        assert document["metadata"].get("namespace", namespace) == namespace
+        place = document["metadata"].get("namespace", "")
+        assert place in ("", namespace, CONCLUDER)
         if document["kind"] in ("ClusterRoleBinding", "RoleBinding"):
-            assert (document["roleRef"]["kind"], document["roleRef"]["name"]) in there
+            role = document["roleRef"]
+            assert (role["kind"], place if role["kind"] == "Role" else "", role["name"]) in there
             for subject in document["subjects"]:
-                assert subject["namespace"] == namespace
-                assert (subject["kind"], subject["name"]) in there
+                assert (subject["kind"], subject["namespace"], subject["name"]) in there
         if document["kind"] in ("DaemonSet", "Deployment"):
-            assert set(references(document)) <= there
+            assert place == (CONCLUDER if "concluder" in document["metadata"]["name"] else namespace)
+            assert {(kind, place, name) for kind, name in references(document)} <= there
             mounts = {m["name"] for c in pod(document)["containers"] for m in c.get("volumeMounts", [])}
             assert mounts == {volume["name"] for volume in pod(document).get("volumes", [])}
 
 
-@pytest.mark.parametrize("installation", [*OVERLAYS, "baremetal"])
-@pytest.mark.parametrize("namespace", ["", "mine"], ids=["as it ships", "in another namespace"])
-def test_the_admission_policies_name_the_agents_account_wherever_it_is(
-    tools: Tools, tmp_path: Path, installation: str, namespace: str
+def renamed(deploy: Path, installation: str, before: str, after: str) -> None:
+    """As deploy/README.md has one do it: wherever a kustomization of the installation says it."""
+    for file in (
+        *(deploy / installation).rglob("kustomization.yaml"),
+        deploy / "concluder/kustomization.yaml",
+    ):
+        file.write_text(re.sub(rf"(?m)^( *)namespace: {before}$", rf"\1namespace: {after}", file.read_text()))
+
+
+PARTS = {
+    "eks-neuron": ("irsa", "policy"),
+    "aks-gpu": ("policy",),
+    "baremetal": ("components/policy", "components/redfish"),
+}
+
+
+@pytest.mark.parametrize("installation", PARTS)
+@pytest.mark.parametrize("agents", ["", "mine"], ids=["as it ships", "the agents in another namespace"])
+@pytest.mark.parametrize(
+    "concluder", ["", "apart"], ids=["as it ships", "the concluder in another namespace"]
+)
+def test_everything_that_names_a_namespace_moves_with_it(
+    tools: Tools, tmp_path: Path, installation: str, agents: str, concluder: str
 ) -> None:
     deploy = tmp_path / "deploy"
     shutil.copytree(DEPLOY, deploy)
-    file = deploy / installation / "kustomization.yaml"
-    if namespace:
-        file.write_text(re.sub(r"(?m)^namespace: .*", f"namespace: {namespace}", file.read_text()))
-    found = tools.kustomize(file.parent)
-    (account,) = (d["metadata"] for d in found if d["kind"] == "ServiceAccount" and "concluder" not in str(d))
-    assert not namespace or account["namespace"] == namespace
-    name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    policies = [d["spec"] for d in found if d["kind"] == "ValidatingAdmissionPolicy"]
-    conditions = [p["matchConditions"][0]["expression"] for p in policies]
-    assert conditions == [f'request.userInfo.username == "{name}"'] * 6
+    place = deploy / installation
+    (shipped,) = re.findall(r"(?m)^namespace: (.*)$", (place / "agents" / "kustomization.yaml").read_text())
+    for component in PARTS[installation]:
+        uncomment(place / "kustomization.yaml", component)
+    for option in ("checkpoint", "validation"):
+        uncomment(place / "agents" / "kustomization.yaml", f"../../options/{option}")
+    renamed(deploy, installation, CONCLUDER, concluder or CONCLUDER)
+    renamed(deploy, installation, shipped, agents or shipped)
+    found = tools.kustomize(place)
+
+    of_agents, of_concluder = agents or shipped, concluder or CONCLUDER
+    accounts = {
+        d["metadata"]["name"]: d["metadata"]["namespace"] for d in found if d["kind"] == "ServiceAccount"
+    }
+    assert accounts.pop(CONCLUDER) == of_concluder
+    ((account, its_namespace),) = accounts.items()
+    assert its_namespace == of_agents
+    limited = {"": f"{of_agents}:{account}", "concluder": f"{of_concluder}:{CONCLUDER}"}
+    for policy in (d for d in found if d["kind"] == "ValidatingAdmissionPolicy"):
+        name = limited[policy["metadata"]["labels"].get("app.kubernetes.io/component", "")]
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == f'request.userInfo.username == "system:serviceaccount:{name}"'
+    (deployment,) = [d for d in found if d["kind"] == "Deployment"]
+    said = {e["name"]: e.get("value") for e in container(deployment)["env"]}
+    assert (deployment["metadata"]["namespace"], said["AGENTS_NAMESPACE"]) == (of_concluder, of_agents)
+    for binding in (d for d in found if d["kind"] in ("RoleBinding", "ClusterRoleBinding")):
+        for subject in binding["subjects"]:
+            assert subject["namespace"] == {CONCLUDER: of_concluder}.get(subject["name"], of_agents)
+    leases = one(found, "RoleBinding", CONCLUDER)
+    assert leases["metadata"]["namespace"] == of_agents
+    for workload in workloads(found):
+        for kind, name in references(workload):
+            (there,) = [
+                d for d in found if (d["kind"], d["metadata"]["name"]) == (kind, name) and same(d, workload)
+            ]
+            assert there
+    namespaces = {d["metadata"]["name"]: d["metadata"]["labels"] for d in found if d["kind"] == "Namespace"}
+    assert namespaces.keys() == {of_agents, of_concluder}
+    assert namespaces[of_concluder]["noderecovery.dev/evict"] == "never"
+
+
+def same(one_: Document, other: Document) -> bool:
+    """In one namespace."""
+    return bool(one_["metadata"].get("namespace") == other["metadata"].get("namespace"))
+
+
+@pytest.mark.parametrize(
+    ("overlay", "message"),
+    [
+        ("namespace: mine\n", "namespace transformation produces ID conflict"),
+        (
+            "configMapGenerator: [{name: node-recovery, behavior: merge, literals: [CLUSTER_NAME=x]}]\n",
+            "found multiple objects",
+        ),
+    ],
+    ids=["one namespace for both", "settings of one of them"],
+)
+def test_an_overlay_that_would_do_half_of_it_is_refused(tools: Tools, overlay: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        tools.overlay("resources: [BASE]\n" + overlay)
 
 
 @overlays
@@ -192,27 +266,40 @@ def test_the_kustomization_is_sound(tools: Tools, overlay: str) -> None:
     sound(tools.kustomize(DEPLOY / overlay), namespace=OVERLAYS[overlay])
 
 
+def both(setting: str, namespace: str = NAMESPACE) -> str:
+    """An overlay's change of a setting, as deploy/README.md has it."""
+    made = [
+        f"{{name: node-recovery, namespace: {place}, behavior: merge, literals: ['{setting}']}}"
+        for place in (namespace, CONCLUDER)
+    ]
+    return f"configMapGenerator: [{', '.join(made)}]\n"
+
+
+def beside(found: list[Document], workload: Document, name: str) -> Document:
+    """The ConfigMap of this name in the workload's namespace."""
+    return one([d for d in found if same(d, workload)], "ConfigMap", name)
+
+
 COMPONENTS = "resources: [BASE]\ncomponents: [BASE/irsa, BASE/policy]\n"
 
 
 def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(tools: Tools) -> None:
-    switch = (
-        "configMapGenerator: [{name: node-recovery, behavior: merge, literals: [ENABLE_RECOVERY=true]}]\n"
-    )
+    switch = both("ENABLE_RECOVERY=true")
     image = "images: [{name: node-recovery, newName: registry.example.com/nr, newTag: v2}]\n"
     found = tools.overlay(COMPONENTS + switch + image)
     sound(found)
-    account = one(found, "ServiceAccount", "node-problem-detector")
-    assert account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"].startswith("arn:aws:iam::")
+    for name in ("node-problem-detector", CONCLUDER):
+        account = one(found, "ServiceAccount", name)
+        assert account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"].startswith("arn:aws:iam::")
     for workload in workloads(found):
         ours = container(workload)
-        settings = one(found, "ConfigMap", ours["envFrom"][0]["configMapRef"]["name"])["data"]
+        settings = beside(found, workload, ours["envFrom"][0]["configMapRef"]["name"])["data"]
         assert (settings["ENABLE_RECOVERY"], settings["CLUSTER_NAME"]) == ("true", "default")
         assert ours["image"] == "registry.example.com/nr:v2"
         (mount,) = ours["volumeMounts"]
         assert settings["POLICY_FILE"].startswith(mount["mountPath"] + "/")
         (volume,) = [v for v in pod(workload)["volumes"] if v["name"] == mount["name"]]
-        policy = one(found, "ConfigMap", volume["configMap"]["name"])["data"]
+        policy = beside(found, workload, volume["configMap"]["name"])["data"]
         assert policy == {Path(settings["POLICY_FILE"]).name: POLICY.read_text()}
 
 
@@ -220,20 +307,21 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
 def test_the_components_can_be_uncommented_where_they_stand(
     tools: Tools, tmp_path: Path, overlay: str
 ) -> None:
-    for folder in ("crds", "rbac", "base", overlay):
+    for folder in ("crds", "rbac", "concluder", "joined", overlay):
         shutil.copytree(DEPLOY / folder, tmp_path / folder)
     file = tmp_path / overlay / "kustomization.yaml"
-    file.write_text(re.sub(r"^# (components:|  - \w+ #)", r"\1", file.read_text(), flags=re.MULTILINE))
+    file.write_text(re.sub(r"^  # (- \w+ #)", r"  \1", file.read_text(), flags=re.MULTILINE))
     found = tools.kustomize(tmp_path / overlay)
     sound(found, namespace=OVERLAYS[overlay])
-    (account,) = [d for d in found if d["kind"] == "ServiceAccount"]
-    assert account["metadata"]["annotations"]
+    accounts = [d for d in found if d["kind"] == "ServiceAccount"]
+    assert len(accounts) == 2
+    assert all(account["metadata"]["annotations"] for account in accounts)
     assert all(container(w)["volumeMounts"] for w in workloads(found))
 
 
 IDENTIFIED = """
 patches:
-  - target: {kind: ServiceAccount, name: node-recovery}
+  - target: {kind: ServiceAccount, labelSelector: app.kubernetes.io/name=node-recovery}
     patch: |
       - op: replace
         path: /metadata/annotations/azure.workload.identity~1client-id
@@ -242,19 +330,18 @@ patches:
 
 
 def test_an_overlay_on_aks_takes_an_identity_a_cluster_and_a_policy(tools: Tools) -> None:
-    settings = (
-        "configMapGenerator: [{name: node-recovery, behavior: merge, literals: [AZURE_REGION=eastus2]}]\n"
-    )
+    settings = both("AZURE_REGION=eastus2", OVERLAYS["aks-gpu"])
     text = "resources: [BASE]\ncomponents: [BASE/policy]\n" + settings + IDENTIFIED
     found = tools.overlay(text, over="aks-gpu")
     sound(found, namespace=OVERLAYS["aks-gpu"])
-    account = one(found, "ServiceAccount", "node-recovery")
-    assert account["metadata"]["annotations"] == {"azure.workload.identity/client-id": IDENTITY}
+    for name in ("node-recovery", CONCLUDER):
+        account = one(found, "ServiceAccount", name)
+        assert account["metadata"]["annotations"] == {"azure.workload.identity/client-id": IDENTITY}
     for workload in workloads(found):
-        given = one(found, "ConfigMap", container(workload)["envFrom"][0]["configMapRef"]["name"])["data"]
+        given = beside(found, workload, container(workload)["envFrom"][0]["configMapRef"]["name"])["data"]
         assert (given["AZURE_REGION"], given["ENABLE_RECOVERY"]) == ("eastus2", "false")
         (volume,) = pod(workload)["volumes"]
-        policy = one(found, "ConfigMap", volume["configMap"]["name"])["data"]
+        policy = beside(found, workload, volume["configMap"]["name"])["data"]
         assert policy[Path(given["POLICY_FILE"]).name] == (DEPLOY / "aks-gpu/policy/policy.yaml").read_text()
 
 
@@ -271,18 +358,32 @@ def test_the_chart_is_sound_and_helms_linter_has_nothing_to_say(tools: Tools, va
 # ---------------------------------------------------------------- Helm and kustomize
 
 
-def comparable(found: list[Document]) -> Mapping[tuple[str, str], Document]:
+def settings_of(found: list[Document]) -> dict[str, str]:
+    """Of the agents and of the concluder: they are the same."""
+    agents, concluder = (
+        d["data"] for d in found if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", "node-recovery")
+    )
+    assert agents == concluder
+    return dict(agents)
+
+
+def comparable(found: list[Document]) -> Mapping[tuple[str, str, str], Document]:
     """Without what tells how a thing was put together: labels, hashes, Helm's own names and defaults."""
     text = json.dumps(found)
     text = re.sub(r"(node-recovery|node-problem-detector-config)-[a-z0-9]{10}\b", r"\1", text)
     text = text.replace("neuron-node-problem-detector", "node-recovery-npd")
-    plain = {(d["kind"], d["metadata"]["name"]): d for d in json.loads(text) if d["kind"] != "Namespace"}
-    for document in plain.values():
-        del document["metadata"]["labels"]
+    plain = {}
+    for document in json.loads(text):
+        meta = document["metadata"]
+        if document["kind"] == "Namespace" and meta["name"] != CONCLUDER:
+            continue  # Helm is told the agents'
+        kept = {k: v for k, v in meta.pop("labels", {}).items() if "noderecovery" in k or "security" in k}
+        meta |= {"labels": kept} if kept else {}
         if document["kind"].startswith(
             "ValidatingAdmissionPolicy"
         ):  # kustomize gives a namespace to what has none
-            document["metadata"].pop("namespace", None)
+            meta.pop("namespace", None)
+        plain[document["kind"], meta.get("namespace", ""), meta["name"]] = document
         if document["kind"] in ("DaemonSet", "Deployment"):
             document["spec"]["template"]["metadata"].pop("annotations", None)
             pod(document)["containers"].sort(key=lambda c: c["name"])
@@ -303,15 +404,16 @@ def test_the_chart_as_it_ships_is_the_kustomization(tools: Tools) -> None:
 
 def test_the_chart_with_its_values_for_aks_is_the_other_kustomization(tools: Tools) -> None:
     identified = "resources: [BASE]\n" + IDENTIFIED
-    cluster = f"{{name: node-recovery, behavior: merge, literals: [AZURE_CLUSTER_ID={CLUSTER}]}}"
-    ours = comparable(tools.overlay(f"{identified}configMapGenerator: [{cluster}]\n", over="aks-gpu"))
+    cluster = both(f"AZURE_CLUSTER_ID={CLUSTER}", OVERLAYS["aks-gpu"])
+    ours = comparable(tools.overlay(identified + cluster, over="aks-gpu"))
     charts = comparable(tools.template(AKS, "--set", "azure.region=", "--namespace", OVERLAYS["aks-gpu"]))
     assert ours.keys() == charts.keys()
-    settings = ours[("ConfigMap", "node-recovery")]["data"]
-    for name in ("AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"):
-        assert settings.pop(name) in ("", "false"), "the chart leaves out what is off"
+    for place in (OVERLAYS["aks-gpu"], CONCLUDER):
+        settings = ours["ConfigMap", place, "node-recovery"]["data"]
+        for name in ("AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"):
+            assert settings.pop(name) in ("", "false"), "the chart leaves out what is off"
     # One label, in a selector here and in an affinity there.
-    (daemonset,) = [pod(d) for (kind, _), d in charts.items() if kind == "DaemonSet"]
+    (daemonset,) = [pod(d) for (kind, *_), d in charts.items() if kind == "DaemonSet"]
     (term,) = daemonset["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
     ]
@@ -332,7 +434,7 @@ def test_the_agents_rights_are_those_of_deploy_rbac_however_it_is_installed(tool
 
 def test_turning_the_switch_starts_every_pod_again(tools: Tools) -> None:
     off, on = tools.template("{}"), tools.template("settings: {ENABLE_RECOVERY: true}")
-    assert one(on, "ConfigMap", "node-recovery")["data"]["ENABLE_RECOVERY"] == "true"
+    assert settings_of(on)["ENABLE_RECOVERY"] == "true"
     for before, after in zip(workloads(off), workloads(on), strict=True):
         assert pod(before) == pod(after)
         assert before["spec"]["template"] != after["spec"]["template"]
@@ -358,15 +460,16 @@ def test_other_monitors_reach_the_detector_by_their_files_and_flags(tools: Tools
 def test_what_is_said_of_azure_reaches_every_agent(tools: Tools) -> None:
     more = AKS.replace("region:", "allow: [aks-replace, aks-compute], autoscaler: true, region:")
     found = tools.template(more)
-    settings = one(found, "ConfigMap", "node-recovery")["data"]
+    settings = settings_of(found)
     assert {name: value for name, value in settings.items() if name.startswith("AZURE_")} == {
         "AZURE_CLUSTER_ID": CLUSTER,
         "AZURE_REGION": "eastus2",
         "AZURE_ALLOW": "aks-replace,aks-compute",
         "AZURE_AUTOSCALER": "true",
     }
-    account = one(found, "ServiceAccount", "node-recovery")
-    assert account["metadata"]["annotations"] == {"azure.workload.identity/client-id": IDENTITY}
+    for name in ("node-recovery", CONCLUDER):
+        account = one(found, "ServiceAccount", name)
+        assert account["metadata"]["annotations"] == {"azure.workload.identity/client-id": IDENTITY}
     for workload in workloads(found):
         labels = workload["spec"]["template"]["metadata"]["labels"]
         assert labels["azure.workload.identity/use"] == "true"
@@ -444,6 +547,62 @@ def test_a_detector_that_is_already_there_takes_the_sidecar_by_one_patch(
     assert pod(gone)["containers"] == pod(before)["containers"]
 
 
+def place_of(found: list[Document]) -> Document:
+    """Where the concluder may run, by the chart."""
+    affinity: Document = pod(one(found, "Deployment", CONCLUDER))["affinity"]
+    return affinity
+
+
+@pytest.mark.parametrize(
+    ("values", "kept_off"),
+    [
+        ("npd: {instanceTypes: [trn1.2xlarge]}", [("node.kubernetes.io/instance-type", "NotIn")]),
+        (GPU, [("accelerator", "NotIn")]),
+        (
+            "npd: {instanceTypes: [a], nodeSelector: {pool: gpu}}",
+            [("node.kubernetes.io/instance-type", "NotIn"), ("pool", "NotIn")],
+        ),
+        (
+            "npd: {instanceTypes: []}",
+            [
+                ("node-role.kubernetes.io/control-plane", "Exists"),
+                ("node-role.kubernetes.io/infra", "Exists"),
+            ],
+        ),
+    ],
+    ids=["types of instances", "a label", "either", "every node is judged"],
+)
+def test_the_concluder_stays_off_the_nodes_that_run_agents(
+    tools: Tools, values: str, kept_off: list[tuple[str, str]]
+) -> None:
+    required = place_of(tools.template(values))["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    terms = [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
+    assert [(e["key"], e["operator"]) for (e,) in terms] == kept_off, "any one of them will do"
+
+
+def test_where_the_concluder_runs_can_be_said(tools: Tools) -> None:
+    mine = "{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}"
+    found = tools.template(
+        f"concluder: {{affinity: {mine}, nodeSelector: {{pool: system}}, tolerations: [{{key: own}}]}}"
+    )
+    assert place_of(found) == yaml.safe_load(mine)
+    spec = pod(one(found, "Deployment", CONCLUDER))
+    assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "system"}, [{"key": "own"}])
+
+
+def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: Tools) -> None:
+    found = tools.template("concluder: {namespace: apart, createNamespace: false}")
+    assert not [d for d in found if d["kind"] == "Namespace"]
+    assert CONCLUDER not in {d["metadata"].get("namespace") for d in found}
+    assert one(found, "Deployment", CONCLUDER)["metadata"]["namespace"] == "apart"
+    (leases,) = one(found, "RoleBinding", CONCLUDER)["subjects"]
+    assert leases["namespace"] == "apart"
+    policies = json.dumps([d for d in found if d["kind"] == "ValidatingAdmissionPolicy"])
+    assert policies.count(f"system:serviceaccount:apart:{CONCLUDER}") == 4
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -458,6 +617,10 @@ def test_a_detector_that_is_already_there_takes_the_sidecar_by_one_patch(
         ("enableRecovery: true", "additional properties 'enableRecovery' not allowed"),
         ("npd: {maxUnavailable: 0}", "at '/npd/maxUnavailable': minimum: got 0, want 1"),
         ("concluder: {create: 1}", "at '/concluder/create': got number, want boolean"),
+        (
+            f"concluder: {{namespace: {NAMESPACE}}}",
+            "concluder.namespace: the release's own namespace is the agents'",
+        ),
         (
             "npd: {neuron: false}",
             "npd has nothing to watch: set npd.neuron, npd.logMonitors or npd.pluginMonitors",

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 
 import yaml
-from fleet_site import DEPLOY, GATE, Site, let_go, training
+from fleet_site import DEPLOY, GATE, INFRA, Site, let_go, training
+from history import OF_CONCLUDER
 from recovery_testkit.kubernetes import node_claim_crd
 
 MERGE = "application/merge-patch+json"
@@ -126,5 +127,52 @@ def test_every_right_is_used_and_none_is_missing(site: Site, tell: Callable[[str
     tell(f"RBAC: {count - 1} of {count} rights of deploy/rbac were used (one is Azure's), none was refused")
 
 
+def test_the_concluder_is_granted_what_it_uses_and_is_refused_nothing(
+    site: Site, tell: Callable[[str], None]
+) -> None:
+    """Alone with a node whose machine is gone for good, it ends what that began."""
+    site.recovering()
+    (sick,) = site.group(1)
+    site.until("it runs where nobody is judged", lambda: runs_on(site) == INFRA)
+    site.groups.clear()  # nobody launches another machine
+    site.breaks(sick)
+    site.until("the group is asked", site.marked)
+    site.until("it is followed", lambda: "was accepted by aws" in site.log(sick))
+    site.power_off(sick)
+    site.plane.request("DELETE", f"/api/v1/nodes/{sick}", user="cloud")
+    site.until("the concluder writes its record", lambda: WRITES in used_by(site, OF_CONCLUDER), 120)
+    used = used_by(site, OF_CONCLUDER)
+    assert used - concluders() == set(), "used, and granted by something else"
+    assert ("patch", "", "nodes") not in concluders()
+    assert ("create", "", "pods/eviction") not in concluders()
+    tell(f"RBAC: the concluder used {len(used)} of {len(concluders())} rights of its own, none was refused")
+
+
+WRITES = ("update", "noderecovery.dev", "noderecoveries")
+
+
+def runs_on(site: Site) -> str:
+    found = site.kubelets.concluder()
+    return found.node if found is not None else ""
+
+
+def concluders() -> set[tuple[str, str, str]]:
+    """(verb, API group, resource) of the concluder's role, and of the agents' in their namespace."""
+    found = set()
+    for file in ("concluder/rbac.yaml", "rbac/role.yaml"):
+        for document in yaml.safe_load_all((DEPLOY / file).read_text()):
+            for rule in document.get("rules", ()):
+                found |= {
+                    (v, g, r) for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]
+                }
+    return found
+
+
+def used_by(site: Site, account: str) -> set[tuple[str, str, str]]:
+    ours = [r for r in site.audit.ours() if r.user == account]
+    return {(r.verb, r.group, r.resource) for r in ours if r.status < 400}
+
+
 def used(site: Site) -> set[tuple[str, str, str]]:
-    return {(r.verb, r.group, r.resource) for r in site.audit.ours() if r.status < 400}
+    """By the agents' account."""
+    return used_by(site, site.audit.account)

@@ -47,7 +47,7 @@ def _metal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareMetalSite]:
         MetalPlane(tmp_path_factory.mktemp("plane")) as plane,
         BareMetalSite(plane, tmp_path_factory.mktemp("metal") / "site") as site,
     ):
-        site.install("components/kured", "../options/validation", rule=RULE)
+        site.install("components/kured", "../../options/validation", rule=RULE)
         made = plane.request("POST", CRON_JOBS, body=yaml.safe_load(CRON_JOB))
         assert made.status == 201, made.body
         yield site

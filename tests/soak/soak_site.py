@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 from audit import AuditLog, lists, ours
-from fleet_site import Site, delete_node, register
+from fleet_site import INFRA, Site, delete_node, register
 from kubelets import Container
 from plane import Plane
 from weather import FAIR, WEATHERS, Weather
@@ -244,7 +244,7 @@ class SoakSite(Site):
 
     def reconcile(self) -> None:
         """What the cloud's node controller and the kubelets do: no Node without a machine, none left out."""
-        there = {n["metadata"]["name"] for n in self.plane.get("/api/v1/nodes")["items"]}
+        there = {n["metadata"]["name"] for n in self.plane.get("/api/v1/nodes")["items"]} - {INFRA}
         for node in there - set(self.alive):
             delete_node(self.plane, node, self._stopping)
         for node in set(self.alive) - there:
