@@ -42,6 +42,8 @@ NODE, HOME = "worker-1", "neuron-healthcheck-system"
 DMA = "NeuronHasError_DMA_ERROR"
 LISTED = [["NeuronHealth", DMA], ["NeuronHealth", "NeuronHasError_HBM_UNCORRECTABLE_ERROR"]]
 POD = f"{HOME}/npd-1"
+APART, ELSEWHERE = "node-recovery-concluder", "infra-1"
+"""Of the concluder: its namespace, and a node where no agent runs."""
 PODS_THERE = f"kubectl get pods -A -o wide --field-selector spec.nodeName={NODE}"
 
 
@@ -157,6 +159,13 @@ def agent_pod(phase: str = "Running") -> Json:
     return pod_object("npd-1", on=NODE, phase=phase, containers=[ours], spec=spec, namespace=HOME)
 
 
+def concluder(node: str = ELSEWHERE, phase: str = "Running", **status: Any) -> Json:
+    labels = {"app.kubernetes.io/name": "node-recovery", "app.kubernetes.io/component": "concluder"}
+    ours = [{"name": "node-recovery", "image": "i"}]
+    made = pod_object("c-1", on=node, namespace=APART, labels=labels, containers=ours)
+    return {**made, "status": {"phase": phase, **status}}
+
+
 def explained(**changes: Any) -> Json:
     """What the agent on the node answers when it is asked to explain."""
     reading = {
@@ -187,14 +196,15 @@ def clock() -> FakeClock:
 @pytest.fixture
 def store(clock: FakeClock) -> KubernetesStore:
     store = store_with_crds(clock.now)
-    store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+    for name in (HOME, APART):
+        store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return store
 
 
 @pytest.fixture
 def at_laptop(store: KubernetesStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """A healthy bare-metal node, its agent answering, and a person with a kubeconfig."""
-    store.load(worker(), agent_pod())
+    store.load(worker(), agent_pod(), concluder())
     door = Door(store, clock, answers={EXPLAIN: Response(200, {}, explained())})
     monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", lambda _: door)
     monkeypatch.setattr("recovery.console.doctor.command.SystemClock", lambda: clock)
@@ -298,7 +308,7 @@ def test_in_the_pod_of_a_healthy_node_nothing_is_missing(in_pod: Doctor) -> None
     assert in_pod() == []
     assert in_pod.code == 0
     assert {f.area for f in in_pod.findings} == {
-        *("settings", "cluster", "node", "rights", "policy", "detector", "baremetal")
+        *("settings", "cluster", "node", "rights", "concluder", "policy", "detector", "baremetal")
     }
     assert in_pod.says("its conditions on").sentence == f"its conditions on {NODE} were last renewed 60 s ago"
     assert in_pod.says("can report").sentence == "it can report what these rules act on: neuron-hardware"
@@ -1118,3 +1128,76 @@ def test_the_agent_carries_nothing_of_doctor() -> None:
         "providers.aws.simulate",
     )
     assert [name for name in loaded if name.startswith(ours)] == []
+
+
+# ---------------------------------------------------------------- the concluder
+
+
+def instead(store: KubernetesStore, *pods: Json) -> None:
+    """These in the place of the concluder that runs where it should."""
+    now = {"gracePeriodSeconds": 0}
+    store.request("DELETE", f"/api/v1/namespaces/{APART}/pods/c-1", body=now)
+    store.load(*pods)
+
+
+def test_a_concluder_on_a_node_without_an_agent_is_as_it_should_be(in_pod: Doctor) -> None:
+    assert [f for f in in_pod() if f.area == "concluder"] == []
+    assert in_pod.says("runs on infra-1, where no agent does").ok
+
+
+def test_a_concluder_on_a_node_that_it_judges_is_worth_a_warning(
+    in_pod: Doctor, store: KubernetesStore
+) -> None:
+    instead(store, concluder(NODE))
+    (found,) = [f for f in in_pod() if f.area == "concluder"]
+    assert found.sentence.startswith(
+        f"the concluder {APART}/c-1 runs on {NODE}, which it judges (the agent {POD}"
+    )
+    assert "concluder.affinity" in found.remedy
+    assert in_pod.code == 0, "recovery works"
+
+
+def test_a_concluder_that_no_node_takes_is_told_with_the_schedulers_reason(
+    in_pod: Doctor, store: KubernetesStore
+) -> None:
+    why = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector"
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    instead(store, concluder("", phase="Pending", conditions=[waits]))
+    (found,) = [f for f in in_pod() if f.area == "concluder"]
+    assert found.sentence == f"the concluder {APART}/c-1 is Pending: {why}"
+    assert "where there are no others" in found.remedy
+
+
+def test_a_concluder_that_does_not_run_is_told(in_pod: Doctor, store: KubernetesStore) -> None:
+    instead(store, concluder(phase="Failed"))
+    (found,) = [f for f in in_pod() if f.area == "concluder"]
+    assert found.remedy == f"kubectl -n {APART} describe pod c-1"
+
+
+def test_that_there_is_no_concluder_is_worth_a_word(in_pod: Doctor, store: KubernetesStore) -> None:
+    instead(store)
+    (found,) = [f for f in in_pod() if f.area == "concluder"]
+    assert found.sentence.startswith("no concluder runs: ")
+    assert in_pod.code == 0
+
+
+def test_who_may_not_list_pods_is_not_told_that_there_is_none(at_laptop: Doctor) -> None:
+    at_laptop.door.answers["/api/v1/pods"] = refusal(403, "pods is forbidden")
+    (found,) = [f for f in at_laptop() if f.area == "concluder"]
+    assert (found.ok, found.sentence) == (None, "whether a concluder runs: you have no right to ask (403)")
+
+
+def test_a_concluders_own_pod_asks_for_its_own_rights_and_not_for_itself(in_pod: Doctor) -> None:
+    del in_pod.environ["NODE_NAME"]
+    in_pod.monkeypatch.delenv("NODE_NAME", raising=False)
+    in_pod.environ |= {"RECOVERY_MODE": "concluder", "POD_NAMESPACE": APART, "AGENTS_NAMESPACE": HOME}
+    found = in_pod()
+    assert [f for f in found if f.area == "concluder"] == []
+    asked = {(x["verb"], x["resource"], x["subresource"]) for x in wanted(in_pod)}
+    assert not {("create", "pods", "eviction"), ("patch", "nodes", "")} & asked
+    leases = [x["namespace"] for x in wanted(in_pod) if x["resource"] == "leases"]
+    assert set(leases) == {HOME}, "those of the records are the agents'"
+
+
+def wanted(doctor: Doctor) -> list[Json]:
+    return [spec["resourceAttributes"] for spec in doctor.door.asked]
