@@ -553,5 +553,5 @@ def test_the_expressions_of_the_policies_pass_the_servers_own_check_of_types(rob
     def checked() -> list[Any]:
         return [p["status"].get("typeChecking") for p in site.plane.get(path)["items"] if "status" in p]
 
-    site.plane.until("all are checked", lambda: len(checked()) == 6 and None not in checked())
+    site.plane.until("all are checked", lambda: len(checked()) == 11 and None not in checked())
     assert [c for c in checked() if c.get("expressionWarnings")] == []
