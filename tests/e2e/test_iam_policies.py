@@ -203,6 +203,10 @@ def trust(document: Any, principal: str, action: str, context: dict[str, str]) -
     }
 
 
+CONCLUDER = "node-recovery-concluder"
+"""The concluder's account, and the namespace of that."""
+
+
 def session(world: World) -> dict[str, str]:
     """What EKS Pod Identity says of itself and the pod when it asks for a session."""
     return {
@@ -214,14 +218,18 @@ def session(world: World) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("action", ["sts:AssumeRole", "sts:TagSession"])
-def test_pod_identity_gives_the_role_to_our_service_account_alone(action: str) -> None:
+def test_pod_identity_gives_the_role_to_our_service_accounts_alone(action: str) -> None:
     document, service = OURS.document("trust-pod-identity.json"), "pods.eks.amazonaws.com"
-    assert weigh([trust(document, service, action, session(OURS))]) == [ALLOWED]
+    ours = [OURS, replace(OURS, namespace=CONCLUDER, service_account=CONCLUDER)]
+    asked = [trust(document, service, action, session(world)) for world in ours]
+    assert weigh(asked) == [ALLOWED, ALLOWED]
     others = [
         replace(OURS, **other)
         for other in (
             {"namespace": "default"},
             {"service_account": "default"},
+            {"namespace": CONCLUDER},
+            {"service_account": CONCLUDER},
             {"cluster": "staging"},
             *ELSEWHERE,
         )
@@ -233,7 +241,7 @@ def test_pod_identity_gives_the_role_to_our_service_account_alone(action: str) -
     assert weigh(denied) == [DENIED] * len(denied)
 
 
-def test_irsa_gives_the_role_to_our_service_account_alone() -> None:
+def test_irsa_gives_the_role_to_our_service_accounts_alone() -> None:
     """With an issuer whose condition keys the engine knows: EKS's it leaves out of the weighing."""
     world = replace(OURS, issuer="accounts.google.com")
     document, action = world.document("trust-irsa.json"), "sts:AssumeRoleWithWebIdentity"
@@ -244,10 +252,12 @@ def test_irsa_gives_the_role_to_our_service_account_alone() -> None:
         keys = {f"{world.issuer}:sub": sub, f"{world.issuer}:aud": aud}
         return trust(document, by, action, keys)
 
-    assert weigh([token()]) == [ALLOWED]
+    concluders = f"system:serviceaccount:{CONCLUDER}:{CONCLUDER}"
+    assert weigh([token(), token(sub=concluders)]) == [ALLOWED, ALLOWED]
     denied = [
         token(sub=f"system:serviceaccount:{world.namespace}:default"),
         token(sub=f"system:serviceaccount:default:{world.service_account}"),
+        token(sub=f"system:serviceaccount:{world.namespace}:{CONCLUDER}"),
         token(sub=subject + "-2"),
         token(aud="kubernetes"),
         token(by=world.arn("iam", "oidc-provider/www.amazon.com", region="")),

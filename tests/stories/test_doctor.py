@@ -58,7 +58,7 @@ class Door:
     denied: set[tuple[str, str]] = field(default_factory=set)  # (verb, resource[/subresource])
     asked: list[Mapping[str, Any]] = field(default_factory=list)  # the specs of access reviews
     shut: bool = False
-    policies: frozenset[str] = frozenset({"nodes", "noderecoveries", "recoverygates", "leases"})
+    policies: frozenset[str] = frozenset({"nodes", "noderecoveries", "recoverygates", "leases", "eviction"})
     ahead: timedelta = timedelta(0)
 
     def request(self, method: str, path: str, **options: Any) -> Response:
@@ -265,7 +265,9 @@ def in_pod(at_laptop: Doctor, detector: Callable[[str], str], monkeypatch: pytes
 
 def test_it_says_that_the_admission_policies_bind(in_pod: Doctor) -> None:
     in_pod()
-    limited = "admission policies limit what its token may do to its Node, records, the gate, Leases"
+    limited = (
+        "admission policies limit what its token may do to its Node, records, the gate, Leases, evictions"
+    )
     assert in_pod.says("admission policies").sentence == limited
 
 
@@ -276,6 +278,7 @@ def test_it_says_that_the_admission_policies_bind(in_pod: Doctor) -> None:
         ("noderecoveries", "records"),
         ("recoverygates", "the gate"),
         ("leases", "Leases"),
+        ("eviction", "evictions"),
     ],
 )
 def test_a_policy_that_does_not_bind_is_missing_and_it_says_what_to_install(

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.console.doctor.api import DoctorApi
-from recovery.errors import ApiError, Conflict
+from recovery.errors import ApiError, Conflict, Fenced, NotFound
 from recovery.model import GROUP, VERSION
 from recovery.provider.protocol import Finding
 
@@ -43,8 +43,10 @@ def _refused(api: DoctorApi, method: str, path: str, body: dict[str, Any]) -> bo
     """Whether a policy refuses the request. Raises ``ApiError`` where something else does."""
     try:
         api.dry_run(method, path, body)
-    except Conflict:
-        return False  # it is there already: that is asked after the policies
+    except (Conflict, NotFound):
+        return False  # it is there already, or not: that is asked after the policies
+    except Fenced:
+        return True
     except ApiError as error:
         if BY_POLICY not in error.reason:
             raise
@@ -53,7 +55,7 @@ def _refused(api: DoctorApi, method: str, path: str, body: dict[str, Any]) -> bo
 
 
 def _forbidden(namespace: str, node: str) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """What it is about, and a request: to set a label that no agent may set."""
+    """What it is about, and a request: to set a label that no agent may set, or to evict one of ours."""
     ours = f"/apis/{GROUP}/{VERSION}"
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
     if node:
@@ -62,6 +64,10 @@ def _forbidden(namespace: str, node: str) -> Iterator[tuple[str, str, str, dict[
     yield "records", "POST", f"{ours}/noderecoveries", _made("NodeRecovery", "doctor", lost)
     yield "the gate", "POST", f"{ours}/recoverygates", _made("RecoveryGate", "fleet", {"version": 1})
     yield "Leases", "POST", leases, {"metadata": {"name": "doctor", "labels": LABELS}, "spec": {}}
+    if node:  # a concluder has no right to evict
+        pod = f"/api/v1/namespaces/{quote(namespace)}/pods/doctor/eviction"
+        meta = {"name": "doctor", "namespace": namespace}
+        yield "evictions", "POST", pod, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
 
 
 def _made(kind: str, name: str, status: dict[str, Any]) -> dict[str, Any]:
