@@ -52,7 +52,7 @@ def on_node(r: Request) -> bool:
 
 
 def read(r: Request) -> bool:
-    return r.verb == "get"
+    return r.verb == "get" and r.status == 200
 
 
 def of_record(r: Request, *phases: str) -> bool:
