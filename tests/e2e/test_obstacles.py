@@ -1,4 +1,4 @@
-"""What else gets in the way of a recovery: the cloud, the detector, a budget of disruption."""
+"""What else gets in the way of a recovery: the cloud, the detector, a budget of disruption, a fence."""
 
 from __future__ import annotations
 
@@ -52,6 +52,27 @@ def test_a_budget_of_disruption_is_waited_for_and_never_gone_around(site: Site) 
     let_go(site.plane, 1)
     recovered_once(site, sick)
     assert not [r for r in site.audit.ours() if r.resource == "pods" and r.verb == "delete"]
+
+
+def test_a_pod_of_a_fenced_namespace_is_left_and_named(site: Site) -> None:
+    """Its end is the machine's end: that of the Node, whose pods are collected."""
+    sick = broken(site)
+    site.allowed.add(403)  # the fence is only known by asking
+    vault = "/api/v1/namespaces/vault"
+    meta = {"name": "vault", "labels": {"noderecovery.dev/evict": "never"}}
+    assert site.plane.request("POST", "/api/v1/namespaces", body={"metadata": meta}).status in (201, 409)
+    has_account = f"{vault}/serviceaccounts/default"
+    site.until("pods can be made", lambda: site.plane.request("GET", has_account).status == 200)
+    spec = {"nodeName": sick, "containers": [{"name": "db", "image": "db"}]}
+    made = site.plane.request("POST", f"{vault}/pods", body={"metadata": {"name": "db-0"}, "spec": spec})
+    assert made.status == 201, made.body
+    site.breaks(sick)
+    recovered_once(site, sick)
+    why = "vault/db-0 stays: namespace vault is fenced: its label noderecovery.dev/evict says never"
+    told = [line["sentence"] for line in site.records()[sick]["history"]]
+    assert any(f"; {why}; next: replace" in sentence for sentence in told)
+    assert why in site.plane.kubectl("get", "events", "--field-selector", f"involvedObject.name={sick}")
+    assert [r.status for r in evictions(site) if "/vault/" in r.path] == [403], "asked for once"
 
 
 def evictions(site: Site) -> list[Any]:
