@@ -22,7 +22,7 @@ from recovery.agent.paced import (
 )
 from recovery.agent.word import heard
 from recovery.agent.world import World
-from recovery.catalog import claim_by_events, event_claims, own_fault
+from recovery.catalog import bad_status, claim_by_events, event_claims, own_fault
 from recovery.decide.budget import Past, bounded_census, longest_window
 from recovery.decide.census import count
 from recovery.decide.situation import (
@@ -416,10 +416,10 @@ class Fetcher:
 
 
 def _complaint(node: NodeView) -> str:
-    """A condition of ``node`` that is True and catalogued as the node's own fault."""
+    """A condition of ``node`` that is bad and catalogued as the node's own fault."""
     for kind, (status, reason) in node.conditions.items():
-        if status == "True" and own_fault(kind, reason):
-            return f"its condition {kind} is True ({reason})"
+        if own_fault(kind, reason) and status == bad_status(kind):
+            return f"its condition {kind} is {status} ({reason})"
     return ""
 
 

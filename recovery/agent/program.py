@@ -18,6 +18,7 @@ from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.sources import SourcesOfNode
 from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
@@ -36,7 +37,6 @@ from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
-from recovery.signals.npd import NpdSource
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
@@ -88,6 +88,7 @@ class Program:
         )
         executor = Executor(self.world, observer, self.publisher)
         self.agent: Agent | None = None
+        self._reader: PageReader | None = None
         if settings.mode is Mode.SIDECAR:
             self.agent = Agent(
                 self.world,
@@ -117,10 +118,11 @@ class Program:
 
     def _sources(self) -> list[Source]:
         s = self._settings
-        self._reader = PageReader(s.npd_metrics_url)
-        return [
-            NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval, s.node_name)
-        ]
+        self._reader = PageReader(s.npd_metrics_url) if s.policy.source("npd") else None
+        page = self._reader.read if self._reader is not None else bytes
+        return SourcesOfNode(
+            self.world, s.node_name, page, s.poll_interval, lambda: self.sweeper.population
+        ).made()
 
     def _own_readings(self) -> tuple[Reading, ...]:
         return self.agent.view.readings if self.agent is not None else ()
@@ -146,10 +148,11 @@ class Program:
         node = self._own_node()
         if node is None:
             return
-        self._reader.trust(node.addresses)
         mistakes = []
-        if reason := check_url(self._settings.npd_metrics_url, node.addresses):
-            mistakes.append(reason)
+        if self._reader is not None:
+            self._reader.trust(node.addresses)
+            if reason := check_url(self._settings.npd_metrics_url, node.addresses):
+                mistakes.append(reason)
         identified = self._providers.identify(node)
         if identified.facts is not None and self._settings.policy_file.path != "built-in":
             p = identified.facts

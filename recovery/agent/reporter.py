@@ -65,7 +65,7 @@ class Reporter:
         for reading in readings:
             for p in reading.problems:
                 self._metrics.faults.labels(p.type, p.reason).set(1)
-                key = f"fault {p.source} {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
+                key = f"fault {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
                 last = self._sent_at.get(key)
                 if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
                     self._sent_at[key] = now

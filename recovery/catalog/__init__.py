@@ -6,17 +6,17 @@ import it, since it does not change while the program runs. It imports model and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
 import yaml
 
-from recovery.model import CatalogueRow, Detector, Latch, NodeEvent, NodeView, Rung, Step, Then
+from recovery.model import CatalogueRow, Detector, Latch, NodeEvent, NodeView, Polarity, Rung, Step, Then
 from recovery.units import parse_duration
 
 
@@ -63,6 +63,42 @@ class Default:
     types: tuple[str, ...]
     latch: Latch
     hold: timedelta
+
+
+@cache
+def polarities() -> tuple[Polarity, ...]:
+    """What the known Node conditions say."""
+    return tuple(
+        Polarity(
+            writer=row["writer"],
+            types=tuple(row["types"]),
+            bad=row["bad"],
+            takes_back=row["takesBack"],
+            only_named=row.get("onlyNamed", False),
+            first=row.get("first", ""),
+            first_after=parse_duration(row["firstAfter"]) if "firstAfter" in row else None,
+        )
+        for row in _data("conditions.yaml")
+    )
+
+
+def polarity(
+    type: str, more: Iterable[Polarity] = (), named: Collection[str] | None = None
+) -> Polarity | None:
+    """What a condition of ``type`` says; None where that is not known. ``more``: a policy's own rows.
+
+    ``named``: the types that the policy's rules name, where it matters that some say nothing without that.
+    """
+    row = next((row for row in (*more, *polarities()) if _any(row.types, type)), None)
+    unasked = row is not None and row.only_named and named is not None and type not in named
+    return None if unasked else row
+
+
+@lru_cache(maxsize=1024)
+def bad_status(type: str) -> str:
+    """The status of a condition of ``type`` that is a fault. What is not known is one when True."""
+    known = polarity(type)
+    return known.bad if known is not None else "True"
 
 
 @cache

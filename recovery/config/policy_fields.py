@@ -14,7 +14,7 @@ from recovery.model import GROUP, VERSION, Latch, PodMode, Share, Step, Then
 from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
 
 KIND = "RecoveryPolicy"
-SOURCES = ("npd",)
+SOURCES = ("npd", "conditions")
 """The sources of signals that a rule may name."""
 A_DURATION = "a duration such as 10s or 5m"
 A_SHARE = 'a count such as 1 or a percentage such as "30%"'
@@ -90,6 +90,11 @@ def _choice(*choices: str) -> Callable[[Any], str]:
     return check
 
 
+def _by_name(value: Any) -> Any:
+    """A source without options is its name."""
+    return {_choice(*SOURCES)(value): {}} if not isinstance(value, dict) else value
+
+
 def at_least_one(what: str) -> AfterValidator:
     def check(value: Any) -> Any:
         if not value:
@@ -134,6 +139,10 @@ Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"
 Treatment = Annotated[str, BeforeValidator(_choice(*PodMode)), WithJsonSchema({"enum": [*PodMode]})]
 Action = Annotated[str, BeforeValidator(_choice(*Step)), WithJsonSchema({"enum": [*Step]})]
 End = Annotated[str, BeforeValidator(_choice(*Latch)), WithJsonSchema({"enum": [*Latch]})]
+ByName = BeforeValidator(_by_name)
+Status = Annotated[
+    str, BeforeValidator(_choice("True", "False")), WithJsonSchema({"enum": ["True", "False"]})
+]
 SourceName = Annotated[str, BeforeValidator(_choice(*SOURCES)), WithJsonSchema({"enum": [*SOURCES]})]
 Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
 Version = Annotated[

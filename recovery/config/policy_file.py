@@ -29,11 +29,13 @@ from recovery.model import (
     Match,
     PodMode,
     PodRule,
+    Polarity,
     Policy,
     Rate,
     Retention,
     Rule,
     Rung,
+    SourceChoice,
     Step,
     Then,
     Validation,
@@ -139,6 +141,15 @@ def _policy(model: policy_schema.PolicyModel, path: str) -> Policy:
         exclude=tuple(dict(entry.labels) for entry in model.exclude),
         name=path,
         drain=_drain(model.drain),
+        sources=tuple(map(_source, model.sources)),
+    )
+
+
+def _source(model: policy_schema.SourceModel) -> SourceChoice:
+    rows = model.conditions.rows if model.conditions else ()
+    return SourceChoice(
+        next(iter(model.model_fields_set)),
+        tuple(Polarity("the policy", (row.type,), row.bad, row.takes_back) for row in rows),
     )
 
 

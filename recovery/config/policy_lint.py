@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from recovery import catalog
@@ -10,6 +11,8 @@ from recovery.model import Detector, Latch, Match, PodMode, Policy, Rule, Step
 from recovery.units import span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
+HEAD_START = timedelta(minutes=2)
+"""How much earlier than another remediator a rule has to act, or it will find the node claimed."""
 
 
 def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Iterator[str]:
@@ -23,6 +26,7 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
     for index, rule in enumerate(policy.rules):
         where = f"rules[{index}]"
         yield from (at(f"{where}{field}", text) for field, text in _about_rule(rule))
+        yield from (at(f"{where}{field}", text) for field, text in _about_sources(rule, policy))
         shadow = next(
             (r for r, early in enumerate(policy.rules[:index]) if _covers(early.match, rule.match)), None
         )
@@ -75,6 +79,23 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
             yield ".validate", "never used: no step of the remedy gives the same machine back"
         elif Step.DRAIN not in steps:
             yield ".validate", "the remedy has no drain: pods may still hold the devices that the Job needs"
+
+
+def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
+    """What no source of the policy states, and what another remediator sees to first."""
+    m, conditions = rule.match, policy.source("conditions")
+    if m.source and policy.source(m.source) is None:
+        yield ".match.source", f"{m.source} is not among the policy's sources, so the rule never matches"
+    exact = not set("*?[") & set(m.type)
+    known = catalog.polarity(m.type, conditions.rows) if conditions is not None and exact else None
+    by_conditions = m.source in ("", "conditions") and m.times is None
+    page = policy.source("npd") is not None and m.source in ("", "npd")
+    if exact and not page and (known is None or not by_conditions) and m.type != "SignalUnknown":
+        yield ".match.type", f"no source of the policy states {m.type}, so the rule never matches"
+    first = known.first_after if known is not None and by_conditions and _acts(rule) else None
+    if known is not None and first is not None and rule.after >= first - HEAD_START:
+        when = f"{known.first} act on {m.type} after {span(first)} where they are on"
+        yield ".after", f"{span(rule.after)}, but {when}: they are first"
 
 
 def _edges_only() -> set[str]:

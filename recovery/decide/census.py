@@ -1,7 +1,7 @@
 """How many nodes are sick, in the fleet and by label? The brake goes by this count. PURE.
 
 A node is sick if it has an open or handed-over record, is not Ready, or has a catalogued condition that is
-True. A node with such a condition Unknown counts as well, and so does one of which its own sources have said
+bad. A node with such a condition Unknown counts as well, and so does one of which its own sources have said
 nothing for ten minutes. A node with a record that counts is counted even
 when its Node object is gone.
 """
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from recovery.catalog import bad_status
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.model import Census, NodeView, Record
 
@@ -24,7 +25,7 @@ def ill(node: NodeView, own_fault: OwnFault) -> bool:
     if not node.ready:
         return True
     return any(
-        status in ("True", "Unknown") and own_fault(kind, reason)
+        own_fault(kind, reason) and status in (bad_status(kind), "Unknown")
         for kind, (status, reason) in node.conditions.items()
     )
 

@@ -113,18 +113,27 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
         faults.setdefault(fault.key, fault)
     present = [f for f in faults.values() if not dealt_with(f, s)]
     first = first_stated(present)
-    found = [replace(diagnosed(f, s, edges.get(f.key)), since=first.get((f.source, f.type))) for f in present]
+    found = [replace(diagnosed(f, s, edges.get(f.key)), since=first.get(f.type)) for f in present]
     return tuple(sorted(found, key=lambda d: (not d.treat, d.rank, d.fault.since)))
 
 
-def first_stated(faults: Iterable[Fault]) -> dict[tuple[str, str], datetime]:
-    """When each source first stated each type. Reasons that alternate do not begin its time anew."""
-    first: dict[tuple[str, str], datetime] = {}
+def first_stated(faults: Iterable[Fault]) -> dict[str, datetime]:
+    """When each type was first stated. Neither reasons nor sources that alternate begin its time anew."""
+    first: dict[str, datetime] = {}
     for f in faults:
         if f.kind is Kind.LEVEL:
-            key = (f.source, f.type)
-            first[key] = min(first.get(key, f.since), f.since)
+            first[f.type] = min(first.get(f.type, f.since), f.since)
     return first
+
+
+def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """``faults`` as people are told of them. What two sources state with one type and reason is one fault
+    with two witnesses. Here the first speaks for both; each ends by its own rule."""
+    found: dict[tuple[str, str, str], Fault] = {}
+    for f in faults:
+        silent = f.source if f.type == SIGNAL_UNKNOWN else ""  # the silence of each source is its own
+        found.setdefault((silent, f.type, f.reason), f)
+    return tuple(found.values())
 
 
 def _too_often(p: Problem, s: Situation) -> bool:
@@ -207,7 +216,7 @@ def cleared(fault: Fault, s: Situation) -> bool:
         return False
     if fault.type == SIGNAL_UNKNOWN:
         return not reading.unknown
-    return (fault.type, fault.reason) in reading.cleared
+    return reading.took_back(fault.type, fault.reason)
 
 
 def was_treated(d: Diagnosis) -> bool:

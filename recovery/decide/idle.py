@@ -14,6 +14,7 @@ from recovery.decide.acknowledged import (
     brought_up_to_date,
     dealt_with,
     full,
+    late_witness,
     remembered,
     worth_a_record,
 )
@@ -34,7 +35,16 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, as_treated, cleared, diagnosed, fault_of, healthy, name
+from recovery.decide.diagnosis import (
+    Diagnosis,
+    as_treated,
+    cleared,
+    diagnosed,
+    fault_of,
+    healthy,
+    name,
+    told_apart,
+)
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
@@ -88,10 +98,21 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
     if more := released_with(s, r):
         why = f"{len(more)} more faults were there when the node was released: they start nothing either"
         return act(WriteRecord(remembered(r, more)), why)
+    if late := late_witnesses(s, r):
+        names = ", ".join(f"{name(f)} by {f.source}" for f in late)
+        return act(
+            WriteRecord(remembered(r, late)), f"{names}: it was dealt with, as another source stated it"
+        )
     handed_over = {f.key for f in r.faults} if r.phase is Phase.HANDED_OVER else set()
     gone = [f for f in r.acknowledged if f.key not in handed_over and cleared(f, s)]
     changed, why = brought_up_to_date(r, s, gone)
     return act(WriteRecord(changed), why) if why else None
+
+
+def late_witnesses(s: Situation, r: Record) -> tuple[Fault, ...]:
+    """What a second source states of faults that were dealt with. It is remembered: its next word is news."""
+    shown = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
+    return tuple(f for p in shown if late_witness(f := fault_of(p, s), r))
 
 
 def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
@@ -181,7 +202,8 @@ def begin(s: Situation, a: Assessment) -> Decision:
         return leave(healthy(s), REPEAT)
     found = openers(s, a)
     if not found:
-        more = f"{len(a.found)} more faults" if len(a.found) > 1 else "one more fault"
+        count = len(told_apart(d.fault for d in a.found))
+        more = f"{count} more faults" if count > 1 else "one more fault"
         why = f"{name(a.found[0].fault)}: {more} than a record can remember: only metrics report the rest"
         return hold(why, REPEAT, "too-many")
     d = found[0]
@@ -221,7 +243,8 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
         rule=found[0].rule_name,
         boot_confirmed=agrees(s),
     )
-    also = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = len(told_apart(d.fault for d in found)) - 1
+    also = f" (and {more} more)" if more else ""
     seen = f"{name(faults[0])} was seen{also}"
     if s.record is not None:
         old = s.record

@@ -82,13 +82,19 @@ def _machine_unknown(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    why = next((w for f in r.faults if (w := unreadable(s, f))), None)
-    if why is None or s.role is not Role.OWNER:
+    if (why := _unknown(s, r)) is None:
         return None
     if tried.held_by(s, r, Cause.UNREADABLE) >= rung.within:  # an end of its own: the fault may not be lost
         return replace(_gave_up_waiting(s, r, rung, why), held=Cause.UNREADABLE)
     what = f"{_what(r, rung)} waits for a fresh signal: {why}"
     return wait(what, key="unreadable", held=Cause.UNREADABLE)
+
+
+def _unknown(s: Situation, r: Record) -> str | None:
+    """Why nothing fresh is known of one of its faults, on its own node."""
+    if s.role is not Role.OWNER:
+        return None
+    return next((why for f in r.faults if (why := unreadable(s, f))), None)
 
 
 def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
@@ -204,6 +210,10 @@ def _taken_back(s: Situation, a: Assessment, r: Record) -> str | None:
     return f"{name(r.faults[0])} was taken back by its own source a moment ago" if a.taken_back else None
 
 
+def _unknown_again(s: Situation, a: Assessment, r: Record) -> str | None:
+    return _unknown(s, r)
+
+
 def _braked(s: Situation, a: Assessment, r: Record) -> str | None:
     found = brakes.first_reason((*brakes.GOING_ON, ("skewed", brakes.skewed)), s)
     return found[1] if found else None
@@ -216,6 +226,7 @@ VOLATILE = (
     _another_boot,
     _marks_undone,
     _taken_back,
+    _unknown_again,
     _braked,
 )
 """What may have changed since the call was decided on; the first reason counts."""

@@ -65,7 +65,7 @@ class Cluster:
     # ------------------------------------------------------------ nodes and pods
 
     def get_node(self, name: str) -> NodeView:
-        return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"))
+        return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"), whole=True)
 
     def list_nodes(self) -> Iterator[NodeView]:
         for item in self._pages("/api/v1/nodes", {}):

@@ -17,6 +17,7 @@ from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.sources import SourcesOfNode
 from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.decision import Decision
@@ -29,7 +30,6 @@ from recovery.provider.registry import Providers
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Publisher
-from recovery.signals.npd import NpdSource
 from recovery.store.gate import Gates
 from recovery.store.gate import decode as decode_gate
 from recovery.store.lease import Identity, Leases
@@ -270,9 +270,10 @@ class Stage:
         executor = Executor(world, observer, publisher)
         agent = None
         if node:
-            source = NpdSource(self.pages[node].read, clock, cluster.time.now, timedelta(seconds=0.5))
+            half = timedelta(seconds=0.5)
+            sources = SourcesOfNode(world, node, self.pages[node].read, half, lambda: sweeper.population)
             beat = Heartbeat(publisher, clock, cluster.time.now, self.heartbeat) if self.heartbeat else None
-            agent = Agent(world, observer, executor, publisher, metrics, [source], node, heartbeat=beat)
+            agent = Agent(world, observer, executor, publisher, metrics, sources.made(), node, heartbeat=beat)
         chance = random.Random(7)  # noqa: S311
 
         def readings() -> tuple[Reading, ...]:

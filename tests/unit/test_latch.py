@@ -107,9 +107,8 @@ def test_a_source_that_is_not_there_is_a_mistake() -> None:
     text = f"{HEAD}rules:\n  - name: a\n    match: {{source: ndp}}\n"
     with pytest.raises(SettingsError) as caught:
         parse_policy(text.encode(), "p.yaml")
-    assert list(caught.value.mistakes) == [
-        'p.yaml:5: field rules[0].match.source: found "ndp", expected "npd"'
-    ]
+    choices = 'expected one of npd, conditions; did you mean "npd"?'
+    assert list(caught.value.mistakes) == [f'p.yaml:5: field rules[0].match.source: found "ndp", {choices}']
 
 
 @pytest.mark.parametrize(

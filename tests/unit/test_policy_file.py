@@ -193,7 +193,7 @@ MISTAKES = {
     ),
     "a key nothing is like": (
         ANY + "zzz: 1",
-        "4: field zzz: unknown, expected one of apiVersion, kind, limits, drain, exclude, rules",
+        "4: field zzz: unknown, expected one of apiVersion, kind, sources, limits, drain, exclude, rules",
     ),
     "a misspelt key of the drain": (
         "drain: {froce: true}\n" + ANY,

@@ -33,7 +33,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield Finding(AREA, None, f"{context.node_name} was not looked at: the API server did not answer")
         return
     try:
-        context.node, context.heartbeats = context.api.node_and_heartbeats(context.node_name)
+        context.node = context.api.get_node(context.node_name)
     except NotFound:
         yield Finding(
             AREA,

@@ -1,0 +1,61 @@
+"""The sources of signals that the policy chooses, each with what it reads from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from recovery.agent.cycle import Source
+from recovery.agent.pace import own_node_every
+from recovery.agent.world import World
+from recovery.model import SourceChoice
+from recovery.signals.conditions import ConditionsSource
+from recovery.signals.node_look import NodeLook
+from recovery.signals.npd import NpdSource
+
+
+class SourcesOfNode:
+    """Makes the sources of one node's agent.
+
+    ``page`` reads node-problem-detector's page. ``population``: how many Nodes there are, 0 where that is not
+    known yet; in a large fleet each agent reads its own Node less often.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        node: str,
+        page: Callable[[], bytes],
+        poll_interval: timedelta,
+        population: Callable[[], int],
+    ) -> None:
+        self._w = world
+        self._node = node
+        self._page = page
+        self._poll_interval = poll_interval
+        alone = world.policy.source("npd") is None
+        self._look = NodeLook(
+            lambda: world.node(node),
+            world.clock,
+            world.cluster.time.now,
+            longest=lambda: own_node_every(population(), alone=alone),
+        )
+
+    def made(self) -> list[Source]:
+        """One source for each that the policy names, in its order."""
+        makers = {"npd": self._npd, "conditions": self._conditions}
+        return [makers[choice.name](choice) for choice in self._w.policy.sources]
+
+    def _npd(self, _: SourceChoice) -> Source:
+        now = self._w.cluster.time.now
+        return NpdSource(self._page, self._w.clock, now, self._poll_interval, self._node)
+
+    def _conditions(self, choice: SourceChoice) -> Source:
+        named = {rule.match.type for rule in self._w.policy.rules}
+        return ConditionsSource(self._look, self._boot_began, choice.rows, named)
+
+    def _boot_began(self, boot_id: str) -> datetime | None:
+        """When the node's boot began, by its own clock; None where its kernel is not this process's."""
+        if boot_id != self._w.kernel_boot():
+            return None
+        return self._w.clock.now() - timedelta(seconds=self._w.clock.boottime())
