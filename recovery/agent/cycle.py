@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -31,7 +31,7 @@ from recovery.decide.own_node import decide
 from recovery.decide.retention import LEAST
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Cause, Kind, Phase, Problem, Reading, Record
+from recovery.model import Cause, Kind, NodeView, Phase, Problem, Reading, Record
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -77,8 +77,10 @@ class Agent:
         node: str,
         *,
         heartbeat: Heartbeat | None = None,
+        saw: Callable[[NodeView], None] = lambda _: None,
     ) -> None:
         self.node = node
+        self._saw = saw
         self._heartbeat = heartbeat
         self._w = world
         self._observer = observer
@@ -254,6 +256,7 @@ class Agent:
             s = self._observer.last_reads(before, readings, me=self.node)
         if s.node is not None:
             self._reporter.node_uid = s.node.uid
+            self._saw(s.node)
             if s.node.boot_id:
                 booted = bool(self._boot_id) and s.node.boot_id != self._boot_id
                 self._boot_id = s.node.boot_id

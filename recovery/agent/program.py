@@ -14,7 +14,7 @@ from typing import Any
 
 from recovery.agent.backoff import Backoff
 from recovery.agent.boot_id import KernelBoot
-from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
+from recovery.agent.cycle import BUGS_TO_DIE, Agent
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
@@ -90,15 +90,17 @@ class Program:
         self.agent: Agent | None = None
         self._reader: PageReader | None = None
         if settings.mode is Mode.SIDECAR:
+            sources = self._sources()
             self.agent = Agent(
                 self.world,
                 observer,
                 executor,
                 self.publisher,
                 self.metrics,
-                self._sources(),
+                sources.made(),
                 settings.node_name,
                 heartbeat=self._heartbeat(),
+                saw=sources.look.saw,
             )
         self.sweeper = Sweeper(
             self.world,
@@ -116,13 +118,12 @@ class Program:
 
     # ------------------------------------------------------------ parts
 
-    def _sources(self) -> list[Source]:
+    def _sources(self) -> SourcesOfNode:
         s = self._settings
         self._reader = PageReader(s.npd_metrics_url) if s.policy.source("npd") else None
         page = self._reader.read if self._reader is not None else bytes
-        return SourcesOfNode(
-            self.world, s.node_name, page, s.poll_interval, lambda: self.sweeper.population
-        ).made()
+        population = lambda: self.sweeper.population  # noqa: E731 - the sweeper is made after the agent
+        return SourcesOfNode(self.world, s.node_name, page, s.poll_interval, population)
 
     def _own_readings(self) -> tuple[Reading, ...]:
         return self.agent.view.readings if self.agent is not None else ()

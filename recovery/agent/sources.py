@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from recovery.agent.cycle import Source
+from recovery.agent.node_look import NodeLook
 from recovery.agent.pace import own_node_every
 from recovery.agent.world import World
 from recovery.model import SourceChoice
 from recovery.signals.conditions import ConditionsSource
-from recovery.signals.node_look import NodeLook
 from recovery.signals.npd import NpdSource
 
 
@@ -18,7 +18,8 @@ class SourcesOfNode:
     """Makes the sources of one node's agent.
 
     ``page`` reads node-problem-detector's page. ``population``: how many Nodes there are, 0 where that is not
-    known yet; in a large fleet each agent reads its own Node less often.
+    known yet; in a large fleet each agent reads its own Node less often. ``look`` is to be told of each Node
+    that the agent reads.
     """
 
     def __init__(
@@ -34,12 +35,7 @@ class SourcesOfNode:
         self._page = page
         self._poll_interval = poll_interval
         alone = world.policy.source("npd") is None
-        self._look = NodeLook(
-            lambda: world.node(node),
-            world.clock,
-            world.cluster.time.now,
-            longest=lambda: own_node_every(population(), alone=alone),
-        )
+        self.look = NodeLook(world, node, lambda: own_node_every(population(), alone=alone))
 
     def made(self) -> list[Source]:
         """One source for each that the policy names, in its order."""
@@ -52,7 +48,7 @@ class SourcesOfNode:
 
     def _conditions(self, choice: SourceChoice) -> Source:
         named = {rule.match.type for rule in self._w.policy.rules}
-        return ConditionsSource(self._look, self._boot_began, choice.rows, named)
+        return ConditionsSource(self.look, self._boot_began, choice.rows, named)
 
     def _boot_began(self, boot_id: str) -> datetime | None:
         """When the node's boot began, by its own clock; None where its kernel is not this process's."""

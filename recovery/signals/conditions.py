@@ -1,4 +1,4 @@
-"""The Node's conditions as a source of signals. Pure but for the look at the Node (``node_look``).
+"""The Node's conditions as a source of signals. Pure but for the look at the Node.
 
 A condition stays on its Node when its writer dies, is removed, or has not started yet after a boot. So one
 counts only while its writer renews it, and in the boot that it was written in. Of those that are good and old
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from recovery.catalog import polarity
-from recovery.model import Condition, Polarity, Problem, Reading
-from recovery.signals.node_look import Complaints, NodeLook
+from recovery.model import Condition, NodeView, Polarity, Problem, Reading
+from recovery.signals.own_node import Complaints, Looks, as_known
 
 SOURCE = "conditions"
 Pair = tuple[str, str]
@@ -170,12 +170,13 @@ class ConditionsSource:
 
     def __init__(
         self,
-        node: NodeLook,
+        look: Looks,
         boot_began: Callable[[str], datetime | None] = lambda _: None,
         rows: Iterable[Polarity] = (),
         named: Iterable[str] = (),
     ) -> None:
-        self._node = node
+        self._look = look
+        self._node: NodeView | None = None
         self._boot_began = boot_began
         self._rows = tuple(rows)
         self._named = frozenset(named)
@@ -185,12 +186,13 @@ class ConditionsSource:
 
     def poll(self, boot_id: str, within: float | None = None) -> Reading:
         """What is known now, by a look at the Node no older than ``within`` seconds."""
-        seen = self._node.look(within)
-        if seen.node is not None and (self._reading is None or seen.at > self._reading.at):
+        seen = self._look(within)
+        if seen.node is not None and seen.node is not self._node:
+            self._node = seen.node
             boot = boot_id or seen.node.boot_id
             look = Look(seen.at, seen.node.stated, boot, self._boot_began(boot), seen.fresh_for)
             self._state, self._reading = observe(self._state, look, self._polarity)
-        reading = self._node.as_known(seen, self._reading or Reading(SOURCE, seen.at))
+        reading = as_known(seen, self._reading or Reading(SOURCE, seen.at))
         self._told.of(reading)
         return reading
 

@@ -273,7 +273,17 @@ class Stage:
             half = timedelta(seconds=0.5)
             sources = SourcesOfNode(world, node, self.pages[node].read, half, lambda: sweeper.population)
             beat = Heartbeat(publisher, clock, cluster.time.now, self.heartbeat) if self.heartbeat else None
-            agent = Agent(world, observer, executor, publisher, metrics, sources.made(), node, heartbeat=beat)
+            agent = Agent(
+                world,
+                observer,
+                executor,
+                publisher,
+                metrics,
+                sources.made(),
+                node,
+                heartbeat=beat,
+                saw=sources.look.saw,
+            )
         chance = random.Random(7)  # noqa: S311
 
         def readings() -> tuple[Reading, ...]:
