@@ -46,7 +46,8 @@ class Problem:
     ``masked``: the source's gauge shows another reason now, but this one was never cleared.
     ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
     stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it
-    was last seen to be stated anew; None where it is as it was on the first page that was read.
+    was last seen to be stated anew; None where it is as it was on the first page that was read. ``lasting``:
+    a mark that stays as it is over a boot, with the same ``life``.
     """
 
     source: str
@@ -62,6 +63,7 @@ class Problem:
     times: tuple[datetime, ...] = ()
     life: str = ""
     stated: datetime | None = None
+    lasting: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:

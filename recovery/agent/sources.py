@@ -9,8 +9,10 @@ from recovery.agent.cycle import Source
 from recovery.agent.node_look import NodeLook
 from recovery.agent.pace import own_node_every
 from recovery.agent.world import World
-from recovery.model import SourceChoice
+from recovery.model import NodeView, SourceChoice
+from recovery.signals import autopilot, aznhc, konduktor
 from recovery.signals.conditions import ConditionsSource
+from recovery.signals.marks import MarksSource, Said
 from recovery.signals.npd import NpdSource
 
 
@@ -39,7 +41,13 @@ class SourcesOfNode:
 
     def made(self) -> list[Source]:
         """One source for each that the policy names, in its order."""
-        makers = {"npd": self._npd, "conditions": self._conditions}
+        makers = {
+            "npd": self._npd,
+            "conditions": self._conditions,
+            "aznhc": self._marks(aznhc.read),
+            "autopilot": self._marks(autopilot.read),
+            "konduktor": self._marks(konduktor.read),
+        }
         return [makers[choice.name](choice) for choice in self._w.policy.sources]
 
     def _npd(self, _: SourceChoice) -> Source:
@@ -49,6 +57,9 @@ class SourcesOfNode:
     def _conditions(self, choice: SourceChoice) -> Source:
         named = {rule.match.type for rule in self._w.policy.rules}
         return ConditionsSource(self.look, self._boot_began, choice.rows, named)
+
+    def _marks(self, read: Callable[[NodeView], Said]) -> Callable[[SourceChoice], Source]:
+        return lambda choice: MarksSource(choice.name, self.look, read)
 
     def _boot_began(self, boot_id: str) -> datetime | None:
         """When the node's boot began, by its own clock; None where its kernel is not this process's."""

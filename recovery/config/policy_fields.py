@@ -14,7 +14,7 @@ from recovery.model import GROUP, VERSION, Latch, PodMode, Share, Step, Then
 from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
 
 KIND = "RecoveryPolicy"
-SOURCES = ("npd", "conditions")
+SOURCES = ("npd", "conditions", "autopilot", "aznhc", "konduktor")
 """The sources of signals that a rule may name."""
 A_DURATION = "a duration such as 10s or 5m"
 A_SHARE = 'a count such as 1 or a percentage such as "30%"'

@@ -203,6 +203,10 @@ class NpdModel(Strict):
     """node-problem-detector's metrics page; NPD_METRICS_URL says where."""
 
 
+class MarksModel(Strict):
+    """What another system's checks write on the Node."""
+
+
 class ConditionModel(Strict):
     """A condition of the Node that is not among the known ones."""
 
@@ -224,6 +228,9 @@ class SourceModel(Strict):
 
     npd: Annotated[NpdModel | None, Given] = _optional("node-problem-detector's metrics page")
     conditions: Annotated[ConditionsModel | None, Given] = _optional("the Node's own conditions")
+    autopilot: Annotated[MarksModel | None, Given] = _optional("labels of IBM's Autopilot")
+    aznhc: Annotated[MarksModel | None, Given] = _optional("taint and annotation of Azure's health checks")
+    konduktor: Annotated[MarksModel | None, Given] = _optional("Konduktor's taint")
 
     @model_validator(mode="after")
     def _one(self) -> SourceModel:

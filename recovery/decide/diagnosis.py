@@ -73,6 +73,17 @@ def fault_of(p: Problem, s: Situation) -> Fault:
     )
 
 
+def of_a_boot_before(p: Problem, s: Situation) -> bool:
+    """Whether a mark that stays over boots is known from one before this alone: it states nothing of the boot
+    of now, unless it was seen to be put there in it."""
+    r, boot = s.record, s.node.boot_id if s.node else ""
+    if not p.lasting or p.stated is not None or r is None or not boot:
+        return False
+    known = (f for f in (*r.faults, *r.acknowledged) if f.key == p.key and f.life == p.life)
+    boots = {f.boot_id for f in known} - {""}
+    return bool(boots) and boot not in boots
+
+
 def silent_sources(s: Situation) -> Iterable[Fault]:
     """A source that could not be read for ``UNKNOWN_TOO_LONG`` is a fault of its own, one per source."""
     for reading in s.readings:
@@ -102,6 +113,8 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
         faults |= {f.key: f for f in s.record.faults}
     for reading in s.readings:
         for p in reading.problems:
+            if of_a_boot_before(p, s):
+                continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))
             elif _too_often(p, s):
@@ -232,7 +245,8 @@ def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 
     What only the record remembers is left out.
     """
-    stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
+    fresh = (p for r in s.readings for p in r.problems if p.fresh_until >= s.now)
+    stated = {p.key for p in fresh if not of_a_boot_before(p, s)}
     return tuple(d for d in found if was_treated(d) and d.fault.key in stated)
 
 

@@ -43,6 +43,7 @@ from recovery.decide.diagnosis import (
     fault_of,
     healthy,
     name,
+    of_a_boot_before,
     told_apart,
 )
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
@@ -111,7 +112,8 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
 
 def late_witnesses(s: Situation, r: Record) -> tuple[Fault, ...]:
     """What a second source states of faults that were dealt with. It is remembered: its next word is news."""
-    shown = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
+    every = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
+    shown = (p for p in every if not of_a_boot_before(p, s))
     return tuple(f for p in shown if late_witness(f := fault_of(p, s), r))
 
 
