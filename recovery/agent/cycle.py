@@ -258,12 +258,9 @@ class Agent:
             self._reporter.node_uid = s.node.uid
             self._saw(s.node)
             if s.node.boot_id:
-                booted = bool(self._boot_id) and s.node.boot_id != self._boot_id
+                if self._boot_id and s.node.boot_id != self._boot_id:
+                    self._unsaid = stated if self._w.on else {}  # a boot ends what was seen before it
                 self._boot_id = s.node.boot_id
-                if booted:  # it ends what was seen before it, also what the sources read before they knew
-                    s = replace(s, readings=self._poll(0.0))
-                    stated = _stated(s.readings)
-                    self._unsaid = stated if self._w.on else {}
         self._unsaid = {key: p for key, p in self._unsaid.items() if unsaid(p, s)}
         acknowledged = s.record.acknowledged if s.record is not None else ()
         self._dealt_with = frozenset(

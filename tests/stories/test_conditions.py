@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
+from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.builders.faults import DMA
 from tests.builders.policies import HEAD
-from tests.stories.scenery import Cloud, alive, change_node, judge, sentences, to_the_end
+from tests.stories.scenery import Cloud, change_node, judge, sentences, to_the_end
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -21,6 +20,7 @@ from tests.stories.scenes import (
     messages,
     new_process,
     phase,
+    plugin_page,
     record_sentences,
     remove_pod,
     sayings,
@@ -160,15 +160,23 @@ def test_a_condition_that_turned_good_a_moment_ago_holds_the_call() -> None:
     assert "GpuCount is good now, which counts once it is renewed and seen again" in sentences(s)[-1]
 
 
-def test_the_last_look_before_a_call_is_a_fresh_one() -> None:
+def test_what_turns_good_while_the_fleet_is_counted_is_seen_before_the_call() -> None:
     s = cast(policy())
     stubborn_pod(s)
     writes(s, COUNT)
     s.run(60)
+    turned: list[str] = []
+
+    def counting(asked: Asked) -> bool:
+        if asked.method == "GET" and asked.path.startswith("/api/v1/nodes?") and not turned:
+            turned.append(asked.path)
+            writes(s, COUNT_GOOD)
+        return False
+
     remove_pod(s)
-    s.provider.before_preflight = lambda: writes(s, COUNT_GOOD)  # type: ignore[attr-defined]
-    writes(s, COUNT_GOOD)
-    s.run(1)
+    s.api.fail_next(counting, lost_request)
+    s.run(30)
+    assert turned
     assert calls(s) == []
 
 
@@ -191,8 +199,6 @@ def test_what_two_sources_state_is_one_fault_told_once() -> None:
 
 
 def test_a_fault_with_two_witnesses_ends_when_both_have_ended() -> None:
-    from tests.stories.scenes import plugin_page
-
     s = cast(both(), plugin=True)
     stubborn_pod(s)
     s.pages["node-0"].body = plugin_page(True, 1)
@@ -234,20 +240,22 @@ def test_after_a_late_witness_its_next_statement_is_a_new_fault() -> None:
     assert sayings(s, "FaultSeen") == 2
 
 
+def test_with_recovery_off_a_late_witness_is_no_news_either() -> None:
+    s = cast(both(remedy="{do: notify}"))
+    s.fault("node-0")
+    s.run(5)
+    new_process(s, "node-0", on=False)
+    writes(s, NEURON)
+    s.run(120)
+    assert not any("would only report" in x for x in sentences(s))
+
+
 # ---------------------------------------------------------------- what it costs
 
 
-def test_a_healthy_node_is_read_every_half_minute_and_in_a_large_fleet_less() -> None:
+def test_a_healthy_node_is_read_every_half_minute() -> None:
     s = cast(policy(), count=1, agents=1)
-    reads = 0
-
-    def count(asked: object) -> bool:
-        nonlocal reads
-        reads += str(getattr(asked, "path", "")).endswith("/nodes/node-0")
-        return False
-
-    s.api.fail_next(count, lambda *_: None, times=10**6)  # type: ignore[arg-type]
+    reads: list[str] = []
+    s.api.fail_next(lambda asked: bool(reads.append(asked.path)), lost_request, times=10**6)  # type: ignore[func-returns-value]
     s.run(300, step=0.5)
-    assert reads in (9, 10, 11)
-    assert alive(s, "node-0").agent is not None
-    assert timedelta(seconds=300)
+    assert sum(path.endswith("/nodes/node-0") for path in reads) in (9, 10, 11)
