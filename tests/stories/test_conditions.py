@@ -168,7 +168,7 @@ def test_what_turns_good_while_the_fleet_is_counted_is_seen_before_the_call() ->
     turned: list[str] = []
 
     def counting(asked: Asked) -> bool:
-        if asked.method == "GET" and asked.path.startswith("/api/v1/nodes?") and not turned:
+        if asked.method == "GET" and asked.path == "/api/v1/nodes" and not turned:
             turned.append(asked.path)
             writes(s, COUNT_GOOD)
         return False
