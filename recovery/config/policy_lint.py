@@ -105,10 +105,12 @@ def _edges_only() -> set[str]:
 
 def _only_reported(rule: Rule) -> Iterator[tuple[str, str]]:
     """A wildcard does not reach a reason that says nothing against this node."""
+    told: set[str] = set()
     for row in catalog.faults():
         by = [p for p in rule.match.reasons if p != "*" and fnmatchcase(row.reason, p)]
         seen = fnmatchcase(row.type, rule.match.type) and (rule.match.times is None) is bool(row.type)
-        if not row.this_node and seen and by and row.reason not in by:
+        if not row.this_node and seen and by and row.reason not in {*by, *told}:
+            told.add(row.reason)
             text = (
                 f'"{by[0]}" also matches {row.reason}, which is not this node\'s fault: it is only reported'
             )
