@@ -259,3 +259,31 @@ def test_a_healthy_node_is_read_every_half_minute() -> None:
     s.api.fail_next(lambda asked: bool(reads.append(asked.path)), lost_request, times=10**6)  # type: ignore[func-returns-value]
     s.run(300, step=0.5)
     assert sum(path.endswith("/nodes/node-0") for path in reads) in (9, 10, 11)
+
+
+# ---------------------------------------------------------------- the table of docs/sources.md, row by row
+
+XID_OF_EKS = ("AcceleratedHardwareReady", "False", "NvidiaXID79Error")
+ROWS = {
+    "azurehpc": ("", "type: GpuCount", ("GpuCount", "True", "GpuCountBad")),
+    "a condition of ones own": (
+        '[npd, {conditions: {rows: [{type: "Acme*", bad: "True", takesBack: false}]}}]',
+        'type: "Acme*"',
+        ("AcmeFans", "True", "FansStopped"),
+    ),
+    "EKS": ("", 'type: AcceleratedHardwareReady, reason: "NvidiaXID*"', XID_OF_EKS),
+    "NVSentinel": ("", 'type: "SysLogs*"', ("SysLogsXIDError", "True", "SysLogsXIDErrorIsNotHealthy")),
+    "AKS": ("", "type: GPUMissing", ("GPUMissing", "True", "GPUMissing")),
+}
+
+
+@pytest.mark.parametrize(("sources", "match", "condition"), ROWS.values(), ids=ROWS)
+def test_each_row_of_the_table_recovers_what_it_is_for(
+    sources: str, match: str, condition: tuple[str, str, str]
+) -> None:
+    rules = policy(f"{{{match}}}").decode().replace("sources: [conditions]\n", "")
+    s = cast((f"sources: {sources}\n" + rules if sources else rules).encode())
+    writes(s, condition)
+    to_the_end(s, Cloud(s))
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
