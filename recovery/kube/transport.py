@@ -54,6 +54,7 @@ class Transport(Protocol):
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any: ...
 
 
@@ -80,17 +81,18 @@ class KubernetesTransport:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         from urllib3.exceptions import HTTPError
 
-        headers = {"Accept": "application/json"}
+        sent = {"Accept": "application/json", **(headers or {})}
         if body is not None:
-            headers["Content-Type"] = content_type or "application/json"
+            sent["Content-Type"] = content_type or "application/json"
         request = self._client.param_serialize(
             method,
             path,
             query_params=list((query or {}).items()),
-            header_params=headers,
+            header_params=sent,
             auth_settings=["BearerToken"],
         )
         payload = None if body is None else json.dumps(body).encode()

@@ -97,7 +97,14 @@ class StoreTransport:
         self._actor = actor
 
     def request(
-        self, method: str, path: str, *, query: Any = None, body: Any = None, content_type: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Any = None,
+        body: Any = None,
+        content_type: Any = None,
+        headers: Any = None,
     ) -> Any:
         try:
             return self._api.request(
