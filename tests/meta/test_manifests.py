@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 from recovery_testkit.kubeschema import settle, violations
 
-from recovery.decide import budget
+from recovery.decide import acknowledged, budget, room
 from recovery.model import (
     GROUP,
     VERSION,
@@ -417,6 +417,18 @@ def test_a_binding_binds_a_role_and_an_account_that_ship_with_it() -> None:
 
 
 POLICIES: dict[Path, str] = runpy.run_path(str(DEPLOY / "admission.py"))["rendered"]()
+
+
+def test_the_policies_know_the_layouts_and_the_fields_that_the_program_writes() -> None:
+    said = runpy.run_path(str(DEPLOY / "admission.py"))
+    assert (said["RECORD_VERSION"], said["GATE_VERSION"]) == (records.FOURTH, gates.CODEC)
+    schema = crd("noderecoveries")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert {*said["CONCLUDED"], *said["LOST_FIELDS"]} <= set(schema["properties"]["status"]["properties"])
+    assert said["RECORD_COUNTS"] == {
+        "faults": room.MOST_FAULTS,
+        "acknowledged": acknowledged.MOST_KEPT,
+        "starts": records.STARTS,
+    }
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: str(path.relative_to(DEPLOY)))
