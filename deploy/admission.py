@@ -59,9 +59,12 @@ class Policy:
     labelled: tuple[str, str] = ("", "")
     param: tuple[str, str, str] = ("", "", "")
     why: str = ""
+    others: bool = False  # it is for everybody but the account
 
     @property
     def who(self) -> str:
+        if self.others:
+            return "nobody-of-ours"
         return "an-agent" if self.account == AGENTS else "the-concluder"
 
 
@@ -709,6 +712,20 @@ HOSTS = Policy(
     (MY_NODE,),
 )
 
+NPD_PORT = 20257
+HOST_PORT = Policy(
+    "node-recovery-host-port",
+    (("", "pods", "CREATE"),),
+    (
+        Check(
+            "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c,\n"
+            f"c.?ports.orValue([]).all(p, p.?hostPort.orValue(0) != {NPD_PORT}))",
+            f"the port {NPD_PORT} of a node is its node-problem-detector's, and what it says is believed",
+        ),
+    ),
+    others=True,
+)
+
 
 # ---------------------------------------------------------------- text
 
@@ -736,7 +753,7 @@ def _lines(policy: Policy) -> Iterator[str]:
         yield from ("    objectSelector:", "      matchLabels:", f"        {': '.join(policy.labelled)}")
     account = f"system:serviceaccount:{NAMESPACE}:{policy.account}"
     yield from ("  matchConditions:", f"    - name: {policy.who}")
-    yield f'      expression: request.userInfo.username == "{account}"'
+    yield f'      expression: request.userInfo.username {"!=" if policy.others else "=="} "{account}"'
     if policy.variables:
         yield "  variables:"
     for name, expression, why in policy.variables:
@@ -832,6 +849,13 @@ def rendered() -> dict[Path, str]:
             POWER_GATE,
             POWER_LEASES,
             POWER_DELETES,
+        ),
+        HERE / "aks-gpu" / "host-port.yaml": file(
+            f"The agents read what node-problem-detector says at port {NPD_PORT} of their node's IP, over"
+            " plain HTTP. A pod with that hostPort would answer in its place, with faults of its own making. Agents"
+            " make no pods; everybody else is refused that port. Not seen here: a pod with hostNetwork that"
+            " does not declare its ports. Kubernetes 1.30 or later.",
+            HOST_PORT,
         ),
         HERE / "options" / "checkpoint" / "admission.yaml": file(
             "An agent changes nothing of a pod but annotations, and only of pods on its own node."

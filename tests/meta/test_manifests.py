@@ -52,7 +52,7 @@ from recovery.model import (
 )
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
-from tests.builders.manifests import CRDS, DEPLOY, crd, documents
+from tests.builders.manifests import CRDS, DEPLOY, crd, documents, manifest
 
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
 AT = datetime(2026, 11, 21, 10, 15, 0, 250_000, tzinfo=UTC)
@@ -429,6 +429,23 @@ def test_the_policies_know_the_layouts_and_the_fields_that_the_program_writes() 
         "acknowledged": acknowledged.MOST_KEPT,
         "starts": records.STARTS,
     }
+
+
+def test_from_outside_nothing_of_the_pods_is_reached_but_the_port_of_metrics_and_probes() -> None:
+    guard = manifest(DEPLOY / "base" / "networkpolicy.yaml")["spec"]
+    (rule,) = guard["ingress"]
+    assert guard["policyTypes"] == ["Ingress"]
+    assert "networkpolicy.yaml" in manifest(DEPLOY / "base" / "kustomization.yaml")["resources"]
+    workloads = [DEPLOY / "base" / "concluder.yaml"]
+    for installation in ("eks-neuron", "aks-gpu", "baremetal"):
+        assert "../base" in manifest(DEPLOY / installation / "kustomization.yaml")["resources"]
+        workloads.append(DEPLOY / installation / "daemonset.yaml")
+    for file in workloads:
+        pod = manifest(file)["spec"]["template"]
+        assert guard["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items(), file
+        assert not pod["spec"].get("hostNetwork"), f"{file}: no network policy would guard it"
+        ports = {port["containerPort"] for c in pod["spec"]["containers"] for port in c.get("ports", ())}
+        assert [{"protocol": "TCP", "port": port} for port in ports] == rule["ports"], file
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: str(path.relative_to(DEPLOY)))
