@@ -852,7 +852,7 @@ def rendered() -> dict[Path, str]:
         ),
         HERE / "aks-gpu" / "host-port.yaml": file(
             f"The agents read what node-problem-detector says at port {NPD_PORT} of their node's IP, over"
-            " plain HTTP. A pod with that hostPort would answer in its place, with faults of its own making. Agents"
+            " plain HTTP. A pod with that hostPort would answer in its place, with faults of its own. Agents"
             " make no pods; everybody else is refused that port. Not seen here: a pod with hostNetwork that"
             " does not declare its ports. Kubernetes 1.30 or later.",
             HOST_PORT,
