@@ -389,14 +389,15 @@ UNREADABLE = {
     ),
     "another encoding": (b"# ok\nname: caf\xe9\n", ":2: not UTF-8 text"),
     "a control character": (b"a: b\nc: \x01\n", ":2: not YAML: special characters are not allowed"),
-    "too much": (b"#" * (1024 * 1024 + 1), ": larger than 1048576 bytes, which no policy needs"),
+    "too much": (b"#" * (256 * 1024 + 1), ": larger than 262144 bytes, which no policy needs"),
     "a list in itself": (b"rules: &a [*a]\n", ": nested too deeply"),
     "a mapping merged into itself": (b"&a {<<: *a}\n", ": nested too deeply"),
     "a flood of aliases": (
         b"a: &a [1,1,1,1,1,1,1,1,1,1]\n"
         + b"".join(b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 10)) for n in range(97, 104)),
-        ": more than 50000 values, aliases written out",
+        ": more than 20000 values, aliases written out",
     ),
+    "a flood of values": (b"a: [" + b"1," * 120_000 + b"1]", ": more than 20000 values, aliases written out"),
 }
 
 
@@ -405,6 +406,23 @@ def test_a_file_that_cannot_be_read_is_one_sentence(content: bytes, sentence: st
     with pytest.raises(SettingsError) as caught:
         parse_policy(content, "p.yaml")
     assert caught.value.mistakes == (f"p.yaml{sentence}",)
+
+
+def test_of_a_flood_of_values_no_more_are_read_than_a_policy_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To read all of them took half a minute, before anybody counted them."""
+    read = []
+    monkeypatch.setattr(
+        yaml.SafeLoader,
+        "compose_scalar_node",
+        lambda self, anchor, compose=yaml.SafeLoader.compose_scalar_node: (
+            read.append(1) or compose(self, anchor)
+        ),
+    )
+    with pytest.raises(SettingsError):
+        parse_policy(b"a: [" + b"1," * 120_000 + b"1]", "p.yaml")
+    assert len(read) < 20_000
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
