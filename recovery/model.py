@@ -135,6 +135,7 @@ class NodeView:
     owners: tuple[tuple[str, str, str], ...] = ()  # kind, name, uid
     created: datetime | None = None
     deleting: bool = False
+    ready_since: datetime | None = None  # None: it is not Ready, or does not say since when
 
     @property
     def ready(self) -> bool:
@@ -175,10 +176,14 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """An Event about a node, posted by another program. ``at``: when it was last seen to happen."""
+    """An Event about a node, posted by another program. ``at``: when it was last seen to happen.
+
+    ``by``: by which program it was written, as the API server has it from that program.
+    """
 
     reason: str
     at: datetime
+    by: str = ""
 
 
 # ---------------------------------------------------------------- policy

@@ -187,7 +187,7 @@ class Fetcher:
             return memory.claim[1]
         found = ""
         for remediator in event_claims():
-            if s.machine is None or s.machine.provider != remediator.provider:
+            if s.node is None or s.machine is None or s.machine.provider != remediator.provider:
                 continue
             try:
                 events = self._w.cluster.list_node_events(s.node_name, remediator.source)
@@ -196,7 +196,7 @@ class Fetcher:
             except ApiError as error:
                 found = found or f"whether {remediator.system} is at work here cannot be read: {error.reason}"
                 continue
-            found = found or claim_by_events(remediator, s.node_name, events, s.now) or ""
+            found = found or claim_by_events(remediator, s.node, events, s.now) or ""
         memory.claim = (now, found)
         return found
 
