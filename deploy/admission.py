@@ -642,7 +642,7 @@ PARTS = {
 TOLERATED = f'["{OURS}/unhealthy", "node.kubernetes.io/unschedulable"]'
 JOB_DEFAULTS = (
     '{"parallelism": [dyn(1)], "completions": [dyn(1)], "backoffLimit": [dyn(0)],\n'
-    '"suspend": [dyn(false)], "completionMode": [dyn("NonIndexed")],\n'
+    '"suspend": [dyn(false)], "manualSelector": [dyn(false)], "completionMode": [dyn("NonIndexed")],\n'
     '"podReplacementPolicy": [dyn("TerminatingOrFailed"), dyn("Failed")]}'
 )
 BY_SERVER = [
