@@ -1,4 +1,4 @@
-"""On AKS no pod takes the port of the node's own detector: the policy of deploy/aks-gpu, on a real API server."""
+"""On AKS no pod takes the port of the node's own detector: a policy, on a real API server."""
 
 from __future__ import annotations
 

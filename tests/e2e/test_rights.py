@@ -124,10 +124,8 @@ def test_every_right_is_used_and_none_is_missing(site: Site, tell: Callable[[str
     assert granted() - used(site) == {HEARD, REMOVES, ASKED}, "granted, and never used"
     assert used(site) - granted() == set(), "used, and granted by something else"
     site.check_laws([sick, claimed], finished=True)
-    count = len(granted())
-    tell(
-        f"RBAC: {len(granted() & used(site))} of {count} rights of deploy/rbac were used here, none was refused"
-    )
+    here, count = len(granted() & used(site)), len(granted())
+    tell(f"RBAC: {here} of {count} rights of deploy/rbac were used here, none was refused")
 
 
 def used(site: Site) -> set[tuple[str, str, str]]:
