@@ -118,6 +118,7 @@ class Memory:
     gone_since: float | None = None  # since when the node's own agent is seen gone
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
+    rivals: tuple[str, ...] = ()  # who else claimed the node's machine when that was counted
     past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
     labels: dict[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)  # of slots' Nodes
     watch: Watch | None = None  # of the probation

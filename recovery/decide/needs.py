@@ -89,6 +89,8 @@ def _of_a_dead_agent(s: Situation) -> Iterator[Need]:
     yield PowerState()
     if s.down:
         yield PodsLeft(evicting=False)
+        if any(pod.deletion_timestamp is not None for pod in s.pods or ()):
+            yield Counted(CENSUS_AGE, own=True)  # it may be another Node's machine that is down
 
 
 def _proof(s: Situation, r: Record) -> Iterator[Need]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import with_node_behind
+from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
     RETRY_AFTER,
@@ -81,6 +82,11 @@ def _machine_unknown(s: Situation, r: Record, rung: Rung) -> Decision | None:
     return hand_over(s, r, s.machine_problem) if s.machine_problem else None
 
 
+def _nobodys(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    twice = claimed_twice(s)
+    return hand_over(s, r, twice, outcome="refused") if twice else None
+
+
 def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     why = next((w for f in r.faults if (w := unreadable(s, f))), None)
     if why is None or s.role is not Role.OWNER:
@@ -130,6 +136,7 @@ QUESTIONS = (
     _put_off,
     _tried_enough,
     _machine_unknown,
+    _nobodys,
     _no_fresh_signal,
     _provider_says_no,
     _provider_cannot_say,
@@ -187,6 +194,10 @@ def _another_machine(s: Situation, a: Assessment, r: Record) -> str | None:
     return None
 
 
+def _also_anothers(s: Situation, a: Assessment, r: Record) -> str | None:
+    return claimed_twice(s)
+
+
 def _another_boot(s: Situation, a: Assessment, r: Record) -> str | None:
     assert s.node is not None  # a question before this one
     if r.boot_id and s.node.boot_id != r.boot_id:
@@ -213,6 +224,7 @@ VOLATILE = (
     _lease_lost,
     _slot_lost,
     _another_machine,
+    _also_anothers,
     _another_boot,
     _marks_undone,
     _taken_back,

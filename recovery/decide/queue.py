@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import kept_labels, line_of, noted_scopes, queue_is_full, scopes_of
+from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
     SELDOM,
@@ -167,8 +168,9 @@ def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    if s.preflight_refused:
-        return hand_over(s, r, s.preflight_refused, outcome="refused")
+    refused = s.preflight_refused or claimed_twice(s)
+    if refused:
+        return hand_over(s, r, refused, outcome="refused")
     used = brakes.attempts_used(s)
     return hand_over(s, r, used) if used else None
 

@@ -118,12 +118,14 @@ class Preflighted:
 class Counted:
     """The census of sick nodes, no older than ``age`` and made at ``since`` or later.
 
-    ``known``: only one that this agent or another has made already; nothing is counted for it.
+    ``known``: only one that this agent or another has made already; nothing is counted for it. ``own``: one
+    that this agent has made by itself, which also looked for other Nodes that claim the same machine.
     """
 
     age: timedelta
     since: datetime | None = None
     known: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class Situation:
     gate: Gate | None = None
     gate_problem: str = ""
     census: Census | None = None
+    rivals: tuple[str, ...] = ()  # other Nodes that claim the same machine, as this agent last counted them
     starts: tuple[GroupStart, ...] = ()  # those on the records
     holder_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by node
     machine_gone: str = ""  # what shows that the machine does not exist any more; empty: nothing does
