@@ -42,6 +42,7 @@ from recovery.decide.situation import (
     Role,
     Situation,
     ValidationJob,
+    WitnessAsked,
 )
 from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError, Undecodable
 from recovery.kube.paging import folded
@@ -58,7 +59,9 @@ from recovery.model import (
     Preflight,
     Record,
     Running,
+    Says,
     Standing,
+    Statement,
     Step,
 )
 from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abilities_of
@@ -71,6 +74,8 @@ EVENTS_AGE = 30.0
 always are."""
 PAST_AGE = 10.0
 """Seconds for which what the records tell of earlier recoveries is not read again."""
+WITNESS_AGE = 10.0
+"""Seconds for which a second witness is not asked again."""
 DOWN_AGE = 15.0
 """Seconds for which it is not asked again whether the machine is down: a dead BMC takes long to time out."""
 
@@ -103,6 +108,8 @@ class Fetcher:
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):
                 return self._preflight(s, r, action, memory, fresh)
+            case WitnessAsked():
+                return replace(s, testimony=self._testimony(need, memory, fresh))
             case Counted():
                 census = self._census(s, need, memory, fresh)
                 return replace(s, census=census, rivals=memory.rivals)
@@ -225,6 +232,18 @@ class Fetcher:
         memory.preflight = memory.preflight.then(question, found, seen_before(found), now, longest)
         memory.preflight = memory.preflight.as_long_as(found, now)
         return answered(s, found)
+
+    def _testimony(self, need: WitnessAsked, memory: Memory, fresh: bool) -> Statement:
+        """What the second witness says. Before a destructive call it is always asked anew."""
+        now = self._w.clock.monotonic()
+        known = memory.testimony
+        if known is not None and known[1] == need and not fresh and now - known[0] < WITNESS_AGE:
+            return known[2]
+        witness = self._w.witnesses.get(need.witness)
+        unknown = Statement(Says.ABSENT, f"this agent cannot read {need.witness}")
+        found = witness(need.reasons) if witness is not None else unknown
+        memory.testimony = (now, need, found)
+        return found
 
     # ------------------------------------------------------------ the census
 

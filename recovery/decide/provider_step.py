@@ -24,6 +24,7 @@ from recovery.decide.diagnosis import name, unreadable
 from recovery.decide.endings import hand_over, next_rung
 from recovery.decide.marks import undone
 from recovery.decide.situation import Role, Situation
+from recovery.decide.witness import both, unconfirmed
 from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
 from recovery.units import span
 
@@ -31,7 +32,7 @@ from recovery.units import span
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     """Submit the step, or why not. ``not_now`` asks what may change once more, right before the call."""
     found = first_answer(QUESTIONS, s, r, rung)
-    return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}")
+    return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}{both(s, r)}")
 
 
 def _what(r: Record, rung: Rung) -> str:
@@ -97,6 +98,15 @@ def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     return wait(what, key="unreadable", held=Cause.UNREADABLE)
 
 
+def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    why = unconfirmed(s, r)
+    if why is None:
+        return None
+    if tried.held_by(s, r, Cause.WITNESS) >= rung.within:
+        return replace(_gave_up_waiting(s, r, rung, why), held=Cause.WITNESS)
+    return hold(f"{_what(r, rung)}: {why}", key="witness", held=Cause.WITNESS)
+
+
 def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
     return hand_over(s, r, s.preflight_refused, outcome="refused") if s.preflight_refused else None
 
@@ -138,6 +148,7 @@ QUESTIONS = (
     _machine_unknown,
     _nobodys,
     _no_fresh_signal,
+    _no_second_witness,
     _provider_says_no,
     _provider_cannot_say,
     _provider_says_later,
@@ -198,6 +209,10 @@ def _also_anothers(s: Situation, a: Assessment, r: Record) -> str | None:
     return claimed_twice(s)
 
 
+def _not_confirmed(s: Situation, a: Assessment, r: Record) -> str | None:
+    return unconfirmed(s, r)
+
+
 def _another_boot(s: Situation, a: Assessment, r: Record) -> str | None:
     assert s.node is not None  # a question before this one
     if r.boot_id and s.node.boot_id != r.boot_id:
@@ -228,6 +243,7 @@ VOLATILE = (
     _another_boot,
     _marks_undone,
     _taken_back,
+    _not_confirmed,
     _braked,
 )
 """What may have changed since the call was decided on; the first reason counts."""

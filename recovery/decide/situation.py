@@ -28,6 +28,7 @@ from recovery.model import (
     Reading,
     Record,
     Standing,
+    Statement,
     Step,
 )
 
@@ -115,6 +116,14 @@ class Preflighted:
 
 
 @dataclass(frozen=True, slots=True)
+class WitnessAsked:
+    """What the second witness says of these reasons."""
+
+    witness: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """The census of sick nodes, no older than ``age`` and made at ``since`` or later.
 
@@ -154,6 +163,7 @@ Need = (
     | PodsLeft
     | ClaimsByEvent
     | Preflighted
+    | WitnessAsked
     | Counted
     | PastStarts
     | HolderLabels
@@ -191,6 +201,7 @@ class Situation:
     preflight: Preflight | None = None
     preflight_refused: str = ""
     preflight_retry: str = ""
+    testimony: Statement | None = None  # of the second witness that the record's rule names
     pods: tuple[PodView, ...] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)  # pod or taint -> why it was refused just now
     evictions_free: int | None = None  # how many may be asked for now; None: without a limit

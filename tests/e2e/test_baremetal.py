@@ -125,6 +125,32 @@ def test_a_machine_that_died_in_its_drain_gives_up_its_pods_and_is_switched_on_o
     tell("  a machine that died in its drain: its pods were given up, and it was switched on, once")
 
 
+def test_root_on_one_node_does_not_have_anothers_power_switched(
+    metal: BareMetalSite, tell: Callable[[str], None]
+) -> None:
+    """It writes the victim's system UUID into its own Node, and lets its own machine die in a drain."""
+    metal.install(REDFISH)
+    metal.credentials()
+    victim, thief = "metal-1", "metal-0"
+    metal.join("metal-2", victim)
+    metal.join(thief, kubelet=ALONE)
+    metal.claims(thief, metal.nodes[victim])
+    pod(metal, "worker", thief)
+    metal.kubelet_dies()
+    metal.breaks(thief)
+    metal.until("it is evicted", lambda: leaves(metal, "worker"))
+    record = metal.records()[thief]
+    assert record["machine"]["id"] == metal.nodes[victim], "its own record names the victim's machine"
+    metal.hangs(thief)
+    metal.until("Kubernetes misses it", lambda: not ready(metal, thief))
+    metal.power_fails(victim)  # whatever its BMC says is said of the victim
+    sentence = metal.ends(thief, "handedOver")
+    assert f"{thief} and {victim} claim to be one machine, {metal.nodes[victim]}" in sentence
+    assert metal.resets() == []
+    assert OUT_OF_SERVICE not in metal.taints(thief)
+    tell("  root on one node claimed another's UUID: no power was switched, a person was told of both")
+
+
 def test_the_concluders_token_changes_of_a_node_the_one_taint_and_nothing_else(metal: BareMetalSite) -> None:
     metal.install(REDFISH)
     metal.join("metal-0", "metal-1")
