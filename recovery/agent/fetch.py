@@ -109,7 +109,7 @@ class Fetcher:
             case Preflighted(action):
                 return self._preflight(s, r, action, memory, fresh)
             case WitnessAsked():
-                return replace(s, testimony=self._testimony(need, memory, fresh))
+                return replace(s, witness_says=self._witness_says(need, memory, fresh))
             case Counted():
                 census = self._census(s, need, memory, fresh)
                 return replace(s, census=census, rivals=memory.rivals)
@@ -233,16 +233,16 @@ class Fetcher:
         memory.preflight = memory.preflight.as_long_as(found, now)
         return answered(s, found)
 
-    def _testimony(self, need: WitnessAsked, memory: Memory, fresh: bool) -> Statement:
+    def _witness_says(self, need: WitnessAsked, memory: Memory, fresh: bool) -> Statement:
         """What the second witness says. Before a destructive call it is always asked anew."""
         now = self._w.clock.monotonic()
-        known = memory.testimony
+        known = memory.witness_said
         if known is not None and known[1] == need and not fresh and now - known[0] < WITNESS_AGE:
             return known[2]
         witness = self._w.witnesses.get(need.witness)
         unknown = Statement(Says.ABSENT, f"this agent cannot read {need.witness}")
         found = witness(need.reasons) if witness is not None else unknown
-        memory.testimony = (now, need, found)
+        memory.witness_said = (now, need, found)
         return found
 
     # ------------------------------------------------------------ the census

@@ -120,7 +120,7 @@ class Memory:
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
     rivals: tuple[str, ...] = ()  # who else claimed the node's machine when that was counted
-    testimony: tuple[float, WitnessAsked, Statement] | None = None  # when the second witness was asked what
+    witness_said: tuple[float, WitnessAsked, Statement] | None = None  # when it was asked what
     past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
     labels: dict[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)  # of slots' Nodes
     watch: Watch | None = None  # of the probation

@@ -66,7 +66,7 @@ def _witnesses(rules: list[dict[str, Any]]) -> Found:
         wanted = _dict(rule.get("match")).get("reason", "*")
         patterns = [x for x in (wanted if isinstance(wanted, list) else [wanted]) if isinstance(x, str)]
         if known and not any(fnmatchcase(reason, p) for reason in known for p in patterns):
-            text = f"found {source}, which has no word for any fault of this rule; it can speak of"
+            text = f'found "{source}", which has no word for any fault of this rule; it can speak of'
             yield ("rules", r, "witness", "source"), f"{text} {', '.join(known)}"
 
 

@@ -201,7 +201,7 @@ class Situation:
     preflight: Preflight | None = None
     preflight_refused: str = ""
     preflight_retry: str = ""
-    testimony: Statement | None = None  # of the second witness that the record's rule names
+    witness_says: Statement | None = None  # of the second witness that the record's rule names
     pods: tuple[PodView, ...] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)  # pod or taint -> why it was refused just now
     evictions_free: int | None = None  # how many may be asked for now; None: without a limit

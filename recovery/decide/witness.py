@@ -49,7 +49,7 @@ def unconfirmed(s: Situation, r: Record) -> str | None:
         return None
     if len(unknown) == len(reasons):
         return f"{witness.source} has no word for {', '.join(unknown)}, and rule {r.rule} waits for its word"
-    t = s.testimony
+    t = s.witness_says
     if t is None:
         return f"{witness.source} has not been asked yet"
     if t.says is Says.AGREES or (t.says is Says.ABSENT and witness.absent is Absent.ACT):
@@ -62,6 +62,6 @@ def unconfirmed(s: Situation, r: Record) -> str | None:
 def both(s: Situation, r: Record) -> str:
     """That two witnesses agree, for a sentence that goes on after it; else empty."""
     asked = questioned(s, r)
-    if asked is None or s.testimony is None or s.testimony.says is not Says.AGREES:
+    if asked is None or s.witness_says is None or s.witness_says.says is not Says.AGREES:
         return ""
-    return f"; {r.faults[0].source} and {asked[0].source} agree: {s.testimony.sentence}"
+    return f"; {r.faults[0].source} and {asked[0].source} agree: {s.witness_says.sentence}"
