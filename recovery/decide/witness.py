@@ -1,7 +1,7 @@
 """Does a second witness agree that the machine is broken? PURE.
 
-Whoever runs a pod can have the kernel write lines of its log (docs/decisions/0024). So a rule may name a
-witness that no pod can speak for. Until that agrees, nothing is done to the node, not even a cordon.
+Any pod has words of its own in the kernel's log (docs/decisions/0024). So a rule may name a witness
+that reads something else. Until that agrees, nothing is done to the node, not even a cordon.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How a process without any privilege has its own words in the kernel's log: lines as the kernel writes them.
+"""How a process without any privilege has its own words in the kernel's log, as the kernel writes them.
 
-``TRIED``: by uid 65534 in a user namespace of its own, on Linux 6.18. The others are from the kernel's source.
+``TRIED``: by uid 65534 in a user namespace of its own, on Linux 6.18. The others were not.
 """
 
 from __future__ import annotations

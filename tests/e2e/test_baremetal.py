@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from baremetal_site import ALONE, MERGE, NAMESPACE, POWER, RACK, BareMetalSite, MetalPlane
-from fleet_site import GATE, any_right
+from fleet_site import GATE, RECORDS, any_right
 from history import THIEF, Request, moment
 
 from recovery.kube.transport import Response
@@ -128,22 +128,24 @@ def test_a_machine_that_died_in_its_drain_gives_up_its_pods_and_is_switched_on_o
 def test_root_on_one_node_does_not_have_anothers_power_switched(
     metal: BareMetalSite, tell: Callable[[str], None]
 ) -> None:
-    """It writes the victim's system UUID into its own Node, and lets its own machine die in a drain."""
+    """It lets its machine die in a drain, and writes another's system UUID into its Node and its record."""
     metal.install(REDFISH)
     metal.credentials()
     victim, thief = "metal-1", "metal-0"
     metal.join("metal-2", victim)
     metal.join(thief, kubelet=ALONE)
-    metal.claims(thief, metal.nodes[victim])
+    stolen = metal.kubelets.of(thief).token
     pod(metal, "worker", thief)
     metal.kubelet_dies()
     metal.breaks(thief)
     metal.until("it is evicted", lambda: leaves(metal, "worker"))
-    record = metal.records()[thief]
-    assert record["machine"]["id"] == metal.nodes[victim], "its own record names the victim's machine"
     metal.hangs(thief)
+    metal.claims(thief, metal.nodes[victim])
+    named = {"status": {"machine": {"id": metal.nodes[victim]}}}
+    record = f"{RECORDS}/{thief}"
+    answer = metal.plane.request("PATCH", record, body=named, content_type=MERGE, bearer=stolen, agent=THIEF)
+    assert answer.status == 200, answer.body
     metal.until("Kubernetes misses it", lambda: not ready(metal, thief))
-    metal.power_fails(victim)  # whatever its BMC says is said of the victim
     sentence = metal.ends(thief, "handedOver")
     assert f"{thief} and {victim} claim to be one machine, {metal.nodes[victim]}" in sentence
     assert metal.resets() == []

@@ -381,7 +381,8 @@ MISTAKES = {
         "rules:\n  - name: a\n    match: {reason: [NeuronHasError_DMA_ERROR, GpuEccBad]}\n"
         "    witness:\n      source: neuron-sysfs\n",
         '7: field rules[0].witness.source: found "neuron-sysfs", which has no word for any fault of this '
-        "rule; it can speak of NeuronHasError_SRAM_UNCORRECTABLE_ERROR, NeuronHasError_HBM_UNCORRECTABLE_ERROR",
+        "rule; it can speak of NeuronHasError_SRAM_UNCORRECTABLE_ERROR, "
+        "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
     ),
     "times of nothing": (
         "rules: [{name: a, match: {times: {count: 3, within: 10m}}}]",
