@@ -141,10 +141,10 @@ def test_root_on_one_node_does_not_have_anothers_power_switched(
     metal.until("it is evicted", lambda: leaves(metal, "worker"))
     metal.hangs(thief)
     metal.claims(thief, metal.nodes[victim])
-    named = {"status": {"machine": {"id": metal.nodes[victim]}}}
-    record = f"{RECORDS}/{thief}"
-    answer = metal.plane.request("PATCH", record, body=named, content_type=MERGE, bearer=stolen, agent=THIEF)
-    assert answer.status == 200, answer.body
+    record = metal.plane.get(f"{RECORDS}/{thief}")
+    record["status"]["machine"]["id"] = metal.nodes[victim]
+    answer = metal.plane.request("PUT", f"{RECORDS}/{thief}", body=record, bearer=stolen, agent=THIEF)
+    assert answer.status == 200, answer.body["message"]
     metal.until("Kubernetes misses it", lambda: not ready(metal, thief))
     sentence = metal.ends(thief, "handedOver")
     assert f"{thief} and {victim} claim to be one machine, {metal.nodes[victim]}" in sentence
