@@ -6,12 +6,10 @@ that reads something else. Until that agrees, nothing is done to the node, not e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from recovery.catalog import spoken_of
 from recovery.decide.diagnosis import matches
 from recovery.decide.situation import Role, Situation, WitnessAsked
-from recovery.model import Absent, Record, Rule, Says, Step, Witness
+from recovery.model import Absent, Record, Says, Step, Witness
 
 
 def asked_about(s: Situation, r: Record) -> WitnessAsked | None:
@@ -31,11 +29,8 @@ def questioned(s: Situation, r: Record) -> tuple[Witness, tuple[str, ...]] | Non
         return None
     if not any(x.do is Step.DRAIN or x.do.provider_action for x in r.ladder):
         return None
-    return rule.witness, tuple(dict.fromkeys(_reasons(s, r, rule)))
-
-
-def _reasons(s: Situation, r: Record, rule: Rule) -> Iterator[str]:
-    return (f.reason for f in r.faults if matches(rule, f, s.node))
+    reasons = tuple(dict.fromkeys(f.reason for f in r.faults if matches(rule, f, s.node)))
+    return (rule.witness, reasons) if reasons else None  # else the rule was edited since
 
 
 def unconfirmed(s: Situation, r: Record) -> str | None:

@@ -1298,6 +1298,11 @@ def test_right_before_the_call_a_change_stops_it(row: str) -> None:
     assert kept.key == "volatile"
 
 
+def test_a_rule_that_was_edited_since_and_is_not_about_the_fault_any_more_asks_no_witness() -> None:
+    s = recovering(replacing(), policy=policy(WITNESSED.replace("type: NeuronHealth", "type: Other")))
+    assert not_now(s, assess(s), Step.REPLACE) is None
+
+
 def test_right_before_the_call_nothing_stops_what_still_holds() -> None:
     s = recovering(replacing())
     assert not_now(s, assess(s), Step.REPLACE) is None
