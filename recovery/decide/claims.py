@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from uuid import UUID
 
 from recovery.decide.situation import Situation
@@ -22,26 +23,31 @@ def rival(node: NodeView, name: str, machine: Machine) -> bool:
     """Whether ``node``, which is not ``name``, claims to run on ``machine``: by its providerID or UUID."""
     if node.name == name:
         return False
-    claimed = node.provider_id.lower()
-    if claimed and claimed in (machine.provider_id.lower(), machine.id.lower()):
+    claimed, names = node.provider_id.lower(), _names(machine.id)
+    if claimed and claimed == machine.provider_id.lower():
         return True
-    last = claimed.rpartition("/")[2]
-    return bool(machine.id) and _plain(machine.id) in (last, _plain(node.system_uuid))
+    return bool(names) and (_bare(claimed.rpartition("/")[2]) in names or _bare(node.system_uuid) in names)
 
 
 def same_machine(one: str, other: str) -> bool:
     """Whether two IDs name one machine. Both byte orders of a UUID do."""
-    return _plain(one) == _plain(other)
+    return _bare(other) in _names(one)
 
 
-def _plain(unique: str) -> str:
-    """The same text for both byte orders of a UUID and all ways to write it; an instance ID in lower case."""
-    text = unique.strip().lower()
+@lru_cache(maxsize=64)
+def _names(unique: str) -> frozenset[str]:
+    """What names the machine with this ID: of a UUID both byte orders, as ``_bare`` has them."""
+    text = _bare(unique)
     try:
         found = UUID(text)
     except ValueError:
-        return text
-    return min(str(found), str(UUID(bytes=found.bytes_le)))
+        return frozenset({text} if text else ())
+    return frozenset({found.hex, found.bytes_le.hex()})
+
+
+def _bare(text: str) -> str:
+    """Without what may be left out of a UUID, or written otherwise. Asked of every Node of the fleet."""
+    return text.strip().lower().replace("urn:", "").replace("uuid:", "").strip("{}").replace("-", "")
 
 
 def claimed_twice(s: Situation) -> str | None:
