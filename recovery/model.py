@@ -210,6 +210,38 @@ class Step(StrEnum):
 _PROVIDER_ACTIONS = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE})
 
 
+class Absent(StrEnum):
+    """What follows where a rule's second witness is not on the machine, or has no word for the fault."""
+
+    HOLD = "hold"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Who has to agree with the fault's own source before anything destructive is done."""
+
+    source: str
+    absent: Absent = Absent.HOLD
+
+
+class Says(StrEnum):
+    """What a witness answers. *Absent*: there is none on this machine."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    UNREADABLE = "unreadable"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a witness says of a fault, and a sentence of what it saw."""
+
+    says: Says
+    sentence: str
+
+
 class Latch(StrEnum):
     """What ends a fault that its source no longer states.
 
@@ -360,6 +392,7 @@ class Rule:
     validate: Validation | None = None
     hold: timedelta | None = None
     latch: Latch | None = None
+    witness: Witness | None = None
 
 
 class Detector(StrEnum):
@@ -545,6 +578,7 @@ class Cause(StrEnum):
     GATE = "gate"  # the gate cannot be read
     MARKS = "marks"  # somebody took our marks off
     GROUP = "group"  # the machine's group is short, or replaces one machine at a time
+    WITNESS = "witness"  # the second witness does not agree
     CLOCK = "clock"  # this machine's clock is off
     NODE = "node"  # the Node is not initialised
     API = "api"  # the API server did not answer

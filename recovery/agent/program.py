@@ -37,6 +37,7 @@ from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
+from recovery.signals import neuron_sysfs
 from recovery.signals.npd import NpdSource
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
@@ -86,6 +87,7 @@ class Program:
             policy=settings.policy,
             on=settings.enable_recovery,
             kernel_boot=KernelBoot(settings.boot_id_file),
+            witnesses={neuron_sysfs.NAME: neuron_sysfs.NeuronSysfs()},
         )
         observer = Observer(self.world)
         self.publisher = Publisher(

@@ -125,6 +125,21 @@ def lookup(type: str, reason: str) -> CatalogueRow | None:
     return _index().get((type, reason))
 
 
+def spoken_of(witness: str, reason: str) -> tuple[str, ...]:
+    """The counters by which ``witness`` can say something of a fault; none where it has no word for it."""
+    return _witnesses().get((witness, reason), ())
+
+
+def reasons_known_to(witness: str) -> tuple[str, ...]:
+    """The reasons that ``witness`` can say something of."""
+    return tuple(reason for name, reason in _witnesses() if name == witness)
+
+
+@cache
+def _witnesses() -> Mapping[tuple[str, str], tuple[str, ...]]:
+    return {(row["witness"], row["reason"]): tuple(row["counters"]) for row in _data("witnesses.yaml")}
+
+
 def own_fault(type: str, reason: str) -> bool:
     """Whether a condition or fault is catalogued as the node's own, or at least its type is."""
     row = lookup(type, reason)

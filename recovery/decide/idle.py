@@ -210,6 +210,8 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)
+        if s.record is not None and s.record.node_uid == s.node.uid:
+            machine = s.record.machine  # what the same Node object was found to be at first
     fresh = Record(
         node=s.node_name,
         phase=Phase.SUSPECT,

@@ -16,7 +16,21 @@ import yaml
 
 from recovery.config.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
 from recovery.errors import SettingsError
-from recovery.model import DrainPolicy, Limits, Match, PodMode, PodRule, Rate, Rule, Rung, Share, Step, Then
+from recovery.model import (
+    Absent,
+    DrainPolicy,
+    Limits,
+    Match,
+    PodMode,
+    PodRule,
+    Rate,
+    Rule,
+    Rung,
+    Share,
+    Step,
+    Then,
+    Witness,
+)
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
 ANY = "rules: [{name: a, match: {}}]\n"
@@ -61,6 +75,7 @@ def test_the_built_in_policy_is_the_example_of_the_design() -> None:
             Rung(Step.REPLACE, timedelta(minutes=30)),
         ),
         probation=timedelta(minutes=2),
+        witness=Witness("neuron-sysfs", Absent.ACT),
     )
 
 
@@ -183,8 +198,8 @@ MISTAKES = {
     ),
     "a misspelt key": (
         rule("remdy: [{do: drain}]"),
-        "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, remedy, "
-        'probation, validate; did you mean "remedy"?',
+        "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, witness, "
+        'remedy, probation, validate; did you mean "remedy"?',
     ),
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,
@@ -345,6 +360,29 @@ MISTAKES = {
     "times beside a type": (
         "rules: [{name: a, match: {type: A, reason: B, times: {count: 3, within: 10m}}}]",
         "3: field rules[0].match.type: given beside times, which counts edges; an edge has no type",
+    ),
+    "a misspelt witness": (
+        rule("witness: {source: neuron-sysf}"),
+        '6: field rules[0].witness.source: found "neuron-sysf", expected "neuron-sysfs"',
+    ),
+    "a witness in one word": (
+        rule("witness: neuron-sysfs"),
+        '6: field rules[0].witness: found "neuron-sysfs", expected a mapping',
+    ),
+    "a misspelt key of the witness": (
+        rule("witness:\n  source: neuron-sysfs\n  absnt: act"),
+        '8: field rules[0].witness.absnt: unknown, expected one of source, absent; did you mean "absent"?',
+    ),
+    "what no witness can be told": (
+        rule("witness: {source: neuron-sysfs, absent: acts}"),
+        '6: field rules[0].witness.absent: found "acts", expected one of hold, act; did you mean "act"?',
+    ),
+    "a witness that has no word for any of the rule's faults": (
+        "rules:\n  - name: a\n    match: {reason: [NeuronHasError_DMA_ERROR, GpuEccBad]}\n"
+        "    witness:\n      source: neuron-sysfs\n",
+        '7: field rules[0].witness.source: found "neuron-sysfs", which has no word for any fault of this '
+        "rule; it can speak of NeuronHasError_SRAM_UNCORRECTABLE_ERROR, "
+        "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
     ),
     "times of nothing": (
         "rules: [{name: a, match: {times: {count: 3, within: 10m}}}]",
@@ -558,6 +596,23 @@ WARNINGS = {
         "rules: [{name: a, match: {reason: KernelOops}}]",
         ["3: field rules[0].match.reason: KernelOops is only counted, so a rule without times never sees it"],
     ),
+    "a witness of what is not destructive": (
+        "rules: [{name: a, match: {}, witness: {source: neuron-sysfs}, remedy: [{do: cordon}]}]",
+        ["3: field rules[0].witness: never asked: the remedy does nothing destructive"],
+    ),
+    "a witness that knows some of the faults": (
+        "rules:\n  - name: a\n    match: {reason: [NeuronHasError_HBM_*, NeuronHasError_DMA_ERROR]}\n"
+        "    witness: {source: neuron-sysfs}\n",
+        [
+            "6: field rules[0].witness: neuron-sysfs has no word for NeuronHasError_DMA_ERROR, so nothing is "
+            "done about it but to ask a person; say absent: act, or give it a rule of its own"
+        ],
+    ),
+    "a witness that knows some, and is not needed for the others": (
+        "rules:\n  - name: a\n    match: {reason: [NeuronHasError_HBM_*, NeuronHasError_DMA_ERROR]}\n"
+        "    witness: {source: neuron-sysfs, absent: act}\n",
+        [],
+    ),
     "a wildcard over another node's fault": (
         'rules: [{name: a, match: {reason: "NeuronHasError_*"}, remedy: [{do: replace}]}]',
         [
@@ -631,6 +686,7 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         "a name used twice",
         "times beside a type",
         "times of nothing",
+        "a witness that has no word for any of the rule's faults",
         "a number that YAML reads in base eight",
     }
     errors = list(
