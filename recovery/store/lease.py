@@ -219,7 +219,7 @@ class Leases:
     def word(self, node: str) -> Word:
         """What the agent of ``node`` told last.
 
-        One that has died may have a successor, which can tell nothing before the Lease has run out for it, too:
+        One that has died may have a successor, which can tell nothing before the Lease has run out for it:
         silence is a Lease that nobody has changed for twice its length.
         """
         try:

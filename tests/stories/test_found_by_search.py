@@ -152,7 +152,7 @@ def test_a_proof_names_what_the_page_shows_all_the_same() -> None:
 
 
 def test_nodes_of_which_nothing_is_known_for_ten_minutes_count_from_then_on() -> None:
-    """Their agents looked once a minute whether ten minutes were over. A third node was replaced meanwhile."""
+    """Their agents looked once a minute whether ten minutes were over; a third was replaced meanwhile."""
     history = played(
         Scene(policy="a low brake", same_name=True),
         act(10, "page away", 2, 1300.0),

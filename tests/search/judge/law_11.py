@@ -99,7 +99,9 @@ class Evidence(Law):
         it speaks against none that names it."""
         s = status(r.record)
         faults, said = s.get("faults") or (), str(s.get("sentence") or "")
-        return {str(f.get("reason")) for f in faults if f.get("treated") is not False or f["reason"] not in said}
+        return {
+            str(f.get("reason")) for f in faults if f.get("treated") is not False or f["reason"] not in said
+        }
 
     def _probation(self, w: Wrote, r: Recovery, before: str, name: str) -> None:
         world = self.world
