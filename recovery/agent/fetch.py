@@ -415,7 +415,7 @@ class Fetcher:
             replacement_is_me=found.name == me,
             replacement_problem=_complaint(found),
             replacement_record=self._own_record(found),
-            replacement_page=heard(*self._w.leases.word(found.name), r.replacement_machine)
+            replacement_page=heard(self._w.leases.word(found.name), r.replacement_machine)
             if s.role is Role.CONCLUDER or found.name != me
             else None,
             watched_for=memory.watched_for(found, self._w.clock.monotonic()),

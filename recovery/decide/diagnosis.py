@@ -223,8 +223,13 @@ def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 
     What only the record remembers is left out.
     """
-    stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
-    return tuple(d for d in found if was_treated(d) and d.fault.key in stated)
+    return tuple(d for d in stated(s, found) if was_treated(d))
+
+
+def stated(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """Those of ``found`` that a source reports now, to treat or not."""
+    keys = {p.key for r in s.readings for p in r.problems if p.fresh_until >= s.now}
+    return tuple(d for d in found if d.fault.key in keys)
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:

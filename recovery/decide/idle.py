@@ -6,7 +6,7 @@ Clean up after a closed one, repeat that a person has the node, or open a record
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.acknowledged import (
@@ -32,9 +32,19 @@ from recovery.decide.decision import (
     act,
     hold,
     leave,
+    until,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, as_treated, cleared, diagnosed, fault_of, healthy, name
+from recovery.decide.diagnosis import (
+    UNKNOWN_TOO_LONG,
+    Diagnosis,
+    as_treated,
+    cleared,
+    diagnosed,
+    fault_of,
+    healthy,
+    name,
+)
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
@@ -178,7 +188,7 @@ def openers(s: Situation, a: Assessment) -> tuple[Diagnosis, ...]:
 def begin(s: Situation, a: Assessment) -> Decision:
     """Open a record at the first sign of a fault, before any timer or budget counts."""
     if not a.found:
-        return leave(healthy(s), REPEAT)
+        return leave(healthy(s), _look_again(s))
     found = openers(s, a)
     if not found:
         more = f"{len(a.found)} more faults" if len(a.found) > 1 else "one more fault"
@@ -197,6 +207,12 @@ def begin(s: Situation, a: Assessment) -> Decision:
     record = new_record(s, found)
     report = Report(EventReason.FAULT_SEEN, warning=True, outcome="observed", action=strongest_step(d))
     return act(WriteRecord(record), record.sentence, report)
+
+
+def _look_again(s: Situation) -> timedelta:
+    """When a healthy node is looked at again: once the silence of a source has become a fault of its own."""
+    ends = [since + UNKNOWN_TOO_LONG for x in s.readings for since in x.unknown_since.values()]
+    return min([REPEAT, *(until(end, s.now, REPEAT) for end in ends if end > s.now)])
 
 
 def strongest_step(d: Diagnosis) -> str:
