@@ -156,6 +156,7 @@ class NodeView:
     owners: tuple[tuple[str, str, str], ...] = ()  # kind, name, uid
     created: datetime | None = None
     deleting: bool = False
+    ready_since: datetime | None = None  # None: it is not Ready, or does not say since when
 
     @property
     def ready(self) -> bool:
@@ -196,10 +197,14 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """An Event about a node, posted by another program. ``at``: when it was last seen to happen."""
+    """An Event about a node, posted by another program. ``at``: when it was last seen to happen.
+
+    ``by``: by which program it was written, as the API server has it from that program.
+    """
 
     reason: str
     at: datetime
+    by: str = ""
 
 
 # ---------------------------------------------------------------- policy
@@ -224,6 +229,38 @@ class Step(StrEnum):
 
 
 _PROVIDER_ACTIONS = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE})
+
+
+class Absent(StrEnum):
+    """What follows where a rule's second witness is not on the machine, or has no word for the fault."""
+
+    HOLD = "hold"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Who has to agree with the fault's own source before anything destructive is done."""
+
+    source: str
+    absent: Absent = Absent.HOLD
+
+
+class Says(StrEnum):
+    """What a witness answers. *Absent*: there is none on this machine."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    UNREADABLE = "unreadable"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a witness says of a fault, and a sentence of what it saw."""
+
+    says: Says
+    sentence: str
 
 
 class Latch(StrEnum):
@@ -376,6 +413,7 @@ class Rule:
     validate: Validation | None = None
     hold: timedelta | None = None
     latch: Latch | None = None
+    witness: Witness | None = None
 
 
 class Detector(StrEnum):
@@ -592,6 +630,7 @@ class Cause(StrEnum):
     GATE = "gate"  # the gate cannot be read
     MARKS = "marks"  # somebody took our marks off
     GROUP = "group"  # the machine's group is short, or replaces one machine at a time
+    WITNESS = "witness"  # the second witness does not agree
     CLOCK = "clock"  # this machine's clock is off
     NODE = "node"  # the Node is not initialised
     API = "api"  # the API server did not answer

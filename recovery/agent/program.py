@@ -33,10 +33,12 @@ from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
 from recovery.provider.registry import AUTO, Providers
 from recovery.report import http as web
+from recovery.report.asked_by import AskedBy
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
+from recovery.signals import neuron_sysfs
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
@@ -64,6 +66,10 @@ class Program:
         self.metrics.enabled.set(1 if settings.enable_recovery else 0)
         transport = KubernetesTransport(clock)
         self.cluster = Cluster(transport, clock, settings.pod_namespace or transport.namespace)
+        asked = Cluster(
+            transport, clock, self.cluster.namespace
+        )  # by the server's threads; it has its own time
+        self.asked_by = AskedBy(asked.whose, asked.namespace, settings.node_name)
         self._context = ProviderContext(clock, environ, ClusterObjects(self.cluster))
         self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
         me = settings.node_name or socket.gethostname()
@@ -81,6 +87,7 @@ class Program:
             policy=settings.policy,
             on=settings.enable_recovery,
             kernel_boot=KernelBoot(settings.boot_id_file),
+            witnesses={neuron_sysfs.NAME: neuron_sysfs.NeuronSysfs()},
         )
         observer = Observer(self.world)
         self.publisher = Publisher(
@@ -320,6 +327,7 @@ def _serve(settings: Settings, program: Program) -> web.Server | None:
             program.healthy,
             program.ready,
             program.explain,
+            program.asked_by.refused,
         )
     except (OSError, UnicodeError) as error:  # UnicodeError: no host can have this name
         host, port = settings.metrics_address

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from recovery.model import GROUP, VERSION, Latch, PodMode, Share, Step, Then
+from recovery.model import GROUP, VERSION, Absent, Latch, PodMode, Share, Step, Then
 from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
 
 KIND = "RecoveryPolicy"
+WITNESSES = ("neuron-sysfs",)
+"""The second witnesses that a rule may name."""
 SOURCES = ("npd", "conditions", "autopilot", "aznhc", "konduktor")
 """The sources of signals that a rule may name."""
 A_DURATION = "a duration such as 10s or 5m"
@@ -144,6 +146,8 @@ Status = Annotated[
     str, BeforeValidator(_choice("True", "False")), WithJsonSchema({"enum": ["True", "False"]})
 ]
 SourceName = Annotated[str, BeforeValidator(_choice(*SOURCES)), WithJsonSchema({"enum": [*SOURCES]})]
+WitnessName = Annotated[str, BeforeValidator(_choice(*WITNESSES)), WithJsonSchema({"enum": [*WITNESSES]})]
+WhereAbsent = Annotated[str, BeforeValidator(_choice(*Absent)), WithJsonSchema({"enum": [*Absent]})]
 Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
 Version = Annotated[
     str, BeforeValidator(_choice(f"{GROUP}/{VERSION}")), WithJsonSchema({"const": f"{GROUP}/{VERSION}"})

@@ -23,6 +23,7 @@ from recovery.config.policy_lint import warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted
 from recovery.errors import SettingsError
 from recovery.model import (
+    Absent,
     DrainPolicy,
     Latch,
     Limits,
@@ -39,6 +40,7 @@ from recovery.model import (
     Step,
     Then,
     Validation,
+    Witness,
 )
 from recovery.units import parse_duration
 
@@ -201,7 +203,9 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
     check = model.validation
     validate = Validation(check.cron_job, check.within) if check else None
     latch = Latch(model.latch) if model.latch else None
-    return Rule(model.name, match, model.after, remedy, model.probation, validate, model.hold, latch)
+    second = model.witness
+    witness = Witness(second.source, Absent(second.absent)) if second else None
+    return Rule(model.name, match, model.after, remedy, model.probation, validate, model.hold, latch, witness)
 
 
 def _rung(model: policy_schema.RungModel) -> Rung:

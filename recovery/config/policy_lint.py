@@ -7,7 +7,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from recovery import catalog
-from recovery.model import Detector, Latch, Match, PodMode, Policy, Rule, Step
+from recovery.model import Absent, Detector, Latch, Match, PodMode, Policy, Rule, Step, Witness
 from recovery.units import span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
@@ -73,6 +73,8 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from _never_taken_back(rule)
     if _acts(rule):
         yield from _only_reported(rule)
+    if rule.witness is not None:
+        yield from _about_witness(rule, rule.witness)
     if rule.validate and rule.remedy:
         steps = {rung.do for rung in rule.remedy}
         if not steps & SAME_MACHINE:
@@ -130,6 +132,17 @@ def _never_taken_back(rule: Rule) -> Iterator[tuple[str, str]]:
         if matched and row.detector is Detector.LOG:
             yield ".latch", f"source, but a log rule states {row.reason}: another boot or machine ends it"
             return
+
+
+def _about_witness(rule: Rule, witness: Witness) -> Iterator[tuple[str, str]]:
+    known = catalog.reasons_known_to(witness.source)
+    if rule.remedy and not any(x.do is Step.DRAIN or x.do.provider_action for x in rule.remedy):
+        yield ".witness", "never asked: the remedy does nothing destructive"
+    for row in catalog.faults() if witness.absent is Absent.HOLD else ():
+        named = any(p != "*" and fnmatchcase(row.reason, p) for p in rule.match.reasons)
+        if named and fnmatchcase(row.type, rule.match.type) and row.reason not in known:
+            text = f"{witness.source} has no word for {row.reason}, so nothing is done about it but to ask"
+            yield ".witness", f"{text} a person; say absent: act, or give it a rule of its own"
 
 
 def _acts(rule: Rule) -> bool:

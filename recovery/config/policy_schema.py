@@ -29,9 +29,11 @@ from recovery.config.policy_fields import (
     Text,
     Treatment,
     Version,
+    WhereAbsent,
+    WitnessName,
     at_least_one,
 )
-from recovery.model import GROUP, VERSION, Step, Then
+from recovery.model import GROUP, VERSION, Absent, Step, Then
 
 WITHIN: Mapping[Step, str] = {
     Step.NOTIFY: "15m",
@@ -174,6 +176,15 @@ class ValidateModel(Strict):
     within: Deadline = _default("30m", "how long it may take")
 
 
+class WitnessModel(Strict):
+    """Who has to agree with the fault's source before anything destructive is done."""
+
+    source: WitnessName
+    absent: WhereAbsent = _default(
+        Absent.HOLD.value, "where it is not on the machine or has no word for the fault: hold, or act"
+    )
+
+
 class RuleModel(Strict):
     """What to do about some faults. The first rule that matches a fault wins."""
 
@@ -185,6 +196,9 @@ class RuleModel(Strict):
     )
     latch: Annotated[End | None, Given] = _optional(
         "what ends it: its source, another boot, or proof that the machine is well; left out: the catalogue's"
+    )
+    witness: Annotated[WitnessModel | None, Given] = _optional(
+        "who has to agree before anything destructive; left out: nobody else"
     )
     remedy: Annotated[Annotated[list[RungModel], at_least_one(A_STEP)] | None, Given] = _optional(
         "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1

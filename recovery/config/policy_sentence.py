@@ -28,6 +28,7 @@ from recovery.config.policy_schema import (
     Strict,
     TimesModel,
     ValidateModel,
+    WitnessModel,
 )
 from recovery.config.yaml_lines import Document, Mistake, Path, field_named
 
@@ -72,6 +73,7 @@ _MODELS: Mapping[str, type[Strict]] = {
     "times": TimesModel,
     "remedy": RungModel,
     "validate": ValidateModel,
+    "witness": WitnessModel,
 }
 _OF_DRAIN: Mapping[str, type[Strict]] = {
     "drain": DrainModel,

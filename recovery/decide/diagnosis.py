@@ -245,9 +245,14 @@ def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 
     What only the record remembers is left out.
     """
+    return tuple(d for d in stated(s, found) if was_treated(d))
+
+
+def stated(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """Those of ``found`` that a source reports now, to treat or not."""
     fresh = (p for r in s.readings for p in r.problems if p.fresh_until >= s.now)
-    stated = {p.key for p in fresh if not of_a_boot_before(p, s)}
-    return tuple(d for d in found if was_treated(d) and d.fault.key in stated)
+    keys = {p.key for p in fresh if not of_a_boot_before(p, s)}
+    return tuple(d for d in found if d.fault.key in keys)
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:

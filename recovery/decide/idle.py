@@ -6,7 +6,7 @@ Clean up after a closed one, repeat that a person has the node, or open a record
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.acknowledged import (
@@ -33,9 +33,11 @@ from recovery.decide.decision import (
     act,
     hold,
     leave,
+    until,
     wait,
 )
 from recovery.decide.diagnosis import (
+    UNKNOWN_TOO_LONG,
     Diagnosis,
     as_treated,
     cleared,
@@ -201,7 +203,7 @@ def openers(s: Situation, a: Assessment) -> tuple[Diagnosis, ...]:
 def begin(s: Situation, a: Assessment) -> Decision:
     """Open a record at the first sign of a fault, before any timer or budget counts."""
     if not a.found:
-        return leave(healthy(s), REPEAT)
+        return leave(healthy(s), _look_again(s))
     found = openers(s, a)
     if not found:
         count = len(told_apart(d.fault for d in a.found))
@@ -223,6 +225,12 @@ def begin(s: Situation, a: Assessment) -> Decision:
     return act(WriteRecord(record), record.sentence, report)
 
 
+def _look_again(s: Situation) -> timedelta:
+    """When a healthy node is looked at again: once the silence of a source has become a fault of its own."""
+    ends = [since + UNKNOWN_TOO_LONG for x in s.readings for since in x.unknown_since.values()]
+    return min([REPEAT, *(until(end, s.now, REPEAT) for end in ends if end > s.now)])
+
+
 def strongest_step(d: Diagnosis) -> str:
     return next((r.do.value for r in reversed(d.ladder)), "notify")
 
@@ -234,6 +242,8 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)
+        if s.record is not None and s.record.node_uid == s.node.uid:
+            machine = s.record.machine  # what the same Node object was found to be at first
     fresh = Record(
         node=s.node_name,
         phase=Phase.SUSPECT,

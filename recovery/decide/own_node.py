@@ -181,6 +181,8 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     known = {f.key for f in r.faults}
     new = [d for d in a.found if d.fault.key not in known]
+    if not new:
+        return None
     changed = replace(r, faults=kept((*r.faults, *map(as_treated, new))))
     added = changed.faults[len(r.faults) :]
     if not added:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import with_node_behind
+from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
     RETRY_AFTER,
@@ -23,6 +24,7 @@ from recovery.decide.diagnosis import name, unreadable
 from recovery.decide.endings import hand_over, next_rung
 from recovery.decide.marks import undone
 from recovery.decide.situation import Role, Situation
+from recovery.decide.witness import both, unconfirmed
 from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
 from recovery.units import span
 
@@ -30,7 +32,7 @@ from recovery.units import span
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     """Submit the step, or why not. ``not_now`` asks what may change once more, right before the call."""
     found = first_answer(QUESTIONS, s, r, rung)
-    return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}")
+    return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}{both(s, r)}")
 
 
 def _what(r: Record, rung: Rung) -> str:
@@ -81,6 +83,11 @@ def _machine_unknown(s: Situation, r: Record, rung: Rung) -> Decision | None:
     return hand_over(s, r, s.machine_problem) if s.machine_problem else None
 
 
+def _nobodys(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    twice = claimed_twice(s)
+    return hand_over(s, r, twice, outcome="refused") if twice else None
+
+
 def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if (why := _unknown(s, r)) is None:
         return None
@@ -95,6 +102,15 @@ def _unknown(s: Situation, r: Record) -> str | None:
     if s.role is not Role.OWNER:
         return None
     return next((why for f in r.faults if (why := unreadable(s, f))), None)
+
+
+def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    why = unconfirmed(s, r)
+    if why is None:
+        return None
+    if tried.held_by(s, r, Cause.WITNESS) >= rung.within:
+        return replace(_gave_up_waiting(s, r, rung, why), held=Cause.WITNESS)
+    return hold(f"{_what(r, rung)}: {why}", key="witness", held=Cause.WITNESS)
 
 
 def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
@@ -136,7 +152,9 @@ QUESTIONS = (
     _put_off,
     _tried_enough,
     _machine_unknown,
+    _nobodys,
     _no_fresh_signal,
+    _no_second_witness,
     _provider_says_no,
     _provider_cannot_say,
     _provider_says_later,
@@ -193,6 +211,14 @@ def _another_machine(s: Situation, a: Assessment, r: Record) -> str | None:
     return None
 
 
+def _also_anothers(s: Situation, a: Assessment, r: Record) -> str | None:
+    return claimed_twice(s)
+
+
+def _not_confirmed(s: Situation, a: Assessment, r: Record) -> str | None:
+    return unconfirmed(s, r)
+
+
 def _another_boot(s: Situation, a: Assessment, r: Record) -> str | None:
     assert s.node is not None  # a question before this one
     if r.boot_id and s.node.boot_id != r.boot_id:
@@ -223,10 +249,12 @@ VOLATILE = (
     _lease_lost,
     _slot_lost,
     _another_machine,
+    _also_anothers,
     _another_boot,
     _marks_undone,
     _taken_back,
     _unknown_again,
+    _not_confirmed,
     _braked,
 )
 """What may have changed since the call was decided on; the first reason counts."""

@@ -42,7 +42,13 @@ def node_view(obj: Json, *, whole: bool = False) -> NodeView:
         owners=_owners(meta),
         created=_moment(meta.get("creationTimestamp")),
         deleting=bool(meta.get("deletionTimestamp")),
+        ready_since=_ready_since(status),
     )
+
+
+def _ready_since(status: Json) -> datetime | None:
+    found = (c for c in status.get("conditions") or [] if c.get("type") == "Ready")
+    return next((_moment(c.get("lastTransitionTime")) for c in found if c.get("status") == "True"), None)
 
 
 def _parts(obj: Json) -> tuple[Json, Json, Json]:
@@ -135,7 +141,9 @@ def event_view(obj: Json) -> NodeEvent:
         obj.get("eventTime"),
         (obj.get("metadata") or {}).get("creationTimestamp"),
     )
-    return NodeEvent(obj.get("reason") or "", max(filter(None, map(_moment, moments)), default=EPOCH))
+    writers = (obj.get("metadata") or {}).get("managedFields") or [{}]
+    at = max(filter(None, map(_moment, moments)), default=EPOCH)
+    return NodeEvent(obj.get("reason") or "", at, str(writers[-1].get("manager") or ""))
 
 
 def _moment(text: Any) -> datetime | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts
@@ -38,9 +38,13 @@ class Identified:
             able.software_remedy,
             able.note,
             able.out_of_band,
-            isinstance(p, Cancellable),
-            isinstance(p, PowerSensor),
+            *_cancels_and_sees_power(cast("Any", p)),
         )
+
+
+@lru_cache(maxsize=8)  # a protocol is compared member by member, and this is asked in each cycle
+def _cancels_and_sees_power(p: Provider) -> tuple[bool, bool]:
+    return isinstance(p, Cancellable), isinstance(p, PowerSensor)
 
 
 class Providers:

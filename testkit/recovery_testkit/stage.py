@@ -24,7 +24,7 @@ from recovery.decide.decision import Decision
 from recovery.errors import ApiUnavailable
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Transport
-from recovery.model import Gate, Policy, Reading, Record
+from recovery.model import Gate, Policy, Reading, Record, Statement
 from recovery.provider.monitor import Metric
 from recovery.provider.registry import Providers
 from recovery.report.heartbeat import Heartbeat
@@ -97,7 +97,14 @@ class StoreTransport:
         self._actor = actor
 
     def request(
-        self, method: str, path: str, *, query: Any = None, body: Any = None, content_type: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Any = None,
+        body: Any = None,
+        content_type: Any = None,
+        headers: Any = None,
     ) -> Any:
         try:
             return self._api.request(
@@ -167,6 +174,7 @@ class Stage:
         self.told = MemoryMonitor()
         self.heartbeat: timedelta | None = None
         self.kernels: dict[str, str] = {}  # the boot ID that a node's own kernel gives its agent, by node
+        self.witnesses: dict[str, Callable[[tuple[str, ...]], Statement]] = {}  # of every node, by name
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         if crds:
             for crd in read_crds():
@@ -264,6 +272,7 @@ class Stage:
             policy=self.policy,
             on=on,
             kernel_boot=lambda: self.kernels.get(node, ""),
+            witnesses=self.witnesses,
         )
         observer = Observer(world)
         publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False)

@@ -159,7 +159,8 @@ def test_the_client_id_is_said_in_one_place() -> None:
 
 
 def test_the_policies_of_the_api_server_move_with_the_namespace() -> None:
-    admission = yaml.safe_load_all((DEPLOY / "rbac" / "admission.yaml").read_text())
+    files = (DEPLOY / "rbac" / "admission.yaml", AKS / "host-port.yaml")
+    admission = [d for file in files for d in yaml.safe_load_all(file.read_text())]
     policies = [d for d in admission if d["kind"] == "ValidatingAdmissionPolicy"]
     assert all(len(p["spec"]["matchConditions"]) == 1 for p in policies)
     for installation in ("eks-neuron", "aks-gpu", "baremetal"):
@@ -168,8 +169,9 @@ def test_the_policies_of_the_api_server_move_with_the_namespace() -> None:
         (target,) = moved["targets"]
         assert target["select"] == {"kind": "ValidatingAdmissionPolicy"}
         assert target["fieldPaths"] == ["spec.matchConditions.0.expression"]
-        parts = policies[0]["spec"]["matchConditions"][0]["expression"].split(target["options"]["delimiter"])
-        assert parts[target["options"]["index"]] == "node-recovery"
+        for policy in policies:
+            said = policy["spec"]["matchConditions"][0]["expression"].split(target["options"]["delimiter"])
+            assert said[target["options"]["index"]] == "node-recovery"
 
 
 # ---------------------------------------------------------------- rights, limits and places of the pods

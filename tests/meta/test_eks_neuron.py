@@ -24,6 +24,7 @@ from recovery.config.settings import Settings, describe, load_settings
 from recovery.decide.diagnosis import matches
 from recovery.model import Fault, Step
 from recovery.units import parse_duration
+from tests.builders.kernel_lines import FORGED, forged
 from tests.builders.manifests import (
     Manifest,
     container,
@@ -265,25 +266,19 @@ def test_no_other_line_is_a_fault(line: str) -> None:
     assert reasons_of(line) == []
 
 
-FORGED = {
-    "the option of a mount in its own namespace": "overlayfs: failed to resolve '/none/{} x': -2",
-    "a parameter that no file system knows": "tmpfs: Unknown parameter '{} x'",
-    "the name of a program that is killed": "Out of memory: Killed process 42 ({}) total-vm:1kB",
-    "the name of a program that faults": "{}[42]: segfault at 0 ip 0 sp 0 error 4 in {} x",
-    "a file with an executable stack": "process '/tmp/{} x' started with executable stack",
-    "the path in a line of the audit": 'audit: type=1326 audit(1.2:3): comm="a" exe="/tmp/{} x" sig=31',
-    "a line that it breaks, as the kernel writes it": "overlayfs: failed to resolve '/none/\\x0a{} x': -2",
-    "a server that does not answer": "nfs: server {} x not responding, timed out",
-}
-"""How a process without any privilege has its words in the kernel's log."""
-
-
 @pytest.mark.parametrize("line", FORGED.values(), ids=FORGED)
-@pytest.mark.parametrize("code", ["NEURON_HW_ERR=DMA_ERROR", "neuron: NEURON_HW_ERR=DMA_ERROR nd-id=0"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "NEURON_HW_ERR=DMA_ERROR",
+        "neuron: NEURON_HW_ERR=DMA_ERROR nd-id=0",
+        "kernel: NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR",
+        "[  1.0] neuron:ncdev: NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR",
+        "\\x0aNEURON_HW_ERR=NC_UNCORRECTABLE_ERROR",
+    ],
+)
 def test_a_process_without_privileges_forges_no_fault(line: str, code: str) -> None:
-    said = line.replace("{}[", f"{code[:15]}[").format(
-        code
-    )  # a program's name has fifteen characters at most
+    said = forged(line, code)
     assert reasons_of(said) == []
     assert reasons_of(f"an earlier line\n{said}") == []
 

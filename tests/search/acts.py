@@ -6,6 +6,7 @@ the weather leaves behind is put right when the calm begins (``calm.py``).
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -652,4 +653,9 @@ def pods_never_go(w: World, a: Act) -> None:
 def new_pods(w: World, a: Act) -> None:
     m = machine_of(w, a)
     if m.node and not m.gone:
-        w.add_pod(f"late-{int(w.now * 10)}-{m.place}", m.node)
+        names = itertools.count(
+            int(w.now * 10)
+        )  # two acts may meet at one moment, after a process was stopped
+        path = "/api/v1/namespaces/default/pods/late-{}-{}"
+        number = next(n for n in names if not w.store.request("GET", path.format(n, m.place)).ok)
+        w.add_pod(f"late-{number}-{m.place}", m.node)

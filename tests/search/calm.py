@@ -4,7 +4,7 @@ to come to its end."""
 from __future__ import annotations
 
 from tests.search import acts, facts
-from tests.search.world import Process, World
+from tests.search.world import WHOLE, Process, World
 
 OPEN = {"suspect", "waiting", "recovering", "proving"}
 LOOK_EVERY = 30.0
@@ -43,10 +43,14 @@ def begin(w: World) -> None:
     if w.policy_name != "a low brake, hand over":
         w.lift_brake()
     w.off.clear()
+    _all_start_anew(w)
+    w.note(facts.CALM, "")
+
+
+def _all_start_anew(w: World) -> None:
     for place in range(len(w.places)):
         w.end_agents(place)
         w.start(place, delay=1.0 + place)
-    w.note(facts.CALM, "")
 
 
 def _take_back_edits(w: World) -> None:
@@ -106,10 +110,14 @@ def _phases(w: World) -> dict[str, str]:
 
 
 def _take_one(w: World, phases: dict[str, str]) -> None:
-    """Nodes that nobody takes hold the brake or a limit. A person ends a machine that was handed over."""
+    """Nodes that nobody takes hold the brake or a limit. A person ends a machine that was handed over. Where none
+    was, so many are sick that the brake is on for good: a person lifts it."""
     mine = (m for m in w.places if phases.get(m.node) == "handedOver" and not m.gone and m.up)
     if machine := next(mine, None):
         w.terminate_machine(machine, "a person")
+    elif w.policy.limits.brake != WHOLE:
+        w.lift_brake()
+        _all_start_anew(w)
 
 
 def run_to_the_end(w: World, limit: float) -> str:

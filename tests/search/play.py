@@ -10,9 +10,11 @@ import random
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
+from recovery.signals import npd
 from tests.search import calm, facts
 from tests.search.acts import perform
 from tests.search.facts import Fact
@@ -20,6 +22,8 @@ from tests.search.reach import Disturbances, Reach, watching
 from tests.search.script import Script
 from tests.search.world import TooMuchError, World
 
+PARSED = lru_cache(maxsize=4096)(npd.parse)
+"""Detectors show the same few pages again and again."""
 TO_THE_END = 3 * 3600.0
 """Seconds after the calm within which every fault has to come to its end."""
 
@@ -92,7 +96,11 @@ def _repeatable(seed: int) -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with patch.object(random, "Random", Seeded), patch.object(uuid, "uuid4", made):
+        with (
+            patch.object(random, "Random", Seeded),
+            patch.object(uuid, "uuid4", made),
+            patch.object(npd, "parse", PARSED),
+        ):
             yield
     finally:
         logging.disable(level)

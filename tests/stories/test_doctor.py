@@ -773,7 +773,8 @@ def test_an_agent_that_does_not_answer_could_not_be_asked(at_laptop: Doctor) -> 
     found = at_laptop.says(f"the agent {POD} could not be asked")
     assert found.ok is None
     assert found.remedy == (
-        f"your user needs get on pods/proxy; or read its log: kubectl -n {HOME} logs npd-1 -c node-recovery"
+        "your user needs create on serviceaccounts/token and get on pods/proxy; or read its log: "
+        f"kubectl -n {HOME} logs npd-1 -c node-recovery"
     )
     lists = at_laptop.says("is not known: its page")
     assert f"kubectl exec -n {HOME} npd-1 -c node-recovery -- node-recovery doctor" in lists.remedy

@@ -590,6 +590,33 @@ def test_nor_by_a_policy_that_only_reports_it_now() -> None:
     assert h.kinds() == [("law 11", "still sick")]
 
 
+@pytest.mark.parametrize(
+    ("sentence", "laws"),
+    [
+        ("proved: node-0 was healthy for 2 min on its own page", ["law 11"]),
+        (f"proved: node-0 was healthy, which shows {FAULT['reason']} (rule hardware: notify)", []),
+    ],
+)
+def test_a_proof_names_the_fault_that_the_policy_of_its_first_statement_only_told(
+    sentence: str, laws: list[str]
+) -> None:
+    h = History().policy(remedy=({"do": "notify"},)).starts().asks(action="reboot").after(5).boots()
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0").after(1)
+    more = {"faults": [{**FAULT, "treated": False}], "sentence": sentence}
+    h.record("node-0", "proving", **more).after(121).unmarks("node-0").record("node-0", "recovered", **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
+@pytest.mark.parametrize(("seconds", "laws"), [(1, []), (30, ["law 11"])])
+def test_an_agent_that_has_only_just_come_has_told_nothing_yet(seconds: float, laws: list[str]) -> None:
+    h = History().starts().asks().after(6).replaced().happens(facts.PROCESS, agent("node-9"), state="killed")
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.after(5).breaks("node-9").record("node-0", "proving", by=agent("node-1"), **more).after(121)
+    h.happens(facts.PROCESS, agent("node-9"), state="started").after(seconds)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
 def test_a_machine_whose_fault_is_shown_is_not_recovered() -> None:
     assert rebooted(mended=False).kinds() == [("law 11", "still sick")]
 
@@ -762,6 +789,24 @@ def test_held_is_not_tried() -> None:
 
 def test_tried_for_as_long_as_the_policy_says_is_tried() -> None:
     assert drained(held=660, tried=601).kinds() == []
+
+
+def test_a_drain_is_not_held_by_a_page_that_cannot_be_read() -> None:
+    h = History().pod("train", "node-0").starts().happens(facts.PAGE, "node-0", state="unreadable")
+    line = {"event": "rung", "sentence": "the drain did not end within 10 min: 1 pod left"}
+    h.after(601).record("node-0", "recovering", rung=1, rungSince=None, history=[line])
+    assert h.kinds() == []
+
+
+@pytest.mark.parametrize(("state", "laws"), [("submitted", []), ("notApplied", ["words"])])
+def test_who_waits_for_a_call_that_may_have_arrived_is_not_held_by_the_brake(
+    state: str, laws: list[str]
+) -> None:
+    h = History(brake="20%").starts().intends(state=state).calls(answer="lost-before")
+    h.after(60).breaks("node-1").record("node-1", "suspect").breaks("node-2").record("node-2", "suspect")
+    line = {"event": "rung", "sentence": "replace did not succeed within 30 min: it was asked for"}
+    h.after(1741).record("node-0", "recovering", rung=2, rungSince=None, intent=None, history=[line])
+    assert [law for law, _ in h.kinds()] == laws
 
 
 def test_drained_is_false_while_pods_run() -> None:

@@ -135,13 +135,13 @@ def _agent(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
 
 def _ask(context: CheckContext, api: DoctorApi, pod: AgentPod) -> Finding:
     try:
-        answer = api.ask_agent(pod, "/api/v1/explain")
+        answer = api.ask_agent(pod, context.node_name)
     except ApiError as error:
         return Finding(
             AREA,
             None,
             f"the agent {pod} could not be asked: {why_not(error)}",
-            "your user needs get on pods/proxy; or read its log: "
+            "your user needs create on serviceaccounts/token and get on pods/proxy; or read its log: "
             f"kubectl -n {pod.namespace} logs {pod.name} -c {CONTAINER}",
         )
     context.agent_view = answer if isinstance(answer, dict) else {}

@@ -68,10 +68,9 @@ class Evidence(Law):
             told = f"closed as recovered by {new}, whose node {name} is not Ready"
             self.breaks("not ready", r.node, told, r)
         agent = self.world.agent_of(name)
-        silent = name in self.world.excluded  # it records nothing
-        if (
-            agent is not None and agent.on and agent.state != "stopped" and not silent
-        ):  # where none reports, its Node is all there is to go by
+        if agent is None or not agent.on or agent.state == "stopped" or name in self.world.excluded:
+            return  # where none reports, its Node is all there is to go by
+        if agent.since <= at - self.bounds.sickness:  # one that has only just come has told nothing yet
             self._healthy(r, found)
 
     def _booted(self, r: Recovery, m: Machine | None) -> None:
@@ -85,7 +84,7 @@ class Evidence(Law):
 
     def _healthy(self, r: Recovery, m: Machine) -> None:
         latest = self.world.at - self.bounds.sickness
-        about = {f.get("reason") for f in status(r.record).get("faults") or ()}
+        about = self._about(r)
         own = self.world.recoveries.get(m.node)
         taken = (
             own.entered if own is not None and own.phase == "released" else -1.0
@@ -94,6 +93,15 @@ class Evidence(Law):
         if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("still sick", r.node, what, r)
+
+    def _about(self, r: Recovery) -> set[str]:
+        """The reasons that speak against a proof. A fault that came on the record under a policy that only tells
+        it speaks against none that names it."""
+        s = status(r.record)
+        faults, said = s.get("faults") or (), str(s.get("sentence") or "")
+        return {
+            str(f.get("reason")) for f in faults if f.get("treated") is not False or f["reason"] not in said
+        }
 
     def _probation(self, w: Wrote, r: Recovery, before: str, name: str) -> None:
         world = self.world
