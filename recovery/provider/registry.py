@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any, cast
 
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts

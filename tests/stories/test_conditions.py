@@ -7,9 +7,10 @@ from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
+from recovery.report.own_view import explanation
 from tests.builders.faults import DMA
 from tests.builders.policies import HEAD
-from tests.stories.scenery import Cloud, change_node, judge, sentences, to_the_end
+from tests.stories.scenery import Cloud, alive, change_node, judge, sentences, to_the_end
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -196,6 +197,22 @@ def test_what_two_sources_state_is_one_fault_told_once() -> None:
     to_the_end(s, Cloud(s))
     assert [x for x in messages(s, "Replacing") if x.count(DMA) == 1]
     judge(s)
+
+
+def test_explain_names_each_witness_with_its_evidence_and_what_ends_it() -> None:
+    s = cast(both())
+    stubborn_pod(s)
+    s.fault("node-0")
+    writes(s, NEURON)
+    s.run(90)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    (found,) = explanation(agent.view, "node-0", {})["faults"]
+    assert found["stated"] == [
+        {"source": "npd", "evidence": f"node-problem-detector reports {DMA} (NeuronHealth)"},
+        {"source": "conditions", "evidence": "the Node's condition NeuronHealth is True: found"},
+    ]
+    assert found["ends"] == "another boot or machine ends it"
 
 
 def test_a_fault_with_two_witnesses_ends_when_both_have_ended() -> None:
