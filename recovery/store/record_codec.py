@@ -61,8 +61,8 @@ misread them."""
 
 STARTS = 50
 MOST = 64 * 1024
-"""Bytes of a record's status, about. Nobody here writes one of a quarter of that; thousands of larger ones would not
-fit into an agent's memory."""
+"""Bytes of a record's status, about. Nobody here writes one of a quarter of that; thousands of larger ones
+would not fit into an agent's memory."""
 
 
 # ---------------------------------------------------------------- encode
