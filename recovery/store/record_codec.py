@@ -61,8 +61,8 @@ misread them."""
 
 STARTS = 50
 MOST = 64 * 1024
-"""Bytes of a record, about. Nobody here writes one of a quarter of that; thousands of larger ones would not
-fit into an agent's memory."""
+"""Bytes of a record's status, about. Nobody here writes one of a quarter of that; thousands of larger ones
+would not fit into an agent's memory."""
 
 
 # ---------------------------------------------------------------- encode
@@ -325,7 +325,7 @@ def decode(obj: Any) -> Record:
     """The record in ``obj``. Raises ``Undecodable``, naming the field."""
     top = Reader(obj, "NodeRecovery")
     meta = Reader(obj.get("metadata"), "metadata")
-    if heavier(obj, MOST):
+    if heavier(obj.get("status"), MOST):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} is larger than {MOST} bytes: this program wrote no such record"
         )
