@@ -64,8 +64,8 @@ def _refused_before(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
     """A call that was put off waits for ``retry_at``, so that a throttled API is not called in a loop.
 
-    A ``retry_at`` further ahead than ``RETRY_AFTER`` comes from a clock that stepped, and does not count. What is
-    known of the API server's time may go back by a second.
+    A ``retry_at`` further ahead than ``RETRY_AFTER`` comes from a clock that stepped, and does not count.
+    The API server's time is known to a second, and may go back by as much.
     """
     again = r.progress.retry_at
     if again is None or not s.now < again <= s.now + RETRY_AFTER + LEEWAY:
