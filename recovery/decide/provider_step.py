@@ -28,6 +28,9 @@ from recovery.decide.witness import both, unconfirmed
 from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
 from recovery.units import span
 
+LEEWAY = timedelta(seconds=2)
+"""By so much the API server's time may be known worse than it was a moment ago."""
+
 
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     """Submit the step, or why not. ``not_now`` asks what may change once more, right before the call."""
@@ -64,9 +67,10 @@ def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
     """A call that was put off waits for ``retry_at``, so that a throttled API is not called in a loop.
 
     A ``retry_at`` further ahead than ``RETRY_AFTER`` comes from a clock that stepped, and does not count.
+    The API server's time is known to a second, and may go back by as much.
     """
     again = r.progress.retry_at
-    if again is None or not s.now < again <= s.now + RETRY_AFTER:
+    if again is None or not s.now < again <= s.now + RETRY_AFTER + LEEWAY:
         return None
     return wait(f"{_what(r, rung)}: {r.sentence}", until(again, s.now), "not-yet")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any, cast
+from functools import cache
 
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts
@@ -39,13 +38,13 @@ class Identified:
             able.software_remedy,
             able.note,
             able.out_of_band,
-            *_cancels_and_sees_power(cast("Any", p)),
+            *_cancels_and_sees_power(type(p)),
         )
 
 
-@lru_cache(maxsize=8)  # a protocol is compared member by member, and this is asked in each cycle
-def _cancels_and_sees_power(p: Provider) -> tuple[bool, bool]:
-    return isinstance(p, Cancellable), isinstance(p, PowerSensor)
+@cache  # a protocol is compared member by member, and this is asked in each cycle
+def _cancels_and_sees_power(kind: type[Provider]) -> tuple[bool, bool]:
+    return issubclass(kind, Cancellable), issubclass(kind, PowerSensor)
 
 
 class Providers:

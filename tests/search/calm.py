@@ -19,10 +19,13 @@ TAKEN = 10
 
 def begin(w: World) -> None:
     """Nothing goes wrong from now on, but for the faults that are there."""
-    w.boundary.away_until = w.boundary.throttled_until = w.cloud.throttled_until = 0.0
+    w.boundary.away_until = w.boundary.throttled_until = 0.0
+    w.cloud.throttled_until = w.cloud.calls_throttled_until = 0.0
     w.cloud.refuse = w.cloud.late = 0
     w.cloud.hide.clear()
     w.new_are_sick.clear()
+    w.new_are_blind.clear()
+    w.cloud.surplus = 0
     acts.servers_agree(w)
     acts.group_has_room(w)
     acts.resume(w)
@@ -30,7 +33,7 @@ def begin(w: World) -> None:
     for place, machine in enumerate(w.places):
         acts.set_clock(w, place, 0.0)
         acts.moves_again(w, place)
-        acts.page_back(w, machine)
+        w.show_page(machine)
         acts.agent_again(w, place)
         if machine.node:
             acts.included(w, machine.node)

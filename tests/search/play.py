@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
+from recovery.decide import budget
 from recovery.signals import npd
 from tests.search import calm, facts
 from tests.search.acts import perform
@@ -59,6 +60,8 @@ def play(script: Script, reach: Reach | None = None) -> History:
     """The history of ``script``. What it reached is added to ``reach``."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_repeatable(script.seed))
+        if script.scene.short_gate:
+            stack.enter_context(patch.object(budget, "STARTS", 2))
         w = World(script.scene, script.seed)
         going_on = Disturbances()
         if reach is not None:

@@ -646,6 +646,41 @@ def test_one_machine_takes_the_place_of_one() -> None:
     assert ("law 11", "one for two") in found
 
 
+def test_a_machine_that_its_group_removes_again_takes_nobodys_place() -> None:
+    def gone(claimed: bool) -> History:
+        h = whole(History())
+        claims = {"status": {"replacementsClaimed": [{"machine": "m-9", "insteadOf": "m-0"}]}}
+        if claimed:
+            h.write("RecoveryGate", "fleet", claims, by=agent("node-1"))
+        return h.happens(facts.MACHINE_GONE, "m-9", group="workers", node="node-9", by=facts.SURPLUS)
+
+    assert gone(claimed=True).kinds() == [("law 11", "surplus")]
+    assert gone(claimed=False).kinds() == []
+
+
+@pytest.mark.parametrize(("desired", "laws"), [(5, ["law 6"]), (6, [])])
+def test_a_group_that_was_scaled_in_and_has_all_it_wants_is_not_handed_over_as_one_that_is_short(
+    desired: int, laws: list[str]
+) -> None:
+    h = History().starts().asks().after(2)
+    h.happens(facts.CAPACITY, "workers", desired=desired, can_launch=True, scaled="in").after(4)
+    h.happens(facts.MACHINE_GONE, "m-0", group="workers", node="node-0")
+    h.delete("Node", "node-0", by="cloud-controller").after(1800)
+    said = "handed over to a person: replace did not succeed within 30 min: m-0 is gone"
+    h.record("node-0", "handedOver", by=agent("node-1"), sentence=said)
+    assert [law for law, _ in h.kinds()] == laws
+
+
+def test_a_start_counts_where_the_gate_forgets_an_earlier_one_for_it() -> None:
+    h = History(attempts={"max": 1, "within": "1h"}).starts().asks(action="reboot").after(5)
+    h.mended("node-0").boots().after(1).record("node-0", "proving").after(121).unmarks("node-0")
+    h.record("node-0", "recovered").frees("node-0").after(30).breaks("node-0").record("node-0", "suspect")
+    slots, starts = [{"node": "node-0", "recordUID": "uid-node-0"}], [{"at": f"{h.at}", "node": "node-0"}]
+    h.record("node-0", "waiting").after(1)
+    h.write("RecoveryGate", "fleet", {"status": {"slots": slots, "starts": starts}}, by=agent("node-0"))
+    assert h.kinds() == [("law 1", "attempts")]
+
+
 # ---------------------------------------------------------------- ends
 
 
@@ -768,6 +803,14 @@ def test_an_agent_that_is_off_reports_nothing(on: bool, laws: list[str]) -> None
     h = History().starts().asks().after(6).replaced().happens(facts.SWITCHED, agent("node-9"), on=on).after(5)
     h.record("node-0", "proving", by=agent("node-1"), replacement="node-9", replacementMachine="m-9")
     assert [law for law, _ in h.after(60).logs("node-0", OWN).kinds()] == laws
+
+
+@pytest.mark.parametrize(("state", "laws"), [("unreadable", ["words"]), ("fresh", [])])
+def test_a_page_that_cannot_be_read_proves_nothing(state: str, laws: list[str]) -> None:
+    h = History().starts().asks().after(6).replaced().happens(facts.PAGE, "node-9", state=state).after(5)
+    h.record("node-0", "proving", by=agent("node-1"), replacement="node-9", replacementMachine="m-9")
+    said = "proved: m-0 is gone and node-9 (m-9) was healthy for 2 min, by its own detector's page"
+    assert [law for law, _ in h.after(121).logs("node-0", said).kinds()] == laws
 
 
 def drained(held: float, tried: float) -> History:
