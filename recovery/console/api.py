@@ -63,7 +63,7 @@ class UserApi(Cluster):
         """What the agent of ``node`` says of it, as JSON, through the API server's proxy of pods.
 
         The token that lets us ask is good for this and for nothing else: an impostor may have it (decision
-        0024). Namespace, account and audience are never what somebody else named.
+        0025). Namespace, account and audience are never what somebody else named.
         """
         where = f"/api/v1/namespaces/{quote(pod.namespace)}"
         wanted = {

@@ -2,7 +2,7 @@
 
 Whoever reaches the agent's port may read its metrics. Its own view names machines and faults, so it is for
 those who may make a token in the agents' namespace. The token says that this node's agent is to be asked, and
-nothing else: no API server takes it, and no other agent (decision 0024).
+nothing else: no API server takes it, and no other agent (decision 0025).
 """
 
 from __future__ import annotations
