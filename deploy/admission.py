@@ -26,6 +26,16 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 OUT_OF_SERVICE_BY = f"{OURS}/out-of-service-by"
 PHASE = f"{OURS}/phase"
 
+RECORD_COUNTS = {"faults": 20, "acknowledged": 20, "starts": 50}
+RECORD_VERSION, GATE_VERSION = 4, 2
+"""The newest layouts that this release writes. One that no agent knows holds a node, or all of them."""
+CONCLUDED = (
+    *("version", "phase", "phaseSince", "sentence", "history", "intent", "progress", "faults", "bootID"),
+    *("rungSince", "starts", "scopes", "validation", "replacement", "replacementMachine", "bootConfirmed"),
+    *("acknowledged", "acknowledgedMore", "recoveredAt", "nodeGoneSince", "release"),
+)
+"""Fields of another node's record that whoever concludes it writes. All others stay as they are."""
+
 NODE_SPEC = ("configSource", "externalID", "podCIDR", "podCIDRs", "providerID")
 """All that a Node's spec has, but for the cordon and the taints."""
 
@@ -51,9 +61,12 @@ class Policy:
     labelled: tuple[str, str] = ("", "")
     param: tuple[str, str, str] = ("", "", "")
     why: str = ""
+    others: bool = False  # it is for everybody but the account
 
     @property
     def who(self) -> str:
+        if self.others:
+            return "nobody-of-ours"
         return "an-agent" if self.account == AGENTS else "the-concluder"
 
     @property
@@ -119,6 +132,50 @@ CLOSED = both(
 )
 """Closed, in nobody's hands, and with nothing left on the node. How old it is, a policy cannot see."""
 
+ENDED = (
+    "ended",
+    'object.?status.?phase.orValue("") in ["recovered", "withdrawn", "superseded", "released"]',
+    "A closed record has 4 KiB: remedy, route, call and validation are the first to go.",
+)
+
+
+def kept_or_gone(path: str, empty: str) -> str:
+    """That what is at ``path`` is as it was, or that the record is closed and it is no more."""
+    return (
+        f"(object.status.{path} == oldObject.status.{path}\n"
+        f"|| (variables.ended && object.status.{path}.orValue({empty}).size() == 0))"
+    )
+
+
+EMPTY = 'in [dyn([]), dyn({}), dyn(""), dyn(0), dyn("0s")]'
+"""How a field without a value is written, which an older program left out."""
+
+
+def fields_kept(*but: str) -> list[str]:
+    """That the status is as it was, but for the fields ``but``."""
+    now, then = "object.status", "oldObject.status"
+    changeable = "key in [" + ", ".join(f'"{key}"' for key in but) + "]"
+    return [
+        f"{now}.all(key, {changeable}\n|| (key in {then} ? {now}[key] == {then}[key] : {now}[key] {EMPTY}))",
+        f"{then}.all(key, key in {now} || {changeable})",
+    ]
+
+
+def at_most(**counts: int) -> list[str]:
+    """That these lists or maps of the status are no longer."""
+    empty = {name: "{}" if name in MAPS else "[]" for name in counts}
+    return [f"object.?status.?{name}.orValue({empty[name]}).size() <= {n}" for name, n in counts.items()]
+
+
+MAPS = ("words",)
+
+
+def text_of(name: str, *fields: str) -> str:
+    """How many characters these fields of a list's items have, together."""
+    sizes = " + ".join(f'x.?{field}.orValue("").size()' for field in fields)
+    return f"object.status.?{name}.orValue([]).map(x, {sizes}).sum()"
+
+
 ASKED = (
     "asked",
     'request.operation == "UPDATE" && has(oldObject.status.release)',
@@ -136,11 +193,14 @@ CONCLUSIONS = (
     " back. How long it was held is written while it waits. What was handed over ends when its"
     " machine is gone.",
 )
-AS_DONE = same(
-    *(f"status.?{name}" for name in ("machine", "attempt")),
-    "status.?intent.?token",
-    *(f"status.?{name}" for name in ("ladder", "rung", "marks")),
-)
+AS_DONE = [
+    *fields_kept(*CONCLUDED, "machine", "ladder", "validate"),
+    *keys_kept("status.?machine", "route"),
+    kept_or_gone("?machine.?route", "{}"),
+    kept_or_gone("?ladder", "[]"),
+    kept_or_gone("?validate", "{}"),
+    kept_or_gone("?intent.?token", '""'),
+]
 """What was done, to which machine, and what the node bears."""
 MY_NODE = ("mine", MINE, "")
 ON_MINE = 'this token is of a pod on \'" + variables.mine + "\'"'
@@ -170,6 +230,38 @@ GATE_MADE = on(
 GATE_KEPT = on("UPDATE", [*metadata_kept(), *same("?spec.?pause")])
 
 
+RECORD_SIZE = (
+    'request.operation == "DELETE"\n|| ('
+    + both(
+        f"object.status.version <= {RECORD_VERSION}",
+        *at_most(**RECORD_COUNTS),
+        *(
+            f"{text_of(*texts)} <= {most}"
+            for *texts, most in (
+                ("faults", "source", "type", "reason", "message", "machine", "bootID", 8192),
+                ("acknowledged", "source", "type", "reason", "message", "machine", "bootID", 16384),
+                ("starts", "machine", "reason", "group", "replacement", 16384),
+                ("history", "sentence", 16384),
+            )
+        ),
+        "object.status.?machine.?route.orValue({}).size() <= 16",
+        "object.status.?machine.?route.orValue({}).all(key, key.size() <= 128)",
+    )
+    + ")"
+)
+"""No more than an agent ever writes. The provider's own part of a call has no shape, and no bound here."""
+GATE_SIZE = (
+    'request.operation == "DELETE"\n|| ('
+    + both(
+        f"object.?status.?version.orValue(1) <= {GATE_VERSION}",
+        *at_most(open=100, slots=200, starts=50, replacementsClaimed=50, words=1000),
+        "object.?status.?census.?sick.orValue([]).size() <= 100",
+        "object.?status.?census.?byLabel.orValue({}).size() <= 200",
+    )
+    + ")"
+)
+
+
 def shape_of_records(who: str) -> tuple[Check, ...]:
     """What holds for every record that ``who`` writes, of its own node and of others."""
     return (
@@ -178,6 +270,7 @@ def shape_of_records(who: str) -> tuple[Check, ...]:
             RECORD_MADE,
             "a record is made with its phase as its one label, without annotation, owner or finalizer",
         ),
+        Check(RECORD_SIZE, f"{who} writes no record of a version or a size that no agent writes"),
         Check(
             RECORD_KEPT,
             f"{who} changes no label of a record but its phase, no annotation, owner or finalizer",
@@ -193,6 +286,7 @@ def shape_of_gate(who: str) -> tuple[Check, ...]:
             GATE_MADE,
             f"{who} makes the gate bare: without slots, pause, label, annotation, owner or finalizer",
         ),
+        Check(GATE_SIZE, f"{who} writes no gate of a version or a size that no agent writes"),
         Check(
             GATE_KEPT,
             f"{who} neither pauses nor resumes, and changes no label, annotation, owner or finalizer here",
@@ -276,21 +370,38 @@ RECORDS = Policy(
     (
         MY_NODE,
         ASKED,
+        ENDED,
         CONCLUSIONS,
     ),
 )
 
+LOST_FIELDS = (
+    "version",
+    "machine",
+    "nodeUID",
+    "bootID",
+    "phase",
+    "phaseSince",
+    "marks",
+    "sentence",
+    "history",
+)
+MOMENT = "{0}.matches('^[-0-9]{{10}}T[:0-9]{{8}}([.][0-9]+)?Z$')"
 LOST_SHAPE = both(
     "(params.?status.?slots.orValue([]).exists(x, x.node == object.metadata.name)\n"
     "|| params.?status.?open.orValue([]).exists(x, x.node == object.metadata.name))",
-    *(
-        f"object.status.?{name}.orValue([]).size() == 0"
-        for name in ("faults", "ladder", "starts", "acknowledged")
-    ),
+    "object.status.all(key, key in ["
+    + ", ".join(f'"{key}"' for key in LOST_FIELDS)
+    + f"]\n|| object.status[key] {EMPTY})",
+    "object.status.version == 1",
+    "object.status.?marks.orValue({}).all(key, object.status.marks[key] == false)",
+    "object.status.?machine.?route.orValue({}).size() <= 8",
+    MOMENT.format("object.status.phaseSince"),
+    'object.status.?sentence.orValue("").size() <= 200',
     "object.status.?history.orValue([]).size() <= 1",
-    "!has(object.status.intent)",
-    "!object.status.?marks.?tainted.orValue(false)",
-    "!object.status.?marks.?cordoned.orValue(false)",
+    "object.status.?history.orValue([]).all(x, "
+    + MOMENT.format("x.at")
+    + '\n&& x.?event.orValue("") == "lost" && x.?sentence.orValue("").size() <= 200)',
 )
 
 LOST_SAYS = "a record that is lost is made for a node with a place on the gate, and says nothing but that"
@@ -320,6 +431,15 @@ GATE = Policy(
         Check(
             'request.operation == "DELETE" || variables.mine != ""',
             "the token of an agent must name its pod's node",
+        ),
+        Check(
+            'request.operation != "UPDATE" || variables.harmed\n'
+            "|| object.?status.?open.orValue([]).all(line,\n"
+            "line.node == variables.mine\n"
+            "|| oldObject.?status.?open.orValue([]).exists(x,\n"
+            "x.node == line.node && x.recordUID == line.recordUID))",
+            f'"into the queue on the gate an agent puts its own node only; {ON_MINE}',
+            "A record that is lost is made for who has a place here: nobody may invent one.",
         ),
         Check(
             'request.operation != "UPDATE" || variables.harmed\n'
@@ -429,7 +549,7 @@ CONCLUDER_RECORDS = Policy(
         ),
         *shape_of_records("the concluder"),
     ),
-    (ASKED, CONCLUSIONS),
+    (ASKED, ENDED, CONCLUSIONS),
     account=CONCLUDER,
 )
 
@@ -507,6 +627,172 @@ POWER_RECORDS = replace(
 """In the place of ``CONCLUDER_RECORDS``, by a patch: policies are added up, and that one would refuse it."""
 
 
+# ---------------------------------------------------------------- what only some installations have
+
+PODS = Policy(
+    "node-recovery-pods",
+    (("", "pods, pods/status, pods/ephemeralcontainers, pods/resize", "CREATE, UPDATE"),),
+    (
+        Check(
+            'request.operation == "UPDATE" && request.?subResource.orValue("") == ""\n'
+            '&& variables.mine != "" && oldObject.spec.?nodeName.orValue("") == variables.mine',
+            f'"an agent annotates pods of its own node only; {ON_MINE}',
+        ),
+        Check(
+            on(
+                "UPDATE",
+                [
+                    *same(
+                        *("spec", "?status", "metadata.?labels"),
+                        *("metadata.?ownerReferences", "metadata.?finalizers"),
+                    ),
+                    "oldObject.metadata.?annotations.orValue({}).all(key,\n"
+                    "key in object.metadata.?annotations.orValue({}))",
+                ],
+            ),
+            "an agent changes nothing of a pod but annotations, and takes none away",
+        ),
+    ),
+    (MY_NODE,),
+)
+
+MANAGED_BY = ("app.kubernetes.io/managed-by", "node-recovery")
+JOBS = Policy(
+    "node-recovery-jobs",
+    (("batch", "jobs, cronjobs", "CREATE, UPDATE"),),
+    (
+        Check(
+            'request.operation == "CREATE" && request.resource.resource == "jobs" && variables.mine != ""\n'
+            '&& object.spec.template.spec.?nodeName.orValue("") == variables.mine',
+            f'"an agent makes Jobs for its own node only; {ON_MINE}',
+        ),
+        Check(
+            f'object.metadata.?labels[?"{MANAGED_BY[0]}"].orValue("") == "{MANAGED_BY[1]}"',
+            f"an agent's Job is labelled as one, {'='.join(MANAGED_BY)}",
+        ),
+        Check(
+            'request.resource.resource != "jobs"\n'
+            "|| (object.spec.?parallelism.orValue(1) <= 1 && object.spec.?completions.orValue(1) <= 1)",
+            "an agent's Job is one pod",
+        ),
+    ),
+    (MY_NODE,),
+)
+
+
+def as_written(part: str, *but: str, defaults: str = "") -> list[str]:
+    """That a part of the Job is that of the CronJob's template, but for the keys ``but``.
+
+    ``defaults``: values that the API server, or the agent, writes where the template says nothing.
+    """
+    made, written = f"variables.{part}", f"variables.{part}Written"
+    key_is = "key in [" + ", ".join(f'"{key}"' for key in but) + "] || " if but else ""
+    or_default = f"\n|| (!(key in {written}) && key in {defaults} && {made}[key] in {defaults}[key])"
+    return [
+        f"{made}.all(key, {key_is}(key in {written} && {made}[key] == {written}[key])"
+        + (or_default if defaults else "")
+        + ")",
+        f"{written}.all(key, {key_is}key in {made})",
+    ]
+
+
+PARTS = {
+    "pod": "spec.template.?spec",
+    "podLabels": "spec.template.?metadata.?labels",
+    "podNotes": "spec.template.?metadata.?annotations",
+    "job": "?spec",
+    "labels": "?metadata.?labels",
+    "notes": "?metadata.?annotations",
+}
+"""Parts of a Job, and of the template that it is made of."""
+TOLERATED = f'["{OURS}/unhealthy", "node.kubernetes.io/unschedulable"]'
+JOB_DEFAULTS = (
+    '{"parallelism": [dyn(1)], "completions": [dyn(1)], "backoffLimit": [dyn(0)],\n'
+    '"suspend": [dyn(false)], "manualSelector": [dyn(false)], "completionMode": [dyn("NonIndexed")],\n'
+    '"podReplacementPolicy": [dyn("TerminatingOrFailed"), dyn("Failed")]}'
+)
+BY_SERVER = [
+    f"{prefix}{key}" for key in ("controller-uid", "job-name") for prefix in ("", "batch.kubernetes.io/")
+]
+VALIDATION = Policy(
+    "node-recovery-validation",
+    (("batch", "jobs", "CREATE"),),
+    (
+        Check(
+            both(
+                *as_written("pod", "nodeName", "nodeSelector", "tolerations"),
+                *as_written("podLabels", *BY_SERVER),
+                *as_written("podNotes"),
+                "object.spec.template.?metadata.?finalizers\n"
+                "== params.spec.jobTemplate.spec.template.?metadata.?finalizers",
+                '!("nodeSelector" in variables.pod)',
+                "variables.pod.?tolerations.orValue([]).all(t,\n"
+                "t in variables.podWritten.?tolerations.orValue([])\n"
+                f'|| (t.?key.orValue("") in {TOLERATED} && t.?effect.orValue("") == "NoSchedule"))',
+            ),
+            "an agent's Job runs what the validation's CronJob runs, and as that runs it",
+            "The pod is what its template says, bound to the agent's node.",
+        ),
+        Check(
+            both(
+                *as_written(
+                    *("job", "template", "selector", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
+                    defaults="variables.defaults",
+                ),
+                *as_written("labels", MANAGED_BY[0]),
+                *as_written("notes", "cronjob.kubernetes.io/instantiate", f"{OURS}/node"),
+                *NOT_OWNED,
+            ),
+            "an agent's Job is tried as often as its CronJob says, and bears its labels and annotations",
+        ),
+    ),
+    (
+        *((name, f"object.{path}.orValue({{}})", "") for name, path in PARTS.items()),
+        *(
+            (f"{name}Written", f"params.spec.jobTemplate.{path}.orValue({{}})", "")
+            for name, path in PARTS.items()
+        ),
+        (
+            "defaults",
+            JOB_DEFAULTS,
+            "What the API server or the agent writes where the template says nothing.",
+        ),
+    ),
+    labelled=MANAGED_BY,
+    param=("batch/v1", "CronJob", "node-validation"),
+)
+
+HOSTS = Policy(
+    "node-recovery-hosts",
+    (("metal3.io", "baremetalhosts, baremetalhosts/*", "CREATE, UPDATE, DELETE"),),
+    (
+        Check(
+            'request.operation == "UPDATE" && variables.mine != "" && request.?subResource.orValue("") == ""',
+            "an agent neither makes nor deletes a BareMetalHost, and its token names its pod's node",
+        ),
+        Check(
+            on("UPDATE", [*same("?spec", "?status"), *metadata_kept(annotations=["reboot.metal3.io"])]),
+            "an agent changes nothing of a BareMetalHost but its annotation reboot.metal3.io",
+        ),
+    ),
+    (MY_NODE,),
+)
+
+NPD_PORT = 20257
+HOST_PORT = Policy(
+    "node-recovery-host-port",
+    (("", "pods", "CREATE"),),
+    (
+        Check(
+            "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c,\n"
+            f"c.?ports.orValue([]).all(p, p.?hostPort.orValue(0) != {NPD_PORT}))",
+            f"the port {NPD_PORT} of a node is its node-problem-detector's, and what it says is believed",
+        ),
+    ),
+    others=True,
+)
+
+
 # ---------------------------------------------------------------- text
 
 
@@ -533,7 +819,7 @@ def _lines(policy: Policy) -> Iterator[str]:
         yield from ("    objectSelector:", "      matchLabels:", f"        {': '.join(policy.labelled)}")
     account = f"system:serviceaccount:{policy.namespace}:{policy.account}"
     yield from ("  matchConditions:", f"    - name: {policy.who}")
-    yield f'      expression: request.userInfo.username == "{account}"'
+    yield f'      expression: request.userInfo.username {"!=" if policy.others else "=="} "{account}"'
     if policy.variables:
         yield "  variables:"
     for name, expression, why in policy.variables:
@@ -636,6 +922,33 @@ def rendered() -> dict[Path, str]:
         POWERS / "records.yaml": (
             "# A patch: the concluder also leads a dead node's recovery on to its power cycle. Written by"
             " deploy/admission.py.\n" + written(POWER_RECORDS)
+        ),
+        HERE / "aks-gpu" / "agents" / "host-port.yaml": file(
+            f"The agents read what node-problem-detector says at port {NPD_PORT} of their node's IP, over"
+            " plain HTTP. A pod with that hostPort would answer in its place, with faults of its own. Agents"
+            " make no pods; everybody else is refused that port. Not seen here: a pod with hostNetwork that"
+            " does not declare its ports. Kubernetes 1.30 or later.",
+            HOST_PORT,
+        ),
+        HERE / "options" / "checkpoint" / "admission.yaml": file(
+            "An agent changes nothing of a pod but annotations, and only of pods on its own node."
+            " Kubernetes 1.30 or later.",
+            PODS,
+        ),
+        HERE / "options" / "validation" / "admission.yaml": file(
+            "Who makes Jobs can run anything. So an agent's Job is on its own node, and is what the CronJob's"
+            " template says. The CronJob that rules name is node-validation, in the namespace of the Job."
+            " Kubernetes 1.30 or later; on an older one this option is best left out. Two policies, for a"
+            " parameter that is missing is a refusal to everybody whose request is matched: conditions are"
+            " asked after it. So what needs the CronJob is asked of Jobs with our label alone, and an agent"
+            " makes none without it.",
+            JOBS,
+            VALIDATION,
+        ),
+        HERE / "baremetal" / "components" / "metal3" / "admission.yaml": file(
+            "Who may patch a host can give it another image, or send its BMC's password elsewhere. An agent"
+            " sets one annotation. It needs Kubernetes 1.30 or later; on an older cluster leave it out.",
+            HOSTS,
         ),
     }
 

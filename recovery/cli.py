@@ -168,8 +168,8 @@ def explain(node: str, output: str) -> None:
     """Why was NODE replaced, or why not? In one sentence, and the facts under it.
 
     Asks the agent on the node through the API server, so it works with ENABLE_RECOVERY=false too; your user
-    needs `get` on pods/proxy and `list` on clusterrolebindings for that. Without an answer it goes by the
-    record and the Node.
+    needs `list` on pods and clusterrolebindings for that, and in the agents' namespace `get` on pods/proxy
+    and `create` on serviceaccounts/token. Without an answer it goes by the record and the Node.
     """
     from recovery.console.explain import explain as show
 

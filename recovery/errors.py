@@ -23,6 +23,7 @@
         ├── Expired              410: a list whose pages are too old to go on with
         ├── TooManyRequests      429: an eviction refused by a budget, or priority and fairness
         └── ApiUnavailable       no answer (a write may or may not have happened)
+            └── TooLong          an answer that is longer than is read: a list comes in smaller pages
 
 Any other exception is a bug.
 """
@@ -108,6 +109,10 @@ class TooManyRequests(ApiError):
 
 class ApiUnavailable(ApiError):
     """No usable answer: refused, timed out, cut off, or a 5xx. A write may have happened."""
+
+
+class TooLong(ApiUnavailable):
+    """The answer is longer than is read. A page of a list: ask for a smaller one."""
 
 
 class Undecodable(NodeRecoveryError):

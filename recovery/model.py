@@ -46,7 +46,8 @@ class Problem:
     ``masked``: the source's gauge shows another reason now, but this one was never cleared.
     ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
     stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it
-    was last seen to be stated anew; None where it is as it was on the first page that was read.
+    was last seen to be stated anew; None where it is as it was on the first page that was read. ``lasting``:
+    a mark that stays as it is over a boot, with the same ``life``.
     """
 
     source: str
@@ -62,6 +63,7 @@ class Problem:
     times: tuple[datetime, ...] = ()
     life: str = ""
     stated: datetime | None = None
+    lasting: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -73,10 +75,10 @@ class Reading:
     """What one source says of one node at one moment.
 
     ``unknown`` maps a condition type, or ``*`` for the whole source, to why nothing is known of it.
-    ``cleared`` holds the (type, reason) pairs that the source cleared by its *own* rule. Silence never clears
-    one, nor does a restart of the detector. ``listed`` holds all pairs that the source can report. ``gone``
-    holds pairs that the source, which never takes one back, does not show any more: its life may have ended.
-    ``counters`` holds its count of each reason.
+    ``cleared`` holds the (type, reason) pairs that the source cleared by its *own* rule; the reason ``*``
+    stands for every one of its type. Silence never clears one, nor does a restart of the detector. ``listed``
+    holds all pairs that the source can report. ``gone`` holds pairs that the source, which never takes one
+    back, does not show any more: its life may have ended. ``counters`` holds its count of each reason.
     """
 
     source: str
@@ -93,6 +95,10 @@ class Reading:
     def readable(self) -> bool:
         """Whether the source as a whole could be read. Single types may still be unknown."""
         return "*" not in self.unknown
+
+    def took_back(self, type: str, reason: str) -> bool:
+        """Whether the source cleared this pair by its own rule."""
+        return (type, reason) in self.cleared or (type, "*") in self.cleared
 
 
 # ---------------------------------------------------------------- machines and nodes
@@ -116,8 +122,22 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a Node as it was written. ``heartbeat``: when its writer last said so; ``transition``:
+    when its status last changed. Both are as its writer gives them, and may be missing."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    heartbeat: datetime | None = None
+    transition: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
-    """A Node as the core needs it. ``conditions`` maps type to (status, reason)."""
+    """A Node as the core needs it. ``conditions`` maps type to (status, reason). ``stated`` has them whole,
+    where the Node was read by itself: a list of all Nodes leaves it empty."""
 
     name: str
     uid: str
@@ -131,10 +151,12 @@ class NodeView:
     taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect
     tainted_at: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (key, effect) -> timeAdded
     conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    stated: tuple[Condition, ...] = ()
     addresses: tuple[str, ...] = ()
     owners: tuple[tuple[str, str, str], ...] = ()  # kind, name, uid
     created: datetime | None = None
     deleting: bool = False
+    ready_since: datetime | None = None  # None: it is not Ready, or does not say since when
 
     @property
     def ready(self) -> bool:
@@ -175,10 +197,14 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """An Event about a node, posted by another program. ``at``: when it was last seen to happen."""
+    """An Event about a node, posted by another program. ``at``: when it was last seen to happen.
+
+    ``by``: by which program it was written, as the API server has it from that program.
+    """
 
     reason: str
     at: datetime
+    by: str = ""
 
 
 # ---------------------------------------------------------------- policy
@@ -203,6 +229,38 @@ class Step(StrEnum):
 
 
 _PROVIDER_ACTIONS = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE})
+
+
+class Absent(StrEnum):
+    """What follows where a rule's second witness is not on the machine, or has no word for the fault."""
+
+    HOLD = "hold"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Who has to agree with the fault's own source before anything destructive is done."""
+
+    source: str
+    absent: Absent = Absent.HOLD
+
+
+class Says(StrEnum):
+    """What a witness answers. *Absent*: there is none on this machine."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    UNREADABLE = "unreadable"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a witness says of a fault, and a sentence of what it saw."""
+
+    says: Says
+    sentence: str
 
 
 class Latch(StrEnum):
@@ -355,6 +413,7 @@ class Rule:
     validate: Validation | None = None
     hold: timedelta | None = None
     latch: Latch | None = None
+    witness: Witness | None = None
 
 
 class Detector(StrEnum):
@@ -386,6 +445,32 @@ class CatalogueRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Polarity:
+    """What a Node condition of a type like one of ``types`` says, and what its good status is worth.
+
+    ``bad`` is the status that is the fault. ``takes_back``: the good one says that the fault is over; else it
+    says only that its writer was started anew. ``only_named``: of use only where a rule names the type.
+    ``first``: another remediator, which acts on it ``first_after`` by default.
+    """
+
+    writer: str
+    types: tuple[str, ...]
+    bad: str
+    takes_back: bool
+    only_named: bool = False
+    first: str = ""
+    first_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChoice:
+    """A source of signals that the policy reads. ``rows``: conditions of a Node beside the known ones."""
+
+    name: str
+    rows: tuple[Polarity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """A whole policy, as parsed."""
 
@@ -394,6 +479,11 @@ class Policy:
     exclude: tuple[Mapping[str, str], ...]
     name: str = "built-in"
     drain: DrainPolicy = DrainPolicy()
+    sources: tuple[SourceChoice, ...] = (SourceChoice("npd"), SourceChoice("conditions"))
+
+    def source(self, name: str) -> SourceChoice | None:
+        """How the policy reads this source; None where it does not."""
+        return next((x for x in self.sources if x.name == name), None)
 
 
 # ---------------------------------------------------------------- the record
@@ -540,6 +630,7 @@ class Cause(StrEnum):
     GATE = "gate"  # the gate cannot be read
     MARKS = "marks"  # somebody took our marks off
     GROUP = "group"  # the machine's group is short, or replaces one machine at a time
+    WITNESS = "witness"  # the second witness does not agree
     CLOCK = "clock"  # this machine's clock is off
     NODE = "node"  # the Node is not initialised
     API = "api"  # the API server did not answer

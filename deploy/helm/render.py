@@ -25,6 +25,7 @@ COPIES = {
     "crds/noderecoveries.yaml": "crds/noderecoveries.yaml",
     "crds/recoverygates.yaml": "crds/recoverygates.yaml",
     "files/admission.yaml": "rbac/admission.yaml",
+    "files/host-port.yaml": "aks-gpu/agents/host-port.yaml",
     "files/clusterrole.yaml": "rbac/clusterrole.yaml",
     "files/role.yaml": "rbac/role.yaml",
     "files/checkpoint-admission.yaml": "options/checkpoint/admission.yaml",

@@ -8,8 +8,9 @@ cluster, so a restart costs a few seconds and loses nothing.
 from __future__ import annotations
 
 import logging
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -30,7 +31,7 @@ from recovery.decide.own_node import decide
 from recovery.decide.retention import LEAST
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Cause, Kind, Phase, Problem, Reading, Record
+from recovery.model import Cause, Kind, NodeView, Phase, Problem, Reading, Record
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -44,6 +45,8 @@ WORST_API_RETRY = 30.0
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
 """After so many cycles in a row that failed on a bug, the liveness probe fails."""
+IN_A_RECOVERY = 5.0
+"""Seconds: how old a reading may be that costs a request, while the node has an open record."""
 REMOVAL_AGAIN = timedelta(hours=1)
 NEXT = 10
 """Only so many at the head of the queue look at the holders of slots every two seconds, not all who wait."""
@@ -56,7 +59,8 @@ class Source(Protocol):
 
     name: str
 
-    def poll(self, boot_id: str) -> Reading: ...
+    def poll(self, boot_id: str, within: float | None = None) -> Reading:
+        """What is known now. ``within``: by a read no older than these seconds; None: as old as may be."""
 
 
 class Agent:
@@ -73,8 +77,10 @@ class Agent:
         node: str,
         *,
         heartbeat: Heartbeat | None = None,
+        saw: Callable[[NodeView], None] = lambda _: None,
     ) -> None:
         self.node = node
+        self._saw = saw
         self._heartbeat = heartbeat
         self._w = world
         self._observer = observer
@@ -139,7 +145,7 @@ class Agent:
     def cycle(self) -> Decision:
         """Read the signals; if there is a reason to, look at the cluster and do one thing. Never raises."""
         self._metrics.cycles.inc()
-        readings = tuple(source.poll(self._boot_id) for source in self._sources)
+        readings = self._poll(self._age_allowed())
         if self._heartbeat is not None:
             self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
         keys = (_keys(readings), self._lives_ended(readings))
@@ -183,6 +189,16 @@ class Agent:
         self._last = d
         self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
         return d
+
+    def _poll(self, within: float | None) -> tuple[Reading, ...]:
+        return tuple(source.poll(self._boot_id, within) for source in self._sources)
+
+    def _age_allowed(self) -> float | None:
+        """How old a reading may be for which the API server is asked. In a recovery it is to be a fresh one;
+        a server that asks for rest gets it."""
+        if self._w.clock.monotonic() < self._backoff.until:
+            return math.inf
+        return IN_A_RECOVERY if self._record is not None and self._record.phase.open else None
 
     def _among_many(self, d: Decision) -> Decision:
         """``d``, with a longer pause where many recoveries are under way and this one only waits."""
@@ -231,7 +247,7 @@ class Agent:
     def _observe(
         self, readings: tuple[Reading, ...], fresh: bool, before: Situation | None = None
     ) -> Situation:
-        stated = {p.key: p for r in readings for p in r.problems if p.kind is Kind.LEVEL}
+        stated = _stated(readings)
         if self._w.on:
             self._unsaid |= stated
         if before is None:
@@ -240,6 +256,7 @@ class Agent:
             s = self._observer.last_reads(before, readings, me=self.node)
         if s.node is not None:
             self._reporter.node_uid = s.node.uid
+            self._saw(s.node)
             if s.node.boot_id:
                 if self._boot_id and s.node.boot_id != self._boot_id:
                     self._unsaid = stated if self._w.on else {}  # a boot ends what was seen before it
@@ -310,7 +327,7 @@ class Agent:
 
     def _again(self, before: Situation | None = None) -> Situation:
         """Read signals and cluster once more, right before a destructive call (``submit.Again``)."""
-        readings = tuple(source.poll(self._boot_id) for source in self._sources)
+        readings = self._poll(0.0)
         return self._observe(readings, fresh=True, before=before)
 
     def stop(self) -> None:
@@ -322,6 +339,10 @@ def _on_gate(s: Situation) -> bool:
     if s.gate is None or s.record is None:
         return False
     return any(node == s.node_name for node, _ in places(s.gate))
+
+
+def _stated(readings: tuple[Reading, ...]) -> dict[tuple[str, str, str], Problem]:
+    return {p.key: p for r in readings for p in r.problems if p.kind is Kind.LEVEL}
 
 
 def _keys(readings: tuple[Reading, ...]) -> object:

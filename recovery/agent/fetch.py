@@ -22,9 +22,10 @@ from recovery.agent.paced import (
 )
 from recovery.agent.word import heard
 from recovery.agent.world import World
-from recovery.catalog import claim_by_events, event_claims, own_fault
+from recovery.catalog import bad_status, claim_by_events, event_claims, own_fault
 from recovery.decide.budget import Past, bounded_census, longest_window
 from recovery.decide.census import count
+from recovery.decide.claims import named, rival
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
@@ -41,6 +42,7 @@ from recovery.decide.situation import (
     Role,
     Situation,
     ValidationJob,
+    WitnessAsked,
 )
 from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError, Undecodable
 from recovery.kube.paging import folded
@@ -57,7 +59,9 @@ from recovery.model import (
     Preflight,
     Record,
     Running,
+    Says,
     Standing,
+    Statement,
     Step,
 )
 from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abilities_of
@@ -70,6 +74,8 @@ EVENTS_AGE = 30.0
 always are."""
 PAST_AGE = 10.0
 """Seconds for which what the records tell of earlier recoveries is not read again."""
+WITNESS_AGE = 10.0
+"""Seconds for which a second witness is not asked again."""
 DOWN_AGE = 15.0
 """Seconds for which it is not asked again whether the machine is down: a dead BMC takes long to time out."""
 
@@ -102,8 +108,11 @@ class Fetcher:
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):
                 return self._preflight(s, r, action, memory, fresh)
+            case WitnessAsked():
+                return replace(s, witness_says=self._witness_says(need, memory, fresh))
             case Counted():
-                return replace(s, census=self._census(s, need, memory, fresh))
+                census = self._census(s, need, memory, fresh)
+                return replace(s, census=census, rivals=memory.rivals)
             case PastStarts():
                 return replace(s, starts=tuple(self._past(s, memory).starts))
             case HolderLabels(nodes):
@@ -187,7 +196,7 @@ class Fetcher:
             return memory.claim[1]
         found = ""
         for remediator in event_claims():
-            if s.machine is None or s.machine.provider != remediator.provider:
+            if s.node is None or s.machine is None or s.machine.provider != remediator.provider:
                 continue
             try:
                 events = self._w.cluster.list_node_events(s.node_name, remediator.source)
@@ -196,7 +205,7 @@ class Fetcher:
             except ApiError as error:
                 found = found or f"whether {remediator.system} is at work here cannot be read: {error.reason}"
                 continue
-            found = found or claim_by_events(remediator, s.node_name, events, s.now) or ""
+            found = found or claim_by_events(remediator, s.node, events, s.now) or ""
         memory.claim = (now, found)
         return found
 
@@ -224,6 +233,18 @@ class Fetcher:
         memory.preflight = memory.preflight.as_long_as(found, now)
         return answered(s, found)
 
+    def _witness_says(self, need: WitnessAsked, memory: Memory, fresh: bool) -> Statement:
+        """What the second witness says. Before a destructive call it is always asked anew."""
+        now = self._w.clock.monotonic()
+        known = memory.witness_said
+        if known is not None and known[1] == need and not fresh and now - known[0] < WITNESS_AGE:
+            return known[2]
+        witness = self._w.witnesses.get(need.witness)
+        unknown = Statement(Says.ABSENT, f"this agent cannot read {need.witness}")
+        found = witness(need.reasons) if witness is not None else unknown
+        memory.witness_said = (now, need, found)
+        return found
+
     # ------------------------------------------------------------ the census
 
     def _census(self, s: Situation, need: Counted, memory: Memory, fresh: bool) -> Census | None:
@@ -231,6 +252,9 @@ class Fetcher:
         latest = self._known_census(s, memory, need.age)
         if need.known:
             return latest
+        if need.own:
+            mine = memory.census
+            return mine if mine and counting.good(mine, s, need.age) else self._counted(s, memory)
         if fresh or need.since is not None:
             old = latest is None or (need.since is not None and latest.at < need.since)
             return self._counted(s, memory) if fresh or old else latest
@@ -248,20 +272,24 @@ class Fetcher:
 
     def _count(self, s: Situation, memory: Memory) -> Census:
         """Count the sick now, over all Nodes and records. A record that cannot be decoded counts as sick."""
-        memory.census = folded(lambda: self._count_all(s))
+        memory.census, memory.rivals = folded(lambda: self._count_all(s))
         return memory.census
 
-    def _count_all(self, s: Situation) -> Census:
-        """The count, over the records that may count as sick. Thousands that are closed are not listed."""
+    def _count_all(self, s: Situation) -> tuple[Census, tuple[str, ...]]:
+        """The count, over the records that may count as sick, and who else claims this node's machine.
+
+        Thousands of records that are closed are not listed.
+        """
         w, unknown = self._w, list[str]()
         labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         handed: set[str] = set()
         records = list(self._sick(handed, unknown))
         now = w.cluster.time.now()
-        nodes = self._noting(handed, w.cluster.list_nodes())
+        rivals: list[str] = []
+        nodes = self._noting(s, handed, rivals, w.cluster.list_nodes())
         counted = count(nodes, records, own_fault, labels, now, unknown)
         self.without_node = handed
-        return bounded_census(counted, self._scopes(s))
+        return bounded_census(counted, self._scopes(s)), named(rivals)
 
     def _sick(self, handed: set[str], unknown: list[str]) -> Iterator[Record]:
         """The records that may count; those that cannot be decoded are named in ``unknown``."""
@@ -273,10 +301,15 @@ class Fetcher:
                 handed.add(found.node)
             yield found
 
-    def _noting(self, handed: set[str], nodes: Iterable[NodeView]) -> Iterator[NodeView]:
-        """``nodes``, which are taken out of ``handed``: what is left there has no Node."""
+    def _noting(
+        self, s: Situation, handed: set[str], rivals: list[str], nodes: Iterable[NodeView]
+    ) -> Iterator[NodeView]:
+        """``nodes``, which are taken out of ``handed``: what is left there has no Node. Those that claim the
+        machine of ``s`` as well are put into ``rivals``."""
         for node in nodes:
             handed.discard(node.name)
+            if s.machine is not None and rival(node, s.node_name, s.machine):
+                rivals.append(node.name)
             yield node
 
     def _past(self, s: Situation, memory: Memory) -> Past:
@@ -382,7 +415,7 @@ class Fetcher:
             replacement_is_me=found.name == me,
             replacement_problem=_complaint(found),
             replacement_record=self._own_record(found),
-            replacement_page=heard(*self._w.leases.word(found.name), r.replacement_machine)
+            replacement_page=heard(self._w.leases.word(found.name), r.replacement_machine)
             if s.role is Role.CONCLUDER or found.name != me
             else None,
             watched_for=memory.watched_for(found, self._w.clock.monotonic()),
@@ -416,10 +449,10 @@ class Fetcher:
 
 
 def _complaint(node: NodeView) -> str:
-    """A condition of ``node`` that is True and catalogued as the node's own fault."""
+    """A condition of ``node`` that is bad and catalogued as the node's own fault."""
     for kind, (status, reason) in node.conditions.items():
-        if status == "True" and own_fault(kind, reason):
-            return f"its condition {kind} is True ({reason})"
+        if own_fault(kind, reason) and status == bad_status(kind):
+            return f"its condition {kind} is {status} ({reason})"
     return ""
 
 

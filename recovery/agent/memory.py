@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
-from recovery.model import Cause, Census, NodeView, Record
+from recovery.decide.situation import WitnessAsked
+from recovery.model import Cause, Census, NodeView, Record, Statement
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""
@@ -123,6 +124,8 @@ class Memory:
     gone_since: float | None = None  # since when the node's own agent is seen gone
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None
+    rivals: tuple[str, ...] = ()  # who else claimed the node's machine when that was counted
+    witness_said: tuple[float, WitnessAsked, Statement] | None = None  # when it was asked what
     past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
     labels: dict[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)  # of slots' Nodes
     watch: Watch | None = None  # of the probation

@@ -18,6 +18,7 @@ from recovery.agent.world import World
 from recovery.catalog import foreign_claim
 from recovery.decide.boot import agrees, by_the_kernel
 from recovery.decide.budget import ahead_of
+from recovery.decide.claims import by_first_claim
 from recovery.decide.needs import needed
 from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted, Role, Situation
 from recovery.errors import Undecodable
@@ -132,7 +133,7 @@ class Observer:
             **self._ours(node_name, now, fresh),
         )
         self._kernel_agreed = self._kernel_agreed or agrees(s)
-        s = by_the_kernel(s, self._kernel_agreed)
+        s = by_first_claim(by_the_kernel(s, self._kernel_agreed))
         if s.record is not None and w.on and (why := self._refused_to_take_back(s.record)):
             s = replace(s, take_back_refused=why)
         if s.record is not None and s.record.phase.open and w.on:

@@ -19,6 +19,10 @@ LEASE_READS = 30.0
 """How often a second all agents together look at Leases of others, while records are open."""
 WATCHED = 10
 """The most records that one agent watches."""
+NODE_READS = 8.0
+"""How often a second all agents together read their own Nodes for their conditions."""
+OWN_NODE = 30.0
+"""Seconds: no healthy agent reads its own Node more often."""
 LONGEST = 1800.0
 """Seconds: every agent reads the gate at least this often. 50,000 agents then read it 28 times a second."""
 ONE_OF_MANY = timedelta(milliseconds=80)
@@ -33,6 +37,12 @@ def pause_among(slots: int) -> timedelta:
     With up to 12 that is no longer than it waits anyway; with 50 they look every 4 s, not every 1 or 2 s.
     """
     return slots * ONE_OF_MANY
+
+
+def own_node_every(population: int, *, alone: bool) -> float:
+    """Seconds between two reads of the own Node. ``alone``: nothing else would tell of a fault sooner, so
+    that it is read as often in any fleet."""
+    return OWN_NODE if alone else max(OWN_NODE, min(population / NODE_READS, LONGEST))
 
 
 class Pace:

@@ -131,6 +131,11 @@ class Sweeper:
         self.own_place = False
         """Whether the gate lists the own node: its agent may not know, where etcd was restored."""
 
+    @property
+    def population(self) -> int:
+        """How many Nodes there are, as far as is known; 0 at first."""
+        return self._pace.population
+
     def sweep(self, next_in_queue: bool = False) -> float:
         """Look at others' open records if it is time to. Seconds until the next look. Never raises.
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from recovery.agent.backoff import Backoff
 from recovery.agent.boot_id import KernelBoot
-from recovery.agent.cycle import BUGS_TO_DIE, Agent, Source
+from recovery.agent.cycle import BUGS_TO_DIE, Agent
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.sources import SourcesOfNode
 from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
@@ -32,11 +33,12 @@ from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
 from recovery.provider.registry import AUTO, Providers
 from recovery.report import http as web
+from recovery.report.asked_by import AskedBy
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
-from recovery.signals.npd import NpdSource
+from recovery.signals import neuron_sysfs
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
@@ -64,6 +66,10 @@ class Program:
         self.metrics.enabled.set(1 if settings.enable_recovery else 0)
         transport = KubernetesTransport(clock)
         self.cluster = Cluster(transport, clock, settings.agents_namespace or transport.namespace)
+        asked = Cluster(
+            transport, clock, self.cluster.namespace
+        )  # by the server's threads; it has its own time
+        self.asked_by = AskedBy(asked.whose, asked.namespace, settings.node_name)
         self._context = ProviderContext(clock, environ, ClusterObjects(self.cluster))
         self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
         me = settings.node_name or socket.gethostname()
@@ -81,6 +87,7 @@ class Program:
             policy=settings.policy,
             on=settings.enable_recovery,
             kernel_boot=KernelBoot(settings.boot_id_file),
+            witnesses={neuron_sysfs.NAME: neuron_sysfs.NeuronSysfs()},
         )
         observer = Observer(self.world)
         self.publisher = Publisher(
@@ -88,16 +95,19 @@ class Program:
         )
         executor = Executor(self.world, observer, self.publisher)
         self.agent: Agent | None = None
+        self._reader: PageReader | None = None
         if settings.mode is Mode.SIDECAR:
+            sources = self._sources()
             self.agent = Agent(
                 self.world,
                 observer,
                 executor,
                 self.publisher,
                 self.metrics,
-                self._sources(),
+                sources.made(),
                 settings.node_name,
                 heartbeat=self._heartbeat(),
+                saw=sources.look.saw,
             )
         self.sweeper = Sweeper(
             self.world,
@@ -115,12 +125,12 @@ class Program:
 
     # ------------------------------------------------------------ parts
 
-    def _sources(self) -> list[Source]:
+    def _sources(self) -> SourcesOfNode:
         s = self._settings
-        self._reader = PageReader(s.npd_metrics_url)
-        return [
-            NpdSource(self._reader.read, self._clock, self.cluster.time.now, s.poll_interval, s.node_name)
-        ]
+        self._reader = PageReader(s.npd_metrics_url) if s.policy.source("npd") else None
+        page = self._reader.read if self._reader is not None else bytes
+        population = lambda: self.sweeper.population  # noqa: E731 - the sweeper is made after the agent
+        return SourcesOfNode(self.world, s.node_name, page, s.poll_interval, population)
 
     def _own_readings(self) -> tuple[Reading, ...]:
         return self.agent.view.readings if self.agent is not None else ()
@@ -146,10 +156,11 @@ class Program:
         node = self._own_node()
         if node is None:
             return
-        self._reader.trust(node.addresses)
         mistakes = []
-        if reason := check_url(self._settings.npd_metrics_url, node.addresses):
-            mistakes.append(reason)
+        if self._reader is not None:
+            self._reader.trust(node.addresses)
+            if reason := check_url(self._settings.npd_metrics_url, node.addresses):
+                mistakes.append(reason)
         identified = self._providers.identify(node)
         if identified.facts is not None and self._settings.policy_file.path != "built-in":
             p = identified.facts
@@ -316,6 +327,7 @@ def _serve(settings: Settings, program: Program) -> web.Server | None:
             program.healthy,
             program.ready,
             program.explain,
+            program.asked_by.refused,
         )
     except (OSError, UnicodeError) as error:  # UnicodeError: no host can have this name
         host, port = settings.metrics_address

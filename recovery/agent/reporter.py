@@ -60,12 +60,12 @@ class Reporter:
 
     def faults(self, readings: Iterable[Reading], at: datetime) -> None:
         """Publish faults while they last, in observe mode too: alarms need data points."""
-        self._metrics.faults.clear()
+        readings = tuple(readings)
+        self._metrics.these(self._metrics.faults, [(p.type, p.reason) for r in readings for p in r.problems])
         now = self._clock.monotonic()
         for reading in readings:
             for p in reading.problems:
-                self._metrics.faults.labels(p.type, p.reason).set(1)
-                key = f"fault {p.source} {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
+                key = f"fault {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
                 last = self._sent_at.get(key)
                 if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
                     self._sent_at[key] = now

@@ -15,6 +15,7 @@ from recovery.agent.memory import LAST_READS
 from recovery.agent.world import World
 from recovery.decide.assessment import assess
 from recovery.decide.decision import Decision, EventReason, Report, wait
+from recovery.decide.diagnosis import told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import settled
 from recovery.decide.provider_step import not_now
@@ -113,14 +114,14 @@ class Submission:
 
     def _announce(self) -> None:
         """Publish before the call, for at most five seconds (law 9): it may remove the node we run on."""
-        faults = ", ".join(f.reason for f in self._r.faults)
+        faults = ", ".join(f.reason for f in told_apart(self._r.faults))
         sentence = (
             f"{self._action.value} of {self._r.machine.id} is asked of {self._provider.name} now: {faults}"
         )
         now = self._w.cluster.time.now()
         uid = self._s.node.uid if self._s.node else ""
         self._publisher.event(Notice(self._r.node, uid, DOING[self._action].value, sentence, True, now))
-        for fault in self._r.faults:
+        for fault in told_apart(self._r.faults):
             self._publisher.fault(fault.reason, now)
         self._publisher.outcome(self._provider.name, self._action.value, "started", now)
         if not self._publisher.flush():

@@ -16,6 +16,7 @@ from recovery.decide.budget import is_to_be_proved
 from recovery.decide.situation import PageThere
 from recovery.errors import ApiError
 from recovery.model import Gate, Reading
+from recovery.store import lease as leases
 from recovery.units import moment, parse_moment
 
 Readings = Callable[[], Sequence[Reading]]
@@ -85,15 +86,19 @@ def worded(machine: str, readings: Sequence[Reading], sick: str = "") -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def heard(text: str, again: bool, dead: bool, machine: str) -> PageThere | None:
-    """What the agent on ``machine`` tells of its page. None: no agent there has told anything."""
+def heard(lease: leases.Word, machine: str) -> PageThere | None:
+    """What the agent on ``machine`` tells of its page. None: no agent there tells anything.
+
+    Where an agent of the node holds its Lease and has told nothing of this machine, it may be one that has
+    died, and the agent there waits for its Lease: it is not heard yet.
+    """
     try:
-        told = json.loads(text)
-        if told["machine"] != machine:
-            return None  # of a machine that had this node's name before
-        why = str(told["unreadable"])
-        since = parse_moment(told["since"]) if why else None
-        sick = str(told.get("sick", ""))
-        return PageThere(why, since, heard=again, silent=dead, sick=sick)
+        told = json.loads(lease.text)
+        if told["machine"] == machine:
+            why = str(told["unreadable"])
+            since = parse_moment(told["since"]) if why else None
+            sick = str(told.get("sick", ""))
+            return PageThere(why, since, heard=lease.again, silent=lease.dead, sick=sick)
     except (ValueError, KeyError, TypeError):
-        return None
+        pass
+    return PageThere(heard=False) if lease.owned and not lease.dead else None

@@ -6,17 +6,17 @@ import it, since it does not change while the program runs. It imports model and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
 import yaml
 
-from recovery.model import CatalogueRow, Detector, Latch, NodeEvent, NodeView, Rung, Step, Then
+from recovery.model import CatalogueRow, Detector, Latch, NodeEvent, NodeView, Polarity, Rung, Step, Then
 from recovery.units import parse_duration
 
 
@@ -63,6 +63,42 @@ class Default:
     types: tuple[str, ...]
     latch: Latch
     hold: timedelta
+
+
+@cache
+def polarities() -> tuple[Polarity, ...]:
+    """What the known Node conditions say."""
+    return tuple(
+        Polarity(
+            writer=row["writer"],
+            types=tuple(row["types"]),
+            bad=row["bad"],
+            takes_back=row["takesBack"],
+            only_named=row.get("onlyNamed", False),
+            first=row.get("first", ""),
+            first_after=parse_duration(row["firstAfter"]) if "firstAfter" in row else None,
+        )
+        for row in _data("conditions.yaml")
+    )
+
+
+def polarity(
+    type: str, more: Iterable[Polarity] = (), named: Collection[str] | None = None
+) -> Polarity | None:
+    """What a condition of ``type`` says; None where that is not known. ``more``: a policy's own rows.
+
+    ``named``: the types that the policy's rules name, where it matters that some say nothing without that.
+    """
+    row = next((row for row in (*more, *polarities()) if _any(row.types, type)), None)
+    unasked = row is not None and row.only_named and named is not None and type not in named
+    return None if unasked else row
+
+
+@lru_cache(maxsize=1024)
+def bad_status(type: str) -> str:
+    """The status of a condition of ``type`` that is a fault. What is not known is one when True."""
+    known = polarity(type)
+    return known.bad if known is not None else "True"
 
 
 @cache
@@ -125,6 +161,21 @@ def lookup(type: str, reason: str) -> CatalogueRow | None:
     return _index().get((type, reason))
 
 
+def spoken_of(witness: str, reason: str) -> tuple[str, ...]:
+    """The counters by which ``witness`` can say something of a fault; none where it has no word for it."""
+    return _witnesses().get((witness, reason), ())
+
+
+def reasons_known_to(witness: str) -> tuple[str, ...]:
+    """The reasons that ``witness`` can say something of."""
+    return tuple(reason for name, reason in _witnesses() if name == witness)
+
+
+@cache
+def _witnesses() -> Mapping[tuple[str, str], tuple[str, ...]]:
+    return {(row["witness"], row["reason"]): tuple(row["counters"]) for row in _data("witnesses.yaml")}
+
+
 def own_fault(type: str, reason: str) -> bool:
     """Whether a condition or fault is catalogued as the node's own, or at least its type is."""
     row = lookup(type, reason)
@@ -167,18 +218,26 @@ def event_claims() -> tuple[EventClaim, ...]:
     )
 
 
-def claim_by_events(claim: EventClaim, node: str, events: Iterable[NodeEvent], now: datetime) -> str | None:
+def claim_by_events(
+    claim: EventClaim, node: NodeView, events: Iterable[NodeEvent], now: datetime
+) -> str | None:
     """A sentence that ``claim.system`` is at work on ``node``, by its latest Event; None when it is not.
 
     ``AKS auto-repair holds aks-gpu-1 (its Event NodeRebootStart at 10:15:03Z)``.
+
+    Anybody who may write Events may post one of any source. The system treats nodes that are not Ready, for
+    ``claim.within`` at most. So an Event about a node that had been Ready for longer by then is not its own.
     """
     last = max(events, key=lambda event: event.at, default=None)
     if last is None:
         return None
-    begun = fnmatchcase(last.reason, claim.begins)
-    if now - last.at > (claim.within if begun else claim.afterwards):
+    at, begun = min(last.at, now), fnmatchcase(last.reason, claim.begins)
+    if now - at > (claim.within if begun else claim.afterwards):
         return None
-    return f"{claim.system} holds {node} (its Event {last.reason} at {last.at:%H:%M:%SZ})"
+    if node.ready_since is not None and at - node.ready_since > claim.within:
+        return None
+    by = f", written by {last.by}" if last.by else ""
+    return f"{claim.system} holds {node.name} (its Event {last.reason} at {at:%H:%M:%SZ}{by})"
 
 
 def foreign_claim(node: NodeView) -> str | None:

@@ -7,8 +7,10 @@ which may be of any type here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
+from recovery.catalog import reasons_known_to
 from recovery.config.yaml_lines import Document, Mistake, Path, dotted
 from recovery.model import PodMode, Step
 
@@ -23,7 +25,7 @@ def contradictions(document: Document) -> Iterator[Mistake]:
     policy = _dict(document.data)
     rules = [_dict(rule) for rule in _list(policy.get("rules"))]
     pods = [_dict(rule) for rule in _list(_dict(policy.get("drain")).get("pods"))]
-    for path, text in (*_names(rules), *_matches(rules), *_steps(rules), *_pods(pods)):
+    for path, text in (*_names(rules), *_matches(rules), *_steps(rules), *_witnesses(rules), *_pods(pods)):
         yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
 
 
@@ -54,6 +56,18 @@ def _steps(rules: list[dict[str, Any]]) -> Found:
             step = _dict(rung).get("do")
             if "then" in _dict(rung) and step in _WITHOUT_THEN:
                 yield ("rules", r, "remedy", s, "then"), f"given on {step}; only drain has a then"
+
+
+def _witnesses(rules: list[dict[str, Any]]) -> Found:
+    """A witness that has no word for any of the rule's faults would hold all of them for ever."""
+    for r, rule in enumerate(rules):
+        source = _dict(rule.get("witness")).get("source")
+        known = reasons_known_to(source) if isinstance(source, str) else ()
+        wanted = _dict(rule.get("match")).get("reason", "*")
+        patterns = [x for x in (wanted if isinstance(wanted, list) else [wanted]) if isinstance(x, str)]
+        if known and not any(fnmatchcase(reason, p) for reason in known for p in patterns):
+            text = f'found "{source}", which has no word for any fault of this rule; it can speak of'
+            yield ("rules", r, "witness", "source"), f"{text} {', '.join(known)}"
 
 
 def _pods(pods: list[dict[str, Any]]) -> Found:

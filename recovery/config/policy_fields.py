@@ -10,11 +10,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from recovery.model import GROUP, VERSION, Latch, PodMode, Share, Step, Then
+from recovery.model import GROUP, VERSION, Absent, Latch, PodMode, Share, Step, Then
 from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
 
 KIND = "RecoveryPolicy"
-SOURCES = ("npd",)
+WITNESSES = ("neuron-sysfs",)
+"""The second witnesses that a rule may name."""
+SOURCES = ("npd", "conditions", "autopilot", "aznhc", "konduktor")
 """The sources of signals that a rule may name."""
 A_DURATION = "a duration such as 10s or 5m"
 A_SHARE = 'a count such as 1 or a percentage such as "30%"'
@@ -90,6 +92,11 @@ def _choice(*choices: str) -> Callable[[Any], str]:
     return check
 
 
+def _by_name(value: Any) -> Any:
+    """A source without options is its name."""
+    return {_choice(*SOURCES)(value): {}} if not isinstance(value, dict) else value
+
+
 def at_least_one(what: str) -> AfterValidator:
     def check(value: Any) -> Any:
         if not value:
@@ -134,7 +141,13 @@ Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"
 Treatment = Annotated[str, BeforeValidator(_choice(*PodMode)), WithJsonSchema({"enum": [*PodMode]})]
 Action = Annotated[str, BeforeValidator(_choice(*Step)), WithJsonSchema({"enum": [*Step]})]
 End = Annotated[str, BeforeValidator(_choice(*Latch)), WithJsonSchema({"enum": [*Latch]})]
+ByName = BeforeValidator(_by_name)
+Status = Annotated[
+    str, BeforeValidator(_choice("True", "False")), WithJsonSchema({"enum": ["True", "False"]})
+]
 SourceName = Annotated[str, BeforeValidator(_choice(*SOURCES)), WithJsonSchema({"enum": [*SOURCES]})]
+WitnessName = Annotated[str, BeforeValidator(_choice(*WITNESSES)), WithJsonSchema({"enum": [*WITNESSES]})]
+WhereAbsent = Annotated[str, BeforeValidator(_choice(*Absent)), WithJsonSchema({"enum": [*Absent]})]
 Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
 Version = Annotated[
     str, BeforeValidator(_choice(f"{GROUP}/{VERSION}")), WithJsonSchema({"const": f"{GROUP}/{VERSION}"})

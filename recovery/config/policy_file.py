@@ -23,20 +23,24 @@ from recovery.config.policy_lint import warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted
 from recovery.errors import SettingsError
 from recovery.model import (
+    Absent,
     DrainPolicy,
     Latch,
     Limits,
     Match,
     PodMode,
     PodRule,
+    Polarity,
     Policy,
     Rate,
     Retention,
     Rule,
     Rung,
+    SourceChoice,
     Step,
     Then,
     Validation,
+    Witness,
 )
 from recovery.units import parse_duration
 
@@ -139,6 +143,15 @@ def _policy(model: policy_schema.PolicyModel, path: str) -> Policy:
         exclude=tuple(dict(entry.labels) for entry in model.exclude),
         name=path,
         drain=_drain(model.drain),
+        sources=tuple(map(_source, model.sources)),
+    )
+
+
+def _source(model: policy_schema.SourceModel) -> SourceChoice:
+    rows = model.conditions.rows if model.conditions else ()
+    return SourceChoice(
+        next(iter(model.model_fields_set)),
+        tuple(Polarity("the policy", (row.type,), row.bad, row.takes_back) for row in rows),
     )
 
 
@@ -190,7 +203,9 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
     check = model.validation
     validate = Validation(check.cron_job, check.within) if check else None
     latch = Latch(model.latch) if model.latch else None
-    return Rule(model.name, match, model.after, remedy, model.probation, validate, model.hold, latch)
+    second = model.witness
+    witness = Witness(second.source, Absent(second.absent)) if second else None
+    return Rule(model.name, match, model.after, remedy, model.probation, validate, model.hold, latch, witness)
 
 
 def _rung(model: policy_schema.RungModel) -> Rung:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from recovery import catalog
-from recovery.model import Detector, Latch, Match, PodMode, Policy, Rule, Step
+from recovery.model import Absent, Detector, Latch, Match, PodMode, Policy, Rule, Step, Witness
 from recovery.units import span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
+HEAD_START = timedelta(minutes=2)
+"""How much earlier than another remediator a rule has to act, or it will find the node claimed."""
 
 
 def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Iterator[str]:
@@ -23,6 +26,7 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
     for index, rule in enumerate(policy.rules):
         where = f"rules[{index}]"
         yield from (at(f"{where}{field}", text) for field, text in _about_rule(rule))
+        yield from (at(f"{where}{field}", text) for field, text in _about_sources(rule, policy))
         shadow = next(
             (r for r, early in enumerate(policy.rules[:index]) if _covers(early.match, rule.match)), None
         )
@@ -69,12 +73,31 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from _never_taken_back(rule)
     if _acts(rule):
         yield from _only_reported(rule)
+    if rule.witness is not None:
+        yield from _about_witness(rule, rule.witness)
     if rule.validate and rule.remedy:
         steps = {rung.do for rung in rule.remedy}
         if not steps & SAME_MACHINE:
             yield ".validate", "never used: no step of the remedy gives the same machine back"
         elif Step.DRAIN not in steps:
             yield ".validate", "the remedy has no drain: pods may still hold the devices that the Job needs"
+
+
+def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
+    """What no source of the policy states, and what another remediator sees to first."""
+    m, conditions = rule.match, policy.source("conditions")
+    if m.source and policy.source(m.source) is None:
+        yield ".match.source", f"{m.source} is not among the policy's sources, so the rule never matches"
+    exact = not set("*?[") & set(m.type)
+    known = catalog.polarity(m.type, conditions.rows) if conditions is not None and exact else None
+    by_conditions = m.source in ("", "conditions") and m.times is None
+    page = policy.source("npd") is not None and m.source in ("", "npd")
+    if exact and not page and (known is None or not by_conditions) and m.type != "SignalUnknown":
+        yield ".match.type", f"no source of the policy states {m.type}, so the rule never matches"
+    first = known.first_after if known is not None and by_conditions and _acts(rule) else None
+    if known is not None and first is not None and rule.after >= first - HEAD_START:
+        when = f"{known.first} act on {m.type} after {span(first)} where they are on"
+        yield ".after", f"{span(rule.after)}, but {when}: they are first"
 
 
 def _edges_only() -> set[str]:
@@ -84,10 +107,12 @@ def _edges_only() -> set[str]:
 
 def _only_reported(rule: Rule) -> Iterator[tuple[str, str]]:
     """A wildcard does not reach a reason that says nothing against this node."""
+    told: set[str] = set()
     for row in catalog.faults():
         by = [p for p in rule.match.reasons if p != "*" and fnmatchcase(row.reason, p)]
         seen = fnmatchcase(row.type, rule.match.type) and (rule.match.times is None) is bool(row.type)
-        if not row.this_node and seen and by and row.reason not in by:
+        if not row.this_node and seen and by and row.reason not in {*by, *told}:
+            told.add(row.reason)
             text = (
                 f'"{by[0]}" also matches {row.reason}, which is not this node\'s fault: it is only reported'
             )
@@ -107,6 +132,17 @@ def _never_taken_back(rule: Rule) -> Iterator[tuple[str, str]]:
         if matched and row.detector is Detector.LOG:
             yield ".latch", f"source, but a log rule states {row.reason}: another boot or machine ends it"
             return
+
+
+def _about_witness(rule: Rule, witness: Witness) -> Iterator[tuple[str, str]]:
+    known = catalog.reasons_known_to(witness.source)
+    if rule.remedy and not any(x.do is Step.DRAIN or x.do.provider_action for x in rule.remedy):
+        yield ".witness", "never asked: the remedy does nothing destructive"
+    for row in catalog.faults() if witness.absent is Absent.HOLD else ():
+        named = any(p != "*" and fnmatchcase(row.reason, p) for p in rule.match.reasons)
+        if named and fnmatchcase(row.type, rule.match.type) and row.reason not in known:
+            text = f"{witness.source} has no word for {row.reason}, so nothing is done about it but to ask"
+            yield ".witness", f"{text} a person; say absent: act, or give it a rule of its own"
 
 
 def _acts(rule: Rule) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from recovery.config.policy_fields import (
     Action,
     Afterwards,
+    ByName,
     Count,
     Deadline,
     Duration,
@@ -23,12 +25,15 @@ from recovery.config.policy_fields import (
     Portion,
     SomeLabels,
     SourceName,
+    Status,
     Text,
     Treatment,
     Version,
+    WhereAbsent,
+    WitnessName,
     at_least_one,
 )
-from recovery.model import GROUP, VERSION, Step, Then
+from recovery.model import GROUP, VERSION, Absent, Step, Then
 
 WITHIN: Mapping[Step, str] = {
     Step.NOTIFY: "15m",
@@ -40,6 +45,7 @@ WITHIN: Mapping[Step, str] = {
     Step.REDEPLOY: "30m",
     Step.REPLACE: "30m",
 }
+
 A_STEP = "at least one step; leave remedy out for the default one"
 
 
@@ -170,6 +176,15 @@ class ValidateModel(Strict):
     within: Deadline = _default("30m", "how long it may take")
 
 
+class WitnessModel(Strict):
+    """Who has to agree with the fault's source before anything destructive is done."""
+
+    source: WitnessName
+    absent: WhereAbsent = _default(
+        Absent.HOLD.value, "where it is not on the machine or has no word for the fault: hold, or act"
+    )
+
+
 class RuleModel(Strict):
     """What to do about some faults. The first rule that matches a fault wins."""
 
@@ -181,6 +196,9 @@ class RuleModel(Strict):
     )
     latch: Annotated[End | None, Given] = _optional(
         "what ends it: its source, another boot, or proof that the machine is well; left out: the catalogue's"
+    )
+    witness: Annotated[WitnessModel | None, Given] = _optional(
+        "who has to agree before anything destructive; left out: nobody else"
     )
     remedy: Annotated[Annotated[list[RungModel], at_least_one(A_STEP)] | None, Given] = _optional(
         "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1
@@ -195,11 +213,61 @@ class RuleModel(Strict):
     )
 
 
+class NpdModel(Strict):
+    """node-problem-detector's metrics page; NPD_METRICS_URL says where."""
+
+
+class MarksModel(Strict):
+    """What another system's checks write on the Node."""
+
+
+class ConditionModel(Strict):
+    """A condition of the Node that is not among the known ones."""
+
+    type: Text
+    bad: Status = _default("True", "the status that is the fault")
+    takes_back: Flag = _default(
+        True, "its good status says that the fault is over; else only another boot or machine does"
+    )
+
+
+class ConditionsModel(Strict):
+    """The Node's own conditions."""
+
+    rows: list[ConditionModel] = _default([], "conditions beside the known ones; types are shell patterns")
+
+
+class SourceModel(Strict):
+    """A source of signals: its name, or its name with its options."""
+
+    npd: Annotated[NpdModel | None, Given] = _optional("node-problem-detector's metrics page")
+    conditions: Annotated[ConditionsModel | None, Given] = _optional("the Node's own conditions")
+    autopilot: Annotated[MarksModel | None, Given] = _optional("labels of IBM's Autopilot")
+    aznhc: Annotated[MarksModel | None, Given] = _optional("taint and annotation of Azure's health checks")
+    konduktor: Annotated[MarksModel | None, Given] = _optional("Konduktor's taint")
+
+    @model_validator(mode="after")
+    def _one(self) -> SourceModel:
+        if len(self.model_fields_set) != 1:
+            raise PydanticCustomError("expected", "{what}", {"what": "one source"})
+        return self
+
+
+def _no_twins(sources: list[SourceModel]) -> list[SourceModel]:
+    names = [next(iter(source.model_fields_set)) for source in sources]
+    if len(names) > len(set(names)):
+        raise PydanticCustomError("expected", "{what}", {"what": "each source once"})
+    return sources
+
+
 class PolicyModel(Strict):
     """A RecoveryPolicy."""
 
     api_version: Version
     kind: KindName
+    sources: Annotated[
+        list[Annotated[SourceModel, ByName]], at_least_one("at least one source"), AfterValidator(_no_twins)
+    ] = _default(["npd", "conditions"], "what is read about each node: names, or mappings with options")
     limits: LimitsModel = Field(default_factory=LimitsModel)
     drain: DrainModel = Field(default_factory=DrainModel)
     exclude: list[ExcludeModel] = _default([], "nodes that are left alone, whatever they have")

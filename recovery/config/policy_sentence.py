@@ -10,19 +10,25 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from recovery.config.policy_schema import (
+    ConditionModel,
+    ConditionsModel,
     DrainModel,
     ExcludeModel,
     LimitsModel,
+    MarksModel,
     MatchModel,
+    NpdModel,
     PodMatchModel,
     PodRuleModel,
     PolicyModel,
     RateModel,
     RuleModel,
     RungModel,
+    SourceModel,
     Strict,
     TimesModel,
     ValidateModel,
+    WitnessModel,
 )
 from recovery.config.yaml_lines import Document, Mistake, Path, field_named
 
@@ -55,11 +61,19 @@ _MODELS: Mapping[str, type[Strict]] = {
     "attempts": RateModel,
     "perGroup": RateModel,
     "exclude": ExcludeModel,
+    "sources": SourceModel,
+    "npd": NpdModel,
+    "conditions": ConditionsModel,
+    "autopilot": MarksModel,
+    "aznhc": MarksModel,
+    "konduktor": MarksModel,
+    "rows": ConditionModel,
     "rules": RuleModel,
     "match": MatchModel,
     "times": TimesModel,
     "remedy": RungModel,
     "validate": ValidateModel,
+    "witness": WitnessModel,
 }
 _OF_DRAIN: Mapping[str, type[Strict]] = {
     "drain": DrainModel,

@@ -13,11 +13,14 @@ from recovery.clock import SystemClock
 from recovery.errors import ApiError
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import KubernetesTransport
+from recovery.report.asked_by import ACCOUNT, HEADER, PATH, audience
 
 CONTAINER = "node-recovery"
 """The name of the agent's container in the manifests. Its pod is found by this name and its account."""
 PORT = 9108
 OURS, COMPONENT = "app.kubernetes.io/name=node-recovery", "app.kubernetes.io/component"
+SHORTEST = 600
+"""Seconds that a token lives, where the API server lets it live no shorter."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,24 @@ class UserApi(Cluster):
         subjects = (subject for binding in bindings for subject in binding.get("subjects") or ())
         return {(s.get("namespace", ""), s["name"]) for s in subjects if s.get("kind") == "ServiceAccount"}
 
-    def ask_agent(self, pod: AgentPod, path: str) -> Any:
-        """The JSON that the agent serves at ``path``, through the API server's proxy of pods."""
-        where = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}:{pod.port}/proxy{path}"
-        return self._call("GET", where)
+    def ask_agent(self, pod: AgentPod, node: str) -> Any:
+        """What the agent of ``node`` says of it, as JSON, through the API server's proxy of pods.
+
+        The token that lets us ask is good for this and for nothing else: an impostor may have it (decision
+        0025). Namespace, account and audience are never what somebody else named.
+        """
+        where = f"/api/v1/namespaces/{quote(pod.namespace)}"
+        wanted = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [audience(node)], "expirationSeconds": SHORTEST},
+        }
+        made = self._call("POST", f"{where}/serviceaccounts/{ACCOUNT}/token", body=wanted)
+        return self._call(
+            "GET",
+            f"{where}/pods/{quote(pod.name)}:{pod.port}/proxy{PATH}",
+            headers={HEADER: made["status"]["token"]},
+        )
 
     def caller(self) -> str:
         """The caller's user name at the API server; USER@HOST of this machine before Kubernetes 1.28."""

@@ -184,6 +184,8 @@ def _agent_lines(f: Facts) -> Iterator[str]:
         yield from _reading_lines(reading, f)
     for fault in f.agent.get("faults") or []:
         yield f"Fault:   {_fault(fault, f.now)}"
+        for said in fault.get("stated") or []:
+            yield f"           {said.get('source')}: {said.get('evidence')}"
 
 
 def _reading_lines(reading: dict[str, Any], f: Facts) -> Iterator[str]:

@@ -12,8 +12,6 @@ from recovery.errors import ApiError, NotFound, NotInstalled, Undecodable, Unkno
 from recovery.model import Gate, NodeView, Record
 from recovery.store import record_codec as records
 
-AGENT = "/api/v1/explain"
-
 
 @dataclass
 class Facts:
@@ -72,7 +70,7 @@ def _ask_agent(api: UserApi, name: str) -> tuple[AgentPod | None, dict[str, Any]
     if not pod.running:
         return pod, None, f"pod {pod} does not run"
     try:
-        answer = api.ask_agent(pod, AGENT)
+        answer = api.ask_agent(pod, name)
     except ApiError as error:
         return pod, None, f"pod {pod} does not answer: {error}"
     if not isinstance(answer, dict) or not isinstance(answer.get("decision"), dict):

@@ -52,7 +52,16 @@ def record_as_json(r: Record) -> dict[str, Any]:
         "attempt": r.attempt,
         "machine": r.machine.id,
         "group": r.machine.group,
-        "faults": [{"type": f.type, "reason": f.reason, "since": moment(f.since)} for f in r.faults],
+        "faults": [
+            {
+                "source": f.source,
+                "type": f.type,
+                "reason": f.reason,
+                "since": moment(f.since),
+                "evidence": f.message,
+            }
+            for f in r.faults
+        ],
         "replacement": r.replacement,
         "sentence": r.sentence,
         "history": [

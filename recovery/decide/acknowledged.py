@@ -42,10 +42,25 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
     if r.phase.open and any(f.key == fault.key for f in r.faults):
         return False  # the open record is about it
     stated = stated_now(fault, s)
-    if any(same(old, fault, stated) for old in r.acknowledged):
+    if any(same(old, fault, stated) for old in r.acknowledged) or late_witness(fault, r):
         return True
     digests = _digests(r.acknowledged_more)
     return digest(fault) in digests or digest(fault, any_count=True) in digests
+
+
+def late_witness(fault: Fault, r: Record) -> bool:
+    """Whether another source stated the same, and that was dealt with: this one is only late to say so.
+
+    Once it is remembered itself, what it states anew is a new fault.
+    """
+    if any(old.key == fault.key and old.boot_id == fault.boot_id for old in r.acknowledged):
+        return False
+    return any(
+        (old.type, old.reason, old.machine, old.boot_id)
+        == (fault.type, fault.reason, fault.machine, fault.boot_id)
+        and fault.kind is old.kind is Kind.LEVEL
+        for old in r.acknowledged
+    )
 
 
 def same(old: Fault, new: Fault, stated: bool) -> bool:

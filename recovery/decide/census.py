@@ -1,9 +1,9 @@
 """How many nodes are sick, in the fleet and by label? The brake goes by this count. PURE.
 
 A node is sick if it has an open or handed-over record, is not Ready, or has a catalogued condition that is
-True. A node with such a condition Unknown counts as well, and so does one of which its own sources have said
-nothing for ten minutes. A node with a record that counts is counted even
-when its Node object is gone.
+bad. A node with such a condition Unknown counts as well, and so does one of which its own sources have said
+nothing for ten minutes. A node with a record that counts is counted even when its Node object is gone; one
+whose record cannot be decoded is not: a name that nobody has is no sick node.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from recovery.catalog import bad_status
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.model import Census, NodeView, Record
 
@@ -24,7 +25,7 @@ def ill(node: NodeView, own_fault: OwnFault) -> bool:
     if not node.ready:
         return True
     return any(
-        status in ("True", "Unknown") and own_fault(kind, reason)
+        own_fault(kind, reason) and status in (bad_status(kind), "Unknown")
         for kind, (status, reason) in node.conditions.items()
     )
 
@@ -58,17 +59,19 @@ def count(
 ) -> Census:
     """The census of a fleet. ``labels``: the label keys for which each value is counted apart.
 
-    ``unknown``: nodes whose records cannot be decoded. They count as sick, since nothing is known of them.
+    ``unknown``: the names of records that cannot be decoded. A Node of that name counts as sick, since
+    nothing is known of it.
     """
     keys = sorted(set(labels))
-    in_records = {r.node for r in records if counts(r, own_fault)} | set(unknown)
+    in_records = {r.node for r in records if counts(r, own_fault)}
+    unknown = set(unknown)
     sick: list[str] = []
     population: Counter[str] = Counter()
     affected: Counter[str] = Counter()
     seen: set[str] = set()
     for node in nodes:
         seen.add(node.name)
-        is_sick = node.name in in_records or ill(node, own_fault)
+        is_sick = node.name in in_records or node.name in unknown or ill(node, own_fault)
         if is_sick:
             sick.append(node.name)
         for scope in _scopes(node.labels, keys):

@@ -73,6 +73,17 @@ def fault_of(p: Problem, s: Situation) -> Fault:
     )
 
 
+def of_a_boot_before(p: Problem, s: Situation) -> bool:
+    """Whether a mark that stays over boots is known from one before this alone: it states nothing of the boot
+    of now, unless it was seen to be put there in it."""
+    r, boot = s.record, s.node.boot_id if s.node else ""
+    if not p.lasting or p.stated is not None or r is None or not boot:
+        return False
+    known = (f for f in (*r.faults, *r.acknowledged) if f.key == p.key and f.life == p.life)
+    boots = {f.boot_id for f in known} - {""}
+    return bool(boots) and boot not in boots
+
+
 def silent_sources(s: Situation) -> Iterable[Fault]:
     """A source that could not be read for ``UNKNOWN_TOO_LONG`` is a fault of its own, one per source."""
     for reading in s.readings:
@@ -102,6 +113,8 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
         faults |= {f.key: f for f in s.record.faults}
     for reading in s.readings:
         for p in reading.problems:
+            if of_a_boot_before(p, s):
+                continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))
             elif _too_often(p, s):
@@ -113,18 +126,27 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
         faults.setdefault(fault.key, fault)
     present = [f for f in faults.values() if not dealt_with(f, s)]
     first = first_stated(present)
-    found = [replace(diagnosed(f, s, edges.get(f.key)), since=first.get((f.source, f.type))) for f in present]
+    found = [replace(diagnosed(f, s, edges.get(f.key)), since=first.get(f.type)) for f in present]
     return tuple(sorted(found, key=lambda d: (not d.treat, d.rank, d.fault.since)))
 
 
-def first_stated(faults: Iterable[Fault]) -> dict[tuple[str, str], datetime]:
-    """When each source first stated each type. Reasons that alternate do not begin its time anew."""
-    first: dict[tuple[str, str], datetime] = {}
+def first_stated(faults: Iterable[Fault]) -> dict[str, datetime]:
+    """When each type was first stated. Neither reasons nor sources that alternate begin its time anew."""
+    first: dict[str, datetime] = {}
     for f in faults:
         if f.kind is Kind.LEVEL:
-            key = (f.source, f.type)
-            first[key] = min(first.get(key, f.since), f.since)
+            first[f.type] = min(first.get(f.type, f.since), f.since)
     return first
+
+
+def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """``faults`` as people are told of them. What two sources state with one type and reason is one fault
+    with two witnesses. Here the first speaks for both; each ends by its own rule."""
+    found: dict[tuple[str, str, str], Fault] = {}
+    for f in faults:
+        silent = f.source if f.type == SIGNAL_UNKNOWN else ""  # the silence of each source is its own
+        found.setdefault((silent, f.type, f.reason), f)
+    return tuple(found.values())
 
 
 def _too_often(p: Problem, s: Situation) -> bool:
@@ -207,7 +229,7 @@ def cleared(fault: Fault, s: Situation) -> bool:
         return False
     if fault.type == SIGNAL_UNKNOWN:
         return not reading.unknown
-    return (fault.type, fault.reason) in reading.cleared
+    return reading.took_back(fault.type, fault.reason)
 
 
 def was_treated(d: Diagnosis) -> bool:
@@ -223,8 +245,14 @@ def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 
     What only the record remembers is left out.
     """
-    stated = {(p.source, p.type, p.reason) for r in s.readings for p in r.problems if p.fresh_until >= s.now}
-    return tuple(d for d in found if was_treated(d) and d.fault.key in stated)
+    return tuple(d for d in stated(s, found) if was_treated(d))
+
+
+def stated(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """Those of ``found`` that a source reports now, to treat or not."""
+    fresh = (p for r in s.readings for p in r.problems if p.fresh_until >= s.now)
+    keys = {p.key for p in fresh if not of_a_boot_before(p, s)}
+    return tuple(d for d in found if d.fault.key in keys)
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:

@@ -111,7 +111,8 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
     following = r.ladder[r.rung + 1] if r.rung + 1 < len(r.ladder) else None
     if following is None or not ours:
         tried = f" ({', '.join(step.value for step in r.tried)} had not helped)" if r.tried else ""
-        return hand_over(s, r, why if not ours else f"{why}; the remedy has no further step{tried}")
+        end = f"the remedy has no further step{tried}" if ours else s.machine_problem
+        return hand_over(s, r, f"{why}; {end}" if end else why)
     sentence = f"{why}; next: {following.do.value}"
     noted = note(r, s.now, HistoryEvent.RUNG, sentence)
     return act(WriteRecord(moved_to_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))

@@ -6,7 +6,7 @@ Clean up after a closed one, repeat that a person has the node, or open a record
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.acknowledged import (
@@ -14,6 +14,7 @@ from recovery.decide.acknowledged import (
     brought_up_to_date,
     dealt_with,
     full,
+    late_witness,
     remembered,
     worth_a_record,
 )
@@ -32,9 +33,21 @@ from recovery.decide.decision import (
     act,
     hold,
     leave,
+    until,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, as_treated, cleared, diagnosed, fault_of, healthy, name
+from recovery.decide.diagnosis import (
+    UNKNOWN_TOO_LONG,
+    Diagnosis,
+    as_treated,
+    cleared,
+    diagnosed,
+    fault_of,
+    healthy,
+    name,
+    of_a_boot_before,
+    told_apart,
+)
 from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
@@ -88,10 +101,22 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
     if more := released_with(s, r):
         why = f"{len(more)} more faults were there when the node was released: they start nothing either"
         return act(WriteRecord(remembered(r, more)), why)
+    if late := late_witnesses(s, r):
+        names = ", ".join(f"{name(f)} by {f.source}" for f in late)
+        return act(
+            WriteRecord(remembered(r, late)), f"{names}: it was dealt with, as another source stated it"
+        )
     handed_over = {f.key for f in r.faults} if r.phase is Phase.HANDED_OVER else set()
     gone = [f for f in r.acknowledged if f.key not in handed_over and cleared(f, s)]
     changed, why = brought_up_to_date(r, s, gone)
     return act(WriteRecord(changed), why) if why else None
+
+
+def late_witnesses(s: Situation, r: Record) -> tuple[Fault, ...]:
+    """What a second source states of faults that were dealt with. It is remembered: its next word is news."""
+    every = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
+    shown = (p for p in every if not of_a_boot_before(p, s))
+    return tuple(f for p in shown if late_witness(f := fault_of(p, s), r))
 
 
 def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
@@ -178,10 +203,11 @@ def openers(s: Situation, a: Assessment) -> tuple[Diagnosis, ...]:
 def begin(s: Situation, a: Assessment) -> Decision:
     """Open a record at the first sign of a fault, before any timer or budget counts."""
     if not a.found:
-        return leave(healthy(s), REPEAT)
+        return leave(healthy(s), _look_again(s))
     found = openers(s, a)
     if not found:
-        more = f"{len(a.found)} more faults" if len(a.found) > 1 else "one more fault"
+        count = len(told_apart(d.fault for d in a.found))
+        more = f"{count} more faults" if count > 1 else "one more fault"
         why = f"{name(a.found[0].fault)}: {more} than a record can remember: only metrics report the rest"
         return hold(why, REPEAT, "too-many")
     d = found[0]
@@ -199,6 +225,12 @@ def begin(s: Situation, a: Assessment) -> Decision:
     return act(WriteRecord(record), record.sentence, report)
 
 
+def _look_again(s: Situation) -> timedelta:
+    """When a healthy node is looked at again: once the silence of a source has become a fault of its own."""
+    ends = [since + UNKNOWN_TOO_LONG for x in s.readings for since in x.unknown_since.values()]
+    return min([REPEAT, *(until(end, s.now, REPEAT) for end in ends if end > s.now)])
+
+
 def strongest_step(d: Diagnosis) -> str:
     return next((r.do.value for r in reversed(d.ladder)), "notify")
 
@@ -210,6 +242,8 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
     machine = s.machine
     if machine is None:
         machine = Machine(provider="", id=s.node.provider_id or s.node.uid, provider_id=s.node.provider_id)
+        if s.record is not None and s.record.node_uid == s.node.uid:
+            machine = s.record.machine  # what the same Node object was found to be at first
     fresh = Record(
         node=s.node_name,
         phase=Phase.SUSPECT,
@@ -221,7 +255,8 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
         rule=found[0].rule_name,
         boot_confirmed=agrees(s),
     )
-    also = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = len(told_apart(d.fault for d in found)) - 1
+    also = f" (and {more} more)" if more else ""
     seen = f"{name(faults[0])} was seen{also}"
     if s.record is not None:
         old = s.record

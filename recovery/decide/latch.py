@@ -18,6 +18,7 @@ from recovery.decide.diagnosis import (
     cleared,
     diagnosed,
     fault_of,
+    of_a_boot_before,
     unreadable,
     was_treated,
 )
@@ -87,6 +88,8 @@ def _noted(f: Fault, s: Situation) -> Fault:
 def unsaid(p: Problem, s: Situation) -> bool:
     """Whether a fault that was seen has yet to come on a record: it is on none, and it is not over."""
     fault = fault_of(p, s)
+    if of_a_boot_before(p, s):
+        return False
     if s.record is not None and s.record.phase.open and any(f.key == p.key for f in s.record.faults):
         return False
     return not dealt_with(fault, s) and not over(fault, diagnosed(fault, s).rule, s)

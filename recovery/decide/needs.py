@@ -30,6 +30,7 @@ from recovery.decide.situation import (
     Situation,
     ValidationJob,
 )
+from recovery.decide.witness import asked_about
 from recovery.model import Phase, Record, Step
 
 COUNTED_LATELY = timedelta(minutes=1)
@@ -89,6 +90,8 @@ def _of_a_dead_agent(s: Situation) -> Iterator[Need]:
     yield PowerState()
     if s.down:
         yield PodsLeft(evicting=False)
+        if any(pod.deletion_timestamp is not None for pod in s.pods or ()):
+            yield Counted(CENSUS_AGE, own=True)  # it may be another Node's machine that is down
 
 
 def _proof(s: Situation, r: Record) -> Iterator[Need]:
@@ -100,6 +103,8 @@ def _proof(s: Situation, r: Record) -> Iterator[Need]:
 
 def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     line = line_of(s.gate, r.uid)
+    if s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None:
+        yield from _witness(s, r)  # who agreed goes on the record
     if s.gate is None or (line is None and not queue_is_full(s.gate)):
         return
     if untold := silent(s.gate, s.policy.limits.budget_per):
@@ -107,6 +112,7 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     treated = (f for f in r.faults if f.treated is not False)
     if brakes.first_reason(brakes.UNASKED, s) or may_be_gone(s, treated):
         return  # no request to the cloud yet
+    yield from _witness(s, r)
     yield from _preflight(s, r)
     since = line.since if line else r.phase_since
     joined = min(since, s.now)
@@ -137,7 +143,14 @@ def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
         return  # it is held whatever the count and the cloud say
     yield Counted(CENSUS_AGE)
     if rung.do.provider_action:
+        yield from _witness(s, r)
         yield from _preflight(s, r)
+
+
+def _witness(s: Situation, r: Record) -> Iterator[Need]:
+    """What the second witness says, where the rule wants one."""
+    if asked := asked_about(s, r):
+        yield asked
 
 
 def _preflight(s: Situation, r: Record) -> Iterator[Need]:

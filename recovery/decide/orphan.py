@@ -172,10 +172,10 @@ def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
 def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
     """Whether our out-of-service taint may be set.
 
-    It may not where the API server refused it a moment ago, where another's taint is set already, for another
-    machine than the record's, or once ``PATIENCE`` is over.
+    It may not where the API server refused it a moment ago, where another's taint is set already, for a
+    machine that is another than the record's or that another Node claims, or once ``PATIENCE`` is over.
     """
-    if OUT_OF_SERVICE in s.refusals or node.has_taint(OUT_OF_SERVICE):
+    if OUT_OF_SERVICE in s.refusals or node.has_taint(OUT_OF_SERVICE) or s.rivals:
         return False
     if s.machine is None or s.machine.id != r.machine.id or gone_so_far(s, r) >= PATIENCE:
         return False

@@ -22,7 +22,7 @@ from recovery.decide.decision import (
     hold,
     wait,
 )
-from recovery.decide.diagnosis import as_treated, name
+from recovery.decide.diagnosis import as_treated, name, told_apart
 from recovery.decide.endings import DEFAULT_PROBATION, end, hand_over, up_again
 from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
@@ -181,11 +181,17 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     known = {f.key for f in r.faults}
     new = [d for d in a.found if d.fault.key not in known]
+    if not new:
+        return None
     changed = replace(r, faults=kept((*r.faults, *map(as_treated, new))))
     added = changed.faults[len(r.faults) :]
     if not added:
         return None
-    why = f"{', '.join(map(name, added))} was seen too"
+    news = told_apart((*r.faults, *added))[len(told_apart(r.faults)) :]
+    if not news:
+        sources = ", ".join(dict.fromkeys(f.source for f in added))
+        return act(WriteRecord(changed), f"{', '.join(map(name, added))} is stated by {sources} as well")
+    why = f"{', '.join(map(name, news))} was seen too"
     noted = note(changed, s.now, HistoryEvent.FAULT, why)
     return act(WriteRecord(noted), why, Report(EventReason.FAULT_SEEN, warning=True))
 

@@ -13,7 +13,7 @@ from recovery.decide import tried, validation
 from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import POLLED, Decision, EventReason, Report, WriteRecord, act, until, wait
-from recovery.decide.diagnosis import live, name
+from recovery.decide.diagnosis import live, name, stated, why_reported
 from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
@@ -21,6 +21,7 @@ from recovery.decide.situation import PageThere, Role, Situation
 from recovery.model import Cause, Evidence, Fault, Phase, Record, Step
 from recovery.units import span
 
+MOST_NAMED = 3
 NO_PROOF = "; nothing is proved without that page"
 NODE_ALONE = ", so its Node alone has to prove it"
 
@@ -78,6 +79,7 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return wait(f"probation: the agent of {joined} has not told of its page again", POLLED, "unheard")
     alone = by_node_alone(s)
     by = f"by its Node alone: {alone}" if alone else "by its own detector's page"
+    by += only_told(s, a) if s.replacement_is_me else ""
     why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(r.probation)}, {by}"
     return end(s, r, Event.PROVED, why, succeeded(r))
 
@@ -133,6 +135,19 @@ def _page_there(s: Situation) -> PageThere | None:
         return s.replacement_page
     blind = next((x for x in s.readings if not x.readable), None)
     return PageThere(blind.unknown["*"], blind.unknown_since.get("*", s.now)) if blind else PageThere()
+
+
+def only_told(s: Situation, a: Assessment) -> str:
+    """What the page shows all the same, and the policy only tells; empty if it shows nothing.
+
+    It speaks against no proof, and gets a record of its own once this one is closed.
+    """
+    shown = stated(s, a.found)
+    if not shown:
+        return ""
+    more = f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else ""
+    names = ", ".join(f"{name(d.fault)} ({why_reported(d)})" for d in shown[:MOST_NAMED])
+    return f", which shows {names}{more}"
 
 
 def on_probation(s: Situation, r: Record, who: str) -> Decision:
@@ -209,7 +224,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return on_probation(s, r, r.node)
     if unwatched := _unwatched(s, r, r.node):
         return unwatched
-    healthy = f"{r.node} was healthy for {span(r.probation)} on its own page"
+    healthy = f"{r.node} was healthy for {span(r.probation)} on its own page{only_told(s, a)}"
     if r.progress.acted:
         if unknown := validation.impossible(s, r):
             return hand_over(s, r, unknown)

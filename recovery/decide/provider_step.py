@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import with_node_behind
+from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
     RETRY_AFTER,
@@ -23,14 +24,18 @@ from recovery.decide.diagnosis import name, unreadable
 from recovery.decide.endings import hand_over, next_rung
 from recovery.decide.marks import undone
 from recovery.decide.situation import Role, Situation
+from recovery.decide.witness import both, unconfirmed
 from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
 from recovery.units import span
+
+LEEWAY = timedelta(seconds=2)
+"""By so much the API server's time may be known worse than it was a moment ago."""
 
 
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
     """Submit the step, or why not. ``not_now`` asks what may change once more, right before the call."""
     found = first_answer(QUESTIONS, s, r, rung)
-    return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}")
+    return found or act(Submit(rung.do), f"{_what(r, rung)}: asked of {r.machine.provider}{both(s, r)}")
 
 
 def _what(r: Record, rung: Rung) -> str:
@@ -62,9 +67,10 @@ def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
     """A call that was put off waits for ``retry_at``, so that a throttled API is not called in a loop.
 
     A ``retry_at`` further ahead than ``RETRY_AFTER`` comes from a clock that stepped, and does not count.
+    The API server's time is known to a second, and may go back by as much.
     """
     again = r.progress.retry_at
-    if again is None or not s.now < again <= s.now + RETRY_AFTER:
+    if again is None or not s.now < again <= s.now + RETRY_AFTER + LEEWAY:
         return None
     return wait(f"{_what(r, rung)}: {r.sentence}", until(again, s.now), "not-yet")
 
@@ -81,14 +87,34 @@ def _machine_unknown(s: Situation, r: Record, rung: Rung) -> Decision | None:
     return hand_over(s, r, s.machine_problem) if s.machine_problem else None
 
 
+def _nobodys(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    twice = claimed_twice(s)
+    return hand_over(s, r, twice, outcome="refused") if twice else None
+
+
 def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    why = next((w for f in r.faults if (w := unreadable(s, f))), None)
-    if why is None or s.role is not Role.OWNER:
+    if (why := _unknown(s, r)) is None:
         return None
     if tried.held_by(s, r, Cause.UNREADABLE) >= rung.within:  # an end of its own: the fault may not be lost
         return replace(_gave_up_waiting(s, r, rung, why), held=Cause.UNREADABLE)
     what = f"{_what(r, rung)} waits for a fresh signal: {why}"
     return wait(what, key="unreadable", held=Cause.UNREADABLE)
+
+
+def _unknown(s: Situation, r: Record) -> str | None:
+    """Why nothing fresh is known of one of its faults, on its own node."""
+    if s.role is not Role.OWNER:
+        return None
+    return next((why for f in r.faults if (why := unreadable(s, f))), None)
+
+
+def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    why = unconfirmed(s, r)
+    if why is None:
+        return None
+    if tried.held_by(s, r, Cause.WITNESS) >= rung.within:
+        return replace(_gave_up_waiting(s, r, rung, why), held=Cause.WITNESS)
+    return hold(f"{_what(r, rung)}: {why}", key="witness", held=Cause.WITNESS)
 
 
 def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
@@ -130,7 +156,9 @@ QUESTIONS = (
     _put_off,
     _tried_enough,
     _machine_unknown,
+    _nobodys,
     _no_fresh_signal,
+    _no_second_witness,
     _provider_says_no,
     _provider_cannot_say,
     _provider_says_later,
@@ -187,6 +215,14 @@ def _another_machine(s: Situation, a: Assessment, r: Record) -> str | None:
     return None
 
 
+def _also_anothers(s: Situation, a: Assessment, r: Record) -> str | None:
+    return claimed_twice(s)
+
+
+def _not_confirmed(s: Situation, a: Assessment, r: Record) -> str | None:
+    return unconfirmed(s, r)
+
+
 def _another_boot(s: Situation, a: Assessment, r: Record) -> str | None:
     assert s.node is not None  # a question before this one
     if r.boot_id and s.node.boot_id != r.boot_id:
@@ -204,6 +240,10 @@ def _taken_back(s: Situation, a: Assessment, r: Record) -> str | None:
     return f"{name(r.faults[0])} was taken back by its own source a moment ago" if a.taken_back else None
 
 
+def _unknown_again(s: Situation, a: Assessment, r: Record) -> str | None:
+    return _unknown(s, r)
+
+
 def _braked(s: Situation, a: Assessment, r: Record) -> str | None:
     found = brakes.first_reason((*brakes.GOING_ON, ("skewed", brakes.skewed)), s)
     return found[1] if found else None
@@ -213,9 +253,12 @@ VOLATILE = (
     _lease_lost,
     _slot_lost,
     _another_machine,
+    _also_anothers,
     _another_boot,
     _marks_undone,
     _taken_back,
+    _unknown_again,
+    _not_confirmed,
     _braked,
 )
 """What may have changed since the call was decided on; the first reason counts."""

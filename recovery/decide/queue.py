@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import kept_labels, line_of, noted_scopes, queue_is_full, scopes_of
+from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
     SELDOM,
@@ -42,6 +43,7 @@ from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
 from recovery.decide.tried import ended
+from recovery.decide.witness import both, unconfirmed
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.units import span
 
@@ -167,8 +169,9 @@ def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    if s.preflight_refused:
-        return hand_over(s, r, s.preflight_refused, outcome="refused")
+    refused = s.preflight_refused or claimed_twice(s)
+    if refused:
+        return hand_over(s, r, refused, outcome="refused")
     used = brakes.attempts_used(s)
     return hand_over(s, r, used) if used else None
 
@@ -181,6 +184,16 @@ def _blind_by_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     waits = hold(f"{_subject(s, r)}: {blind}", _look_again(s, a, r), "unreadable")
     return _unknown_by_now(s, a, r, treated[0], blind) or waits
+
+
+def _no_second_witness(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Nothing starts on one witness alone where the rule wants two. Later, a person decides."""
+    why = unconfirmed(s, r)
+    if why is None:
+        return None
+    if s.now - r.phase_since >= r.ladder[0].within:
+        return hand_over(s, r, f"{name(r.faults[0])}: {why}")
+    return hold(f"{_subject(s, r)}: {why}", _look_again(s, a, r), "witness")
 
 
 def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -229,6 +242,7 @@ QUEUE = (
     _for_a_person,
     _blind_by_now,
     _held_by_a_brake,
+    _no_second_witness,
     _provider_or_settling,
     _brake_and_turn,
 )
@@ -263,7 +277,7 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
     """The slot is taken: the record says so before any mark is put on the node."""
     group = _group_at_start(s, a, r)
     at = a.slot.since if a.slot and a.slot.machine else s.now  # the same start as on the gate
-    why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)})"
+    why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)}){both(s, r)}"
     started = replace(
         note(r, s.now, HistoryEvent.STARTED, why),
         scopes=noted_scopes(a.slot) if a.slot else r.scopes,

@@ -44,6 +44,24 @@ def size(value: Any) -> int:
     return len(text) + 5 * len(ESCAPED.findall(text))
 
 
+def heavier(value: Any, most: int) -> bool:
+    """Whether ``value`` (of JSON) has more than about ``most`` bytes. It is read no further than that."""
+    weight, left = 0, [value]
+    while left:
+        x = left.pop()
+        weight += 8
+        if isinstance(x, str):
+            weight += len(x)
+        elif isinstance(x, dict):
+            weight += sum(map(len, x))
+            left += x.values()
+        elif isinstance(x, list):
+            left += x
+        if weight + len(left) > most:
+            return True
+    return False
+
+
 def shortened(text: str, longest: int) -> str:
     """The beginning of ``text``, of at most so many bytes."""
     while (long := size(text)) > longest:

@@ -28,6 +28,7 @@ from recovery.model import (
     Reading,
     Record,
     Standing,
+    Statement,
     Step,
 )
 
@@ -115,15 +116,25 @@ class Preflighted:
 
 
 @dataclass(frozen=True, slots=True)
+class WitnessAsked:
+    """What the second witness says of these reasons."""
+
+    witness: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """The census of sick nodes, no older than ``age`` and made at ``since`` or later.
 
-    ``known``: only one that this agent or another has made already; nothing is counted for it.
+    ``known``: only one that this agent or another has made already; nothing is counted for it. ``own``: one
+    that this agent has made by itself, which also looked for other Nodes that claim the same machine.
     """
 
     age: timedelta
     since: datetime | None = None
     known: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +163,7 @@ Need = (
     | PodsLeft
     | ClaimsByEvent
     | Preflighted
+    | WitnessAsked
     | Counted
     | PastStarts
     | HolderLabels
@@ -181,6 +193,7 @@ class Situation:
     gate: Gate | None = None
     gate_problem: str = ""
     census: Census | None = None
+    rivals: tuple[str, ...] = ()  # other Nodes that claim the same machine, as this agent last counted them
     starts: tuple[GroupStart, ...] = ()  # those on the records
     holder_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by node
     machine_gone: str = ""  # what shows that the machine does not exist any more; empty: nothing does
@@ -188,6 +201,7 @@ class Situation:
     preflight: Preflight | None = None
     preflight_refused: str = ""
     preflight_retry: str = ""
+    witness_says: Statement | None = None  # of the second witness that the record's rule names
     pods: tuple[PodView, ...] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)  # pod or taint -> why it was refused just now
     fenced: Mapping[str, str] = field(default_factory=dict)  # pod -> why this drain leaves it where it is

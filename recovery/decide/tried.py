@@ -35,6 +35,7 @@ BY = {
     Cause.GATE: "by a gate that cannot be read",
     Cause.MARKS: "by marks that somebody took off",
     Cause.GROUP: "by its group",
+    Cause.WITNESS: "by a second witness",
     Cause.CLOCK: "by a clock that is off",
     Cause.NODE: "by a node that is not initialised",
     Cause.API: "while the API server did not answer",

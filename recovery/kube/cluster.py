@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.clock import ApiTime, Clock
-from recovery.errors import NotFound
+from recovery.errors import NotFound, TooLong
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
 from recovery.kube.views import EPOCH, event_view, job_view, node_view, pod_view
@@ -43,9 +43,13 @@ class Cluster:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         asked = self._clock.monotonic()
-        answer = self._transport.request(method, path, query=query, body=body, content_type=content_type)
+        more = {"headers": headers} if headers else {}
+        answer = self._transport.request(
+            method, path, query=query, body=body, content_type=content_type, **more
+        )
         self._learn_time(answer.headers, asked)
         if 200 <= answer.status < 300:
             return answer.body
@@ -65,7 +69,7 @@ class Cluster:
     # ------------------------------------------------------------ nodes and pods
 
     def get_node(self, name: str) -> NodeView:
-        return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"))
+        return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"), whole=True)
 
     def list_nodes(self) -> Iterator[NodeView]:
         for item in self._pages("/api/v1/nodes", {}):
@@ -106,11 +110,21 @@ class Cluster:
         self._call("PATCH", _pod(pod), body=patch, content_type=MERGE_PATCH)
 
     def _pages(self, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
-        """All items, a page at a time. Never with resourceVersion=0, which makes ``limit`` void."""
-        token = ""
+        """All items, a page at a time. Never with resourceVersion=0, which makes ``limit`` void.
+
+        A page that is too long to be read is asked for again with half as many objects, down to one: objects
+        that somebody has blown up make a list slow, and keep nobody from reading it.
+        """
+        token, many = "", PAGE
         while True:
-            page = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
-            body = self._call("GET", path, query=page) or {}
+            page = {**query, "limit": str(many)} | ({"continue": token} if token else {})
+            try:
+                body = self._call("GET", path, query=page) or {}
+            except TooLong:
+                if many == 1:
+                    raise
+                many //= 2
+                continue
             token = (body.get("metadata") or {}).get("continue") or ""
             items = iter(body.get("items") or [])
             del body  # or two pages would be in memory while the next one is read
@@ -185,6 +199,21 @@ class Cluster:
             return None
         metadata = found["metadata"]
         return bool(metadata.get("deletionTimestamp")) if metadata.get("uid") == item.uid else None
+
+    # ------------------------------------------------------------ who asks us
+
+    def whose(self, token: str, audience: str) -> str:
+        """The name of whom the API server knows by ``token``, made for ``audience``; empty where by none."""
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        }
+        found = self._call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=review)
+        status = (found or {}).get("status") or {}
+        if not status.get("authenticated") or audience not in (status.get("audiences") or ()):
+            return ""
+        return str((status.get("user") or {}).get("username") or "")
 
     # ------------------------------------------------------------ validation of a node by a Job
 

@@ -39,6 +39,7 @@ class Right:
 
 
 KARPENTER = "karpenter.sh"
+AUTHENTICATION = "authentication.k8s.io"
 RIGHTS = (
     Right("", "nodes", "", "get", EVERYWHERE, "to know the machine behind its name"),
     Right("", "nodes", "", "list", EVERYWHERE, "to count the sick, for the brake"),
@@ -59,6 +60,9 @@ RIGHTS = (
     Right("coordination.k8s.io", "leases", "", "get", OWN, "to see whether a peer is alive"),
     Right("coordination.k8s.io", "leases", "", "create", OWN, "to show that it is alive"),
     Right("coordination.k8s.io", "leases", "", "update", OWN, "to show that it is still alive"),
+    Right(
+        AUTHENTICATION, "tokenreviews", "", "create", EVERYWHERE, "to know who asks for explain", vital=False
+    ),
     Right(KARPENTER, "nodeclaims", "", "get", EVERYWHERE, "to see that Karpenter's machine goes"),
     Right(KARPENTER, "nodeclaims", "", "delete", EVERYWHERE, "to replace a machine of Karpenter's"),
 )
@@ -68,6 +72,7 @@ BY_AGENTS_ALONE = {
     ("pods", "create"),
     ("events", "list"),
     ("nodeclaims", "delete"),
+    ("tokenreviews", "create"),
 }
 CONCLUDERS = tuple(
     replace(r, granted_by="deploy/concluder") for r in RIGHTS if (r.resource, r.verb) not in BY_AGENTS_ALONE

@@ -25,6 +25,7 @@ from recovery.errors import (
     Fenced,
     NotFound,
     SettingsError,
+    TooLong,
     TooManyRequests,
 )
 
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 10.0
 MAX_BODY = 32 * 1024 * 1024
+MAX_PAGE = 2 * 1024 * 1024
+"""Bytes of a page of several objects. As Python's objects it takes some ten times as much."""
 UNAUTHORIZED = 401
 
 
@@ -56,6 +59,7 @@ class Transport(Protocol):
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any: ...
 
 
@@ -82,17 +86,18 @@ class KubernetesTransport:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         from urllib3.exceptions import HTTPError
 
-        headers = {"Accept": "application/json"}
+        sent = {"Accept": "application/json", **(headers or {})}
         if body is not None:
-            headers["Content-Type"] = content_type or "application/json"
+            sent["Content-Type"] = content_type or "application/json"
         request = self._client.param_serialize(
             method,
             path,
             query_params=list((query or {}).items()),
-            header_params=headers,
+            header_params=sent,
             auth_settings=["BearerToken"],
         )
         payload = None if body is None else json.dumps(body).encode()
@@ -107,7 +112,10 @@ class KubernetesTransport:
                 redirect=False,
             )
             try:
-                raw = _read_bounded(answer, self._clock)
+                raw = _read_bounded(answer, self._clock, _most(query))
+            except ApiUnavailable:
+                answer.close()  # the rest of it would be taken for the next one's answer
+                raise
             finally:
                 answer.release_conn()
         except (HTTPError, OSError) as error:
@@ -163,15 +171,20 @@ def _load_credentials(configuration: Any) -> str:
         raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None
 
 
-def _read_bounded(answer: Any, clock: Clock) -> bytes:
-    """The body, at most ``MAX_BODY`` bytes within ``READ_TIMEOUT`` seconds in all."""
+def _most(query: Mapping[str, str] | None) -> int:
+    """How long an answer may be. One object is asked for by its name, or as a page of one."""
+    return MAX_BODY if (query or {}).get("limit", "1") == "1" else MAX_PAGE
+
+
+def _read_bounded(answer: Any, clock: Clock, most: int) -> bytes:
+    """The body, at most ``most`` bytes within ``READ_TIMEOUT`` seconds in all. Raises ``TooLong``."""
     end = clock.monotonic() + READ_TIMEOUT
     chunks, size = [], 0
     for chunk in answer.stream(65536):
         chunks.append(chunk)
         size += len(chunk)
-        if size > MAX_BODY:
-            raise ApiUnavailable(f"the API server's answer is longer than {MAX_BODY} bytes")
+        if size > most:
+            raise TooLong(f"the API server's answer is longer than {most} bytes")
         if clock.monotonic() > end:
             raise ApiUnavailable(f"the API server's answer took longer than {READ_TIMEOUT:g} s")
     return b"".join(chunks)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from recovery.model import JobView, NodeEvent, NodeView, PodView
+from recovery.model import Condition, JobView, NodeEvent, NodeView, PodView
 from recovery.units import parse_moment
 
 Json = Mapping[str, Any]
@@ -20,8 +20,8 @@ GANGS = (
 """Where Kueue (controller/constants) and JobSet (jobset/v1alpha2) write which workload a pod is of."""
 
 
-def node_view(obj: Json) -> NodeView:
-    """A Node."""
+def node_view(obj: Json, *, whole: bool = False) -> NodeView:
+    """A Node; ``whole``: with its conditions as they were written."""
     meta, spec, status = _parts(obj)
     info = status.get("nodeInfo") or {}
     return NodeView(
@@ -37,11 +37,18 @@ def node_view(obj: Json) -> NodeView:
         taints=_taints(spec),
         tainted_at=_tainted_at(spec),
         conditions=_conditions(status),
+        stated=tuple(map(_condition, status.get("conditions") or [])) if whole else (),
         addresses=tuple(a.get("address", "") for a in status.get("addresses") or []),
         owners=_owners(meta),
         created=_moment(meta.get("creationTimestamp")),
         deleting=bool(meta.get("deletionTimestamp")),
+        ready_since=_ready_since(status),
     )
+
+
+def _ready_since(status: Json) -> datetime | None:
+    found = (c for c in status.get("conditions") or [] if c.get("type") == "Ready")
+    return next((_moment(c.get("lastTransitionTime")) for c in found if c.get("status") == "True"), None)
 
 
 def _parts(obj: Json) -> tuple[Json, Json, Json]:
@@ -70,6 +77,17 @@ def _conditions(status: Json) -> dict[str, tuple[str, str]]:
     return {
         c["type"]: (c.get("status", "Unknown"), c.get("reason") or "") for c in status.get("conditions") or []
     }
+
+
+def _condition(c: Json) -> Condition:
+    return Condition(
+        type=c["type"],
+        status=c.get("status", "Unknown"),
+        reason=c.get("reason") or "",
+        message=c.get("message") or "",
+        heartbeat=_moment(c.get("lastHeartbeatTime")),
+        transition=_moment(c.get("lastTransitionTime")),
+    )
 
 
 def _owners(meta: Json) -> tuple[tuple[str, str, str], ...]:
@@ -123,7 +141,9 @@ def event_view(obj: Json) -> NodeEvent:
         obj.get("eventTime"),
         (obj.get("metadata") or {}).get("creationTimestamp"),
     )
-    return NodeEvent(obj.get("reason") or "", max(filter(None, map(_moment, moments)), default=EPOCH))
+    writers = (obj.get("metadata") or {}).get("managedFields") or [{}]
+    at = max(filter(None, map(_moment, moments)), default=EPOCH)
+    return NodeEvent(obj.get("reason") or "", at, str(writers[-1].get("manager") or ""))
 
 
 def _moment(text: Any) -> datetime | None:

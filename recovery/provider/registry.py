@@ -38,9 +38,13 @@ class Identified:
             able.software_remedy,
             able.note,
             able.out_of_band,
-            isinstance(p, Cancellable),
-            isinstance(p, PowerSensor),
+            *_cancels_and_sees_power(type(p)),
         )
+
+
+@cache  # a protocol is compared member by member, and this is asked in each cycle
+def _cancels_and_sees_power(kind: type[Provider]) -> tuple[bool, bool]:
+    return issubclass(kind, Cancellable), issubclass(kind, PowerSensor)
 
 
 class Providers:

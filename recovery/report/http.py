@@ -1,6 +1,7 @@
 """The agent's own small HTTP server, read-only: metrics, health, and its own view of its node.
 
-Whoever reaches the port may ask. So there are few handlers, a request's head is small, and all of it has to
+Whoever reaches the port may ask for metrics and health; for the view, who brings a token (``asked_by``). So
+there are few handlers, a request's head is small, and all of it has to
 be done in a few seconds. Where all handlers are taken the oldest gives way: a probe is answered beside those
 who are slow on purpose (decision 0023).
 """
@@ -21,12 +22,16 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from recovery.report.asked_by import HEADER, PATH
+
 log = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
 """None is fine; otherwise the reason why not."""
 OwnView = Callable[[], dict[str, Any] | None]
 """What ``/api/v1/explain`` answers; None where the agent has no node of its own."""
+Refused = Callable[[str], str | None]
+"""Why who brings this token is not told the view; None if they are."""
 
 
 HANDLERS = 16
@@ -87,7 +92,12 @@ class Server(ThreadingHTTPServer):
 
 
 def serve(
-    address: tuple[str, int], registry: CollectorRegistry, healthy: Check, ready: Check, explain: OwnView
+    address: tuple[str, int],
+    registry: CollectorRegistry,
+    healthy: Check,
+    ready: Check,
+    explain: OwnView,
+    refused: Refused,
 ) -> Server:
     """Serve on ``address`` in a thread of its own; port 0 is any free one. Raises ``OSError``."""
 
@@ -103,15 +113,22 @@ def serve(
             elif path in ("/healthz", "/readyz"):
                 reason = (healthy if path == "/healthz" else ready)()
                 self._answer(503 if reason else 200, (reason or "ok").encode() + b"\n", "text/plain")
-            elif path == "/api/v1/explain":
+            elif path == PATH:
                 self._explain()
             else:
                 self._answer(404, b"not found\n", "text/plain")
 
         def _explain(self) -> None:
             found = explain()
-            body = found or {"error": "this agent has no node of its own (RECOVERY_MODE=concluder)"}
-            self._answer(200 if found else 404, json.dumps(body).encode() + b"\n", "application/json")
+            if found is None:
+                self._say(404, {"error": "this agent has no node of its own (RECOVERY_MODE=concluder)"})
+            elif why := refused(self.headers.get(HEADER, "")):
+                self._say(403, {"message": why})
+            else:
+                self._say(200, found)
+
+        def _say(self, status: int, body: dict[str, Any]) -> None:
+            self._answer(status, json.dumps(body).encode() + b"\n", "application/json")
 
         def _answer(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
@@ -33,6 +35,7 @@ class Metrics:
             registry=r,
         )
         self._hand_overs: dict[str, int] = {}
+        self._series: dict[Gauge, Sequence[tuple[str, ...]]] = {}
         self.abandoned = Gauge(
             "node_recovery_abandoned",
             "1 if recovery was switched off while this node was being recovered.",
@@ -83,6 +86,13 @@ class Metrics:
 
     def one_of(self, gauge: Gauge, label: str) -> None:
         """Make ``label`` the only series of ``gauge``; none where it is empty."""
+        self.these(gauge, [(label,)] if label else [])
+
+    def these(self, gauge: Gauge, series: Sequence[tuple[str, ...]]) -> None:
+        """Make 1 of these series of ``gauge``, by their labels, and remove all others."""
+        if self._series.get(gauge) == series:
+            return  # asked in each cycle
         gauge.clear()
-        if label:
-            gauge.labels(label).set(1)
+        for labels in series:
+            gauge.labels(*labels).set(1)
+        self._series[gauge] = series

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from recovery.decide.decision import Decision
-from recovery.decide.diagnosis import Diagnosis, diagnose, why_reported
+from recovery.decide.diagnosis import Diagnosis, diagnose, told_apart, why_reported
 from recovery.decide.latch import what_ends
 from recovery.decide.situation import Situation
 from recovery.model import Problem, Reading
@@ -45,7 +45,7 @@ def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:
         "node": node,
         "agent": about,
         "decision": decision,
-        "faults": [_fault(x, s) for x in diagnose(s)] if s is not None else [],
+        "faults": _faults(s) if s is not None else [],
         "readings": [_reading(r) for r in view.readings],
     }
 
@@ -60,7 +60,16 @@ def _record(s: Situation) -> dict[str, str] | None:
     return {"uid": r.uid, "resourceVersion": r.resource_version, "phase": r.phase.value}
 
 
-def _fault(d: Diagnosis, s: Situation) -> dict[str, Any]:
+def _faults(s: Situation) -> list[dict[str, Any]]:
+    """Each fault once, with every source that states it."""
+    found = diagnose(s)
+    first = {f.key for f in told_apart(d.fault for d in found)}
+    return [_fault(d, found, s) for d in found if d.fault.key in first]
+
+
+def _fault(d: Diagnosis, found: tuple[Diagnosis, ...], s: Situation) -> dict[str, Any]:
+    same = [x for x in found if told_apart((d.fault, x.fault)) == (d.fault,)]
+    ends = dict.fromkeys(what_ends(x.fault, x.rule, s) for x in same)
     return {
         "source": d.fault.source,
         "type": d.fault.type,
@@ -70,7 +79,8 @@ def _fault(d: Diagnosis, s: Situation) -> dict[str, Any]:
         "due": moment(d.due),
         "remedy": [rung.do.value for rung in d.ladder],
         "onlyTold": None if d.treat else why_reported(d),
-        "ends": what_ends(d.fault, d.rule, s),
+        "ends": ", and ".join(ends),
+        "stated": [{"source": x.fault.source, "evidence": x.fault.message} for x in same],
     }
 
 

@@ -55,8 +55,9 @@ class NpdSource:
         self._page_at: float | None = None
         self._complaints: frozenset[str] = frozenset()
 
-    def poll(self, boot_id: str) -> Reading:
-        """Read the page and return what is known now. ``boot_id`` is the node's, "" where not known.
+    def poll(self, boot_id: str, within: float | None = None) -> Reading:
+        """Read the page, each time, and return what is known now. ``boot_id`` is the node's, "" where not
+        known.
 
         Raises nothing that ``read`` raises. Complaints are logged when they change.
         """

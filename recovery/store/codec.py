@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,6 +14,11 @@ from recovery.units import parse_moment
 
 Decoded = TypeVar("Decoded")
 Member = TypeVar("Member", bound=StrEnum)
+
+
+_shown = reprlib.Repr()
+"""A wrong value, as an error shows it: no more of it than a person reads."""
+_shown.maxstring = _shown.maxother = 100
 
 
 def dropped(sent: Any, kept: Any, path: str) -> str | None:
@@ -51,7 +57,7 @@ class Reader:
                 raise Undecodable(f"{self._path}.{key}: is missing")
             return default
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise Undecodable(f"{self._path}.{key}: found {value!r}, expected {kinds[0].__name__}")
+            raise Undecodable(f"{self._path}.{key}: found {_shown.repr(value)}, expected {kinds[0].__name__}")
         return value
 
     def text(self, key: str, default: Any = "") -> str:
@@ -88,7 +94,9 @@ class Reader:
         try:
             return parse_moment(text)
         except ValueError as error:
-            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected a moment ({error})") from None
+            raise Undecodable(
+                f"{self._path}.{key}: found {_shown.repr(text)}, expected a moment ({str(error)[:100]})"
+            ) from None
 
     def span(self, key: str) -> timedelta:
         text = self._get(key, (str,), "0s")
@@ -97,7 +105,9 @@ class Reader:
                 raise ValueError
             return timedelta(seconds=float(text[:-1]))
         except (ValueError, OverflowError):
-            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected seconds such as 600s") from None
+            raise Undecodable(
+                f"{self._path}.{key}: found {_shown.repr(text)}, expected seconds such as 600s"
+            ) from None
 
     def member(self, key: str, kind: type[StrEnum]) -> Any:
         text = self.text(key, ...)
@@ -105,13 +115,17 @@ class Reader:
             return kind(text)
         except ValueError:
             known = ", ".join(str(x.value) for x in kind)
-            raise Undecodable(f"{self._path}.{key}: found {text!r}, expected one of {known}") from None
+            raise Undecodable(
+                f"{self._path}.{key}: found {_shown.repr(text)}, expected one of {known}"
+            ) from None
 
     def members(self, key: str, kind: type[Member]) -> tuple[Member, ...]:
         known = {x.value: x for x in kind}
         texts = self.strings(key)
         if wrong := [x for x in texts if x not in known]:
-            raise Undecodable(f"{self._path}.{key}: found {wrong[0]!r}, expected any of {', '.join(known)}")
+            raise Undecodable(
+                f"{self._path}.{key}: found {_shown.repr(wrong[0])}, expected any of {', '.join(known)}"
+            )
         return tuple(known[x] for x in texts)
 
     def integers(self, key: str) -> tuple[int, ...]:
@@ -122,7 +136,9 @@ class Reader:
         """The keys of a map whose keys are all members of ``kind``."""
         known = {x.value: x for x in kind}
         if wrong := [str(x) for x in self._data if x not in known]:
-            raise Undecodable(f"{self._path}: found {wrong[0]!r}, expected any of {', '.join(known)}")
+            raise Undecodable(
+                f"{self._path}: found {_shown.repr(wrong[0])}, expected any of {', '.join(known)}"
+            )
         return tuple(known[x] for x in self._data)
 
     def strings(self, key: str) -> tuple[str, ...]:

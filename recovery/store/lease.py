@@ -103,6 +103,17 @@ WORD = "noderecovery.dev/page"
 """Annotation of a Lease: what the agent of a new node tells of its detector's page (``agent.word``)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a Lease says of its node's detector page. ``again``: it was renewed since we listen. ``owned``: an
+    agent of its node holds it. ``dead``: for so long nobody has changed it that none is there."""
+
+    text: str = ""
+    again: bool = False
+    owned: bool = False
+    dead: bool = True
+
+
 @dataclass
 class _Seen:
     version: str
@@ -205,15 +216,22 @@ class Leases:
         """Tell nothing more. What was told last stays on the Lease, and goes stale with it."""
         self._words.pop(node, None)
 
-    def word(self, node: str) -> tuple[str, bool, bool]:
-        """What the agent of ``node`` told last; whether it told it again since we listen; whether it died."""
+    def word(self, node: str) -> Word:
+        """What the agent of ``node`` told last.
+
+        One that has died may have a successor, which can tell nothing before the Lease has run out for it:
+        silence is a Lease that nobody has changed for twice its length.
+        """
         try:
             obj = self._cluster.get_lease(lease_name(node))
         except NotFound:
-            return "", False, True
+            return Word()
         lease = self._judge(node, obj)
+        seen = self._seen[node]
+        owned = lease.holder.startswith(f"{Role.OWNER.value}/")
+        dead = self._clock.boottime() - seen.at >= 2 * self._duration.total_seconds()
         text = str((obj["metadata"].get("annotations") or {}).get(WORD, ""))
-        return text, self._seen[node].renewed, lease.stale
+        return Word(text, again=seen.renewed and not lease.stale, owned=owned and not lease.mine, dead=dead)
 
     # ------------------------------------------------------------ holding
 

@@ -66,7 +66,8 @@ class Records:
                 yield self._decode.known(obj) or decode(obj)  # thousands are not worth remembering
             except Undecodable as error:
                 error.name = str(obj["metadata"]["name"])
-                yield error
+                yield error.with_traceback(None)  # who keeps it does not keep the object
+            del obj  # or it would be in memory while the next page is read
 
     def read(self, node: str) -> Record | None:
         """The record of ``node``, or None. Raises ``Undecodable``."""

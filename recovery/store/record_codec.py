@@ -14,7 +14,7 @@ from typing import Any
 from recovery.decide.acknowledged import MOST_KEPT as ACKNOWLEDGED
 from recovery.decide.acknowledged import digested
 from recovery.decide.history import HISTORY, LONGEST_LINE
-from recovery.decide.room import kept
+from recovery.decide.room import heavier, kept
 from recovery.errors import Undecodable
 from recovery.model import (
     GROUP,
@@ -60,6 +60,9 @@ service, what held the steps, and filters in place of long lists of machines: an
 misread them."""
 
 STARTS = 50
+MOST = 64 * 1024
+"""Bytes of a record's status, about. Nobody here writes one of a quarter of that; thousands of larger ones
+would not fit into an agent's memory."""
 
 
 # ---------------------------------------------------------------- encode
@@ -322,6 +325,10 @@ def decode(obj: Any) -> Record:
     """The record in ``obj``. Raises ``Undecodable``, naming the field."""
     top = Reader(obj, "NodeRecovery")
     meta = Reader(obj.get("metadata"), "metadata")
+    if heavier(obj.get("status"), MOST):
+        raise Undecodable(
+            f"NodeRecovery {meta.text('name')} is larger than {MOST} bytes: this program wrote no such record"
+        )
     s = top.child("status")
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")

@@ -214,6 +214,24 @@ class ClusterKit:
         assert date.endswith(" GMT")
         assert parsedate_to_datetime(date).strftime("%Y-%m-%dT%H:%M:%SZ") >= made
 
+    def test_a_token_is_known_where_it_was_made_for_and_nowhere_else(self, cluster: Cluster) -> None:
+        account = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/default"
+        wanted = {"spec": {"audiences": ["for-the-kit"], "expirationSeconds": 600}}
+        cluster.eventually(lambda: cluster.ask("POST", f"{account}/token", wanted).status == 201)
+        token = cluster.ask("POST", f"{account}/token", wanted).body["status"]["token"]
+
+        def review(token: str, *audiences: str) -> Json:
+            spec = {"token": token, "audiences": list(audiences)}
+            answer = cluster.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": spec})
+            assert answer.status == 201
+            return dict(answer.body["status"])
+
+        known = review(token, "for-the-kit", "for-another")
+        assert (known["authenticated"], known["audiences"]) == (True, ["for-the-kit"])
+        assert known["user"]["username"] == f"system:serviceaccount:{cluster.namespace}:default"
+        for other in (review(token), review(token, "for-another"), review("no.token.this", "for-the-kit")):
+            assert not other.get("authenticated")
+
     def test_lists_are_cut_by_labels_and_fields(self, cluster: Cluster) -> None:
         cluster.config_map("one", labels={"pool": "a", "gpu": "yes"})
         cluster.config_map("two", labels={"pool": "b"})

@@ -36,7 +36,13 @@ def proxied(path: str) -> Proxied | None:
     )
 
 
-def ask(asked: Proxied, pod: Json, query: str) -> tuple[int, Mapping[str, str], bytes]:
+KEPT = frozenset({"authorization", "connection", "content-length", "host", "accept-encoding"})
+"""Header fields that stay here: who the caller is at the API server is not the pod's to know."""
+
+
+def ask(
+    asked: Proxied, pod: Json, query: str, headers: Mapping[str, str]
+) -> tuple[int, Mapping[str, str], bytes]:
     """The pod's own answer: status, header fields, body. Raises `ApiError` 400 or 503."""
     address = (pod.get("status") or {}).get("podIP")
     port = asked.port or _first_port(pod)
@@ -44,7 +50,8 @@ def ask(asked: Proxied, pod: Json, query: str) -> tuple[int, Mapping[str, str], 
         raise ApiError(400, "BadRequest", "address not allowed")
     connection = http.client.HTTPConnection(str(address), port, timeout=TIMEOUT)
     try:
-        connection.request("GET", asked.rest + (f"?{query}" if query else ""))
+        passed = {name: value for name, value in headers.items() if name.lower() not in KEPT}
+        connection.request("GET", asked.rest + (f"?{query}" if query else ""), headers=passed)
         answer = connection.getresponse()
         kind = answer.headers.get("Content-Type", "application/octet-stream")
         return answer.status, {"Content-Type": kind}, answer.read()

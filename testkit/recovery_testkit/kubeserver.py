@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not pod.ok:
             self._send(pod)
             return
-        status, headers, body = ask(asked, pod.body, query)
+        status, headers, body = ask(asked, pod.body, query, dict(self.headers.items()))
         self._send_bytes(status, dict(headers), body)
 
     def _read_body(self) -> Any:

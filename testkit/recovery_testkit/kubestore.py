@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any, Protocol
 
+from recovery_testkit import kubetokens
 from recovery_testkit.kubecontrol import Controllers
 from recovery_testkit.kubelist import matcher
 from recovery_testkit.kubepatch import copy_json
@@ -222,6 +223,12 @@ class KubernetesStore:
             if (method, path) == ("POST", _WHO):  # nobody is asked who they are
                 self.requests["create", "selfsubjectreviews"] += 1
                 return 201, {**(body or {}), "status": {"userInfo": {"username": "system:anonymous"}}}, {}
+            if method == "POST" and (user := kubetokens.requested(path)):
+                self.requests["create", "serviceaccounts/token"] += 1
+                return 201, kubetokens.made(user, body or {}, self.now()), {}
+            if (method, path) == ("POST", kubetokens.REVIEWS):
+                self.requests["create", "tokenreviews"] += 1
+                return 201, kubetokens.reviewed(body or {}, self.now()), {}
             target = parse(path, self._shelf.resources)
             self._targets[1][path] = target
         call = Call(method, path, target, query, body, kind, actor)

@@ -17,19 +17,19 @@ from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.sources import SourcesOfNode
 from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.decision import Decision
 from recovery.errors import ApiUnavailable
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Transport
-from recovery.model import Gate, Policy, Reading, Record
+from recovery.model import Gate, Policy, Reading, Record, Statement
 from recovery.provider.monitor import Metric
 from recovery.provider.registry import Providers
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Publisher
-from recovery.signals.npd import NpdSource
 from recovery.store.gate import Gates
 from recovery.store.gate import decode as decode_gate
 from recovery.store.lease import Identity, Leases
@@ -97,7 +97,14 @@ class StoreTransport:
         self._actor = actor
 
     def request(
-        self, method: str, path: str, *, query: Any = None, body: Any = None, content_type: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Any = None,
+        body: Any = None,
+        content_type: Any = None,
+        headers: Any = None,
     ) -> Any:
         try:
             return self._api.request(
@@ -167,6 +174,7 @@ class Stage:
         self.told = MemoryMonitor()
         self.heartbeat: timedelta | None = None
         self.kernels: dict[str, str] = {}  # the boot ID that a node's own kernel gives its agent, by node
+        self.witnesses: dict[str, Callable[[tuple[str, ...]], Statement]] = {}  # of every node, by name
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         if crds:
             for crd in read_crds():
@@ -264,15 +272,27 @@ class Stage:
             policy=self.policy,
             on=on,
             kernel_boot=lambda: self.kernels.get(node, ""),
+            witnesses=self.witnesses,
         )
         observer = Observer(world)
         publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False)
         executor = Executor(world, observer, publisher)
         agent = None
         if node:
-            source = NpdSource(self.pages[node].read, clock, cluster.time.now, timedelta(seconds=0.5))
+            half = timedelta(seconds=0.5)
+            sources = SourcesOfNode(world, node, self.pages[node].read, half, lambda: sweeper.population)
             beat = Heartbeat(publisher, clock, cluster.time.now, self.heartbeat) if self.heartbeat else None
-            agent = Agent(world, observer, executor, publisher, metrics, [source], node, heartbeat=beat)
+            agent = Agent(
+                world,
+                observer,
+                executor,
+                publisher,
+                metrics,
+                sources.made(),
+                node,
+                heartbeat=beat,
+                saw=sources.look.saw,
+            )
         chance = random.Random(7)  # noqa: S311
 
         def readings() -> tuple[Reading, ...]:

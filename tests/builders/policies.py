@@ -37,9 +37,11 @@ def policy_file(
     match: str = MATCH,
     after: str = "0s",
     validate: str = "",
+    witness: str = "",
 ) -> bytes:
     """A file with one rule, for the Neuron device's own faults unless ``match`` says otherwise."""
     rule = f"  - name: neuron-hardware\n    match: {{{match}}}\n    after: {after}\n"
     treated = f"    remedy: [{remedy or REMEDY}]\n    probation: 2m\n"
     proved = f"    validate: {validate}\n" if validate else ""
-    return f"{HEAD}limits: {{{limits}}}\nrules:\n{rule}{treated}{proved}".encode()
+    agreed = f"    witness: {{{witness}}}\n" if witness else ""
+    return f"{HEAD}limits: {{{limits}}}\nrules:\n{rule}{treated}{proved}{agreed}".encode()

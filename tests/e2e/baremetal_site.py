@@ -226,6 +226,12 @@ class BareMetalSite:
     def breaks(self, node: str) -> None:
         self.pages[node].page = SICK.read_bytes()
 
+    def claims(self, node: str, unique: str) -> None:
+        """Who has root on the node writes another machine's UUID into its Node, as its kubelet would."""
+        path, body = f"/api/v1/nodes/{node}/status", {"status": {"nodeInfo": {"systemUUID": unique}}}
+        answer = self.plane.request("PATCH", path, body=body, content_type=MERGE, user="kubelet")
+        assert answer.status == 200, answer.body
+
     def kubelet_dies(self) -> None:
         """That of the machine whose kubelet is a KWOK of its own."""
         self.plane.kill(ALONE)

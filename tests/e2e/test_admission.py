@@ -23,7 +23,9 @@ from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
 from recovery.errors import Fenced
 from recovery.kube.transport import Response, api_error
-from recovery.model import PHASE_LABEL
+from recovery.model import PHASE_LABEL, Machine, Phase, Record
+from recovery.store.record_codec import encode
+from recovery.units import parse_moment
 
 MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
@@ -317,7 +319,8 @@ def test_a_stolen_token_releases_another_only_where_a_person_asked_for_it(thief:
 def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: Thief) -> None:
     plane = thief.site.plane
     found = plane.get(f"{RECORDS}/{thief.other}")
-    lost = {"version": 1, "phase": "lost", "phaseSince": found["status"]["phaseSince"]}
+    at = found["status"]["phaseSince"]
+    lost = {"version": 1, "phase": "lost", "phaseSince": at}
 
     def made(name: str, status: dict[str, Any], **metadata: Any) -> Response:
         labels = {PHASE_LABEL: status["phase"]}
@@ -337,6 +340,25 @@ def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: T
     for name, value in FOREIGN.items():
         assert denied(made(thief.other, lost, **{name: value})), name
     assert denied(made(thief.other, lost, labels=None)), "without the label by which the gate is asked"
+    line = {"at": at, "attempt": 0, "event": "lost", "sentence": "lost: somebody deleted it"}
+    for name, value in {
+        "version": 99,  # nobody can read it, and it would hold the brake for ever
+        "phaseSince": "yesterday",
+        "sentence": "x" * 201,
+        "machine": {"id": "m", "route": {f"{i}": "x" * 4096 for i in range(64)}},
+        "marks": {"outOfService": True},
+        "intent": found["status"]["intent"],
+        "progress": {"tries": 1},
+        "rule": "mine",
+        "attempt": 7,
+        "history": [{**line, "sentence": "x" * 201}],
+        "starts": [{"at": at, "machine": "m"}],
+        "acknowledgedMore": "x" * 4096,
+    }.items():
+        assert denied(made(thief.other, {**lost, name: value})), name
+    whole = encode(as_agents_write_it(thief.other, at))
+    assert made(thief.other, {**whole["status"], "history": [line]}).status == 201
+    assert plane.request("DELETE", f"{RECORDS}/{thief.other}").status == 200
     assert made(thief.other, lost).status == 201
     assert plane.request("DELETE", f"{RECORDS}/{thief.other}").status == 200
     gate = plane.get(GATE)
@@ -348,6 +370,77 @@ def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: T
     for name, value in FOREIGN.items():
         assert denied(made(thief.mine, {**lost, "phase": "suspect"}, **{name: value})), name
     assert made(thief.mine, {**lost, "phase": "suspect"}).status == 201
+
+
+def as_agents_write_it(node: str, at: str) -> Record:
+    """A record that is lost, before its line of history."""
+    machine = Machine(provider="aws", id="i-0123456789abcdef0", route={"zone": "a"})
+    return Record(
+        node, Phase.LOST, machine, "uid", "boot", (), parse_moment(at), sentence="lost: it was deleted"
+    )
+
+
+def test_a_stolen_token_writes_no_record_and_no_gate_of_a_size_that_no_agent_writes(thief: Thief) -> None:
+    path, plane = f"{RECORDS}/{thief.other}", thief.site.plane
+    was = plane.get(path)["status"]
+    fault = {**was["faults"][0], "message": "x" * 4096}
+    at = was["phaseSince"]
+    for status in (
+        {"version": 99},
+        {"faults": [was["faults"][0]] * 21},
+        {"faults": [fault] * 3},
+        {"acknowledged": [fault] * 5},
+        {"starts": [{"at": at, "machine": "x" * 1024, "reason": "x" * 1024}] * 9},
+        {"history": [{"at": at, "sentence": "x" * 4096}] * 5},
+    ):
+        answer = thief.changed(path, **status)
+        assert denied(answer), status
+        assert "of a version or a size that no agent writes" in answer.body["message"]
+    own = {
+        "apiVersion": "noderecovery.dev/v1alpha1",
+        "kind": "NodeRecovery",
+        "metadata": {"name": thief.mine},
+    }
+    huge = {**was, "machine": {**was["machine"], "route": {f"{i}": "x" * 4096 for i in range(17)}}}
+    assert denied(thief.asks("POST", RECORDS, {**own, "status": huge}))
+    assert denied(thief.asks("POST", RECORDS, {**own, "status": {**was, "version": 99}}))
+    assert thief.asks("POST", RECORDS, {**own, "status": was}).status == 201
+    start = {"at": at, "node": "n", "machine": "m", "reason": "r"}
+    for gate in ({"version": 99}, {"starts": [start] * 51}, {"words": {f"{i}": "w" for i in range(1001)}}):
+        assert denied(thief.changed(GATE, **gate)), gate
+
+
+def test_a_stolen_token_puts_nobody_but_its_own_node_into_the_queue(thief: Thief) -> None:
+    """Who has a place there may have a record that is lost made for it."""
+    plane = thief.site.plane
+    at = plane.get(f"{RECORDS}/{thief.other}")["status"]["phaseSince"]
+    theirs, third, own = (
+        {"node": node, "recordUID": f"of-{node}", "since": at}
+        for node in (thief.other, "made-up", thief.mine)
+    )
+    gate = plane.get(GATE)
+    gate["status"]["open"] = [theirs]
+    assert plane.request("PUT", GATE, body=gate).status == 200
+    for queue in ([theirs, third], [third], [{**theirs, "recordUID": "another"}]):
+        answer = thief.changed(GATE, open=queue)
+        assert denied(answer), queue
+        assert "puts its own node only" in answer.body["message"]
+    assert thief.changed(GATE, open=[own, theirs]).status == 200
+    assert thief.changed(GATE, open=[]).status == 200
+
+
+def test_a_peer_that_ends_a_large_record_may_leave_its_remedy_and_route_out(thief: Thief) -> None:
+    """A closed record has 4 KiB. Before, such an end was refused, and the slot stayed taken."""
+    path, plane = f"{RECORDS}/{thief.other}", thief.site.plane
+    was = plane.get(path)["status"]
+    cut = {"ladder": [], "machine": {**was["machine"], "route": {}}, "intent": None}
+    for name, value in cut.items():
+        if was.get(name) != value:
+            assert denied(thief.changed(path, phase="proving", **{name: value})), name
+    assert thief.changed(path, phase="proving").status == 200
+    assert denied(thief.changed(path, phase="recovered", rule="another"))
+    assert denied(thief.changed(path, phase="recovered", ladder=was["ladder"][:1]))
+    assert thief.changed(path, phase="recovered", **cut).status == 200
 
 
 FOREIGN: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from baremetal_site import ALONE, MERGE, NAMESPACE, RACK, BareMetalSite, MetalPlane
-from fleet_site import GATE, any_right
+from fleet_site import GATE, RECORDS, any_right
 from history import CONCLUDER, OF_CONCLUDER, THIEF, Request, moment
 
 from recovery.kube.transport import Response
@@ -123,6 +123,34 @@ def test_a_machine_that_died_in_its_drain_gives_up_its_pods_and_is_switched_on_o
     assert {r.name for r in changes_by_the_concluder(metal)} == {sick}
     metal.check_laws(sick, "reboot")
     tell("  a machine that died in its drain: its pods were given up, and it was switched on, once")
+
+
+def test_root_on_one_node_does_not_have_anothers_power_switched(
+    metal: BareMetalSite, tell: Callable[[str], None]
+) -> None:
+    """It lets its machine die in a drain, and writes another's system UUID into its Node and its record."""
+    metal.install(REDFISH)
+    metal.credentials()
+    victim, thief = "metal-1", "metal-0"
+    metal.join("metal-2", victim)
+    metal.join(thief, kubelet=ALONE)
+    stolen = metal.kubelets.of(thief).token
+    pod(metal, "worker", thief)
+    metal.kubelet_dies()
+    metal.breaks(thief)
+    metal.until("it is evicted", lambda: leaves(metal, "worker"))
+    metal.hangs(thief)
+    metal.claims(thief, metal.nodes[victim])
+    record = metal.plane.get(f"{RECORDS}/{thief}")
+    record["status"]["machine"]["id"] = metal.nodes[victim]
+    answer = metal.plane.request("PUT", f"{RECORDS}/{thief}", body=record, bearer=stolen, agent=THIEF)
+    assert answer.status == 200, answer.body["message"]
+    metal.until("Kubernetes misses it", lambda: not ready(metal, thief))
+    sentence = metal.ends(thief, "handedOver")
+    assert f"{thief} and {victim} claim to be one machine, {metal.nodes[victim]}" in sentence
+    assert metal.resets() == []
+    assert OUT_OF_SERVICE not in metal.taints(thief)
+    tell("  root on one node claimed another's UUID: no power was switched, a person was told of both")
 
 
 def test_the_concluders_token_changes_of_a_node_the_one_taint_and_nothing_else(metal: BareMetalSite) -> None:

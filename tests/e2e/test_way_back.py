@@ -143,6 +143,14 @@ def test_a_stolen_token_makes_the_validations_job_on_its_own_node_and_no_other(m
             answer = asks(of_the_cron_job(metal, "metal-0", change))
             assert answer.status == 403, (what, answer.body)
             assert "an agent's Job" in answer.body["message"] or "own node only" in answer.body["message"]
+        for name, value in {
+            "labels": {"app.kubernetes.io/managed-by": "node-recovery", "kueue.x-k8s.io/queue-name": "mine"},
+            "annotations": {"example.com/inject": "yes"},
+            "finalizers": ["example.com/never"],
+        }.items():
+            forged = of_the_cron_job(metal, "metal-0")
+            forged["metadata"][name] = value
+            assert asks(forged).status == 403, name
         unlabelled = of_the_cron_job(metal, "metal-0", first_container(image="miner"))
         assert asks({**unlabelled, "metadata": {"generateName": "stolen-"}}).status == 403
         cron_job = metal.plane.get(f"{CRON_JOBS}/{NAME}")
@@ -180,6 +188,7 @@ def of_the_cron_job(site: BareMetalSite, node: str, change: Callable[[Any], None
     """As ``kubectl create job --from`` makes it, on ``node``; ``change`` is made to its spec."""
     spec = copy.deepcopy(site.plane.get(f"{CRON_JOBS}/{NAME}")["spec"]["jobTemplate"]["spec"])
     spec["template"]["spec"]["nodeName"] = node
+    spec.setdefault("backoffLimit", 0)
     if change is not None:
         change(spec)
     labels = {"app.kubernetes.io/managed-by": "node-recovery"}  # as the agent labels its own
@@ -208,14 +217,28 @@ FORGED: dict[str, Callable[[Any], None]] = {
     "the node's processes": pod_spec(hostPID=True),
     "another account": pod_spec(serviceAccountName="node-recovery"),
     "many pods": lambda spec: spec.update(parallelism=9, completions=9),
+    "many tries": lambda spec: spec.update(backoffLimit=99),
+    "labels of its pods": lambda spec: pod_metadata(spec, labels={"app": "another"}),
+    "annotations of its pods": lambda spec: pod_metadata(spec, annotations={"example.com/inject": "yes"}),
+    "finalizers of its pods": lambda spec: pod_metadata(spec, finalizers=["example.com/never"]),
+    "names of hosts": pod_spec(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["registry.example"]}]),
+    "a resolver": pod_spec(dnsPolicy="None", dnsConfig={"nameservers": ["10.0.0.1"]}),
+    "a priority": pod_spec(priorityClassName="system-node-critical"),
+    "another scheduler": pod_spec(schedulerName="mine"),
+    "more tolerations": pod_spec(tolerations=[{"operator": "Exists"}]),
 }
 
 
+def pod_metadata(spec: Any, **changes: Any) -> None:
+    spec["template"].setdefault("metadata", {}).update(changes)
+
+
 def test_the_expressions_of_the_option_pass_the_servers_own_check_of_types(metal: BareMetalSite) -> None:
-    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/node-recovery-jobs"
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    for name in ("node-recovery-jobs", "node-recovery-validation"):
 
-    def checked() -> Any:
-        return metal.plane.get(path).get("status", {}).get("typeChecking")
+        def checked(path: str = f"{policies}/{name}") -> Any:
+            return metal.plane.get(path).get("status", {}).get("typeChecking")
 
-    metal.until("it is checked", lambda: checked() is not None)
-    assert checked().get("expressionWarnings", []) == []
+        metal.until("it is checked", lambda: checked() is not None)
+        assert checked().get("expressionWarnings", []) == [], name

@@ -164,17 +164,21 @@ def test_the_client_id_is_said_in_one_place() -> None:
 
 
 def test_the_policies_of_the_api_server_move_with_the_namespace_of_whom_they_limit() -> None:
-    sources = {"node-recovery": "rbac", "node-recovery-concluder": "concluder"}
+    sources = {
+        "node-recovery": (DEPLOY / "rbac" / "admission.yaml", AKS / "agents" / "host-port.yaml"),
+        "node-recovery-concluder": (DEPLOY / "concluder" / "admission.yaml",),
+    }
     for moved in manifest(DEPLOY / "joined" / "kustomization.yaml")["replacements"]:
         account = moved["source"]["name"]
-        admission = yaml.safe_load_all((DEPLOY / sources[account] / "admission.yaml").read_text())
+        admission = [d for file in sources[account] for d in yaml.safe_load_all(file.read_text())]
         policies = [d for d in admission if d["kind"] == "ValidatingAdmissionPolicy"]
         assert all(len(p["spec"]["matchConditions"]) == 1 for p in policies)
         assert moved["source"]["fieldPath"] == "metadata.namespace"
         (target,) = [t for t in moved["targets"] if t["select"]["kind"] == "ValidatingAdmissionPolicy"]
         assert target["fieldPaths"] == ["spec.matchConditions.0.expression"]
-        parts = policies[0]["spec"]["matchConditions"][0]["expression"].split(target["options"]["delimiter"])
-        assert parts[target["options"]["index"]] == account, "the namespace, which has the same name here"
+        for policy in policies:
+            said = policy["spec"]["matchConditions"][0]["expression"].split(target["options"]["delimiter"])
+            assert said[target["options"]["index"]] == account, "the namespace, which has the same name here"
 
 
 @pytest.mark.parametrize("installation", ["eks-neuron", "aks-gpu", "baremetal"])

@@ -16,7 +16,7 @@ from recovery.config import yaml_lines as marked_yaml
 from recovery.model import Detector, Latch
 
 ROOT = Path(__file__).parents[2]
-FILES = ("claims.yaml", "default-policy.yaml", "faults.yaml", "latches.yaml")
+FILES = ("claims.yaml", "default-policy.yaml", "faults.yaml", "latches.yaml", "witnesses.yaml")
 
 
 def data(name: str) -> Any:
@@ -45,6 +45,14 @@ def test_what_ends_a_fault_has_a_default_for_everything_that_states_one() -> Non
     assert [row["detector"] for row in rows if "types" not in row] == list(Detector)
     for row in rows:
         assert set(row) - {"types"} == {"detector", "latch", "hold", "why", "source"}
+
+
+def test_what_a_witness_speaks_of_is_a_fault_of_the_catalogue_and_says_by_what() -> None:
+    reasons = {row["reason"] for row in data("faults.yaml")}
+    for row in data("witnesses.yaml"):
+        assert set(row) == {"witness", "reason", "counters", "why", "source"}
+        assert row["reason"] in reasons
+        assert row["counters"]
 
 
 def test_every_claim_has_the_fields_that_are_read_and_no_other() -> None:

@@ -117,10 +117,13 @@ def test_the_names_that_stay_are_the_shipped_ones() -> None:
 
 
 def test_the_reasons_that_stay_are_those_that_the_shipped_detector_knows() -> None:
-    rules = json.loads((ROOT / "deploy" / "eks-neuron" / "agents" / "neuron-monitor.json").read_text())[
-        "rules"
-    ]
-    told = {"DMA_ERROR", *(f"{part}_UNCORRECTABLE_ERROR" for part in ("SRAM", "HBM", "NC"))}
+    file = ROOT / "deploy" / "eks-neuron" / "agents" / "neuron-monitor.json"
+    rules = json.loads(file.read_text())["rules"]
+    told = {
+        "DMA_ERROR",
+        "HANG_ON_COLLECTIVES",
+        *(f"{part}_UNCORRECTABLE_ERROR" for part in ("SRAM", "HBM", "NC")),
+    }
     assert {rule["reason"] for rule in rules} == {f"NeuronHasError_{code}" for code in told}
 
 

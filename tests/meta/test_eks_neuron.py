@@ -24,6 +24,7 @@ from recovery.config.settings import Settings, describe, load_settings
 from recovery.decide.diagnosis import matches
 from recovery.model import Fault, Step
 from recovery.units import parse_duration
+from tests.builders.kernel_lines import FORGED, forged
 from tests.builders.manifests import (
     Manifest,
     container,
@@ -204,22 +205,33 @@ def test_the_detector_is_given_the_file_that_it_is_told_to_read() -> None:
     assert {"name": "config", "mountPath": "/config", "readOnly": True} in NPD["volumeMounts"]
 
 
-def test_the_reasons_are_the_names_that_a_real_detector_lists_but_for_the_hang() -> None:
+def test_the_reasons_are_the_names_that_a_real_detector_lists_and_the_hang_has_a_condition_of_its_own() -> (
+    None
+):
     """A hang is another worker's fault, and would mask this node's: of a type's reasons one shows."""
     families = text_string_to_metric_families(CAPTURED.read_text())
     (gauge,) = [family for family in families if family.name == "problem_gauge"]
     listed = {(s.labels["type"], s.labels["reason"]) for s in gauge.samples}
     ours = {(rule["condition"], rule["reason"]) for rule in MONITOR["rules"]}
-    assert ours == listed - {("NeuronHealth", "NeuronHasError_HANG_ON_COLLECTIVES")}
-    assert [(c["type"], c["reason"]) for c in MONITOR["conditions"]] == [("NeuronHealth", "NeuronHasNoError")]
+    hang = "NeuronHasError_HANG_ON_COLLECTIVES"
+    assert ours == listed - {("NeuronHealth", hang)} | {("NeuronCollectives", hang)}
+    good = [("NeuronHealth", "NeuronHasNoError"), ("NeuronCollectives", "NeuronCollectivesGoOn")]
+    assert [(c["type"], c["reason"]) for c in MONITOR["conditions"]] == good
+
+
+def of_the_node(rule: dict[str, str]) -> bool:
+    return rule["condition"] == "NeuronHealth"
 
 
 @pytest.mark.parametrize("rule", MONITOR["rules"], ids=lambda rule: rule["reason"])
-def test_what_the_detector_calls_a_fault_is_replaced_by_the_built_in_policy(rule: dict[str, str]) -> None:
+def test_what_the_detector_calls_a_fault_of_the_node_is_replaced_by_the_built_in_policy(
+    rule: dict[str, str],
+) -> None:
     fault = Fault("npd", rule["condition"], rule["reason"], "", datetime(2026, 1, 1, tzinfo=UTC), "i-1", "b")
     first = next(r for r in load_builtin().policy.rules if matches(r, fault, None))
     assert first.remedy is not None
-    assert [rung.do for rung in first.remedy] == [Step.DRAIN, Step.REPLACE]
+    steps = [Step.DRAIN, Step.REPLACE] if of_the_node(rule) else [Step.NOTIFY]
+    assert [rung.do for rung in first.remedy] == steps
     assert rule["type"] == "permanent", "a temporary rule has no condition"
 
 
@@ -252,7 +264,7 @@ def test_the_drivers_line_is_a_fault_wherever_in_it_the_code_stands(line: str, c
 @pytest.mark.parametrize(
     "line",
     [
-        DRIVER.format("HANG_ON_COLLECTIVES"),
+        DRIVER.format("HANG_ON_COLLECTIVES_TWICE"),
         DRIVER.format("DMA_ERROR_RECOVERED"),
         DRIVER.format("DMA_ERRORS"),
         "kernel: MY_NEURON_HW_ERR=DMA_ERROR 1",
@@ -264,25 +276,19 @@ def test_no_other_line_is_a_fault(line: str) -> None:
     assert reasons_of(line) == []
 
 
-FORGED = {
-    "the option of a mount in its own namespace": "overlayfs: failed to resolve '/none/{} x': -2",
-    "a parameter that no file system knows": "tmpfs: Unknown parameter '{} x'",
-    "the name of a program that is killed": "Out of memory: Killed process 42 ({}) total-vm:1kB",
-    "the name of a program that faults": "{}[42]: segfault at 0 ip 0 sp 0 error 4 in {} x",
-    "a file with an executable stack": "process '/tmp/{} x' started with executable stack",
-    "the path in a line of the audit": 'audit: type=1326 audit(1.2:3): comm="a" exe="/tmp/{} x" sig=31',
-    "a line that it breaks, as the kernel writes it": "overlayfs: failed to resolve '/none/\\x0a{} x': -2",
-    "a server that does not answer": "nfs: server {} x not responding, timed out",
-}
-"""How a process without any privilege has its words in the kernel's log."""
-
-
 @pytest.mark.parametrize("line", FORGED.values(), ids=FORGED)
-@pytest.mark.parametrize("code", ["NEURON_HW_ERR=DMA_ERROR", "neuron: NEURON_HW_ERR=DMA_ERROR nd-id=0"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "NEURON_HW_ERR=DMA_ERROR",
+        "neuron: NEURON_HW_ERR=DMA_ERROR nd-id=0",
+        "kernel: NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR",
+        "[  1.0] neuron:ncdev: NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR",
+        "\\x0aNEURON_HW_ERR=NC_UNCORRECTABLE_ERROR",
+    ],
+)
 def test_a_process_without_privileges_forges_no_fault(line: str, code: str) -> None:
-    said = line.replace("{}[", f"{code[:15]}[").format(
-        code
-    )  # a program's name has fifteen characters at most
+    said = forged(line, code)
     assert reasons_of(said) == []
     assert reasons_of(f"an earlier line\n{said}") == []
 

@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 from recovery_testkit.kubeschema import settle, violations
 
-from recovery.decide import budget
+from recovery.decide import acknowledged, budget, room
 from recovery.model import (
     GROUP,
     VERSION,
@@ -52,7 +52,7 @@ from recovery.model import (
 )
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
-from tests.builders.manifests import CRDS, DEPLOY, crd, documents
+from tests.builders.manifests import CRDS, DEPLOY, crd, documents, manifest
 
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
 AT = datetime(2026, 11, 21, 10, 15, 0, 250_000, tzinfo=UTC)
@@ -427,6 +427,39 @@ def test_a_binding_binds_a_role_and_an_account_that_ship_with_it() -> None:
 
 
 POLICIES: dict[Path, str] = runpy.run_path(str(DEPLOY / "admission.py"))["rendered"]()
+
+
+def test_the_policies_know_the_layouts_and_the_fields_that_the_program_writes() -> None:
+    said = runpy.run_path(str(DEPLOY / "admission.py"))
+    assert (said["RECORD_VERSION"], said["GATE_VERSION"]) == (records.FOURTH, gates.CODEC)
+    schema = crd("noderecoveries")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert {*said["CONCLUDED"], *said["LOST_FIELDS"]} <= set(schema["properties"]["status"]["properties"])
+    assert said["RECORD_COUNTS"] == {
+        "faults": room.MOST_FAULTS,
+        "acknowledged": acknowledged.MOST_KEPT,
+        "starts": records.STARTS,
+    }
+
+
+def test_from_outside_nothing_of_the_pods_is_reached_but_the_port_of_metrics_and_probes() -> None:
+    guard, concluders = (
+        manifest(DEPLOY / folder / "networkpolicy.yaml")["spec"] for folder in ("rbac", "concluder")
+    )
+    assert guard == concluders
+    (rule,) = guard["ingress"]
+    assert guard["policyTypes"] == ["Ingress"]
+    workloads = [DEPLOY / "concluder" / "deployment.yaml"]
+    for installation in ("eks-neuron", "aks-gpu", "baremetal"):
+        assert "../concluder" in manifest(DEPLOY / installation / "kustomization.yaml")["resources"]
+        agents = DEPLOY / installation / "agents"
+        assert "../../rbac" in manifest(agents / "kustomization.yaml")["resources"]
+        workloads.append(agents / "daemonset.yaml")
+    for file in workloads:
+        pod = manifest(file)["spec"]["template"]
+        assert guard["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items(), file
+        assert not pod["spec"].get("hostNetwork"), f"{file}: no network policy would guard it"
+        ports = {port["containerPort"] for c in pod["spec"]["containers"] for port in c.get("ports", ())}
+        assert [{"protocol": "TCP", "port": port} for port in ports] == rule["ports"], file
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: str(path.relative_to(DEPLOY)))

@@ -44,6 +44,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "patch_event": ("e", {}),
     "deleting": (CLAIM,),
     "delete": (CLAIM,),
+    "whose": ("token", "audience"),
 }
 POD = pod()
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {

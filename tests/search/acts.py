@@ -6,12 +6,12 @@ the weather leaves behind is put right when the calm begins (``calm.py``).
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recovery.errors import Unreadable
 from tests.search import facts
 from tests.search.boundary import Trap
 from tests.search.machines import LOG_REASONS, PLUGIN_REASON, Machine
@@ -127,7 +127,7 @@ def xid_flash(w: World, a: Act) -> None:
     w.flash_xid(machine_of(w, a), a.args[0])
 
 
-@kind("many reasons", some(8, 25), weight=1)
+@kind("many reasons", some(8, 25, 300), weight=1)
 def many_reasons(w: World, a: Act) -> None:
     """Reasons that no rule of the policy treats, all at once."""
     m = machine_of(w, a)
@@ -171,11 +171,14 @@ def moves_again(w: World, place: int) -> None:
 @kind("page away", some(20.0, 120.0, 700.0), lasts=True)
 def page_away(w: World, a: Act) -> None:
     m = machine_of(w, a)
-    if page := w.pages.get(m.node):
-        page.error = Unreadable("the connection was refused")
-        w.wake(m.node)
-        w.note(facts.PAGE, m.node, state="unreadable")
-        w.later(a.args[0], lambda: page_back(w, m))
+    if m.node in w.pages:
+        w.hide_page(m, a.args[0])
+
+
+@kind("new ones are blind", some(120.0, 700.0), weight=1, placed=False)
+def blind_new(w: World, a: Act) -> None:
+    """The page of the next new machine cannot be read for so long after it has joined."""
+    w.new_are_blind.append(a.args[0])
 
 
 @kind("rubbish page", some(20.0, 120.0), lasts=True)
@@ -187,15 +190,6 @@ def rubbish_page(w: World, a: Act) -> None:
         w.wake(m.node)
         w.note(facts.PAGE, m.node, state="wrong")
         w.later(a.args[0], lambda: moves_again(w, m.place))
-
-
-def page_back(w: World, m: Machine) -> None:
-    page = w.pages.get(m.node)
-    if page is not None and page.error is not None:
-        page.error = None
-        w.wake(m.node)
-        w.note(facts.PAGE, m.node, state="fresh")
-        w.refresh(m)
 
 
 # ---------------------------------------------------------------- processes
@@ -577,7 +571,8 @@ def scaled_in(w: World, a: Act) -> None:
     group = w.cloud.groups["workers"]
     if group.desired > 2:
         group.desired -= 1
-        w.note(facts.CAPACITY, "workers", desired=group.desired, can_launch=not w.cloud.short)
+        scaled = {} if group.shrinks else {"scaled": "in"}
+        w.note(facts.CAPACITY, "workers", desired=group.desired, can_launch=not w.cloud.short, **scaled)
 
 
 @kind("scaled out", weight=1, placed=False)
@@ -603,6 +598,18 @@ def group_has_room(w: World) -> None:
 @kind("cloud throttles", some(20.0, 120.0, 400.0), weight=2, lasts=True, placed=False)
 def cloud_throttles(w: World, a: Act) -> None:
     w.cloud.throttled_until = w.now + a.args[0]
+
+
+@kind("calls throttle", some(120.0, 600.0), weight=2, lasts=True, placed=False)
+def calls_throttle(w: World, a: Act) -> None:
+    """Calls that change something have a quota of their own, and it is used up."""
+    w.cloud.calls_throttled_until = w.now + a.args[0]
+
+
+@kind("one too many", weight=2, placed=False)
+def one_too_many(w: World, a: Act) -> None:
+    """The group launches two machines for the next one that is gone, and removes the first again."""
+    w.cloud.surplus += 1
 
 
 @kind("cloud refuses", weight=1, placed=False)
@@ -652,4 +659,9 @@ def pods_never_go(w: World, a: Act) -> None:
 def new_pods(w: World, a: Act) -> None:
     m = machine_of(w, a)
     if m.node and not m.gone:
-        w.add_pod(f"late-{int(w.now * 10)}-{m.place}", m.node)
+        names = itertools.count(
+            int(w.now * 10)
+        )  # two acts may meet at one moment, after a process was stopped
+        path = "/api/v1/namespaces/default/pods/late-{}-{}"
+        number = next(n for n in names if not w.store.request("GET", path.format(n, m.place)).ok)
+        w.add_pod(f"late-{number}-{m.place}", m.node)

@@ -4,7 +4,7 @@ to come to its end."""
 from __future__ import annotations
 
 from tests.search import acts, facts
-from tests.search.world import Process, World
+from tests.search.world import WHOLE, Process, World
 
 OPEN = {"suspect", "waiting", "recovering", "proving"}
 LOOK_EVERY = 30.0
@@ -19,10 +19,13 @@ TAKEN = 10
 
 def begin(w: World) -> None:
     """Nothing goes wrong from now on, but for the faults that are there."""
-    w.boundary.away_until = w.boundary.throttled_until = w.cloud.throttled_until = 0.0
+    w.boundary.away_until = w.boundary.throttled_until = 0.0
+    w.cloud.throttled_until = w.cloud.calls_throttled_until = 0.0
     w.cloud.refuse = w.cloud.late = 0
     w.cloud.hide.clear()
     w.new_are_sick.clear()
+    w.new_are_blind.clear()
+    w.cloud.surplus = 0
     acts.servers_agree(w)
     acts.group_has_room(w)
     acts.resume(w)
@@ -30,7 +33,7 @@ def begin(w: World) -> None:
     for place, machine in enumerate(w.places):
         acts.set_clock(w, place, 0.0)
         acts.moves_again(w, place)
-        acts.page_back(w, machine)
+        w.show_page(machine)
         acts.agent_again(w, place)
         if machine.node:
             acts.included(w, machine.node)
@@ -43,10 +46,14 @@ def begin(w: World) -> None:
     if w.policy_name != "a low brake, hand over":
         w.lift_brake()
     w.off.clear()
+    _all_start_anew(w)
+    w.note(facts.CALM, "")
+
+
+def _all_start_anew(w: World) -> None:
     for place in range(len(w.places)):
         w.end_agents(place)
         w.start(place, delay=1.0 + place)
-    w.note(facts.CALM, "")
 
 
 def _take_back_edits(w: World) -> None:
@@ -106,10 +113,14 @@ def _phases(w: World) -> dict[str, str]:
 
 
 def _take_one(w: World, phases: dict[str, str]) -> None:
-    """Nodes that nobody takes hold the brake or a limit. A person ends a machine that was handed over."""
+    """Nodes that nobody takes hold the brake or a limit. A person ends a machine that was handed over. Where none
+    was, so many are sick that the brake is on for good: a person lifts it."""
     mine = (m for m in w.places if phases.get(m.node) == "handedOver" and not m.gone and m.up)
     if machine := next(mine, None):
         w.terminate_machine(machine, "a person")
+    elif w.policy.limits.brake != WHOLE:
+        w.lift_brake()
+        _all_start_anew(w)
 
 
 def run_to_the_end(w: World, limit: float) -> str:

@@ -31,6 +31,10 @@ class Cloud(FakeProvider):
         self.world = world
         self.short = False
         self.throttled_until = 0.0
+        self.calls_throttled_until = 0.0
+        """Until when calls that change something are throttled, and reads are answered."""
+        self.surplus = 0
+        """So many times the group launches one machine more than it wants, and removes the first one again."""
         self.late = 0
         self.refuse = 0
         self.hide: list[float] = []
@@ -108,7 +112,7 @@ class Cloud(FakeProvider):
         answer = [facts.LOST_BEFORE]
 
         def go() -> Started:
-            if self.world.now < self.throttled_until:
+            if self.world.now < max(self.throttled_until, self.calls_throttled_until):
                 answer[0] = facts.THROTTLED
                 raise Retry("the cloud throttles: Rate exceeded")
             if self.refuse:
@@ -178,4 +182,21 @@ class Cloud(FakeProvider):
         """Launch machines while the group wants more than it has."""
         found: FakeGroup = self.groups[group]
         while self.waiting and not self.short and len(found.in_service) < found.desired:
-            self.world.launch_machine(group, self.waiting.pop(0))
+            first = self.world.launch_machine(group, self.waiting.pop(0))
+            if self.surplus:
+                self.surplus -= 1
+                self._one_more(found, first)
+
+    def _one_more(self, group: FakeGroup, first: Machine) -> None:
+        """The group launches another one beside ``first``, which it removes once it sees that both are there."""
+        second = self.world.launch_machine(group.name, self.world.new_place())
+        group.provisional |= {first.id, second.id}
+
+        def settled() -> None:
+            if not first.gone and not second.gone:
+                self.world.terminate_machine(first, facts.SURPLUS, refill=False)
+            self.settle(group.name)
+            self.refill(group.name)
+
+        seconds = self.world.dice("surplus", first.id).uniform(90, 240)
+        self.world.later(seconds, settled)

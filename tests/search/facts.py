@@ -110,6 +110,8 @@ MACHINE_BOOTED = "machine booted"
 """Subject: the machine. ``boot``: the kernel's boot ID; ``node``; ``by``: the token or action that it came
 from,
 ``unasked`` for a boot that no agent asked for."""
+SURPLUS = "surplus"
+"""By whom a machine is gone that its group had launched beside another, to remove one of the two again."""
 MACHINE_GONE = "machine gone"
 """Subject: the machine. ``group``, ``node``, ``by`` as above (``unasked``: by others, scaled in, spot)."""
 MACHINE_LAUNCHED = "machine launched"
@@ -133,7 +135,7 @@ CLOCK = "clock"
 RESTORED = "restored"
 """Subject: ``etcd``. ``to``: the moment (``at``) that it was restored to. Its writes follow as ``Wrote``."""
 CAPACITY = "capacity"
-"""Subject: the group. ``desired``, ``can_launch``."""
+"""Subject: the group. ``desired``, ``can_launch``; ``scaled``: ``in`` where somebody made it want fewer for good."""
 PERSON = "person"
 """Subject: the node. ``did``: ``release``, ``cordon``, ``uncordon``, ``taint``, ``delete record``, ...: for
 people who

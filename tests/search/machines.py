@@ -11,7 +11,7 @@ LOG_REASONS = (
     "NeuronHasError_NC_UNCORRECTABLE_ERROR",
 )
 XID_TYPE, XID = "XidErrors", "XidErrorsFound"
-MANY = tuple(f"NeuronNotice{i:02}" for i in range(40))
+MANY = tuple(f"NeuronNotice{i:03}" for i in range(300))
 PLUGIN_REASON, PLUGIN_GOOD = "GpuCountBad", "GpuCountGood"
 TYPES = {PLUGIN_REASON: PLUGIN_TYPE, XID: XID_TYPE, **dict.fromkeys(LOG_REASONS, LOG)}
 

@@ -10,9 +10,12 @@ import random
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
+from recovery.decide import budget
+from recovery.signals import npd
 from tests.search import calm, facts
 from tests.search.acts import perform
 from tests.search.facts import Fact
@@ -20,6 +23,8 @@ from tests.search.reach import Disturbances, Reach, watching
 from tests.search.script import Script
 from tests.search.world import TooMuchError, World
 
+PARSED = lru_cache(maxsize=4096)(npd.parse)
+"""Detectors show the same few pages again and again."""
 TO_THE_END = 3 * 3600.0
 """Seconds after the calm within which every fault has to come to its end."""
 
@@ -55,6 +60,8 @@ def play(script: Script, reach: Reach | None = None) -> History:
     """The history of ``script``. What it reached is added to ``reach``."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_repeatable(script.seed))
+        if script.scene.short_gate:
+            stack.enter_context(patch.object(budget, "STARTS", 2))
         w = World(script.scene, script.seed)
         going_on = Disturbances()
         if reach is not None:
@@ -92,7 +99,11 @@ def _repeatable(seed: int) -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with patch.object(random, "Random", Seeded), patch.object(uuid, "uuid4", made):
+        with (
+            patch.object(random, "Random", Seeded),
+            patch.object(uuid, "uuid4", made),
+            patch.object(npd, "parse", PARSED),
+        ):
             yield
     finally:
         logging.disable(level)

@@ -115,7 +115,7 @@ def a_flash(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
 
 def told_only(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     """More faults than a record remembers, all of them only told."""
-    return replace(scene, policy="notify"), [act(10, "many reasons", _place(d, scene), d.choice((25, 40)))]
+    return replace(scene, policy="notify"), [act(10, "many reasons", _place(d, scene), d.choice((25, 300)))]
 
 
 def ghosts(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
@@ -144,7 +144,8 @@ def scaled_meanwhile(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     place = _place(d, scene)
     scene = replace(scene, nodes=5, policy="replace at once", shrinks=d.random() < 0.5, slow=d.random() < 0.7)
     acts = [_fault(d, 10, place)]
-    return scene, [*acts, *([act(12, "scaled in", place)] if d.random() < 0.5 else [])]
+    at = round(d.uniform(12, 18), 1)
+    return scene, [*acts, *([act(at, "scaled in", place)] if d.random() < 0.7 else [])]
 
 
 def others_write_too(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
@@ -157,7 +158,7 @@ def others_write_too(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
 
 def again_and_again(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     """One machine breaks again after each reboot, and the others break too."""
-    scene = replace(scene, policy="three attempts", nodes=5)
+    scene = replace(scene, policy="three attempts", nodes=5, short_gate=d.random() < 0.7)
     place = _place(d, scene)
     acts = [_fault(d, 10 + 110 * i, place, "reboot") for i in range(4)]
     return scene, [*acts, *(_fault(d, 30 + 80 * i, (place + 1 + i) % 5, "reboot") for i in range(4))]
@@ -214,9 +215,33 @@ def a_long_life(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     return scene, acts
 
 
+def one_too_many(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A group makes one machine too many, and removes one of the two again."""
+    scene = replace(scene, policy=d.choice(("replace at once", "drain, replace")), same_name=False)
+    place = _place(d, scene)
+    acts = [act(5, "one too many"), _fault(d, 10, place)]
+    return scene, [*acts, *([_fault(d, d.uniform(60, 300), place)] if d.random() < 0.3 else [])]
+
+
+def much_was_tried(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A reboot has not helped, the next step is throttled for many tries, and the fault goes by itself."""
+    scene, place = replace(scene, policy="reboot, replace"), _place(d, scene)
+    acts = [act(10, "flash", place, round(d.uniform(330, 430), 1))]
+    acts += [act(at, "calls throttle", -1, 600.0) for at in (25, 220)]
+    return scene, [*acts, *([act(200, "crash", place, 1, False, 15.0)] if d.random() < 0.3 else [])]
+
+
+def a_blind_replacement(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """The page of the new node cannot be read, or its agent is gone or off."""
+    scene, place = replace(scene, policy=d.choice(("replace at once", "drain, replace"))), _place(d, scene)
+    what = d.choice(("new ones are blind", "new ones are blind", "no agent", "off"))
+    more = act(9, what, -1, 700.0) if what.startswith("new") else act(50, what, place, 600.0)
+    return scene, [_fault(d, 10, place), more]
+
+
 PLOTS: tuple[Plot, ...] = (
     blind_nodes, a_new_life, a_sick_start, booted_and_restored, held_in_the_last_moment, a_group_without_room,
     another_budget, one_wrong_server, a_flash, told_only, ghosts, a_record_is_deleted, scaled_meanwhile,
     others_write_too, again_and_again, a_call_goes_wrong, off_in_the_middle, held_for_long, only_told_now,
-    a_long_life,
+    a_long_life, one_too_many, much_was_tried, a_blind_replacement,
 )  # fmt: skip

@@ -55,6 +55,7 @@ POLICIES: dict[str, bytes] = {
         "{do: cordon}",
         f"{DRAIN}, {REBOOT}",
     ),
+    "reboot, replace": _policy(f"budget: 2, {OPEN}", f"{REBOOT}, {REPLACE}", f"{REBOOT}, {REPLACE}"),
     "pods have time": _policy(
         OPEN,
         f"{DRAIN}, {REPLACE}",

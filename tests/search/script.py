@@ -46,7 +46,8 @@ class Scene:
     ``shrinks``: the group loses a place with each machine that is deleted, until it is set back.
     ``kernel``: agents can read the boot ID of their own kernel. ``tells_start``: a detector's page says when its
     process began. ``slow``: the number that a group was told shows minutes later. ``patient``: an agent that sees
-    nothing new waits ever longer, up to twelve seconds, until something changes.
+    nothing new waits ever longer, up to twelve seconds, until something changes. ``short_gate``: the gate keeps the
+    last two starts, as if many others had been in between.
     """
 
     nodes: int = 4
@@ -59,6 +60,7 @@ class Scene:
     tells_start: bool = False
     slow: bool = False
     patient: bool = False
+    short_gate: bool = False
 
     def __str__(self) -> str:
         given = [

@@ -29,6 +29,7 @@ def scene_of(dice: random.Random) -> Scene:
         kernel=dice.random() < 0.8,
         tells_start=dice.random() < 0.4,
         patient=True,
+        short_gate=dice.random() < 0.2,
     )
 
 

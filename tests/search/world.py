@@ -11,6 +11,7 @@ import functools
 import heapq
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ import yaml
 from recovery_testkit.stage import Actor, Killed, Page, Stage, read_policy
 
 from recovery.decide.decision import Decision
+from recovery.errors import Unreadable
 from recovery.model import Phase, Share
 from tests.search import facts
 from tests.search.boundary import Boundary, Trap
@@ -50,8 +52,9 @@ ZONES = ("a", "b")
 WHOLE = Share(percent=100)
 
 
-MOST_FACTS = 20_000
-"""A history with more is one in which somebody writes in a circle."""
+MOST_FACTS, MOST_WRITES = 20_000, 400
+"""A history with more facts, or with more writes of one actor in ten seconds, is one in which somebody writes in a
+circle."""
 
 
 class TooMuchError(BaseException):
@@ -94,6 +97,7 @@ class World(Stage):
         self.scene = scene
         self.policy_name = scene.policy
         self.facts: list[Fact] = []
+        self.written: Counter[tuple[str, int]] = Counter()
         self.processes: dict[str, Process] = {}
         self.machines: dict[str, Machine] = {}
         self.places: list[Machine] = []
@@ -104,6 +108,8 @@ class World(Stage):
         self.absent: set[int] = set()
         self.off: set[int] = set()
         self.new_are_sick: list[str] = []
+        self.new_are_blind: list[float] = []
+        """For how long the page of each of the next new machines cannot be read."""
         self.acting: Process | None = None
         self.depth = 0
         self.seed = seed
@@ -133,10 +139,12 @@ class World(Stage):
     def _wrote(self, fact: Fact) -> None:
         """A write was applied. Who waits for the gate looks at it soon."""
         self.facts.append(fact)
-        if len(self.facts) > MOST_FACTS:
-            raise TooMuchError
         if not isinstance(fact, facts.Wrote):
             return
+        window = (fact.actor, int(self.now // 10.0))
+        self.written[window] += 1
+        if len(self.facts) > MOST_FACTS or self.written[window] > MOST_WRITES:
+            raise TooMuchError
         if fact.kind == "RecoveryGate" and not (self.scene.patient and _same_gate(fact)):
             self._look_soon(p for p in self.processes.values() if p.waits)
         elif self.scene.patient and fact.kind in LOOKED_AT and not is_ours(fact.actor):
@@ -421,6 +429,21 @@ class World(Stage):
             self.wake(machine.node)
         self._note_shown(machine, page.error is None, because)
 
+    def hide_page(self, machine: Machine, seconds: float) -> None:
+        """Its page cannot be read for so long."""
+        self.pages[machine.node].error = Unreadable("the connection was refused")
+        self.wake(machine.node)
+        self.note(facts.PAGE, machine.node, state="unreadable")
+        self.later(seconds, lambda: self.show_page(machine))
+
+    def show_page(self, machine: Machine) -> None:
+        page = self.pages.get(machine.node)
+        if page is not None and page.error is not None:
+            page.error = None
+            self.wake(machine.node)
+            self.note(facts.PAGE, machine.node, state="fresh")
+            self.refresh(machine)
+
     def _note_shown(self, machine: Machine, readable: bool, because: str) -> None:
         d = machine.detector
         showing = (
@@ -541,6 +564,8 @@ class World(Stage):
             self._drop_pods(machine.node)
         self.pages[machine.node] = Page()
         self.note(facts.PAGE, machine.node, state="fresh")
+        if self.new_are_blind:
+            self.hide_page(machine, self.new_are_blind.pop())
         machine.detector = self._detector(machine)
         self._kernel(machine)
         zone = ZONES[machine.place % 2]
@@ -582,8 +607,12 @@ class World(Stage):
         group = self.cloud.groups["workers"]
         group.desired += 1
         self.note(facts.CAPACITY, "workers", desired=group.desired, can_launch=not self.cloud.short)
+        self.cloud.fill("workers", self.new_place())
+
+    def new_place(self) -> int:
+        """A place more, without a machine."""
         self.places.append(Machine(f"none-{len(self.places)}", "workers", len(self.places), gone=True))
-        self.cloud.fill("workers", len(self.places) - 1)
+        return len(self.places) - 1
 
     # ------------------------------------------------------------ etcd
 

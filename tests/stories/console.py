@@ -35,6 +35,7 @@ class Reach(StoreTransport):
         asked = proxied(path)
         if asked is None:
             return super().request(method, path, **options)
+        assert "headers" in options, "nobody is answered without a token"
         node = asked.pod.rsplit("/", 1)[-1].removeprefix("npd-")
         actor = next(
             (a for a in reversed(self.stage.actors.values()) if a.node == node and a.alive and a.agent), None

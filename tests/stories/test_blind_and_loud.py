@@ -34,6 +34,15 @@ def test_nodes_of_which_nothing_is_known_for_ten_minutes_count_for_the_brake() -
     assert calls(s) == [("replace", "m-9")]
 
 
+def test_a_node_counts_from_the_moment_that_nothing_was_known_of_it_for_ten_minutes() -> None:
+    """And not from its agent's next look, which may be a minute later."""
+    s = cast(agents=1)
+    s.run(30)  # its next looks are once a minute from now on
+    s.pages["node-0"].error = Unreadable("the connection was refused")
+    s.run(10 * 60 + 3)
+    assert phase(s) is Phase.HANDED_OVER
+
+
 def test_a_blind_node_that_a_person_released_counts_no_more() -> None:
     s = cast(policy_file("{do: replace, within: 30m}", "cooldown: 0s, brake: 1"), agents=2)
     s.pages["node-0"].error = Unreadable("the connection was refused")

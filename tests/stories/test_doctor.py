@@ -35,6 +35,7 @@ from recovery.provider.protocol import Finding
 from recovery.signals.scrape import PageReader
 from tests.builders.manifests import CRDS, crd
 from tests.builders.objects import Json, condition, gate_object, node_object, pod_object, record_object
+from tests.builders.policies import HEAD
 from tests.builders.stores import store_with_crds
 
 PAGES = Path(__file__).parents[1] / "captures"
@@ -311,7 +312,8 @@ def test_in_the_pod_of_a_healthy_node_nothing_is_missing(in_pod: Doctor) -> None
     assert in_pod() == []
     assert in_pod.code == 0
     assert {f.area for f in in_pod.findings} == {
-        *("settings", "cluster", "node", "rights", "concluder", "policy", "detector", "baremetal")
+        *("settings", "cluster", "node", "rights", "concluder", "policy", "detector", "conditions"),
+        "baremetal",
     }
     assert in_pod.says("its conditions on").sentence == f"its conditions on {NODE} were last renewed 60 s ago"
     assert in_pod.says("can report").sentence == "it can report what these rules act on: neuron-hardware"
@@ -785,7 +787,8 @@ def test_an_agent_that_does_not_answer_could_not_be_asked(at_laptop: Doctor) -> 
     found = at_laptop.says(f"the agent {POD} could not be asked")
     assert found.ok is None
     assert found.remedy == (
-        f"your user needs get on pods/proxy; or read its log: kubectl -n {HOME} logs npd-1 -c node-recovery"
+        "your user needs create on serviceaccounts/token and get on pods/proxy; or read its log: "
+        f"kubectl -n {HOME} logs npd-1 -c node-recovery"
     )
     lists = at_laptop.says("is not known: its page")
     assert f"kubectl exec -n {HOME} npd-1 -c node-recovery -- node-recovery doctor" in lists.remedy
@@ -1038,6 +1041,51 @@ def test_a_heartbeat_that_stopped_is_worth_a_word(in_pod: Doctor) -> None:
 def test_conditions_that_nobody_keeps_on_the_node_are_no_matter(in_pod: Doctor) -> None:
     replaced(in_pod, conditions=[condition()])
     assert in_pod() == []
+
+
+# ---------------------------------------------------------------- the Node's conditions
+
+
+def hardware(minutes_ago: float = 1) -> Json:
+    return beat(minutes_ago) | {"type": "AcceleratedHardwareReady", "reason": "NvidiaXID79Error"}
+
+
+def only_conditions(doctor: Doctor, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(f"{HEAD}sources: [conditions]\nrules: [{{name: a, match: {{}}}}]\n")
+    doctor.environ["POLICY_FILE"] = str(file)
+
+
+def test_the_nodes_conditions_are_named_with_what_is_never_taken_back(in_pod: Doctor) -> None:
+    replaced(in_pod, conditions=[condition(), beat(), hardware(minutes_ago=2)])
+    assert in_pod() == []
+    assert in_pod.says("to go by").sentence == (
+        f"{NODE} has 2 conditions to go by: AcceleratedHardwareReady, NeuronHealth; "
+        "the newest was renewed 60 s ago"
+    )
+    ends = "never taken back by its writer; another boot or machine ends it"
+    assert in_pod.says("never taken back").sentence == f"AcceleratedHardwareReady, NeuronHealth: {ends}"
+
+
+def test_a_bad_condition_that_nobody_renews_is_worth_a_word(in_pod: Doctor) -> None:
+    replaced(in_pod, conditions=[condition(), beat(), hardware(minutes_ago=40)])
+    (found,) = in_pod()
+    assert found.sentence == (
+        "AcceleratedHardwareReady is False, but was last renewed 40 min ago: it counts as unknown"
+    )
+    assert found.remedy == "is its writer still running? after 15 min nothing is decided by it"
+
+
+def test_without_a_condition_to_go_by_and_no_page_nothing_would_be_recovered(
+    in_pod: Doctor, tmp_path: Path
+) -> None:
+    only_conditions(in_pod, tmp_path)
+    replaced(in_pod, conditions=[condition()])
+    (found,) = in_pod()
+    assert found.sentence == f"{NODE} has no condition that says anything of its hardware"
+    assert found.remedy.startswith("nothing would ever be recovered: add npd to the policy's sources, or ")
+    assert in_pod.code == 1
+    assert "detector" not in {f.area for f in in_pod.findings}
 
 
 STUCK = "is the agent stuck? look at its /healthz and its log"

@@ -135,3 +135,64 @@ def test_two_machines_that_came_back_under_each_others_names_hear_each_other_bef
         seed=147,
     )
     assert judged(history) == []
+
+
+def test_a_proof_names_what_the_page_shows_all_the_same() -> None:
+    """The policy was changed while the node waited for its turn, and only tells the second fault. The reboot
+    mended the first one. "Healthy on its own page" would be false."""
+    history = played(
+        Scene(policy="drain, reboot, replace"),
+        act(10, "fault", 1, HBM, ()),
+        act(20, "fault", 2, DMA, ("reboot",)),
+        act(50, "policy", -1, "notify", 0.0),
+        act(80, "fault", 2, HBM, ()),
+        seed=909795243,
+    )
+    assert judged(history) == []
+
+
+def test_nodes_of_which_nothing_is_known_for_ten_minutes_count_from_then_on() -> None:
+    """Their agents looked once a minute whether ten minutes were over; a third was replaced meanwhile."""
+    history = played(
+        Scene(policy="a low brake", same_name=True),
+        act(10, "page away", 2, 1300.0),
+        act(10, "page away", 1, 1300.0),
+        act(110, "budget never allows", -1, 600.0),
+        act(190, "fault", 0, HBM, ("reboot",)),
+        act(300, "fault", 3, DMA, ()),
+        act(770, "fault", 3, HBM, ()),
+        seed=909795256,
+    )
+    assert judged(history) == []
+
+
+def test_an_agent_that_waits_for_its_dead_predecessors_lease_is_not_taken_for_silent() -> None:
+    """The pod of the new node's agent was lost in probation. The next one sees a fault, and can tell nothing
+    before the Lease has run out for it, too: until then nothing is proved by the Node alone."""
+    history = played(
+        Scene(nodes=5, pods=0, patient=True),
+        act(5, "plugin fault", 1, ()),
+        act(10, "detector restarts", 1),
+        act(200, "lost pod", 1, 1, False, 5.0),
+        act(220, "fault", 1, HBM, ("itself",)),
+        act(490, "fault", 2, HBM, ("itself",)),
+        seed=909795980,
+    )
+    assert judged(history) == []
+
+
+def test_an_agent_that_has_told_nothing_of_its_machine_is_waited_for_while_its_node_has_a_lease() -> None:
+    """Its agent was switched off and on, each time in another pod. The last one waits for the Lease of the
+    one before, which had told nothing."""
+    history = played(
+        Scene(patient=True),
+        act(10.5, "fault", 0, NC, ("reboot",)),
+        act(120, "fault", 1, NC, ("reboot",)),
+        act(150, "off", 0, 60.0),
+        act(220, "boots", 1, 40.0),
+        act(270, "off", 0, 400.0),
+        act(290, "off", 0, 60.0),
+        act(360, "fault", 0, DMA, ("reboot",)),
+        seed=279062535,
+    )
+    assert judged(history) == []

@@ -124,10 +124,11 @@ def test_a_hand_over_from_before_is_said_on_in_observe_mode() -> None:
     assert value(off, "node_recovery_open_handovers") == 1
 
 
-def test_a_healthy_node_asks_the_api_server_for_nothing_but_the_gate() -> None:
+def test_a_healthy_node_asks_the_api_server_for_nothing_but_the_gate_and_its_own_node() -> None:
     s = cast(count=1)
     before = dict(s.store.requests)
     s.run(600, step=1)
     asked = {key: n - before.get(key, 0) for key, n in s.store.requests.items() if n > before.get(key, 0)}
-    assert set(asked) == {("get", "recoverygates")}
+    assert set(asked) == {("get", "recoverygates"), ("get", "nodes")}
     assert asked["get", "recoverygates"] <= 14
+    assert asked["get", "nodes"] <= 20

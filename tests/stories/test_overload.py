@@ -54,7 +54,7 @@ def test_an_overloaded_server_is_asked_no_more_than_one_that_answers(answer: str
     s.api.heal()
     turned_away = asked_by(s, "agent of node-0", BUSY[answer])
     s.run(600, step=1)
-    assert len(healthy) <= 12
+    assert len(healthy) <= 32, "its gate once a minute, its Node twice"
     assert len(turned_away) <= len(healthy) + 3
 
 
@@ -68,8 +68,10 @@ def test_retry_after_is_waited_for_by_an_agent_whose_node_is_sick(answer: str) -
     s.run(300)
     pauses = [b - a for a, b in pairwise(times)]
     own, sweeps = len(times), 300 / 30
-    assert own <= 2 * sweeps + 2, "its own cycle and the sweep, each at most once in 30 s"
-    assert sum(p < 5 for p in pauses) <= sweeps
+    assert own <= 2 * sweeps + 300 / 60 + 3, (
+        "its own cycle and the sweep at most once in 30 s, its Node in 60"
+    )
+    assert sum(p < 5 for p in pauses) <= 1.5 * sweeps
     s.api.heal()
     s.run(45)
     assert calls(s) == [("replace", "m-0")]
@@ -103,7 +105,7 @@ def test_a_record_that_cannot_be_read_for_now_is_not_asked_for_every_two_seconds
     s.run(150)
     times = asked_by(s, "agent of node-1", throttled(30))
     s.run(300)
-    assert len(times) <= 12
+    assert len(times) <= 18
 
 
 # ---------------------------------------------------------------- the cloud

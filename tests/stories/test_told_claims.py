@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from recovery_testkit.kubefaults import refused, server_error
 from recovery_testkit.stage import Stage
 
@@ -52,6 +54,19 @@ def test_nothing_starts_on_a_node_that_auto_repair_works_on_and_it_is_said_whose
     assert (phase(s), calls(s), marked(s)) == (Phase.WAITING, [], NO_MARKS)
     (said,) = {sentence for sentence in messages(s, "Held") if "AKS auto-repair" in sentence}
     assert "AKS auto-repair holds node-0 (its Event NodeRebootStart at " in said
+
+
+def test_a_forged_repair_of_a_node_that_has_long_been_ready_holds_nothing() -> None:
+    s = on_azure(cast(policy_file()))
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    long_ago = (s.clock.now() - timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    node = dict(s.store.request("GET", "/api/v1/nodes/node-0").body)
+    node["status"]["conditions"] = [{**ready, "lastTransitionTime": long_ago}]
+    assert s.store.request("PUT", "/api/v1/nodes/node-0/status", body=node).ok
+    repairer_tells(s, "NodeRebootStart")
+    s.fault("node-0")
+    s.run(10)
+    assert calls(s) == [("replace", "m-0")]
 
 
 def test_another_nodes_repair_is_nothing_to_this_one() -> None:

@@ -16,6 +16,7 @@ from recovery.catalog import (
     lookup,
     types,
 )
+from recovery.kube.views import event_view, node_view
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, CatalogueRow, NodeEvent, NodeView, Step, Then
 from tests.builders.nodes import node
 
@@ -219,16 +220,19 @@ def test_a_mark_of_a_system_at_rest_is_no_claim(marks: dict[str, object]) -> Non
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 
 
+AKS_1 = node("aks-1")
+
+
 def ago(reason: str, minutes: float) -> NodeEvent:
     return NodeEvent(reason, NOW - timedelta(minutes=minutes))
 
 
 def test_without_events_there_is_no_claim() -> None:
-    assert claim_by_events(AKS, "aks-1", (), NOW) is None
+    assert claim_by_events(AKS, AKS_1, (), NOW) is None
 
 
 def test_a_repair_that_has_begun_is_a_claim_that_names_it() -> None:
-    claim = claim_by_events(AKS, "aks-1", (ago("NodeReimageEnd", 40), ago("NodeRedeployStart", 12)), NOW)
+    claim = claim_by_events(AKS, AKS_1, (ago("NodeReimageEnd", 40), ago("NodeRedeployStart", 12)), NOW)
     assert claim == "AKS auto-repair holds aks-1 (its Event NodeRedeployStart at 09:48:00Z)"
 
 
@@ -243,11 +247,49 @@ def test_a_repair_that_has_begun_is_a_claim_that_names_it() -> None:
     ],
 )
 def test_its_claim_ends_a_while_after_its_last_event(reason: str, minutes: float, claims: bool) -> None:
-    assert (claim_by_events(AKS, "aks-1", (ago(reason, minutes),), NOW) is not None) is claims
+    assert (claim_by_events(AKS, AKS_1, (ago(reason, minutes),), NOW) is not None) is claims
+
+
+@pytest.mark.parametrize(
+    ("ready_for", "minutes", "believed"),
+    [
+        (5, 10, True),  # it was not Ready when that began, and is again
+        (65, 10, True),  # it may have been treated for as long as that
+        (75, 10, False),
+        (61, 0, False),
+        (61, -600, False),  # of the future: it counts as of now
+        (None, 0, True),  # it is not Ready, or does not say since when
+    ],
+)
+def test_an_event_about_a_node_that_had_long_been_ready_is_not_believed(
+    ready_for: float | None, minutes: float, believed: bool
+) -> None:
+    """Whoever may write Events could hold any node by one."""
+    since = None if ready_for is None else NOW - timedelta(minutes=ready_for)
+    claim = claim_by_events(AKS, node("aks-1", ready_since=since), (ago("NodeRebootStart", minutes),), NOW)
+    assert (claim is not None) is believed
+
+
+def test_the_claim_names_the_program_that_wrote_the_event() -> None:
+    event = event_view(
+        {
+            "reason": "NodeRebootStart",
+            "lastTimestamp": "2026-11-21T09:59:00Z",
+            "metadata": {"managedFields": [{"manager": "kubectl-create"}]},
+        }
+    )
+    claim = claim_by_events(AKS, AKS_1, (event,), NOW)
+    assert claim is not None
+    assert claim.endswith("(its Event NodeRebootStart at 09:59:00Z, written by kubectl-create)")
+
+
+def test_a_node_is_ready_since_its_condition_changed_and_since_never_while_it_is_not() -> None:
+    for status, since in {"True": NOW, "False": None, "Unknown": None}.items():
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": "2026-11-21T10:00:00Z"}
+        assert node_view({"status": {"conditions": [ready]}}).ready_since == since
+    assert node_view({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}).ready_since is None
 
 
 def test_the_latest_event_counts_in_whatever_order_they_are_listed() -> None:
     ended = (ago("NodeRebootEnd", 20), ago("NodeRebootStart", 30))
-    assert (
-        claim_by_events(AKS, "aks-1", ended, NOW) is claim_by_events(AKS, "aks-1", ended[::-1], NOW) is None
-    )
+    assert claim_by_events(AKS, AKS_1, ended, NOW) is claim_by_events(AKS, AKS_1, ended[::-1], NOW) is None

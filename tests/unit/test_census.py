@@ -94,6 +94,13 @@ def test_a_record_whose_node_is_gone_counts_in_numerator_and_denominator() -> No
     assert (found.sick, found.population) == (("node-0",), 3)
 
 
+def test_a_record_that_cannot_be_decoded_counts_for_a_node_that_is_there_and_for_no_other() -> None:
+    """Whoever may write records could hold the brake for ever by names that nobody has."""
+    nodes = [node("node-1"), node("node-2")]
+    found = count(nodes, (), own_fault, [], NOW, ["node-1", *(f"made-up-{i}" for i in range(8))])
+    assert (found.sick, found.population) == (("node-1",), 2)
+
+
 def test_a_closed_record_whose_node_is_gone_counts_nowhere() -> None:
     found = counted([node("node-1")], (record(Phase.RECOVERED),))
     assert (found.sick, found.population) == ((), 1)

@@ -107,8 +107,8 @@ def test_every_mistake_of_a_policy_goes_to_standard_error(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        f"{path}:4: field rules[0].mach: unknown, expected one of name, match, after, hold, latch, remedy, "
-        'probation, validate; did you mean "match"?',
+        f"{path}:4: field rules[0].mach: unknown, expected one of name, match, after, hold, latch, witness, "
+        'remedy, probation, validate; did you mean "match"?',
         f"{path}:4: field rules[0].match: missing",
     ]
 

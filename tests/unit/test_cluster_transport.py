@@ -15,8 +15,8 @@ from kubernetes.config import incluster_config
 from recovery_testkit.clock import FakeClock
 
 from recovery import cli
-from recovery.errors import ApiUnavailable, SettingsError
-from recovery.kube.transport import MAX_BODY, READ_TIMEOUT, KubernetesTransport
+from recovery.errors import ApiUnavailable, SettingsError, TooLong
+from recovery.kube.transport import MAX_BODY, MAX_PAGE, READ_TIMEOUT, KubernetesTransport
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -50,12 +50,16 @@ class Answer:
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
+        self.closed = False
 
     def stream(self, size: int) -> Iterator[bytes]:
         return self._pieces
 
     def release_conn(self) -> None:
         pass
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def transport(kubeconfig: Callable[[str], Path], answer: Callable[[], Any], clock: FakeClock) -> Any:
@@ -170,6 +174,22 @@ def test_an_answer_of_any_length_is_not_read_to_its_end(kubeconfig: Callable[[st
     with pytest.raises(ApiUnavailable, match=f"the API server's answer is longer than {MAX_BODY} bytes"):
         transport(kubeconfig, lambda: Answer(endless()), FakeClock()).request("GET", "/api/v1/nodes")
     assert read[0] == MAX_BODY // len(piece) + 1
+
+
+def test_a_page_of_several_objects_is_given_up_sooner_and_its_connection_is_not_used_again(
+    kubeconfig: Callable[[str], Path],
+) -> None:
+    def long() -> Answer:
+        return Answer(iter([b'{"a": "', b"x" * MAX_PAGE, b'"}']))
+
+    answer = long()
+    made = transport(kubeconfig, lambda: answer, FakeClock())
+    with pytest.raises(TooLong, match=f"the API server's answer is longer than {MAX_PAGE} bytes"):
+        made.request("GET", "/api/v1/nodes", query={"limit": "2"})
+    assert answer.closed
+    for query in (None, {"limit": "1"}):
+        one = transport(kubeconfig, long, FakeClock()).request("GET", "/api/v1/nodes", query=query)
+        assert len(one.body["a"]) == MAX_PAGE, "one object is read, however large it is"
 
 
 def test_an_answer_that_drips_is_given_up(kubeconfig: Callable[[str], Path]) -> None:

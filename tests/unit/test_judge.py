@@ -590,6 +590,33 @@ def test_nor_by_a_policy_that_only_reports_it_now() -> None:
     assert h.kinds() == [("law 11", "still sick")]
 
 
+@pytest.mark.parametrize(
+    ("sentence", "laws"),
+    [
+        ("proved: node-0 was healthy for 2 min on its own page", ["law 11"]),
+        (f"proved: node-0 was healthy, which shows {FAULT['reason']} (rule hardware: notify)", []),
+    ],
+)
+def test_a_proof_names_the_fault_that_the_policy_of_its_first_statement_only_told(
+    sentence: str, laws: list[str]
+) -> None:
+    h = History().policy(remedy=({"do": "notify"},)).starts().asks(action="reboot").after(5).boots()
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0").after(1)
+    more = {"faults": [{**FAULT, "treated": False}], "sentence": sentence}
+    h.record("node-0", "proving", **more).after(121).unmarks("node-0").record("node-0", "recovered", **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
+@pytest.mark.parametrize(("seconds", "laws"), [(1, []), (30, ["law 11"])])
+def test_an_agent_that_has_only_just_come_has_told_nothing_yet(seconds: float, laws: list[str]) -> None:
+    h = History().starts().asks().after(6).replaced().happens(facts.PROCESS, agent("node-9"), state="killed")
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.after(5).breaks("node-9").record("node-0", "proving", by=agent("node-1"), **more).after(121)
+    h.happens(facts.PROCESS, agent("node-9"), state="started").after(seconds)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
 def test_a_machine_whose_fault_is_shown_is_not_recovered() -> None:
     assert rebooted(mended=False).kinds() == [("law 11", "still sick")]
 
@@ -617,6 +644,41 @@ def test_one_machine_takes_the_place_of_one() -> None:
     h.after(5).record("node-1", "proving", by=agent("node-2"), **more).after(121)
     found = h.record("node-1", "recovered", by=agent("node-2"), **more).kinds()
     assert ("law 11", "one for two") in found
+
+
+def test_a_machine_that_its_group_removes_again_takes_nobodys_place() -> None:
+    def gone(claimed: bool) -> History:
+        h = whole(History())
+        claims = {"status": {"replacementsClaimed": [{"machine": "m-9", "insteadOf": "m-0"}]}}
+        if claimed:
+            h.write("RecoveryGate", "fleet", claims, by=agent("node-1"))
+        return h.happens(facts.MACHINE_GONE, "m-9", group="workers", node="node-9", by=facts.SURPLUS)
+
+    assert gone(claimed=True).kinds() == [("law 11", "surplus")]
+    assert gone(claimed=False).kinds() == []
+
+
+@pytest.mark.parametrize(("desired", "laws"), [(5, ["law 6"]), (6, [])])
+def test_a_group_that_was_scaled_in_and_has_all_it_wants_is_not_handed_over_as_one_that_is_short(
+    desired: int, laws: list[str]
+) -> None:
+    h = History().starts().asks().after(2)
+    h.happens(facts.CAPACITY, "workers", desired=desired, can_launch=True, scaled="in").after(4)
+    h.happens(facts.MACHINE_GONE, "m-0", group="workers", node="node-0")
+    h.delete("Node", "node-0", by="cloud-controller").after(1800)
+    said = "handed over to a person: replace did not succeed within 30 min: m-0 is gone"
+    h.record("node-0", "handedOver", by=agent("node-1"), sentence=said)
+    assert [law for law, _ in h.kinds()] == laws
+
+
+def test_a_start_counts_where_the_gate_forgets_an_earlier_one_for_it() -> None:
+    h = History(attempts={"max": 1, "within": "1h"}).starts().asks(action="reboot").after(5)
+    h.mended("node-0").boots().after(1).record("node-0", "proving").after(121).unmarks("node-0")
+    h.record("node-0", "recovered").frees("node-0").after(30).breaks("node-0").record("node-0", "suspect")
+    slots, starts = [{"node": "node-0", "recordUID": "uid-node-0"}], [{"at": f"{h.at}", "node": "node-0"}]
+    h.record("node-0", "waiting").after(1)
+    h.write("RecoveryGate", "fleet", {"status": {"slots": slots, "starts": starts}}, by=agent("node-0"))
+    assert h.kinds() == [("law 1", "attempts")]
 
 
 # ---------------------------------------------------------------- ends
@@ -743,6 +805,14 @@ def test_an_agent_that_is_off_reports_nothing(on: bool, laws: list[str]) -> None
     assert [law for law, _ in h.after(60).logs("node-0", OWN).kinds()] == laws
 
 
+@pytest.mark.parametrize(("state", "laws"), [("unreadable", ["words"]), ("fresh", [])])
+def test_a_page_that_cannot_be_read_proves_nothing(state: str, laws: list[str]) -> None:
+    h = History().starts().asks().after(6).replaced().happens(facts.PAGE, "node-9", state=state).after(5)
+    h.record("node-0", "proving", by=agent("node-1"), replacement="node-9", replacementMachine="m-9")
+    said = "proved: m-0 is gone and node-9 (m-9) was healthy for 2 min, by its own detector's page"
+    assert [law for law, _ in h.after(121).logs("node-0", said).kinds()] == laws
+
+
 def drained(held: float, tried: float) -> History:
     """A drain that is left as over, with a pod on the node, after so much time held and tried."""
     h = History().pod("train", "node-0").starts()
@@ -762,6 +832,24 @@ def test_held_is_not_tried() -> None:
 
 def test_tried_for_as_long_as_the_policy_says_is_tried() -> None:
     assert drained(held=660, tried=601).kinds() == []
+
+
+def test_a_drain_is_not_held_by_a_page_that_cannot_be_read() -> None:
+    h = History().pod("train", "node-0").starts().happens(facts.PAGE, "node-0", state="unreadable")
+    line = {"event": "rung", "sentence": "the drain did not end within 10 min: 1 pod left"}
+    h.after(601).record("node-0", "recovering", rung=1, rungSince=None, history=[line])
+    assert h.kinds() == []
+
+
+@pytest.mark.parametrize(("state", "laws"), [("submitted", []), ("notApplied", ["words"])])
+def test_who_waits_for_a_call_that_may_have_arrived_is_not_held_by_the_brake(
+    state: str, laws: list[str]
+) -> None:
+    h = History(brake="20%").starts().intends(state=state).calls(answer="lost-before")
+    h.after(60).breaks("node-1").record("node-1", "suspect").breaks("node-2").record("node-2", "suspect")
+    line = {"event": "rung", "sentence": "replace did not succeed within 30 min: it was asked for"}
+    h.after(1741).record("node-0", "recovering", rung=2, rungSince=None, intent=None, history=[line])
+    assert [law for law, _ in h.kinds()] == laws
 
 
 def test_drained_is_false_while_pods_run() -> None:

@@ -15,6 +15,7 @@ from recovery.decide.diagnosis import diagnosed
 from recovery.decide.latch import latch_of, over, what_ends
 from recovery.errors import SettingsError
 from recovery.model import Detector, Kind, Latch, Phase
+from recovery.signals import autopilot, aznhc, konduktor
 from tests.builders.faults import DMA, fault, reading
 from tests.builders.policies import HEAD, policy
 from tests.builders.records import record
@@ -72,7 +73,8 @@ def test_a_hold_counts_from_the_moment_that_is_on_the_record() -> None:
 
 
 def test_every_row_of_the_catalogue_says_what_states_it() -> None:
-    assert {row.reason for row in faults() if row.detector is None} == {"SignalUnknown"}
+    others = {"SignalUnknown", aznhc.TYPE, konduktor.TYPE, autopilot.HEALTH, autopilot.LEVEL_3}
+    assert {row.type for row in faults() if row.detector is None} == others
     assert all(default_for(d, "Any").hold == timedelta(0) for d in Detector)
 
 
@@ -86,7 +88,7 @@ def test_a_check_of_xids_is_latched_whoever_wrote_it() -> None:
 # ---------------------------------------------------------------- the policy file
 
 
-KEYS = "name, match, after, hold, latch, remedy, probation, validate"
+KEYS = "name, match, after, hold, latch, witness, remedy, probation, validate"
 WRONG = {
     "latch: prof": 'latch: found "prof", expected one of source, boot, proof; did you mean "proof"?',
     "latch: null": "latch: found nothing, expected a value; leave the field out for its default",
@@ -107,9 +109,8 @@ def test_a_source_that_is_not_there_is_a_mistake() -> None:
     text = f"{HEAD}rules:\n  - name: a\n    match: {{source: ndp}}\n"
     with pytest.raises(SettingsError) as caught:
         parse_policy(text.encode(), "p.yaml")
-    assert list(caught.value.mistakes) == [
-        'p.yaml:5: field rules[0].match.source: found "ndp", expected "npd"'
-    ]
+    choices = 'expected one of npd, conditions, autopilot, aznhc, konduktor; did you mean "npd"?'
+    assert list(caught.value.mistakes) == [f'p.yaml:5: field rules[0].match.source: found "ndp", {choices}']
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,15 @@ from recovery.model import (
     Reference,
     Rung,
     Running,
+    Says,
+    Statement,
     Step,
     Then,
 )
 from tests.builders.faults import DMA, HANG, HBM, fault, problem, reading, silent
 from tests.builders.gates import census, gate, slot
 from tests.builders.nodes import MACHINE, ZONE, node, pod
-from tests.builders.policies import LADDER, policy
+from tests.builders.policies import LADDER, RULES, policy
 from tests.builders.records import intent, record
 from tests.builders.situations import situation
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
@@ -1238,6 +1240,8 @@ def test_a_machine_that_registered_anew_bears_no_marks_of_ours() -> None:
 
 # ---------------------------------------------------------------- the volatile questions
 
+WITNESSED = RULES.rstrip() + "\n    witness: {source: neuron-sysfs}\n"
+
 VOLATILE: dict[str, tuple[Situation, str]] = {
     "record": (recovering(record(Phase.WITHDRAWN)), "the record has changed"),
     "lease": (
@@ -1266,6 +1270,18 @@ VOLATILE: dict[str, tuple[Situation, str]] = {
         recovering(replacing(), node=replace(OURS, taints=())),
         "somebody took the taint noderecovery.dev/unhealthy off node-0",
     ),
+    "claimed by another Node": (
+        recovering(replacing(), rivals=("node-7",)),
+        "node-0 and node-7 claim to be one machine, m-0",
+    ),
+    "not confirmed any more": (
+        recovering(
+            replacing(),
+            policy=policy(WITNESSED),
+            witness_says=Statement(Says.UNREADABLE, "no answer"),
+        ),
+        f"neuron-sysfs has no word for {DMA}, and rule neuron-hardware waits for its word",
+    ),
     "taken back": (
         recovering(replacing(), readings=(CLEAR,)),
         f"{DMA} was taken back by its own source a moment ago",
@@ -1280,6 +1296,11 @@ def test_right_before_the_call_a_change_stops_it(row: str) -> None:
     assert kept is not None
     assert kept.reason.startswith(f"replace is not asked for: {why}")
     assert kept.key == "volatile"
+
+
+def test_a_rule_that_was_edited_since_and_is_not_about_the_fault_any_more_asks_no_witness() -> None:
+    s = recovering(replacing(), policy=policy(WITNESSED.replace("type: NeuronHealth", "type: Other")))
+    assert not_now(s, assess(s), Step.REPLACE) is None
 
 
 def test_right_before_the_call_nothing_stops_what_still_holds() -> None:

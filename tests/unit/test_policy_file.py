@@ -16,7 +16,21 @@ import yaml
 
 from recovery.config.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
 from recovery.errors import SettingsError
-from recovery.model import DrainPolicy, Limits, Match, PodMode, PodRule, Rate, Rule, Rung, Share, Step, Then
+from recovery.model import (
+    Absent,
+    DrainPolicy,
+    Limits,
+    Match,
+    PodMode,
+    PodRule,
+    Rate,
+    Rule,
+    Rung,
+    Share,
+    Step,
+    Then,
+    Witness,
+)
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
 ANY = "rules: [{name: a, match: {}}]\n"
@@ -61,6 +75,7 @@ def test_the_built_in_policy_is_the_example_of_the_design() -> None:
             Rung(Step.REPLACE, timedelta(minutes=30)),
         ),
         probation=timedelta(minutes=2),
+        witness=Witness("neuron-sysfs", Absent.ACT),
     )
 
 
@@ -183,8 +198,8 @@ MISTAKES = {
     ),
     "a misspelt key": (
         rule("remdy: [{do: drain}]"),
-        "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, remedy, "
-        'probation, validate; did you mean "remedy"?',
+        "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, witness, "
+        'remedy, probation, validate; did you mean "remedy"?',
     ),
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,
@@ -193,7 +208,7 @@ MISTAKES = {
     ),
     "a key nothing is like": (
         ANY + "zzz: 1",
-        "4: field zzz: unknown, expected one of apiVersion, kind, limits, drain, exclude, rules",
+        "4: field zzz: unknown, expected one of apiVersion, kind, sources, limits, drain, exclude, rules",
     ),
     "a misspelt key of the drain": (
         "drain: {froce: true}\n" + ANY,
@@ -346,6 +361,29 @@ MISTAKES = {
         "rules: [{name: a, match: {type: A, reason: B, times: {count: 3, within: 10m}}}]",
         "3: field rules[0].match.type: given beside times, which counts edges; an edge has no type",
     ),
+    "a misspelt witness": (
+        rule("witness: {source: neuron-sysf}"),
+        '6: field rules[0].witness.source: found "neuron-sysf", expected "neuron-sysfs"',
+    ),
+    "a witness in one word": (
+        rule("witness: neuron-sysfs"),
+        '6: field rules[0].witness: found "neuron-sysfs", expected a mapping',
+    ),
+    "a misspelt key of the witness": (
+        rule("witness:\n  source: neuron-sysfs\n  absnt: act"),
+        '8: field rules[0].witness.absnt: unknown, expected one of source, absent; did you mean "absent"?',
+    ),
+    "what no witness can be told": (
+        rule("witness: {source: neuron-sysfs, absent: acts}"),
+        '6: field rules[0].witness.absent: found "acts", expected one of hold, act; did you mean "act"?',
+    ),
+    "a witness that has no word for any of the rule's faults": (
+        "rules:\n  - name: a\n    match: {reason: [NeuronHasError_DMA_ERROR, GpuEccBad]}\n"
+        "    witness:\n      source: neuron-sysfs\n",
+        '7: field rules[0].witness.source: found "neuron-sysfs", which has no word for any fault of this '
+        "rule; it can speak of NeuronHasError_SRAM_UNCORRECTABLE_ERROR, "
+        "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
+    ),
     "times of nothing": (
         "rules: [{name: a, match: {times: {count: 3, within: 10m}}}]",
         "3: field rules[0].match.times: given without reason; say which edges to count",
@@ -389,14 +427,15 @@ UNREADABLE = {
     ),
     "another encoding": (b"# ok\nname: caf\xe9\n", ":2: not UTF-8 text"),
     "a control character": (b"a: b\nc: \x01\n", ":2: not YAML: special characters are not allowed"),
-    "too much": (b"#" * (1024 * 1024 + 1), ": larger than 1048576 bytes, which no policy needs"),
+    "too much": (b"#" * (256 * 1024 + 1), ": larger than 262144 bytes, which no policy needs"),
     "a list in itself": (b"rules: &a [*a]\n", ": nested too deeply"),
     "a mapping merged into itself": (b"&a {<<: *a}\n", ": nested too deeply"),
     "a flood of aliases": (
         b"a: &a [1,1,1,1,1,1,1,1,1,1]\n"
         + b"".join(b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 10)) for n in range(97, 104)),
-        ": more than 50000 values, aliases written out",
+        ": more than 20000 values, aliases written out",
     ),
+    "a flood of values": (b"a: [" + b"1," * 120_000 + b"1]", ": more than 20000 values, aliases written out"),
 }
 
 
@@ -405,6 +444,23 @@ def test_a_file_that_cannot_be_read_is_one_sentence(content: bytes, sentence: st
     with pytest.raises(SettingsError) as caught:
         parse_policy(content, "p.yaml")
     assert caught.value.mistakes == (f"p.yaml{sentence}",)
+
+
+def test_of_a_flood_of_values_no_more_are_read_than_a_policy_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To read all of them took half a minute, before anybody counted them."""
+    read = []
+    monkeypatch.setattr(
+        yaml.SafeLoader,
+        "compose_scalar_node",
+        lambda self, anchor, compose=yaml.SafeLoader.compose_scalar_node: (
+            read.append(1) or compose(self, anchor)
+        ),
+    )
+    with pytest.raises(SettingsError):
+        parse_policy(b"a: [" + b"1," * 120_000 + b"1]", "p.yaml")
+    assert len(read) < 20_000
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
@@ -540,6 +596,23 @@ WARNINGS = {
         "rules: [{name: a, match: {reason: KernelOops}}]",
         ["3: field rules[0].match.reason: KernelOops is only counted, so a rule without times never sees it"],
     ),
+    "a witness of what is not destructive": (
+        "rules: [{name: a, match: {}, witness: {source: neuron-sysfs}, remedy: [{do: cordon}]}]",
+        ["3: field rules[0].witness: never asked: the remedy does nothing destructive"],
+    ),
+    "a witness that knows some of the faults": (
+        "rules:\n  - name: a\n    match: {reason: [NeuronHasError_HBM_*, NeuronHasError_DMA_ERROR]}\n"
+        "    witness: {source: neuron-sysfs}\n",
+        [
+            "6: field rules[0].witness: neuron-sysfs has no word for NeuronHasError_DMA_ERROR, so nothing is "
+            "done about it but to ask a person; say absent: act, or give it a rule of its own"
+        ],
+    ),
+    "a witness that knows some, and is not needed for the others": (
+        "rules:\n  - name: a\n    match: {reason: [NeuronHasError_HBM_*, NeuronHasError_DMA_ERROR]}\n"
+        "    witness: {source: neuron-sysfs, absent: act}\n",
+        [],
+    ),
     "a wildcard over another node's fault": (
         'rules: [{name: a, match: {reason: "NeuronHasError_*"}, remedy: [{do: replace}]}]',
         [
@@ -613,6 +686,7 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         "a name used twice",
         "times beside a type",
         "times of nothing",
+        "a witness that has no word for any of the rule's faults",
         "a number that YAML reads in base eight",
     }
     errors = list(

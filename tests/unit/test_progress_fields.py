@@ -159,7 +159,14 @@ def test_a_closed_record_keeps_what_was_done_and_when_it_was_last_proved(event: 
 
 
 @pytest.mark.parametrize(
-    ("ahead", "waits"), [(SECOND, True), (RETRY_AFTER, True), (0 * SECOND, False), (HOUR, False)]
+    ("ahead", "waits"),
+    [
+        (SECOND, True),
+        (RETRY_AFTER, True),
+        (RETRY_AFTER + SECOND, True),  # the API server's time is known to a second
+        (0 * SECOND, False),
+        (HOUR, False),
+    ],
 )
 def test_a_call_that_was_put_off_waits_for_its_moment_and_for_no_clock_that_stepped(
     ahead: Any, waits: bool

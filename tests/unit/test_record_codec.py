@@ -39,7 +39,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.store.record import Records
-from recovery.store.record_codec import ACKNOWLEDGED, FOURTH, STARTS, decode, encode
+from recovery.store.record_codec import ACKNOWLEDGED, FOURTH, MOST, STARTS, decode, encode
 from recovery.units import duration, moment, parse_moment
 from tests.builders.faults import fault
 from tests.builders.nodes import MACHINE
@@ -193,6 +193,25 @@ def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
     why = "was written in version 5 of the record; this program understands versions up to 4"
     with pytest.raises(Undecodable, match=why):
         decode(broken("status.version", FOURTH + 1))
+
+
+def test_a_record_that_is_larger_than_any_of_ours_is_held() -> None:
+    why = f"NodeRecovery {FULL.node} is larger than {MOST} bytes: this program wrote no such record"
+    for path, value in {
+        "status.sentence": "x" * MOST,
+        "status.intent.reference.data": {"x" * MOST: 1},
+        "status.intent.reference.data.known": [{}] * (MOST // 8),
+    }.items():
+        with pytest.raises(Undecodable, match=why):
+            decode(broken(path, value))
+    assert decode(broken("status.sentence", "x" * (MOST // 2)))
+
+
+def test_an_error_shows_no_more_of_a_value_than_a_person_reads() -> None:
+    for path in ("status.phase", "status.phaseSince", "status.rung", "status.probation", "status.tried.0"):
+        with pytest.raises(Undecodable) as caught:
+            decode(broken(path, "x" * 4000))
+        assert len(str(caught.value)) < 500, path
 
 
 @pytest.mark.parametrize(

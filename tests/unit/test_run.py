@@ -113,7 +113,7 @@ def test_a_program_that_has_read_nothing_yet_is_not_ready_and_says_so(
 ) -> None:
     program = start()
     assert program.ready() == "not yet: nothing has been read yet"
-    stage.api.fail_next(lambda _: True, lost_request, times=1)
+    stage.api.fail_next(lambda _: True, lost_request, times=2)  # the conditions' read is one
     program.step()
     assert str(program.ready()).startswith("not yet: the API server: ")
     stage.clock.advance(5)

@@ -9,7 +9,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +17,14 @@ from typing import Any
 
 import pytest
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
+from recovery_testkit.stage import StoreTransport
 
+from recovery.clock import SystemClock
 from recovery.console.api import connect
 from recovery.errors import ApiError
+from recovery.kube.cluster import Cluster
 from recovery.report import http as web
+from recovery.report.asked_by import HEADER, AskedBy
 from recovery.report.metrics import Metrics
 from tests.builders.objects import pod_object
 
@@ -34,11 +38,12 @@ class Site:
     sick: str | None = None
     unready: str | None = "not yet: nothing has been read"
     explained: dict[str, Any] | None = None
+    refused: Callable[[str], str | None] = lambda _: None
 
-    def ask(self, path: str, method: str = "GET") -> tuple[int, str, str]:
+    def ask(self, path: str, method: str = "GET", token: str = "") -> tuple[int, str, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
-            connection.request(method, path)
+            connection.request(method, path, headers={HEADER: token} if token else {})
             answer = connection.getresponse()
             return answer.status, answer.read().decode(), answer.headers.get("Content-Type", "")
         finally:
@@ -73,6 +78,7 @@ def server(quick_to_stop: None) -> Iterator[Site]:
         lambda: made.sick,
         lambda: made.unready,
         lambda: made.explained,
+        lambda token: made.refused(token),
     )
     made.port = server.server_address[1]
     try:
@@ -85,6 +91,7 @@ def server(quick_to_stop: None) -> Iterator[Site]:
 @pytest.fixture
 def site(server: Site) -> Site:
     server.sick, server.unready = None, "not yet: nothing has been read"
+    server.refused = lambda _: None
     return server
 
 
@@ -131,11 +138,32 @@ def test_an_agent_without_a_node_of_its_own_has_nothing_to_explain(site: Site) -
     )
 
 
+def test_who_merely_reaches_the_port_is_not_told_what_the_agent_thinks(site: Site) -> None:
+    site.explained = {"node": "n1", "decision": {"reason": "healthy"}}
+    site.refused = AskedBy(lambda token, audience: "", "guards", "n1").refused
+    status, body, _ = site.ask("/api/v1/explain")
+    assert (status, json.loads(body)) == (
+        403,
+        {"message": "this is for those who bring a token for it, as node-recovery explain does"},
+    )
+    for path in ("/", "/api/v1", "/api/v1/explain/", "/api/v1/explain%3F"):
+        assert site.ask(path)[0] == 404, path
+    assert site.ask("/metrics")[0] == site.ask("/healthz")[0] == 200
+
+
 def test_the_api_servers_proxy_of_pods_reaches_it(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over real sockets: the command's connection, the API server's front, the pod's own port."""
     site.explained = {"node": "n1", "decision": {"reason": "healthy"}}
+    asked: list[str] = []
+
+    def refused(token: str) -> str | None:
+        asked.append(token)
+        whose = Cluster(StoreTransport(store, "agent"), SystemClock(), "default").whose
+        return AskedBy(whose, "default", "n1").refused(token)
+
+    site.refused = refused
     store = KubernetesStore()
     pod = {
         "apiVersion": "v1",
@@ -153,9 +181,14 @@ def test_the_api_servers_proxy_of_pods_reaches_it(
         api = connect()
         found = api.agent_pod("n1")
         assert found is not None
-        assert (found.port, api.ask_agent(found, "/api/v1/explain")) == (site.port, site.explained)
+        assert (found.port, api.ask_agent(found, "n1")) == (site.port, site.explained)
+        assert len(asked[0].split(".")) == 3, "a token, and not the caller's own"
+        with pytest.raises(
+            ApiError, match=r"403 this token is not one of .* for noderecovery\.dev/explain/n1"
+        ):
+            api.ask_agent(found, "n2")
         with pytest.raises(ApiError, match="503 error trying to reach service"):
-            api.ask_agent(replace(found, port=1), "/api/v1/explain")
+            api.ask_agent(replace(found, port=1), "n1")
 
 
 def test_an_impostor_that_is_named_as_the_agent_is_not_asked(
@@ -267,7 +300,8 @@ def test_a_bug_behind_a_page_is_logged_and_a_client_that_goes_away_is_not(
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_without_a_host_it_listens_on_every_address_of_both_families(address: str) -> None:
-    server = web.serve(("", 0), Metrics().registry, lambda: None, lambda: None, lambda: None)
+    none = lambda *_: None  # noqa: E731
+    server = web.serve(("", 0), Metrics().registry, none, none, none, none)
     try:
         connection = http.client.HTTPConnection(address, server.server_address[1], timeout=5)
         connection.request("GET", "/healthz")

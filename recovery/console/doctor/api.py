@@ -9,8 +9,7 @@ from urllib.parse import quote
 from recovery.console.api import COMPONENT, OURS, AgentPod, UserApi, agent_pod
 from recovery.kube.cluster import MERGE_PATCH
 from recovery.kube.rights import Right
-from recovery.kube.views import node_view
-from recovery.model import GROUP, VERSION, NodeView
+from recovery.model import GROUP, VERSION
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
@@ -45,12 +44,6 @@ class DoctorApi(UserApi):
             for schema in named.values()
             for kind in schema.get("x-kubernetes-group-version-kind") or []
         }
-
-    def node_and_heartbeats(self, name: str) -> tuple[NodeView, dict[str, str]]:
-        """The Node, and when each of its conditions was last renewed."""
-        found = self._call("GET", f"/api/v1/nodes/{quote(name)}")
-        conditions = (found.get("status") or {}).get("conditions") or []
-        return node_view(found), {c["type"]: c.get("lastHeartbeatTime") or "" for c in conditions}
 
     def concluders(self) -> list[Mapping[str, Any]]:
         """The concluder's pods, by the labels that they have in the manifests. Needs ``list`` on pods."""

@@ -8,7 +8,7 @@ import sys
 import click
 
 from recovery.clock import SystemClock
-from recovery.console.doctor import cluster, concluder, detector, node, policy, rights, settings
+from recovery.console.doctor import cluster, concluder, conditions, detector, node, policy, rights, settings
 from recovery.console.doctor.context import new_context
 from recovery.console.doctor.printer import Printer, exit_code, last_sentence, report_as_json
 from recovery.console.doctor.runner import Check, run_checks
@@ -26,6 +26,7 @@ CHECKS = (
     Check(concluder.AREA, concluder.check),
     Check(policy.AREA, policy.check),
     Check(detector.AREA, detector.check),
+    Check(conditions.AREA, conditions.check),
     Check(policy.CLOUD, policy.check_provider),
 )
 

@@ -28,7 +28,6 @@ class CheckContext:
     settings: Settings | None = None
     api: DoctorApi | None = None
     node: NodeView | None = None
-    heartbeats: dict[str, str] = field(default_factory=dict)
     identified: Identified = field(default_factory=Identified)
     pod: AgentPod | None = None
     agent_view: dict[str, Any] = field(default_factory=dict)  # the agent's answer to /api/v1/explain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from recovery.console.doctor import rules
@@ -32,6 +32,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
     """In the agent's pod the page itself; from elsewhere what the agent has read of it."""
     if not context.node_name:
         return
+    if context.settings is not None and context.settings.policy.source("npd") is None:
+        return  # the policy does not read it
     if context.reads_page and context.settings is not None:
         pairs = yield from _page(context, context.settings.npd_metrics_url)
     else:
@@ -149,8 +151,8 @@ def _inside(context: CheckContext) -> str:
 
 def _heartbeat(context: CheckContext, node: NodeView, pairs: frozenset[Pair]) -> Iterator[Finding]:
     """When the detector last renewed its conditions on the Node, where it keeps any there."""
-    types = {t for t, _ in pairs} & context.heartbeats.keys()
-    beats = [at for t in types if (at := _moment(context.heartbeats[t])) is not None]
+    types = {t for t, _ in pairs}
+    beats = [c.heartbeat for c in node.stated if c.type in types and c.heartbeat is not None]
     if not beats or context.api is None:
         return
     now, last = context.api.time.now(), max(beats)
@@ -165,13 +167,6 @@ def _heartbeat(context: CheckContext, node: NodeView, pairs: frozenset[Pair]) ->
         f"{renewed}, though it does so every {every}: it may not reach the API server",
         "its page is what counts here; kubectl logs of node-problem-detector says why",
     )
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return parse_moment(text)
-    except ValueError:
-        return None
 
 
 def _rules(context: CheckContext, listed: rules.Listed) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield Finding(AREA, None, f"{context.node_name} was not looked at: the API server did not answer")
         return
     try:
-        context.node, context.heartbeats = context.api.node_and_heartbeats(context.node_name)
+        context.node = context.api.get_node(context.node_name)
     except NotFound:
         yield Finding(
             AREA,
@@ -135,13 +135,13 @@ def _agent(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
 
 def _ask(context: CheckContext, api: DoctorApi, pod: AgentPod) -> Finding:
     try:
-        answer = api.ask_agent(pod, "/api/v1/explain")
+        answer = api.ask_agent(pod, context.node_name)
     except ApiError as error:
         return Finding(
             AREA,
             None,
             f"the agent {pod} could not be asked: {why_not(error)}",
-            "your user needs get on pods/proxy; or read its log: "
+            "your user needs create on serviceaccounts/token and get on pods/proxy; or read its log: "
             f"kubectl -n {pod.namespace} logs {pod.name} -c {CONTAINER}",
         )
     context.agent_view = answer if isinstance(answer, dict) else {}

@@ -192,10 +192,10 @@ class Starts(Law):
             self.forgiven = w.at  # what was started before may have been forgotten
             return
         had = {(s.get("node"), s.get("recordUID")) for s in status(before).get("slots") or ()}
-        starts = len(status(before).get("starts") or ())
+        known = _starts(before)
         for slot in status(after).get("slots") or ():
             place = (slot.get("node"), slot.get("recordUID"))
-            if place in had or len(status(after).get("starts") or ()) < min(starts + 1, 5000):
+            if place in had or not any(node == place[0] for node, _ in _starts(after) - known):
                 continue  # one that is put back is no start
             r = world.by_uid.get(str(place[1]))
             if r is not None and not r.spoiled and not _put_back(r, w.at):
@@ -228,6 +228,10 @@ class Starts(Law):
         self.breaks(
             kind, r.node, f"start {len(past) + 1} of {r.machine or r.group}, more than {kind} allow", r
         )
+
+
+def _starts(gate: Json | None) -> set[tuple[object, object]]:
+    return {(x.get("node"), x.get("at")) for x in status(gate).get("starts") or ()}
 
 
 def _put_back(r: Recovery, at: float) -> bool:

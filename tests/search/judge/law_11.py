@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.search import facts
 from tests.search.facts import Happened, Wrote
 from tests.search.judge.law import Law
 from tests.search.judge.objects import Json, duration, ready, status
@@ -24,6 +25,16 @@ class Evidence(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.replaced_by: dict[str, str] = {}  # new machine -> the one whose place it took
         self.unready: dict[str, float] = {}  # node -> when it was last not Ready
+
+    def happened(self, h: Happened) -> None:
+        """A machine that its group may remove again takes nobody's place."""
+        if h.what != facts.MACHINE_GONE or h.detail.get("by") != facts.SURPLUS:
+            return
+        claims = status(self.world.gate).get("replacementsClaimed") or ()
+        old = next((c.get("insteadOf") for c in claims if c.get("machine") == h.subject), None)
+        if old is not None:
+            told = f"was claimed in the place of {old}, and its group had made it to remove it again"
+            self.breaks("surplus", h.subject, told, h)
 
     def node(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if after is None or not ready(after) or (before is not None and not ready(before)):
@@ -68,10 +79,9 @@ class Evidence(Law):
             told = f"closed as recovered by {new}, whose node {name} is not Ready"
             self.breaks("not ready", r.node, told, r)
         agent = self.world.agent_of(name)
-        silent = name in self.world.excluded  # it records nothing
-        if (
-            agent is not None and agent.on and agent.state != "stopped" and not silent
-        ):  # where none reports, its Node is all there is to go by
+        if agent is None or not agent.on or agent.state == "stopped" or name in self.world.excluded:
+            return  # where none reports, its Node is all there is to go by
+        if agent.since <= at - self.bounds.sickness:  # one that has only just come has told nothing yet
             self._healthy(r, found)
 
     def _booted(self, r: Recovery, m: Machine | None) -> None:
@@ -85,7 +95,7 @@ class Evidence(Law):
 
     def _healthy(self, r: Recovery, m: Machine) -> None:
         latest = self.world.at - self.bounds.sickness
-        about = {f.get("reason") for f in status(r.record).get("faults") or ()}
+        about = self._about(r)
         own = self.world.recoveries.get(m.node)
         taken = (
             own.entered if own is not None and own.phase == "released" else -1.0
@@ -94,6 +104,15 @@ class Evidence(Law):
         if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("still sick", r.node, what, r)
+
+    def _about(self, r: Recovery) -> set[str]:
+        """The reasons that speak against a proof. A fault that came on the record under a policy that only tells
+        it speaks against none that names it."""
+        s = status(r.record)
+        faults, said = s.get("faults") or (), str(s.get("sentence") or "")
+        return {
+            str(f.get("reason")) for f in faults if f.get("treated") is not False or f["reason"] not in said
+        }
 
     def _probation(self, w: Wrote, r: Recovery, before: str, name: str) -> None:
         world = self.world
@@ -162,4 +181,43 @@ class NotLost(Law):
         return (f.shown is not None and f.shown <= latest) or f.hidden in ("masked", "restart")
 
 
-LAWS = (Evidence, NotLost)
+class Succeeded(Law):
+    """A replacement that nothing was missing of is not handed over as one that did not succeed."""
+
+    name = "law 6"
+    SEEN = 120.0
+    """By then everybody has seen that the group is complete."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.wanted: dict[str, tuple[int, float]] = {}  # group -> what it wants since somebody scaled it in
+        self.changed: dict[str, float] = {}
+
+    def happened(self, h: Happened) -> None:
+        if h.what == facts.CAPACITY:
+            self.changed[h.subject] = h.at
+            if h.detail.get("scaled"):
+                self.wanted[h.subject] = (int(h.detail["desired"]), h.at)
+            elif h.detail.get("desired") != self.wanted.get(h.subject, (0, 0.0))[0]:
+                self.wanted.pop(h.subject, None)
+        elif h.what in (facts.MACHINE_GONE, facts.MACHINE_LAUNCHED, facts.MACHINE_JOINED):
+            self.changed[str(h.detail.get("group"))] = h.at
+
+    def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
+        said = str(status(r.record).get("sentence") or "")
+        if after != "handedOver" or "replace did not succeed within" not in said or r.spoiled:
+            return
+        m, (wanted, since) = self.world.machines.get(r.machine), self.wanted.get(r.group, (0, -1.0))
+        if m is None or m.gone is None or w.at - self.changed.get(r.group, w.at) < self.SEEN:
+            return
+        if not r.calls or since < r.calls[-1].asked.at:
+            return  # what it wanted when it was asked was told to the record
+        there = sum(x.group == r.group and x.gone is None for x in self.world.machines.values())
+        if there == wanted:
+            told = (
+                f"{m.id} is gone since {m.gone:.0f}, and its group has all {wanted} that it wants: {said!r}"
+            )
+            self.breaks("false hand-over", r.node, told, r)
+
+
+LAWS = (Evidence, NotLost, Succeeded)

@@ -74,6 +74,20 @@ class Recovery:
         """Whether a call of it was applied."""
         return any(c.asked.answer in ("accepted", "lost-after", "failed-after") for c in self.calls)
 
+    @property
+    def step(self) -> str:
+        """What its rung does."""
+        ladder = status(self.record).get("ladder") or ()
+        return str(ladder[self.rung].get("do")) if self.rung < len(ladder) else ""
+
+    @property
+    def waits_for_the_cloud(self) -> bool:
+        """Whether its step was asked for, or may have been by all that its agent knows."""
+        if not self.intents or self.intents[-1].rung != self.rung:
+            return False
+        state = str((status(self.record).get("intent") or NOTHING).get("state") or "")
+        return self.intents[-1].call is not None or state in ("ambiguous", "submitted")
+
     def take(self, record: Json, at: float) -> None:
         """The record was written."""
         s = status(record)

@@ -22,6 +22,8 @@ from tests.search.judge.recoveries import Call, Recovery
 
 ANSWERED = re.compile(r"(?P<action>\w+) of (?P<machine>\S+) was accepted by ")
 GONE = re.compile(r"\bproved: (?P<machine>\S+) is gone")
+HEARD = 75.0
+"""What an agent has told of its page stands for as long as its Lease."""
 FRESH = 12.0
 """A sentence is about a moment ago: what came to be so within these seconds may not be known yet."""
 
@@ -45,6 +47,7 @@ class Words(Law):
             ("recovery is off", self._off),
             ("by a new boot ID", self._new_boot),
             ("own agent reports no fault", self._own_agent),
+            ("by its own detector's page", self._own_page),
         )
 
     def called(self, call: Call) -> None:
@@ -128,6 +131,13 @@ class Words(Law):
         agent = self.world.agent_of(name)
         if name and self.world.processes and (agent is None or not agent.on):
             self._false(node, sentence, f"no agent that is on reports: {name}", r)
+
+    def _own_page(self, node: str, sentence: str, r: Recovery | None) -> None:
+        """The page of the new node could be read."""
+        name = str(status(r.record).get("replacement") or "") if r is not None else ""
+        bad = self.world.page_bad(name)
+        if bad is not None and self.world.at - bad > HEARD:
+            self._false(node, sentence, f"that page cannot be read: {name}", r)
 
     def _off(self, node: str, sentence: str, r: Recovery | None) -> None:
         agent = self.world.processes.get(self.actor)

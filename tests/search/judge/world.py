@@ -562,18 +562,19 @@ class World:
             return
         agent = self.agent_of(name) if self.processes else None
         r = self.recoveries.get(name)
+        drains = r is not None and r.step not in DESTRUCTIVE
         so = (
             self.paused() is not None
             or name in self.excluded
             or name in self.claimed
-            or self.page_bad(name) is not None
+            or (self.page_bad(name) is not None and not drains)  # only what destroys waits for its page
             or self.braked_since is not None
             or (agent is not None and not agent.on)
             or (r is not None and r.slot is not None and (name, r.uid) not in self.slots)
             or (r is not None and r.marked and name in self.nodes and not cordoned(self.nodes[name]))
         )
-        if r is not None and r.intents and r.intents[-1].call is not None and r.intents[-1].rung == r.rung:
-            so = False  # it was asked for, and what is waited for is the cloud
+        if r is not None and r.waits_for_the_cloud:
+            so = False
         held.now(self.at, so)
 
 

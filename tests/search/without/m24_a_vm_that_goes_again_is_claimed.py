@@ -12,7 +12,7 @@ import providers.azure.outcome
 STORY = (
     "tests/stories/test_scaled_meanwhile.py::test_a_machine_that_the_group_may_remove_again_is_not_claimed"
 )
-PLOTS = ("scaled_meanwhile",)
+PLOTS = ("one_too_many",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:

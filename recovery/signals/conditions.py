@@ -1,0 +1,200 @@
+"""The Node's conditions as a source of signals. Pure but for the look at the Node.
+
+A condition stays on its Node when its writer dies, is removed, or has not started yet after a boot. So one
+counts only while its writer renews it, and in the boot that it was written in. Of those that are good and old
+nothing is said: many a Node has some that nobody writes any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from recovery.catalog import polarity
+from recovery.model import Condition, NodeView, Polarity, Problem, Reading
+from recovery.signals.own_node import Complaints, Looks, as_known
+
+SOURCE = "conditions"
+Pair = tuple[str, str]
+RENEWED = timedelta(minutes=15)
+"""What was not renewed for so long says nothing. node-problem-detector and EKS's agent renew every 5 min."""
+TWICE = timedelta(seconds=60)
+"""A good condition is looked at twice, so far apart, before it takes a fault back."""
+EVIDENCE = 256
+"""The most characters of a condition's own message that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What must be remembered between two looks at the Node, of one boot.
+
+    ``before``: the conditions as they were when the last boot ended, where this process saw that. ``first``:
+    the condition of each type as it is now, and when it was first seen so. ``good``: since when each has been
+    seen good.
+    """
+
+    boot_id: str = ""
+    held: Mapping[Pair, Problem] = field(default_factory=dict)
+    before: Mapping[str, Condition] = field(default_factory=dict)
+    first: Mapping[str, tuple[Condition, datetime]] = field(default_factory=dict)
+    good: Mapping[str, datetime] = field(default_factory=dict)
+    unknown_since: Mapping[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the Node. ``at``: the API server's time. ``boot_id``: "" where it is not known.
+
+    ``boot_began``: when this boot began, by the node's own clock, None where that cannot be told.
+    """
+
+    at: datetime
+    conditions: tuple[Condition, ...]
+    boot_id: str
+    boot_began: datetime | None
+    fresh_for: timedelta
+
+
+def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -> tuple[State, Reading]:
+    """What the Node's conditions say now. ``known``: what a condition of this type says, None for nothing."""
+    state = _booted(state, look.boot_id)
+    rows = {c.type: (c, row) for c in look.conditions if (row := known(c.type)) is not None}
+    state = replace(state, first={t: _first(state, c, look.at) for t, (c, _) in rows.items()})
+    held, good, unknown = dict(state.held), {}, {}
+    for type_, (c, row) in sorted(rows.items()):
+        why = _says_nothing(state, c, look)
+        if c.status == row.bad and not why:
+            held[(type_, _reason(c))] = _problem(state, c, row, look)
+        elif c.status == row.bad or (c.status == "Unknown" and not why):
+            unknown[type_] = why or f"{type_} is Unknown: {_reason(c)}"
+        elif not why and c.status != "Unknown":
+            good[type_] = state.good.get(type_, look.at)
+    for type_ in sorted({t for t, _ in held} - rows.keys()):
+        unknown[type_] = f"{type_} is no longer on the Node"
+    back = {
+        t for t, since in good.items() if rows[t][1].takes_back and _confirmed(rows[t][0], since, look.at)
+    }
+    unsure = {t for t, _ in held} & {t for t in good if rows[t][1].takes_back} - back
+    unknown |= {t: f"{t} is good now, which counts once it is renewed and seen again" for t in unsure}
+    held = {pair: p for pair, p in held.items() if pair[0] not in back}
+    shown = {(t, _reason(c)) for t, (c, row) in rows.items() if c.status == row.bad}
+    held = {pair: _as_shown(pair, p, shown, unknown, look) for pair, p in held.items()}
+    since = {t: state.unknown_since.get(t, look.at) for t in unknown}
+    reading = Reading(
+        source=SOURCE,
+        at=look.at,
+        problems=tuple(p for _, p in sorted(held.items())),
+        unknown=unknown,
+        unknown_since=since,
+        cleared=frozenset((t, "*") for t in back),
+        listed=frozenset({*held, *((t, "") for t in rows)}),
+        gone=frozenset(pair for pair, p in held.items() if p.latched and pair[0] in good),
+    )
+    return replace(state, held=held, good=good, unknown_since=since), reading
+
+
+def _booted(state: State, boot_id: str) -> State:
+    """Another boot forgets everything, but how the conditions were: unchanged, they are not of this boot."""
+    if not boot_id or boot_id == state.boot_id:
+        return state
+    if not state.boot_id:
+        return replace(state, boot_id=boot_id)
+    return State(boot_id=boot_id, before={t: c for t, (c, _) in state.first.items()})
+
+
+def _first(state: State, c: Condition, at: datetime) -> tuple[Condition, datetime]:
+    old, since = state.first.get(c.type, (None, at))
+    same = old is not None and (old.status, old.reason, old.transition) == (c.status, c.reason, c.transition)
+    return c, since if same else at
+
+
+def _says_nothing(state: State, c: Condition, look: Look) -> str:
+    """Why ``c`` does not count, "" if it does."""
+    if state.before.get(c.type) == c or _written_before(c, look.boot_began):
+        return f"{c.type} is {c.status} from before this boot, and was not renewed since"
+    renewed = c.heartbeat or state.first[c.type][1]
+    if look.at - renewed > RENEWED:
+        return f"{c.type} is {c.status}, but was last renewed at {renewed:%Y-%m-%d %H:%M:%SZ}"
+    return ""
+
+
+def _written_before(c: Condition, boot_began: datetime | None) -> bool:
+    moments = [at for at in (c.heartbeat, c.transition) if at is not None]
+    return boot_began is not None and bool(moments) and max(moments) < boot_began
+
+
+def _confirmed(c: Condition, good_since: datetime, at: datetime) -> bool:
+    """Whether a good status is its writer's word. A detector that starts writes it before its first check; so
+    it has to be renewed, and to be seen again."""
+    renewed = c.heartbeat is None or c.transition is None or c.heartbeat > c.transition
+    return renewed and at - good_since >= TWICE
+
+
+def _reason(c: Condition) -> str:
+    return c.reason or c.type
+
+
+def _problem(state: State, c: Condition, row: Polarity, look: Look) -> Problem:
+    old = state.held.get((c.type, _reason(c)))
+    life = c.transition.isoformat() if c.transition else ""
+    anew = old is not None and old.life != life
+    said = f": {c.message[:EVIDENCE]}" if c.message else ""
+    return Problem(
+        source=SOURCE,
+        type=c.type,
+        reason=_reason(c),
+        message=f"the Node's condition {c.type} is {c.status}{said}",
+        since=old.since if old else look.at,
+        fresh_until=look.at + look.fresh_for,
+        latched=not row.takes_back,
+        life=life,
+        stated=look.at if anew else old.stated if old else None,
+    )
+
+
+def _as_shown(pair: Pair, p: Problem, shown: set[Pair], unknown: Mapping[str, str], look: Look) -> Problem:
+    """A fault as this look shows it. One that nothing takes back is as fresh as the look that does not."""
+    if pair in shown:
+        return replace(p, masked=False)
+    masked = any(t == pair[0] for t, _ in shown)
+    fresh = p.latched and pair[0] not in unknown
+    return replace(p, masked=masked, fresh_until=look.at + look.fresh_for if fresh else p.fresh_until)
+
+
+class ConditionsSource:
+    """This Node's conditions. ``boot_began``: see ``Look``, for a boot ID. ``rows``: the policy's own.
+    ``named``: the types that its rules name."""
+
+    name = SOURCE
+
+    def __init__(
+        self,
+        look: Looks,
+        boot_began: Callable[[str], datetime | None] = lambda _: None,
+        rows: Iterable[Polarity] = (),
+        named: Iterable[str] = (),
+    ) -> None:
+        self._look = look
+        self._node: NodeView | None = None
+        self._boot_began = boot_began
+        self._rows = tuple(rows)
+        self._named = frozenset(named)
+        self._state = State()
+        self._reading: Reading | None = None
+        self._told = Complaints(SOURCE)
+
+    def poll(self, boot_id: str, within: float | None = None) -> Reading:
+        """What is known now, by a look at the Node no older than ``within`` seconds."""
+        seen = self._look(within)
+        if seen.node is not None and seen.node is not self._node:
+            self._node = seen.node
+            boot = boot_id or seen.node.boot_id
+            look = Look(seen.at, seen.node.stated, boot, self._boot_began(boot), seen.fresh_for)
+            self._state, self._reading = observe(self._state, look, self._polarity)
+        reading = as_known(seen, self._reading or Reading(SOURCE, seen.at))
+        self._told.of(reading)
+        return reading
+
+    def _polarity(self, type_: str) -> Polarity | None:
+        return polarity(type_, self._rows, self._named)

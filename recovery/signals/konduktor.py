@@ -1,0 +1,21 @@
+"""The taint that Konduktor's controller puts on a Node whose log had a bad line, and takes off by hand alone
+(https://github.com/Trainy-ai/konduktor, konduktor/controller/node.py)."""
+
+from __future__ import annotations
+
+from recovery.model import NodeView
+from recovery.signals.marks import Mark, Said
+
+SOURCE = "konduktor"
+TYPE, REASON = "Konduktor", "KonduktorFaulty"
+TAINT = "trainy.konduktor.ai/faulty"
+
+
+def read(node: NodeView) -> Said:
+    """The taint, whatever its effect."""
+    found = [(value, effect) for key, value, effect in node.taints if key == TAINT]
+    if not found:
+        return Said()
+    added = [node.tainted_at.get((TAINT, effect), "") for _, effect in found]
+    value, effect = found[0]
+    return Said((Mark(TYPE, REASON, f"taint {TAINT}={value}:{effect}", f"{found}{added}"),))

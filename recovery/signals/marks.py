@@ -1,0 +1,102 @@
+"""Marks that other systems' checks leave on the Node: labels, annotations and taints, as sources of signals.
+
+A mark stays until somebody takes it off, over boots and restarts alike. So that it goes away proves nothing,
+and that it is still there after a boot is no new statement (``Problem.lasting``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from recovery.model import NodeView, Problem, Reading
+from recovery.signals.own_node import Complaints, Looks, Seen, as_known
+
+EVIDENCE = 256
+"""The most characters of a mark that are kept as evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One fault that a mark states. ``identity``: all that makes it this mark and no other; hashed."""
+
+    type: str
+    reason: str
+    evidence: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What all marks of one system say. ``unknown``: condition type -> why nothing is known of it.
+
+    ``passed``: (type, reason) of what the system itself says is over; the reason ``*`` stands for all of the
+    type.
+    """
+
+    marks: tuple[Mark, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    passed: frozenset[tuple[str, str]] = frozenset()
+
+
+class MarksSource:
+    """The marks of one system, which ``read`` finds on a Node."""
+
+    def __init__(self, name: str, look: Looks, read: Callable[[NodeView], Said]) -> None:
+        self.name = name
+        self._look = look
+        self._read = read
+        self._node: NodeView | None = None
+        self._boot_id = ""
+        self._reading: Reading | None = None
+        self._told = Complaints(name)
+
+    def poll(self, boot_id: str, within: float | None = None) -> Reading:
+        """What is known now, by a look at the Node no older than ``within`` seconds."""
+        seen = self._look(within)
+        if seen.node is not None and seen.node is not self._node:
+            boot = boot_id or seen.node.boot_id
+            before = self._reading if boot == self._boot_id else None
+            self._node, self._boot_id = seen.node, boot
+            self._reading = observed(self.name, before, self._read(seen.node), seen)
+        reading = as_known(seen, self._reading or Reading(self.name, seen.at))
+        self._told.of(reading)
+        return reading
+
+
+def observed(source: str, before: Reading | None, said: Said, seen: Seen) -> Reading:
+    """``said`` as a reading. ``before``: that of the last look in this boot, whose faults are still there
+    unless the system says that they are over: a mark that is gone says nothing."""
+    fresh_until = seen.at + seen.fresh_for
+    held = {(p.type, p.reason): p for p in (before.problems if before else ())}
+    shown = {}
+    for mark in said.marks:
+        pair, life = (mark.type, mark.reason), hashlib.sha256(mark.identity.encode()).hexdigest()[:16]
+        old = held.get(pair)
+        anew = before is not None and (old is None or old.life != life or pair in before.gone)
+        shown[pair] = Problem(
+            source=source,
+            type=mark.type,
+            reason=mark.reason,
+            message=mark.evidence[:EVIDENCE],
+            since=old.since if old else seen.at,
+            fresh_until=fresh_until,
+            latched=True,
+            life=life,
+            stated=seen.at if anew else old.stated if old else None,
+            lasting=True,
+        )
+    problems = {**held, **shown}
+    there = [p for (t, r), p in sorted(problems.items()) if not {(t, r), (t, "*")} & said.passed]
+    since = before.unknown_since if before else {}
+    return Reading(
+        source=source,
+        at=seen.at,
+        problems=tuple(there),
+        unknown=said.unknown,
+        unknown_since={t: since.get(t, seen.at) for t in said.unknown},
+        cleared=said.passed,
+        listed=frozenset(problems),
+        gone=frozenset((p.type, p.reason) for p in there if (p.type, p.reason) not in shown),
+    )

@@ -1,0 +1,306 @@
+"""Faults that a Node's condition states: alone, and beside node-problem-detector's page."""
+
+from __future__ import annotations
+
+import pytest
+from recovery_testkit.kubefaults import Asked, lost_request
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from recovery.report.own_view import explanation
+from tests.builders.faults import DMA
+from tests.builders.policies import HEAD
+from tests.stories.scenery import Cloud, alive, change_node, judge, sentences, to_the_end
+from tests.stories.scenes import (
+    ALL_MARKS,
+    NO_MARKS,
+    boot,
+    calls,
+    cast,
+    marked,
+    messages,
+    new_process,
+    phase,
+    plugin_page,
+    record_sentences,
+    remove_pod,
+    sayings,
+    stubborn_pod,
+    the_record,
+)
+
+NEURON = ("NeuronHealth", "True", DMA)
+EKS = ("AcceleratedHardwareReady", "False", "NvidiaXID79Error")
+EKS_GOOD = ("AcceleratedHardwareReady", "True", "NvidiaAcceleratedHardwareIsReady")
+COUNT, COUNT_GOOD = ("GpuCount", "True", "GpuCountBad"), ("GpuCount", "False", "GpuCountGood")
+
+
+def policy(match: str = "{}", remedy: str = "{do: drain, within: 10m, then: force}, {do: replace}") -> bytes:
+    rule = f"  - name: hardware\n    match: {match}\n    remedy: [{remedy}]\n    probation: 2m\n"
+    return f"{HEAD}sources: [conditions]\nlimits: {{cooldown: 0s}}\nrules:\n{rule}".encode()
+
+
+def both(remedy: str = "{do: drain, within: 10m, then: force}, {do: replace}") -> bytes:
+    return policy(remedy=remedy).replace(b"[conditions]", b"[npd, conditions]")
+
+
+def writes(s: Stage, *conditions: tuple[str, str, str], node: str = "node-0") -> None:
+    """The detector on the node writes its conditions, or renews them."""
+    now = f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
+
+    def change(obj: dict[str, object]) -> None:
+        listed: list[dict[str, str]] = obj["status"]["conditions"]  # type: ignore[index]
+        for type_, status, reason in conditions:
+            old = next((c for c in listed if c["type"] == type_), {})
+            same = (old.get("status"), old.get("reason")) == (status, reason)
+            new = {"type": type_, "status": status, "reason": reason, "message": "found"}
+            times = {
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": old["lastTransitionTime"] if same else now,
+            }
+            listed[:] = [c for c in listed if c["type"] != type_] + [new | times]
+
+    change_node(s, node, change)
+
+
+def renewed(s: Stage, minutes: int, *conditions: tuple[str, str, str], node: str = "node-0") -> None:
+    """So long, while the detector renews its conditions once a minute."""
+    for _ in range(minutes):
+        writes(s, *conditions, node=node)
+        s.run(60, step=5)
+
+
+# ---------------------------------------------------------------- alone
+
+
+@pytest.mark.parametrize("condition", [NEURON, EKS, COUNT], ids=["NPD's log rule", "EKS's agent", "a plugin"])
+def test_a_condition_alone_ends_in_a_replacement(condition: tuple[str, str, str]) -> None:
+    s = cast(policy())
+    cloud = Cloud(s)
+    writes(s, condition)
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+def test_the_condition_of_a_replaced_machine_starts_nothing_again() -> None:
+    s = cast(policy())
+    writes(s, EKS)
+    to_the_end(s, Cloud(s))
+    s.run(1800, step=30)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_condition_that_was_never_taken_back_is_latched_until_a_boot() -> None:
+    s = cast(policy(remedy="{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
+    writes(s, EKS)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    writes(s, EKS_GOOD)  # its agent starts with the boot
+    s.run(300, step=5)
+    assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERED, NO_MARKS, [("reboot", "m-0")])
+    judge(s)
+
+
+def test_a_condition_that_is_still_there_from_before_the_boot_does_not_speak_of_it() -> None:
+    s = cast(policy(remedy="{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
+    writes(s, EKS)
+    s.run(60)
+    boot(s, "node-0")  # its writer does not come up again
+    s.run(600, step=5)
+    assert calls(s) == [("reboot", "m-0")]
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+def test_a_condition_that_comes_back_after_the_boot_leads_to_the_next_step() -> None:
+    s = cast(policy(remedy="{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
+    writes(s, EKS)
+    s.run(60)
+    boot(s, "node-0")
+    writes(s, EKS_GOOD)
+    s.run(30)
+    writes(s, EKS)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_what_a_dead_writer_left_starts_nothing_and_is_told() -> None:
+    s = cast(policy(), agents=0)
+    writes(s, EKS)
+    s.run(3600, step=60)
+    s.agent("node-0")
+    s.run(900, step=5)
+    assert calls(s) == []
+    assert any("AcceleratedHardwareReady is False, but was last renewed at " in x for x in sentences(s))
+
+
+def test_a_plugins_condition_that_becomes_good_in_the_drain_gives_the_node_back() -> None:
+    s = cast(policy())
+    stubborn_pod(s)
+    writes(s, COUNT)
+    s.run(60)
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+    renewed(s, 4, COUNT_GOOD)
+    assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+    judge(s)
+
+
+def test_a_condition_that_turned_good_a_moment_ago_holds_the_call() -> None:
+    s = cast(policy())
+    stubborn_pod(s)
+    writes(s, COUNT)
+    s.run(60)
+    writes(s, COUNT_GOOD)
+    s.run(10)
+    remove_pod(s)
+    s.run(30)
+    assert calls(s) == []
+    assert "GpuCount is good now, which counts once it is renewed and seen again" in sentences(s)[-1]
+
+
+def test_what_turns_good_while_the_fleet_is_counted_is_seen_before_the_call() -> None:
+    s = cast(policy())
+    stubborn_pod(s)
+    writes(s, COUNT)
+    s.run(60)
+    turned: list[str] = []
+
+    def counting(asked: Asked) -> bool:
+        if asked.method == "GET" and asked.path == "/api/v1/nodes" and not turned:
+            turned.append(asked.path)
+            writes(s, COUNT_GOOD)
+        return False
+
+    remove_pod(s)
+    s.api.fail_next(counting, lost_request)
+    s.run(30)
+    assert turned
+    assert calls(s) == []
+
+
+# ---------------------------------------------------------------- two witnesses
+
+
+def test_what_two_sources_state_is_one_fault_told_once() -> None:
+    s = cast(both())
+    stubborn_pod(s)
+    s.fault("node-0")
+    writes(s, NEURON)
+    s.run(90)
+    assert {(f.source, f.reason) for f in the_record(s).faults} == {("npd", DMA), ("conditions", DMA)}
+    assert sayings(s, "FaultSeen") == 1
+    assert not [x for x in record_sentences(s) if "seen too" in x]
+    remove_pod(s)
+    to_the_end(s, Cloud(s))
+    assert [x for x in messages(s, "Replacing") if x.count(DMA) == 1]
+    judge(s)
+
+
+def test_explain_names_each_witness_with_its_evidence_and_what_ends_it() -> None:
+    s = cast(both())
+    stubborn_pod(s)
+    s.fault("node-0")
+    writes(s, NEURON)
+    s.run(90)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    (found,) = explanation(agent.view, "node-0", {})["faults"]
+    assert found["stated"] == [
+        {"source": "npd", "evidence": f"node-problem-detector reports {DMA} (NeuronHealth)"},
+        {"source": "conditions", "evidence": "the Node's condition NeuronHealth is True: found"},
+    ]
+    assert found["ends"] == "another boot or machine ends it"
+
+
+def test_a_fault_with_two_witnesses_ends_when_both_have_ended() -> None:
+    s = cast(both(), plugin=True)
+    stubborn_pod(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    writes(s, COUNT)
+    s.run(60)
+    s.pages["node-0"].body = plugin_page(False, 1)
+    renewed(s, 2, COUNT)
+    assert phase(s) is Phase.RECOVERING
+    renewed(s, 4, COUNT_GOOD)
+    assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+    judge(s)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_second_witness_that_comes_late_says_nothing_new(restarted: bool) -> None:
+    s = cast(both(remedy="{do: notify}"))
+    s.fault("node-0")
+    s.run(5)
+    before = sayings(s, "FaultSeen")
+    assert (phase(s), before) == (Phase.HANDED_OVER, 1)
+    writes(s, NEURON)
+    s.run(120)
+    if restarted:
+        new_process(s, "node-0")
+        s.run(60)
+    assert sayings(s, "FaultSeen") == before
+    assert phase(s) is Phase.HANDED_OVER
+
+
+def test_after_a_late_witness_its_next_statement_is_a_new_fault() -> None:
+    s = cast(both(remedy="{do: notify}"))
+    s.fault("node-0")
+    writes(s, NEURON)
+    s.run(120)
+    writes(s, ("NeuronHealth", "False", "NeuronHasNoError"))
+    s.run(60)
+    writes(s, NEURON)
+    s.run(60)
+    assert sayings(s, "FaultSeen") == 2
+
+
+def test_with_recovery_off_a_late_witness_is_no_news_either() -> None:
+    s = cast(both(remedy="{do: notify}"))
+    s.fault("node-0")
+    s.run(5)
+    new_process(s, "node-0", on=False)
+    writes(s, NEURON)
+    s.run(120)
+    assert not any("would only report" in x for x in sentences(s))
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def test_a_healthy_node_is_read_every_half_minute() -> None:
+    s = cast(policy(), count=1, agents=1)
+    reads: list[str] = []
+    s.api.fail_next(lambda asked: bool(reads.append(asked.path)), lost_request, times=10**6)  # type: ignore[func-returns-value]
+    s.run(300, step=0.5)
+    assert sum(path.endswith("/nodes/node-0") for path in reads) in (9, 10, 11)
+
+
+# ---------------------------------------------------------------- the table of docs/sources.md, row by row
+
+XID_OF_EKS = ("AcceleratedHardwareReady", "False", "NvidiaXID79Error")
+ROWS = {
+    "azurehpc": ("", "type: GpuCount", ("GpuCount", "True", "GpuCountBad")),
+    "a condition of ones own": (
+        '[npd, {conditions: {rows: [{type: "Acme*", bad: "True", takesBack: false}]}}]',
+        'type: "Acme*"',
+        ("AcmeFans", "True", "FansStopped"),
+    ),
+    "EKS": ("", 'type: AcceleratedHardwareReady, reason: "NvidiaXID*"', XID_OF_EKS),
+    "NVSentinel": ("", 'type: "SysLogs*"', ("SysLogsXIDError", "True", "SysLogsXIDErrorIsNotHealthy")),
+    "AKS": ("", "type: GPUMissing", ("GPUMissing", "True", "GPUMissing")),
+}
+
+
+@pytest.mark.parametrize(("sources", "match", "condition"), ROWS.values(), ids=ROWS)
+def test_each_row_of_the_table_recovers_what_it_is_for(
+    sources: str, match: str, condition: tuple[str, str, str]
+) -> None:
+    rules = policy(f"{{{match}}}").decode().replace("sources: [conditions]\n", "")
+    s = cast((f"sources: {sources}\n" + rules if sources else rules).encode())
+    writes(s, condition)
+    to_the_end(s, Cloud(s))
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)

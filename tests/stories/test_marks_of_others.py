@@ -1,0 +1,117 @@
+"""A fault that another system states by a mark on the Node: it outlasts boots, and is not ours to remove."""
+
+from __future__ import annotations
+
+import pytest
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.builders.policies import HEAD
+from tests.stories.scenery import Cloud, change_node, judge, to_the_end
+from tests.stories.scenes import (
+    ALL_MARKS,
+    NO_MARKS,
+    boot,
+    calls,
+    cast,
+    marked,
+    new_process,
+    phase,
+    sayings,
+    stubborn_pod,
+    taints,
+)
+
+REBOOT = "{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"
+TAINTS = {
+    "aznhc": {"key": "aznhc", "value": "failed", "effect": "NoSchedule"},
+    "konduktor": {"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"},
+}
+HEALTH = "autopilot.ibm.com/gpuhealth"
+
+
+def policy(source: str, remedy: str = REBOOT) -> bytes:
+    rule = f"  - name: marked\n    match: {{source: {source}}}\n    remedy: [{remedy}]\n    probation: 2m\n"
+    return f"{HEAD}sources: [npd, {source}]\nlimits: {{cooldown: 0s}}\nrules:\n{rule}".encode()
+
+
+def put(s: Stage, source: str) -> None:
+    """The other system marks the node."""
+    if source == "autopilot":
+        change_node(s, "node-0", lambda n: n["metadata"]["labels"].update({HEALTH: "EVICT"}))
+    else:
+        change_node(s, "node-0", lambda n: n["spec"].setdefault("taints", []).append(TAINTS[source]))
+
+
+def overwrite(s: Stage, value: str) -> None:
+    change_node(s, "node-0", lambda n: n["metadata"]["labels"].update({HEALTH: value}))
+
+
+SYSTEMS = pytest.mark.parametrize("source", ["aznhc", "konduktor", "autopilot"])
+
+
+@SYSTEMS
+def test_a_mark_that_is_still_there_after_the_reboot_has_nothing_replaced(source: str) -> None:
+    s = cast(policy(source))
+    put(s, source)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    s.run(300, step=5)
+    assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERED, NO_MARKS, [("reboot", "m-0")])
+    if source != "autopilot":
+        assert TAINTS[source] in taints(s), "the mark of another is not ours to remove"
+    new_process(s, "node-0")
+    s.run(1800, step=30)
+    assert calls(s) == [("reboot", "m-0")]
+    judge(s)
+
+
+@SYSTEMS
+def test_a_mark_that_is_put_there_in_the_new_boot_leads_to_the_next_step(source: str) -> None:
+    s = cast(policy(source))
+    put(s, source)
+    s.run(60)
+    boot(s, "node-0")
+    if source == "autopilot":
+        overwrite(s, "PASS")
+    else:
+        change_node(
+            s, "node-0", lambda n: n["spec"].update(taints=[t for t in taints(s) if t != TAINTS[source]])
+        )
+    s.run(60)
+    put(s, source)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+@SYSTEMS
+def test_the_mark_of_a_replaced_machine_starts_nothing_again(source: str) -> None:
+    s = cast(policy(source, "{do: drain, within: 10m, then: force}, {do: replace}"))
+    put(s, source)
+    to_the_end(s, Cloud(s))
+    s.run(900, step=15)
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
+
+
+def test_an_eviction_that_autopilots_hourly_pass_overwrites_is_recovered_to_its_end() -> None:
+    s = cast(policy("autopilot"))
+    stubborn_pod(s)
+    put(s, "autopilot")
+    s.run(60)
+    overwrite(s, "PASS")
+    s.run(120)
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+    s.run(600, step=5)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+@SYSTEMS
+def test_a_mark_is_told_once_where_the_policy_only_reports_it(source: str) -> None:
+    s = cast(policy(source, "{do: notify}"))
+    put(s, source)
+    s.run(600, step=5)
+    new_process(s, "node-0")
+    s.run(600, step=5)
+    assert (sayings(s, "FaultSeen"), calls(s)) == (1, [])

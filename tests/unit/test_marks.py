@@ -1,0 +1,162 @@
+"""What the marks of other systems' checks say, as those systems write them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from recovery.model import NodeView, Reading
+from recovery.signals import autopilot, aznhc, konduktor
+from recovery.signals.marks import Said, observed
+from recovery.signals.own_node import Seen
+from tests.builders.nodes import node
+from tests.builders.times import MINUTE, NOW
+
+# ---------------------------------------------------------------- AzNHC
+
+GPUS = "check_gpu_count: Expected to see 8 but found 7. FaultCode: NHC2009"
+REMAP = "check_gpu_ecc: GPU id 3: Row remap pending. FaultCode: NHC2007"
+NOT_SET_UP = "check_hw_ib: IB system directory /sys/class/infiniband not found. FaultCode: NHCNA"
+XID = "check_gpu_xid: GPU Xid errors detected: [ 3606.832215] NVRM: Xid (PCI:0002:00:00): 119, pid=67769"
+AZNHC_TAINT = (("aznhc", "failed", "NoSchedule"),)
+
+
+def failed(*failures: str, blanks: int = 2) -> str:
+    """NHC's log on a node; LBNL's NHC prints two blanks after the name, Azure's page shows one."""
+    gap = " " * blanks
+    lines = [f"20260713 10:15:03 [debug] ERROR:{gap}nhc:{gap}Health check failed:{gap}{f}" for f in failures]
+    return "\n".join(("Running AzNHC", *lines, f"ERROR:{gap}nhc:{gap}{len(failures)} health checks failed."))
+
+
+def nhc(log: str = "", taints: tuple[tuple[str, str, str], ...] = ()) -> Said:
+    return aznhc.read(node(annotations={"aznhc-results": log} if log else {}, taints=taints))
+
+
+@pytest.mark.parametrize("blanks", [1, 2])
+@pytest.mark.parametrize(
+    ("failures", "reasons"),
+    [
+        ((GPUS,), ["NHC2009"]),
+        ((GPUS, REMAP), ["NHC2007", "NHC2009"]),
+        ((GPUS, NOT_SET_UP), ["NHC2009"]),
+        ((XID,), ["NHC2001"]),
+        ((), ["NHC2001"]),
+    ],
+    ids=["GPUs", "two", "one is not set up", "no code", "only the count"],
+)
+def test_each_code_of_a_failed_check_is_a_fault(
+    failures: tuple[str, ...], reasons: list[str], blanks: int
+) -> None:
+    assert [m.reason for m in nhc(failed(*failures, blanks=blanks), AZNHC_TAINT).marks] == reasons
+
+
+def test_the_taint_alone_is_enough_and_so_is_the_log_alone() -> None:
+    assert [m.reason for m in nhc(taints=AZNHC_TAINT).marks] == ["NHC2001"]
+    assert [m.reason for m in nhc(failed(GPUS)).marks] == ["NHC2009"]
+
+
+def test_a_check_that_is_not_set_up_is_unknown_and_no_fault() -> None:
+    said = nhc(failed(NOT_SET_UP), AZNHC_TAINT)
+    assert said.marks == ()
+    assert said.unknown[aznhc.TYPE].startswith("a check is not set up: ")
+
+
+@pytest.mark.parametrize(
+    "log", ["", "all checks passed", "Health check failed: by somebody else", "\x00" * 9]
+)
+def test_a_log_without_a_failure_says_nothing(log: str) -> None:
+    assert nhc(log) == Said()
+
+
+# ---------------------------------------------------------------- Konduktor
+
+
+def test_konduktors_taint_is_a_fault_whatever_its_effect() -> None:
+    for effect in ("NoSchedule", "NoExecute"):
+        (mark,) = konduktor.read(node(taints=(("trainy.konduktor.ai/faulty", "true", effect),))).marks
+        assert mark.reason == "KonduktorFaulty"
+        assert mark.evidence == f"taint trainy.konduktor.ai/faulty=true:{effect}"
+    assert konduktor.read(node(taints=(("another", "true", "NoSchedule"),))) == Said()
+
+
+# ---------------------------------------------------------------- Autopilot
+
+
+WELL = (autopilot.HEALTH, autopilot.WARN)
+STAMP = "2024-10-10_19.12.03UTC"
+
+
+def ibm(health: str = "", level_3: str = "", output: str = "") -> NodeView:
+    key = "autopilot.ibm.com/"
+    labels = {f"{key}gpuhealth": health, f"{key}dcgm.level.3": level_3}
+    return node(labels=labels, annotations={f"{key}dcgm.level.3.output": output})
+
+
+@pytest.mark.parametrize(
+    ("labels", "reasons", "passed"),
+    [
+        (("PASS",), [], {WELL}),
+        (("WARN",), ["AutopilotWarn"], set()),
+        (("", f"ERR_{STAMP}", "pcie:0,No bandwidth,;ecc:1,x,"), ["Dcgm3_pcie", "Dcgm3_ecc"], set()),
+        (("", f"ERR_{STAMP}", "memory_bandwidth.0.1.2.3"), ["Dcgm3_memory_bandwidth"], set()),
+        (("EVICT", f"ERR_{STAMP}", ""), ["AutopilotEvict", "Dcgm3_unnamed"], set()),
+        (("PASS", "PASS_2024-10-11_19.12.03UTC", ""), [], {WELL, (autopilot.LEVEL_3, "*")}),
+        (("", "", ""), [], set()),
+    ],
+)  # fmt: skip
+def test_autopilots_labels_say_what_it_found(
+    labels: tuple[str, ...], reasons: list[str], passed: set[tuple[str, str]]
+) -> None:
+    said = autopilot.read(ibm(*labels))
+    assert ([m.reason for m in said.marks], said.passed, said.unknown) == (reasons, passed, {})
+
+
+def test_what_autopilot_never_writes_is_unknown() -> None:
+    said = autopilot.read(ibm("BROKEN", "ERR_yesterday"))
+    assert said.marks == ()
+    assert said.unknown == {
+        "AutopilotHealth": "label autopilot.ibm.com/gpuhealth is 'BROKEN'",
+        "AutopilotDcgm3": "label autopilot.ibm.com/dcgm.level.3 is 'ERR_yesterday'",
+    }
+
+
+# ---------------------------------------------------------------- over time
+
+
+def looks(*nodes: NodeView) -> Reading:
+    reading: Reading | None = None
+    for i, each in enumerate(nodes):
+        seen = Seen(each, NOW + i * MINUTE, timedelta(minutes=2))
+        reading = observed("autopilot", reading, autopilot.read(each), seen)
+    assert reading is not None
+    return reading
+
+
+@pytest.mark.parametrize("by", ["WARN", "PASS", ""])
+def test_an_eviction_that_the_hourly_pass_overwrites_is_not_taken_back(by: str) -> None:
+    reading = looks(ibm("EVICT"), ibm(by))
+    assert {p.reason for p in reading.problems} == {
+        "AutopilotEvict",
+        *(["AutopilotWarn"] if by == "WARN" else []),
+    }
+    assert reading.gone == {("AutopilotHealth", "AutopilotEvict")}
+    assert not reading.took_back("AutopilotHealth", "AutopilotEvict")
+
+
+def test_a_pass_takes_a_warning_back() -> None:
+    reading = looks(ibm("WARN"), ibm("PASS"))
+    assert reading.problems == ()
+    assert reading.took_back("AutopilotHealth", "AutopilotWarn")
+
+
+def test_a_later_run_of_level_3_that_passes_takes_its_fault_back() -> None:
+    reading = looks(ibm(level_3=f"ERR_{STAMP}"), ibm(level_3="PASS_2024-10-11_19.12.03UTC"))
+    assert reading.problems == ()
+    assert reading.took_back("AutopilotDcgm3", "Dcgm3_unnamed")
+
+
+def test_a_mark_that_is_put_there_again_is_stated_anew_and_one_that_stays_is_not() -> None:
+    stays = looks(ibm("EVICT"), ibm("EVICT")).problems[0]
+    again = next(p for p in looks(ibm("EVICT"), ibm("WARN"), ibm("EVICT")).problems if "Evict" in p.reason)
+    assert (stays.stated, again.stated) == (None, NOW + 2 * MINUTE)

@@ -1,0 +1,213 @@
+"""What a Node's conditions say: by polarity, by who renews them, and by the boot they were written in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from recovery.catalog import bad_status, faults, polarities, polarity
+from recovery.decide.census import ill
+from recovery.model import Condition, Polarity, Reading
+from recovery.signals.conditions import EVIDENCE, RENEWED, Look, State, observe
+from tests.builders.nodes import node
+from tests.builders.times import MINUTE, NOW, SECOND
+
+FRESH = timedelta(minutes=2)
+
+
+def condition(
+    type: str, status: str, reason: str = "", *, ago: timedelta = SECOND, **changes: object
+) -> Condition:
+    """As its writer renewed it a moment ago; its status is an hour old."""
+    plain = Condition(type, status, reason, "what it found", NOW - ago, NOW - timedelta(hours=1))
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def looks(
+    *each: Condition | tuple[Condition, ...],
+    state: State | None = None,
+    every: timedelta = MINUTE,
+    boots: tuple[str, ...] = (),
+    began: datetime | None = None,
+    rows: tuple[Polarity, ...] = (),
+) -> tuple[State, Reading]:
+    """The Node is looked at once for each of these, so far apart, and renewed each time. The last reading."""
+    state, reading = state or State(), None
+    for i, seen in enumerate(each):
+        at = NOW + i * every
+        conditions = tuple(
+            replace(c, heartbeat=c.heartbeat + i * every if c.heartbeat else None)
+            for c in (seen if isinstance(seen, tuple) else (seen,))
+        )
+        boot = boots[i] if boots else "boot-1"
+        state, reading = observe(state, Look(at, conditions, boot, began, FRESH), lambda t: polarity(t, rows))
+    assert reading is not None
+    return state, reading
+
+
+def stated(reading: Reading) -> list[tuple[str, str]]:
+    return [(p.type, p.reason) for p in reading.problems]
+
+
+GPU_BAD, GPU_GOOD = (
+    condition("GpuCount", "True", "GpuCountBad"),
+    condition("GpuCount", "False", "GpuCountGood"),
+)
+NMA_BAD = condition("AcceleratedHardwareReady", "False", "NvidiaXID79Error")
+NMA_GOOD = condition("AcceleratedHardwareReady", "True", "NvidiaAcceleratedHardwareIsReady")
+LOG_BAD = condition("KernelDeadlock", "True", "DockerHung")
+LOG_GOOD = condition("KernelDeadlock", "False", "KernelHasNoDeadlock")
+
+
+# ---------------------------------------------------------------- polarity
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        (GPU_BAD, [("GpuCount", "GpuCountBad")]),
+        (GPU_GOOD, []),
+        (NMA_BAD, [("AcceleratedHardwareReady", "NvidiaXID79Error")]),
+        (NMA_GOOD, []),
+        (condition("SysLogsXIDError", "True", "NotHealthy"), [("SysLogsXIDError", "NotHealthy")]),
+        (condition("AMDGPUXgmi", "True", "AMDGPUXgmiBad"), [("AMDGPUXgmi", "AMDGPUXgmiBad")]),
+        (condition("RdmaLink", "True", "RdmaLinkHasIssues"), [("RdmaLink", "RdmaLinkHasIssues")]),
+        (condition("FabricManagerDown", "True", "NotActive"), [("FabricManagerDown", "NotActive")]),
+        (condition("SomebodysOwn", "True", "Anything"), []),
+        (condition("GpuCount", "True", ""), [("GpuCount", "GpuCount")]),
+    ],
+    ids=lambda x: x.type + x.status if isinstance(x, Condition) else "",
+)  # fmt: skip
+def test_a_condition_is_a_fault_by_the_polarity_of_its_writer(
+    seen: Condition, says: list[tuple[str, str]]
+) -> None:
+    assert stated(looks(seen)[1]) == says
+
+
+def test_a_policy_may_name_a_condition_of_ones_own() -> None:
+    own = Polarity("the policy", ("Somebodys*",), "False", takes_back=True)
+    reading = looks(condition("SomebodysOwn", "False", "No"), rows=(own,))[1]
+    assert stated(reading) == [("SomebodysOwn", "No")]
+
+
+def test_the_evidence_is_what_the_writer_said_cut_short() -> None:
+    (problem,) = looks(replace(GPU_BAD, message="x" * 5000))[1].problems
+    assert problem.message == "the Node's condition GpuCount is True: " + "x" * EVIDENCE
+
+
+def test_every_polarity_says_its_writer_and_no_exact_type_has_two() -> None:
+    exact = [t for row in polarities() for t in row.types]
+    assert len(exact) == len(set(exact))
+    assert all(row.bad in ("True", "False") and row.writer for row in polarities())
+
+
+def test_every_type_of_the_catalogue_that_a_detector_sets_has_a_polarity() -> None:
+    assert {row.type for row in faults() if row.type and row.detector and polarity(row.type) is None} == set()
+
+
+def test_the_brake_counts_a_condition_by_its_polarity() -> None:
+    ready = {"Ready": ("True", "KubeletReady")}
+    hardware = "AcceleratedHardwareReady"
+    assert bad_status(hardware) == "False"
+    assert ill(node(conditions=ready | {hardware: ("False", "NvidiaXID79Error")}), lambda _, __: True)
+    assert not ill(node(conditions=ready | {hardware: ("True", "Fine")}), lambda _, __: True)
+
+
+# ---------------------------------------------------------------- what ends a fault
+
+
+def test_a_plugins_good_status_ends_its_fault_when_it_was_seen_twice_and_renewed() -> None:
+    turned = replace(GPU_GOOD, transition=NOW + MINUTE, heartbeat=NOW + MINUTE)
+    once = looks(GPU_BAD, replace(turned, heartbeat=NOW))  # the builder adds a minute: as old as its flip
+    why = "GpuCount is good now, which counts once it is renewed and seen again"
+    assert once[1].unknown == {"GpuCount": why}
+    assert stated(once[1]) == [("GpuCount", "GpuCountBad")]
+    never_renewed = looks(GPU_BAD, *[replace(turned, heartbeat=NOW + (1 - i) * MINUTE) for i in range(1, 9)])
+    assert not never_renewed[1].cleared
+    renewed = looks(GPU_BAD, turned, turned, turned)
+    assert renewed[1].took_back("GpuCount", "GpuCountBad")
+    assert (renewed[1].unknown, stated(renewed[1])) == ({}, [])
+
+
+@pytest.mark.parametrize(("bad", "good"), [(LOG_BAD, LOG_GOOD), (NMA_BAD, NMA_GOOD)], ids=["log rule", "EKS"])
+def test_what_is_never_taken_back_stays_however_often_it_is_good(bad: Condition, good: Condition) -> None:
+    reading = looks(bad, *[replace(good, transition=NOW + MINUTE)] * 5)[1]
+    assert stated(reading) == [(bad.type, bad.reason)]
+    assert not reading.cleared
+    assert reading.gone == {(bad.type, bad.reason)}
+
+
+def test_a_reason_that_another_one_hides_is_not_taken_back() -> None:
+    other = replace(GPU_BAD, reason="GpuHang", transition=NOW + MINUTE)
+    reading = looks(GPU_BAD, other, other, other)[1]
+    assert {(p.reason, p.masked) for p in reading.problems} == {("GpuCountBad", True), ("GpuHang", False)}
+    assert not reading.cleared
+
+
+def test_a_condition_that_is_removed_ends_nothing() -> None:
+    reading = looks(GPU_BAD, ())[1]
+    assert stated(reading) == [("GpuCount", "GpuCountBad")]
+    assert reading.unknown == {"GpuCount": "GpuCount is no longer on the Node"}
+
+
+def test_a_statement_after_a_good_one_is_a_new_life() -> None:
+    again = replace(LOG_BAD, transition=NOW + 2 * MINUTE)
+    first, second = looks(LOG_BAD)[1].problems[0], looks(LOG_BAD, LOG_GOOD, again)[1].problems[0]
+    assert first.life != second.life
+    assert (first.stated, second.stated) == (None, NOW + 2 * MINUTE)
+    assert second.since == NOW
+
+
+# ---------------------------------------------------------------- what says nothing
+
+
+def test_unknown_is_neither() -> None:
+    reading = looks(condition("GpuCount", "Unknown", "ToolTimedOut"))[1]
+    assert (stated(reading), reading.unknown) == ([], {"GpuCount": "GpuCount is Unknown: ToolTimedOut"})
+
+
+def test_a_bad_condition_that_nobody_renews_is_unknown_and_a_good_one_says_nothing() -> None:
+    old = RENEWED + SECOND
+    bad = looks(replace(GPU_BAD, heartbeat=NOW - old))[1]
+    assert stated(bad) == []
+    assert bad.unknown["GpuCount"].startswith("GpuCount is True, but was last renewed at ")
+    good = looks(replace(GPU_GOOD, heartbeat=NOW - old))[1]
+    assert (good.problems, good.unknown, good.cleared) == ((), {}, frozenset())
+
+
+def test_a_fault_whose_writer_falls_silent_stays_and_is_unknown() -> None:
+    state, _ = looks(GPU_BAD)
+    silent = replace(GPU_BAD, heartbeat=NOW - RENEWED - SECOND)
+    _, reading = looks(silent, state=state)
+    assert stated(reading) == [("GpuCount", "GpuCountBad")]
+    assert "GpuCount" in reading.unknown
+
+
+def test_a_condition_without_a_heartbeat_counts_from_when_it_was_first_seen() -> None:
+    bare = replace(GPU_BAD, heartbeat=None, transition=None)
+    assert stated(looks(bare, bare, bare)[1]) == [("GpuCount", "GpuCountBad")]
+    assert "GpuCount" in looks(*[bare] * 17)[1].unknown
+
+
+def test_what_was_written_before_the_boot_says_nothing_of_it() -> None:
+    reading = looks(GPU_BAD, began=NOW)[1]
+    assert stated(reading) == []
+    assert reading.unknown == {
+        "GpuCount": "GpuCount is True from before this boot, and was not renewed since"
+    }
+    assert stated(looks(replace(GPU_BAD, heartbeat=NOW + SECOND), began=NOW)[1]) == [
+        ("GpuCount", "GpuCountBad")
+    ]
+
+
+def test_after_a_boot_that_was_seen_a_condition_that_has_not_changed_says_nothing() -> None:
+    same = replace(GPU_BAD, heartbeat=None)
+    assert stated(looks(same, same, boots=("boot-1", "boot-2"))[1]) == []
+    renewed = looks(GPU_BAD, GPU_BAD, boots=("boot-1", "boot-2"))[1]  # each look finds it renewed
+    assert stated(renewed) == [("GpuCount", "GpuCountBad")]
+
+
+def test_a_boot_ends_what_was_held() -> None:
+    assert stated(looks(LOG_BAD, LOG_GOOD, boots=("boot-1", "boot-2"))[1]) == []
