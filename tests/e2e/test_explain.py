@@ -72,7 +72,7 @@ def doors(site: Site, monkeypatch: pytest.MonkeyPatch) -> Doors:
         done = site.plane.request("PATCH", f"{pod}/status", body={"status": status}, content_type=kind)
         assert done.status == 200, done.body
     monkeypatch.setattr(
-        console, "_agent_pod", lambda obj, known=console._agent_pod: with_port(known(obj), obj, ports)
+        console, "agent_pod", lambda obj, known=console.agent_pod: with_port(known(obj), obj, ports)
     )
     return Doors(site, here, ports, nodes)
 
