@@ -278,7 +278,12 @@ class AzureProvider:
             raise Refused(f"the reference of {reference.provider} {reference.action} is not one of {action}")
         if reference.data.get("machine") != machine.id:
             raise Refused(f"the reference is one of {reference.data.get('machine')}, not of {machine}")
-        return {**reference.data, **machine.route}
+        data = {**reference.data, **machine.route}
+        if action == Step.REPLACE:
+            needed = {"capacity": int, "pool" if "aks" in machine.route else "scale_set": str}
+            if wrong := [key for key, kind in needed.items() if not isinstance(data.get(key), kind)]:
+                raise Refused(f"the reference of {machine} lacks its {wrong[0]}")
+        return data
 
     def _data(self, machine: Machine, found: Vm) -> dict[str, Any]:
         """What identifies the action later, also once the VM is gone. Plain values: it becomes JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from recovery_testkit.provider_kit import ActionKit
 
 from providers.azure.identity import canonical
 from providers.azure.options import options_of
-from providers.azure.session import AzureSession, Limits
+from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
 from providers.azure.vmss import AzureProvider
 from recovery.clock import SystemClock
 from recovery.config.policy_file import check_for, parse_policy
@@ -572,3 +573,57 @@ def test_a_vm_that_is_gone_has_nothing_to_come(world: AzureWorld, provider: Azur
     )
     world.arm.finish()
     assert provider.take_back(machine, reference).endswith("is gone")
+
+
+# ---------------------------------------------------------------- answers that are none
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[" * 10_000,
+        b"7",
+        b'{"properties": 7}',
+        b'{"properties": {"timeCreated": "yesterday"}}',
+    ],
+    ids=lambda body: body[:24].decode(),
+)
+def test_an_answer_that_is_no_machine_is_asked_for_again(
+    world: AzureWorld, provider: AzureProvider, body: bytes
+) -> None:
+    """It was taken for a bug of the agent's. Of no answer does it follow that the machine is gone."""
+    machine = provider.identify(world.node)
+    world.arm.answer("GET */virtualMachines/*", body)
+    with pytest.raises((Retry, Refused)):
+        provider.preflight(machine, Step.REPLACE)
+    assert world.mutating_calls() == 0
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:
+    machine = provider.identify(world.node)
+    world.arm.answer("GET */virtualMachines/*", b'{"name": "' + b"x" * LARGEST)
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def test_a_list_whose_pages_do_not_end_is_given_up(world: AzureWorld, provider: AzureProvider) -> None:
+    machine = provider.identify(world.node)
+    here = world.arm.environ()["AZURE_RESOURCE_MANAGER_ENDPOINT"] + f"{world.set}/virtualMachines?page=2"
+    world.arm.answer("GET */virtualMachines", json.dumps({"value": [], "nextLink": here}).encode())
+    with pytest.raises(Retry, match=f"more than {PAGES} pages"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+@pytest.mark.parametrize("wrong", [{"capacity": None}, {"capacity": "3"}, {"scale_set": None}], ids=str)
+def test_a_reference_that_somebody_has_cut_is_refused_by_name(
+    world: AzureWorld, provider: AzureProvider, wrong: dict[str, Any]
+) -> None:
+    machine = provider.identify(world.node)
+    found = provider.preflight(machine, Step.REPLACE).reference
+    route = {key: value for key, value in machine.route.items() if key not in wrong}
+    cut = replace(found, data={k: v for k, v in {**found.data, **wrong}.items() if v is not None})
+    with pytest.raises(Refused, match=f"lacks its {next(iter(wrong))}"):
+        provider.finish(replace(machine, route=route), cut)
+    assert world.mutating_calls() == 0
