@@ -12,6 +12,7 @@ import pickle
 import pkgutil
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from tests.fuzz import inputs
@@ -42,6 +43,8 @@ def alone(name: str, weight_of_all: float, cases: int, seed: int) -> Result:
                 share = max(round(cases * it.weight / weight_of_all), 1)
                 told.write_bytes(pickle.dumps(fuzz(it, share, seed)))
                 status = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 sys.stdout.flush()
                 os._exit(status)

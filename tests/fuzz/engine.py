@@ -128,7 +128,7 @@ class Watch:
     def __init__(self, it: Input) -> None:
         self._it = it
         self._seen: set[tuple[CodeType, int]] = set()
-        self._run, self._base = 0, 0.0
+        self._run, self._base, self._high = 0, 0.0, 0.0
         self.new, self.worst, self.grown = False, 0.0, 0.0
         self._heard = Heard()
         signal.signal(signal.SIGALRM, _stuck)
@@ -136,8 +136,8 @@ class Watch:
     def run(self, case: bytes, traced: bool = False) -> Finding | None:
         """What is wrong with a case; None for nothing."""
         self.new = False
-        if self._run % BATCH == 0:
-            self._base = _resident()
+        if _peak() > self._high or self._run % BATCH == 0:  # what made the case is not the case
+            self._base, self._high = _resident(), _peak()
         self._run += 1
         began = time.perf_counter()
         found = self._once(case, traced)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -34,9 +35,10 @@ def mutated(rng: Random, case: bytes, others: Sequence[bytes], words: Sequence[b
     """One to four small changes. What is JSON is mostly changed as a tree."""
     tree = _tree(case) if rng.random() < 0.8 else None
     if tree is not None:
-        for _ in range(_few(rng)):
-            tree = _changed(rng, tree, words)
-        return _text(tree)[:LONGEST]
+        with suppress(RecursionError):  # it is nested more deeply than it can be written: bytes then
+            for _ in range(_few(rng)):
+                tree = _changed(rng, tree, words)
+            return _text(tree)[:LONGEST]
     for _ in range(_few(rng)):
         case = rng.choice(BYTES)(rng, case, others, words)
     return case[:LONGEST]
@@ -163,7 +165,7 @@ def _changed(rng: Random, tree: Any, words: Sequence[bytes]) -> Any:
             at[key] = json.loads(_text(other[there]))
     elif draw < 0.26 and isinstance(at, dict):
         at[str(rng.choice((*TEXTS, *(w.decode("utf-8", "replace") for w in words))))] = at.pop(key)
-    elif draw < 0.32 and isinstance(value, list) and value:
+    elif draw < 0.32 and isinstance(value, list) and 0 < len(_text(value)) < 2000:
         at[key] = (value * rng.choice((2, 3, 50)))[:2000]
     elif draw < 0.36:
         for _ in range(rng.choice((1, 2, 30, 400))):

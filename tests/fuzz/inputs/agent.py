@@ -18,7 +18,7 @@ from tests.fuzz.engine import Called, Input
 from tests.stories.scenery import GATES, RECORDS
 from tests.stories.scenes import POINTS, at
 
-WEIGHT = 0.4
+WEIGHT = 0.25
 NODE = "node-0"
 WORDS = (
     b"recovering",

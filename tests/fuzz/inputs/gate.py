@@ -15,7 +15,7 @@ from tests.fuzz.api import OneAnswer, cluster_of, typed
 from tests.fuzz.engine import Input
 from tests.unit.test_gate_codec import FULL, PAUSED
 
-WEIGHT = 20
+WEIGHT = 22
 WORDS = (
     b"fleet",
     b"slots",

@@ -17,7 +17,7 @@ from tests.fuzz.engine import Called, Input
 from tests.fuzz.inputs.provider_ids import UUID
 from tests.fuzz.mutate import TEXTS
 
-WEIGHT = 2.5
+WEIGHT = 1
 NODE = NodeView("node-3", "u", "1", system_uuid=UUID)
 WORDS = (
     b"machines:", b"systemUUID: ", b"node: ", b"address: ", b"credentials: ", b"verify: false", b"https://", b"http://127.0.0.1",

@@ -12,7 +12,7 @@ from recovery.signals.npd import NpdSource
 from tests.fuzz.engine import Input
 from tests.fuzz.mutate import NUMBERS, TEXTS
 
-WEIGHT = 16
+WEIGHT = 10
 CAPTURES = Path(__file__).parents[2] / "captures"
 EXAMPLES = [path.read_bytes() for path in sorted(CAPTURES.rglob("*.prom"))]
 WORDS = (

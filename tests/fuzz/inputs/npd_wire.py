@@ -13,7 +13,7 @@ from tests.fuzz.engine import Input
 from tests.fuzz.inputs.npd_page import EXAMPLES as PAGES
 from tests.fuzz.server import Answering
 
-WEIGHT = 1
+WEIGHT = 0.8
 WORDS = (
     b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 302 Found\r\nLocation: http://evil.example/\r\n", b"Content-Type: text/plain\r\n", b"\r\n\r\n",
     b"Content-Encoding: gzip\r\n", b"Content-Encoding: deflate\r\n", b"Content-Encoding: br\r\n", b"Transfer-Encoding: chunked\r\n",

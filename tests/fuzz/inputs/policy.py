@@ -16,7 +16,7 @@ from tests.builders.policies import policy_file
 from tests.fuzz.engine import Input
 from tests.fuzz.mutate import NUMBERS, TEXTS, rubbish
 
-WEIGHT = 1.5
+WEIGHT = 0.7
 ROOT = Path(__file__).parents[3]
 WORDS = (
     b"rules", b"limits", b"match", b"remedy", b"drain", b"replace", b"do: ", b"within: ", b"then: force", b"after: 10m", b"30%", b"101%",

@@ -20,7 +20,7 @@ from recovery.model import Machine, NodeView
 from tests.fuzz.engine import Called, Input
 from tests.fuzz.mutate import TEXTS
 
-WEIGHT = 27
+WEIGHT = 40
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg-1/providers/Microsoft.Compute"
 IDS = (

@@ -13,7 +13,7 @@ from tests.fuzz.api import OneAnswer, cluster_of, typed
 from tests.fuzz.engine import Input
 from tests.unit.test_record_codec import FULL
 
-WEIGHT = 16
+WEIGHT = 10
 CAPTURE = Path(__file__).parents[2] / "captures/records-6cf9989.jsonl"
 WORDS = tuple(
     word.encode()

@@ -23,7 +23,7 @@ from tests.fuzz.engine import Called, Input
 from tests.fuzz.inputs.provider_ids import UUID
 from tests.fuzz.server import Answering
 
-WEIGHT = 0.6
+WEIGHT = 0.4
 SYSTEM = "/redfish/v1/Systems/1"
 NODE = NodeView("node-3", "u", "1", system_uuid=UUID)
 WORDS = (
