@@ -260,7 +260,7 @@ def transport(limits: Limits, clock: Clock) -> Any:
     class Bounded(requests.adapters.HTTPAdapter):
         def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
             answer = super().send(request, **{**options, "stream": True})
-            until, content = clock.monotonic() + limits.read, b""
+            until, content = clock.monotonic() + limits.read, bytearray()
             for piece in answer.iter_content(65536):
                 content += piece
                 if len(content) > LARGEST or clock.monotonic() > until:
@@ -268,7 +268,7 @@ def transport(limits: Limits, clock: Clock) -> Any:
                     raise requests.ReadTimeout(
                         f"the answer has more than {LARGEST} bytes, or took more than {limits.read:g} s"
                     )
-            answer._content = content
+            answer._content = bytes(content)
             return answer
 
     session = requests.Session()

@@ -100,7 +100,7 @@ def fuzz(it: Input, cases: int, seed: int, most: int = 5) -> Result:
         if found := watch.run(case, traced):
             if all((found.kind, found.where) != (x.kind, x.where) for x in result.findings):
                 result.findings.append(shrunk(watch, found))
-            if len(result.findings) >= most:
+            if len(result.findings) >= most or found.kind == "hang":  # those after it would take as long
                 break
         elif watch.new and n >= len(it.examples) and len(corpus) < KEPT and len(case) <= SMALL:
             corpus.append(case)

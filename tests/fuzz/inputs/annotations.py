@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from recovery.model import CORDONED_BY, OUT_OF_SERVICE_BY, TAINT, Marks, NodeVie
 from recovery.provider.protocol import ObjectRef
 from tests.fuzz.engine import Called, Input
 from tests.fuzz.inputs.provider_ids import UUID
+from tests.fuzz.mutate import TEXTS
 
 WEIGHT = 12
 NETWORKS = "10.0.7.0/24,fd00:7::/64"
@@ -161,6 +163,37 @@ def example(**more: Any) -> bytes:
     return json.dumps(told | more).encode()
 
 
+def made(rng: Random) -> bytes:
+    """A Node that leads to a BMC, by addresses of every shape. Little of it is odd at a time: what is, is looked at first."""
+    hosts = (
+        "10.0.8.9", "10.0.7.256", "010.0.7.9", "0x0a000709", "167774985", "10.7.9", "[fd00:7::1]", "[fd00:8::1]", "evil.example", "localhost",
+        "[::ffff:10.0.7.9]", "[fd00:7::1%eth0]", "127.0.0.1", "10.0.7.9.evil.example", "169.254.169.254", *TEXTS[:9],
+    )  # fmt: skip
+    scheme = _plain_or(rng, "https://", "HTTPS://", "http://", "//", "")
+    user = _plain_or(rng, "", "u:p@", "10.0.7.9@", "10.0.7.9\\@")
+    path = _plain_or(
+        rng,
+        "/redfish/v1/Systems/1",
+        "",
+        "/",
+        "/../x",
+        ":443",
+        ":0",
+        ":x",
+        "?a",
+        "#a",
+        "/redfish/v1/Systems/1/../../x",
+    )
+    credentials = _plain_or(rng, "rack-1", "..", "a/b", "", "/etc", *TEXTS[:12])
+    host = "10.0.7.9" if rng.random() < 0.4 else rng.choice(hosts)
+    told = {BMC_ADDRESS: f"{scheme}{user}{host}{path}", BMC_CREDENTIALS: credentials}
+    return example(annotations=told, providerID="")
+
+
+def _plain_or(rng: Random, plain: str, *odd: str) -> str:
+    return plain if rng.random() < 0.75 else rng.choice(odd)
+
+
 def make() -> Input:
     marked = {CORDONED_BY: "node-recovery", OUT_OF_SERVICE_BY: "node-recovery", HOST: "metal3/rack-1"}
     ours = [
@@ -174,4 +207,4 @@ def make() -> Input:
         "providers.baremetal.metal3",
         "recovery.provider.address",
     )
-    return Input("annotations", Site().feed, examples, None, WORDS, WEIGHT, modules)
+    return Input("annotations", Site().feed, examples, made, WORDS, WEIGHT, modules)

@@ -79,10 +79,11 @@ def made(rng: Random) -> bytes:
 
 
 def make() -> Input:
+    endless = b"GET /healthz HTTP/1.1\r\nX: " + b"a" * 20_000_000
     return Input(
         "HTTP requests",
         Site().feed,
-        [*EXAMPLES, b"x" * 100_000],
+        [*EXAMPLES, b"x" * 100_000, endless],
         made,
         WORDS,
         WEIGHT,

@@ -130,23 +130,32 @@ def _metal(machine: Machine, view: NodeView) -> bool:
 
 
 def made(rng: Random) -> bytes:
-    text = rng.choice(IDS)
-    for _ in range(rng.randint(0, 2)):
-        at = rng.randint(0, len(text))
-        text = (
-            text[:at]
-            + rng.choice((*TEXTS[:20], "/", "..", "%2f", "A", "é", "٣"))
-            + text[rng.randint(at, len(text)) :]
-        )
+    """A real one with some of its parts odd, missing, twice, or of another one."""
+    parts = rng.choice(IDS).split("/")
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        at = rng.randrange(len(parts := parts or [""]))
+        draw = rng.random()
+        if draw < 0.2:
+            parts[at : at + 1] = rng.choice(((), (parts[at], parts[at]), rng.choice(IDS).split("/")))
+        elif draw < 0.6:
+            middle, odd = (
+                rng.randint(0, len(parts[at])),
+                rng.choice(("A", "x7", ".", "..", "%2f", "-", " ", "é", "٣", "\n", "?", "#")),
+            )
+            parts[at] = parts[at][:middle] + odd + parts[at][middle:]
+        else:
+            parts[at] = rng.choice(
+                (*TEXTS, "7", "i-0123456789abcdef0", "us-west-2a", parts[at].upper(), parts[at][::-1])
+            )
     annotations = {
         "noderecovery.dev/bare-metal-host": rng.choice(("metal3/rack-1", "../x", "a/b/c", *TEXTS[:12]))
     }
     metadata = {
-        "name": rng.choice(("node-3", *TEXTS[:9])),
+        "name": "node-3" if rng.random() < 0.8 else rng.choice(TEXTS[:9]),
         "labels": {},
-        "annotations": annotations if rng.random() < 0.5 else {},
+        "annotations": annotations if rng.random() < 0.3 else {},
     }
-    return node(text, metadata=metadata)
+    return node("/".join(parts), metadata=metadata)
 
 
 def make() -> Input:
