@@ -193,7 +193,7 @@ def named(route: Route) -> str:
 def _vm(found: Any) -> Vm:
     disk = getattr(_under(found, "storage_profile"), "os_disk", None)
     local = getattr(getattr(disk, "diff_disk_settings", None), "option", None)
-    owner = _under(found, "virtual_machine_scale_set")
+    owner, created = _under(found, "virtual_machine_scale_set"), _under(found, "time_created")
     return Vm(
         id=canonical(str(_under(found, "vm_id") or "")),
         name=str(getattr(found, "instance_id", "") or found.name or ""),
@@ -201,7 +201,7 @@ def _vm(found: Any) -> Vm:
         location=str(getattr(found, "location", "") or ""),
         set_id=str(getattr(owner, "id", "") or ""),
         ephemeral=bool(local),
-        created=_under(found, "time_created"),
+        created=created if isinstance(created, datetime) and created.tzinfo else None,
     )
 
 

@@ -26,7 +26,7 @@ RESOLVE = 3.0  # seconds allowed for finding an address
 ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the whole connect timeout
 LARGEST = 4 * 1024 * 1024  # bytes of an answer; a page of a list of VMs has about one
 PAGES = 100  # of a list
-UNREADABLE = (TypeError, AttributeError, ValueError, LookupError, RecursionError)
+UNREADABLE = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, RecursionError)
 """What the SDK, and who reads what it gives, stumble over in an answer that is not what it should be."""
 WORKLOAD = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
 

@@ -316,5 +316,7 @@ def _set_of(found: Vm, machine: Machine) -> dict[str, str]:
     """The scale set that a VM with a name says it is in."""
     if machine.route["kind"] != VM or not found.set_id:
         return {}
-    parts = found.set_id.split("/")
-    return {"scale_set": parts[-1]} if parts[4].lower() == machine.route["resource_group"].lower() else {}
+    group = found.set_id.lower().split("/")[3:5]
+    if group != ["resourcegroups", machine.route["resource_group"].lower()]:
+        return {}
+    return {"scale_set": found.set_id.rpartition("/")[2]}

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit
 
 from providers.azure.identity import canonical
+from providers.azure.machines import Vm
 from providers.azure.options import options_of
 from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
-from providers.azure.vmss import AzureProvider
+from providers.azure.vmss import AzureProvider, _set_of
 from recovery.clock import SystemClock
 from recovery.config.policy_file import check_for, parse_policy
 from recovery.errors import Ambiguous, Refused, Retry
@@ -627,3 +630,41 @@ def test_a_reference_that_somebody_has_cut_is_refused_by_name(
     with pytest.raises(Refused, match=f"lacks its {next(iter(wrong))}"):
         provider.finish(replace(machine, route=route), cut)
     assert world.mutating_calls() == 0
+
+
+@pytest.mark.parametrize(
+    ("on", "was", "becomes"),
+    [
+        ("GET */virtualMachineScaleSets/*", '"capacity": 2', '"capacity": Infinity'),
+        ("GET */virtualMachines", '"timeCreated": "20', '"timeCreated": "x20'),
+        ("GET */virtualMachines/*", '"timeCreated": "20', '"timeCreated": "x20'),
+    ],
+    ids=["a capacity", "a moment of one of several", "a moment"],
+)
+def test_a_value_that_is_none_is_no_bug(
+    world: AzureWorld, provider: AzureProvider, on: str, was: str, becomes: str
+) -> None:
+    machine, path = provider.identify(world.node), on.removeprefix("GET ")
+    url = {"*/virtualMachineScaleSets/*": world.set, "*/virtualMachines": f"{world.set}/virtualMachines"}
+    told = answer_of(world, url.get(path, f"{world.set}/virtualMachines/{machine.route['instance']}"))
+    assert was in told
+    world.arm.answer(f"GET {url.get(path, path)}", told.replace(was, becomes, 1).encode())
+    with suppress(Retry, Refused):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def answer_of(world: AzureWorld, path: str) -> str:
+    """What Resource Manager answers for a path."""
+    asked = Request(f"{world.environ['AZURE_RESOURCE_MANAGER_ENDPOINT']}{path}?api-version=2024-07-01")  # noqa: S310
+    asked.add_header("Authorization", "Bearer x")
+    with urlopen(asked) as answer:  # noqa: S310
+        return json.dumps(json.load(answer))
+
+
+def test_a_scale_set_of_no_resource_group_is_none_of_the_machines() -> None:
+    machine = Machine("azure", "x", "y", route={"kind": "vm", "vm": "v", "resource_group": "rg-1"})
+    for told, known in {
+        "30": {},
+        "/subscriptions/s/resourceGroups/RG-1/x/set-1": {"scale_set": "set-1"},
+    }.items():
+        assert _set_of(Vm("x", "v", "Succeeded", set_id=told), machine) == known

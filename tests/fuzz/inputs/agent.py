@@ -20,6 +20,8 @@ from tests.stories.scenes import POINTS, at
 
 WEIGHT = 0.25
 NODE = "node-0"
+DEEPEST = 60
+"""Of an object: the API in memory goes through it by recursion. Other inputs try deeper ones."""
 WORDS = (
     b"recovering",
     b"waiting",
@@ -43,6 +45,8 @@ def feed(case: bytes) -> None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return
     if not isinstance(record, dict) or not isinstance(gate, dict) or not isinstance(page, str):
+        return
+    if max(_depth(record), _depth(gate), _depth(node)) > DEEPEST:
         return
     record, gate = (json.loads(typed(json.dumps(x).encode())) for x in (record, gate))
     s = Stage(crds=False)
@@ -86,6 +90,19 @@ def feed(case: bytes) -> None:
         raise Called(f"asked more than once: {s.provider.calls}")
     if any(machine != "m-0" for _, machine, _ in s.provider.calls):
         raise Called(f"asked of another machine: {s.provider.calls}")
+
+
+def _depth(tree: Any) -> int:
+    """How deep it is, or one more than DEEPEST."""
+    level, depth = [tree], 0
+    while level and depth <= DEEPEST:
+        level = [
+            x
+            for at in level
+            for x in (at.values() if isinstance(at, dict) else at if isinstance(at, list) else ())
+        ]
+        depth += 1
+    return depth
 
 
 def _known_reference(record: dict[str, Any]) -> dict[str, Any]:
