@@ -759,11 +759,14 @@ def _mappings(model: type[policy_schema.Strict], at: tuple[str, ...] = ()) -> It
             yield from _mappings(getattr(policy_schema, inner), (*at, field.alias or name))
 
 
+LISTS = ("sources", "rows", "rules", "remedy", "exclude", "pods")
+
+
 @pytest.mark.parametrize("path", list(_mappings(policy_schema.PolicyModel)), ids=".".join)
 def test_an_unknown_key_is_told_in_every_mapping_of_a_policy(path: tuple[str, ...]) -> None:
     """One of them was forgotten, and a KeyError."""
     made: Any = {"nonsense": 1}
     for name in reversed(path):
-        made = {name: [made] if name in ("rules", "remedy", "exclude", "pods") else made}
+        made = {name: [made] if name in LISTS else made}
     with pytest.raises(SettingsError, match="nonsense"):
         parse_policy(json.dumps(made).encode(), "p.yaml")
