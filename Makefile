@@ -1,7 +1,7 @@
 # Every target sets up what it needs, on a machine with Python >= 3.11 (and its venv module), make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check search explore image e2e e2e-tools soak bench sbom lock clean
+.PHONY: help demo test check search explore image fuzz e2e e2e-tools soak bench sbom audit lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -50,6 +50,10 @@ search: $(STAMP) ## Look for histories that break a law, for a minute (MINUTES=,
 explore: $(STAMP) ## Two agents, two nodes, one slot: every order of their effects (some minutes)
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.search.explore
 
+fuzz: $(STAMP) ## Feed what strangers write, in many wrong ways, to where it comes in (CASES=100000, SEED=1, ONLY=record)
+	$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) \
+		$(foreach name,$(ONLY),--only $(name))
+
 image: $(STAMP) ## Make what the container image holds, by the image's own steps, and try it
 	$(BIN)/python -m pytest -n 0 tests/image $(ARGS)
 
@@ -75,6 +79,9 @@ sbom: $(STAMP) ## List what the image holds in build/sbom.cdx.json (CycloneDX), 
 	@$(BIN)/python -c 'import json; print("build/sbom.cdx.json:", \
 		len(json.load(open("build/sbom.cdx.json"))["components"]), "components")'
 
+audit: $(STAMP) ## Ask for known vulnerabilities of all that the locks name (STRICT=1: not to be answered is a failure)
+	@$(BIN)/python .ci/audit.py $(if $(filter 1,$(STRICT)),--strict)
+
 lock: ## Write the locks again after a change of a pyproject.toml (UPGRADE=1 takes newer versions)
 	@command -v $(LOCK_PYTHON) >/dev/null && $(LOCK_PYTHON) -c '' || \
 		{ echo "The lock is made with Python 3.11; name one: make lock LOCK_PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -84,8 +91,9 @@ lock: ## Write the locks again after a change of a pyproject.toml (UPGRADE=1 tak
 	@$(call compile,all,requirements.lock,)
 	@$(call compile,runtime,requirements-runtime.lock,--constraint requirements.lock)
 	@$(call compile,build,requirements-build.lock,--constraint requirements.lock)
+	@$(call compile,audit,requirements-audit.lock,)
 	@rm -rf build/lock
-	@echo "requirements.lock, requirements-runtime.lock and requirements-build.lock are written."
+	@echo "requirements.lock and those for runtime, build and audit are written."
 
 # $(call compile,PURPOSE,LOCK,OPTIONS), PURPOSE as .ci/lock_input.py takes it. A lock that is there keeps its versions.
 # Local wheels are left aside, so that the hashes of all files that the registry has are written.

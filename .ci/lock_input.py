@@ -3,6 +3,7 @@
 ``all``      those of the agent, the test kit and the demo, with all extras, of the build back end and of the
              development tools: what a clone needs
 ``runtime``  the agent's and those of the clouds it can act on: what runs in the image
+``audit``    what make audit asks the vulnerability services with
 ``build``    the build back end and what lists the image's contents: what makes the image
 
 What the three require of each other ("node-recovery[aws]==0.1.0") is left out: pip-compile would look for it
@@ -33,6 +34,7 @@ def requirements(agent: Pyproject, beside: list[Pyproject], purpose: str) -> lis
     lists = {
         "all": [build, groups["dev"], *(x for each in everywhere for x in with_extras(each))],
         "runtime": list(with_extras(agent, CLOUDS)),
+        "audit": [groups["audit"]],
         "build": [build, groups["image"]],
     }[purpose]
     names = "|".join(re.escape(each["project"]["name"]) for each in everywhere)

@@ -12,7 +12,7 @@ from typing import Any
 
 from providers.azure.errors import Fate, fate_of
 from providers.azure.machines import unchanged
-from providers.azure.session import AzureSession
+from providers.azure.session import AzureSession, all_of
 from providers.azure.settings import Cluster
 
 SERVICE = "containerservice"
@@ -35,21 +35,23 @@ def machine(session: AzureSession, cluster: Cluster, pool: str, name: str) -> st
 
     def ask(client: Any) -> Any:
         try:
-            return client.machines.get(cluster.group, cluster.name, pool, name)
+            found = client.machines.get(cluster.group, cluster.name, pool, name)
+            return str(getattr(found.properties, "resource_id", "") or "")
         except Exception as error:
             if fate_of(error) is Fate.MISSING:
                 return None
             raise
 
-    found = session.read(cluster.subscription, f"a look at machine {name} of pool {pool}", ask, SERVICE)
-    return None if found is None else str(getattr(found.properties, "resource_id", "") or "")
+    what = f"a look at machine {name} of pool {pool}"
+    found: str | None = session.read(cluster.subscription, what, ask, SERVICE)
+    return found
 
 
 def names(session: AzureSession, cluster: Cluster, pool: str) -> list[str]:
     """The names of all machines of a pool."""
 
     def ask(client: Any) -> Any:
-        return [str(m.name) for m in client.machines.list(cluster.group, cluster.name, pool)]
+        return [str(m.name) for m in all_of(client.machines.list(cluster.group, cluster.name, pool))]
 
     found: list[str] = session.read(cluster.subscription, f"the machines of pool {pool}", ask, SERVICE)
     return found
@@ -58,10 +60,14 @@ def names(session: AzureSession, cluster: Cluster, pool: str) -> list[str]:
 def pool(session: AzureSession, cluster: Cluster, name: str) -> Pool:
     """A node pool of the cluster."""
 
-    def ask(client: Any) -> Any:
-        return client.agent_pools.get(cluster.group, cluster.name, name)
+    def ask(client: Any) -> Pool:
+        return _pool(name, client.agent_pools.get(cluster.group, cluster.name, name))
 
-    found = session.read(cluster.subscription, f"a look at pool {name}", ask, SERVICE)
+    found: Pool = session.read(cluster.subscription, f"a look at pool {name}", ask, SERVICE)
+    return found
+
+
+def _pool(name: str, found: Any) -> Pool:
     inner = found.properties
     return Pool(
         name=name,

@@ -14,7 +14,7 @@ from typing import Any
 
 from providers.azure.errors import Fate, fate_of
 from providers.azure.identity import UNIFORM, canonical
-from providers.azure.session import AzureSession
+from providers.azure.session import AzureSession, all_of
 from recovery.errors import Refused
 from recovery.model import Step
 
@@ -69,15 +69,15 @@ def vm(session: AzureSession, route: Route) -> Vm | None:
     def ask(client: Any) -> Any:
         try:
             if route["kind"] == UNIFORM:
-                return client.virtual_machine_scale_set_vms.get(*where(route))
-            return client.virtual_machines.get(*where(route))
+                return _vm(client.virtual_machine_scale_set_vms.get(*where(route)))
+            return _vm(client.virtual_machines.get(*where(route)))
         except Exception as error:
             if fate_of(error) is Fate.MISSING:
                 return None
             raise
 
-    found = session.read(route["subscription"], what, ask)
-    return None if found is None else _vm(found)
+    found: Vm | None = session.read(route["subscription"], what, ask)
+    return found
 
 
 def members(session: AzureSession, route: Route) -> list[Vm]:
@@ -87,22 +87,28 @@ def members(session: AzureSession, route: Route) -> list[Vm]:
     def ask(client: Any) -> Any:
         group = route["resource_group"]
         if route["kind"] == UNIFORM:
-            return list(client.virtual_machine_scale_set_vms.list(group, route["scale_set"]))
-        only = f"'virtualMachineScaleSet/id' eq '{set_id(route)}'"
-        return list(client.virtual_machines.list(group, filter=only))
+            listed = client.virtual_machine_scale_set_vms.list(group, route["scale_set"])
+        else:
+            only = f"'virtualMachineScaleSet/id' eq '{set_id(route)}'"
+            listed = client.virtual_machines.list(group, filter=only)
+        return [_vm(x) for x in all_of(listed)]
 
-    found = [_vm(x) for x in session.read(route["subscription"], what, ask)]
+    found: list[Vm] = session.read(route["subscription"], what, ask)
     return sorted(found, key=lambda x: (x.created or datetime.max.replace(tzinfo=UTC), x.name))
 
 
 def scale_set(session: AzureSession, route: Route) -> ScaleSet:
     """The route's scale set."""
     what = f"a look at scale set {route['scale_set']}"
-    found = session.read(
-        route["subscription"],
-        what,
-        lambda c: c.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]),
-    )
+
+    def ask(client: Any) -> ScaleSet:
+        return _set(client.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]))
+
+    found: ScaleSet = session.read(route["subscription"], what, ask)
+    return found
+
+
+def _set(found: Any) -> ScaleSet:
     flexible = str(_under(found, "orchestration_mode") or "").lower() == "flexible"
     more = _under(found, "overprovision")
     return ScaleSet(
@@ -187,7 +193,7 @@ def named(route: Route) -> str:
 def _vm(found: Any) -> Vm:
     disk = getattr(_under(found, "storage_profile"), "os_disk", None)
     local = getattr(getattr(disk, "diff_disk_settings", None), "option", None)
-    owner = _under(found, "virtual_machine_scale_set")
+    owner, created = _under(found, "virtual_machine_scale_set"), _under(found, "time_created")
     return Vm(
         id=canonical(str(_under(found, "vm_id") or "")),
         name=str(getattr(found, "instance_id", "") or found.name or ""),
@@ -195,7 +201,7 @@ def _vm(found: Any) -> Vm:
         location=str(getattr(found, "location", "") or ""),
         set_id=str(getattr(owner, "id", "") or ""),
         ephemeral=bool(local),
-        created=_under(found, "time_created"),
+        created=created if isinstance(created, datetime) and created.tzinfo else None,
     )
 
 

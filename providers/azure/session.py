@@ -18,12 +18,16 @@ from typing import Any
 from providers.azure import errors
 from providers.azure.settings import MANAGER, PUBLIC
 from recovery.clock import Clock
-from recovery.errors import Refused, Retry, SettingsError
+from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 
 INSTALL = "PROVIDER=azure needs the Azure SDK: install node-recovery[azure]"
 PREPARE = 3.0  # seconds allowed for a token, before a call that changes something
 RESOLVE = 3.0  # seconds allowed for finding an address
 ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the whole connect timeout
+LARGEST = 4 * 1024 * 1024  # bytes of an answer; a page of a list of VMs has about one
+PAGES = 100  # of a list
+UNREADABLE = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, RecursionError)
+"""What the SDK, and who reads what it gives, stumble over in an answer that is not what it should be."""
 WORKLOAD = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
 
 
@@ -86,7 +90,7 @@ class AzureSession:
     # ------------------------------------------------------------ calls
 
     def read(self, subscription: str, what: str, ask: Callable[[Any], Any], service: str = "compute") -> Any:
-        """``ask`` a client for something, and all of it. Raises ``Retry`` or ``Refused``."""
+        """``ask`` a client for something, and read all of it there. Raises ``Retry`` or ``Refused``."""
         client = self._client(service, subscription, what)
         return self._call(lambda: ask(client), what, mutating=False)
 
@@ -130,6 +134,11 @@ class AzureSession:
             raise Retry(f"{what} was not sent: {why}", timedelta(seconds=left))
         try:
             return ask()
+        except UNREADABLE as error:
+            words = errors.brief(f"{type(error).__name__}: {error}")
+            if mutating:
+                raise Ambiguous(f"{what} may have been done, its answer cannot be read: {words}") from error
+            raise Retry(f"{what} got an answer that cannot be read: {words}") from error
         except Exception as error:
             translated = errors.translate(error, what, mutating)
             if errors.status_of(error) == 429 and isinstance(translated, Retry):
@@ -205,6 +214,7 @@ class AzureSession:
             subscription,
             base_url=self.endpoint,
             policies=pipeline(self),
+            transport=transport(self._limits, self._clock),
             connection_timeout=self._limits.connect,
             read_timeout=self._limits.read,
         )
@@ -227,6 +237,44 @@ def operation_id(url: str) -> str:
     last = url.partition("?")[0].rstrip("/").rpartition("/")[2]
     plain = last.replace("-", "")
     return last if plain.isascii() and plain.isalnum() and 8 <= len(last) <= 64 else ""
+
+
+def all_of(found: Any) -> list[Any]:
+    """Every item of a list that comes in pages. Raises ``ValueError`` for one that does not end."""
+    items: list[Any] = []
+    for number, page in enumerate(found.by_page()):
+        if number == PAGES:
+            raise ValueError(f"the list has more than {PAGES} pages")
+        items += page
+    return items
+
+
+def transport(limits: Limits, clock: Clock) -> Any:
+    """The SDK's own way to the network, with answers that are bounded in size and time.
+
+    ``read_timeout`` alone bounds each piece of an answer and not their sum.
+    """
+    import requests
+    from azure.core.pipeline.transport import RequestsTransport
+
+    class Bounded(requests.adapters.HTTPAdapter):
+        def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+            answer = super().send(request, **{**options, "stream": True})
+            until, content = clock.monotonic() + limits.read, bytearray()
+            for piece in answer.iter_content(65536):
+                content += piece
+                if len(content) > LARGEST or clock.monotonic() > until:
+                    answer.close()
+                    raise requests.ReadTimeout(
+                        f"the answer has more than {LARGEST} bytes, or took more than {limits.read:g} s"
+                    )
+            answer._content = bytes(content)
+            return answer
+
+    session = requests.Session()
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, Bounded())
+    return RequestsTransport(session=session, connection_timeout=limits.connect, read_timeout=limits.read)
 
 
 def pipeline(session: AzureSession) -> list[Any]:

@@ -278,7 +278,12 @@ class AzureProvider:
             raise Refused(f"the reference of {reference.provider} {reference.action} is not one of {action}")
         if reference.data.get("machine") != machine.id:
             raise Refused(f"the reference is one of {reference.data.get('machine')}, not of {machine}")
-        return {**reference.data, **machine.route}
+        data = {**reference.data, **machine.route}
+        if action == Step.REPLACE:
+            needed = {"capacity": int, "pool" if "aks" in machine.route else "scale_set": str}
+            if wrong := [key for key, kind in needed.items() if not isinstance(data.get(key), kind)]:
+                raise Refused(f"the reference of {machine} lacks its {wrong[0]}")
+        return data
 
     def _data(self, machine: Machine, found: Vm) -> dict[str, Any]:
         """What identifies the action later, also once the VM is gone. Plain values: it becomes JSON."""
@@ -311,5 +316,7 @@ def _set_of(found: Vm, machine: Machine) -> dict[str, str]:
     """The scale set that a VM with a name says it is in."""
     if machine.route["kind"] != VM or not found.set_id:
         return {}
-    parts = found.set_id.split("/")
-    return {"scale_set": parts[-1]} if parts[4].lower() == machine.route["resource_group"].lower() else {}
+    group = found.set_id.lower().split("/")[3:5]
+    if group != ["resourcegroups", machine.route["resource_group"].lower()]:
+        return {}
+    return {"scale_set": found.set_id.rpartition("/")[2]}

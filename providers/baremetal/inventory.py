@@ -32,10 +32,12 @@ from providers.baremetal.settings import CREDENTIALS, INVENTORY, NETWORKS
 from recovery.errors import Refused, SettingsError
 from recovery.model import GROUP, VERSION, Machine
 from recovery.provider.address import literal
+from recovery.provider.bounded_yaml import TooMuch, compose
 
 log = logging.getLogger(__name__)
 
 LARGEST = 1024 * 1024  # bytes
+MOST_VALUES = 100_000  # some ten for each machine
 _HEAD = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "BMCInventory"}
 _SWITCH = {"true": True, "false": False}
 _FIELDS = ("systemUUID", "node", "address", "credentials", "verify")
@@ -223,10 +225,13 @@ class _Reader:
             self.mistakes.append((0, f"larger than {LARGEST} bytes"))
             return None
         try:
-            root: yaml.Node | None = yaml.compose(content.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+            root = compose(content.decode("utf-8-sig"), MOST_VALUES)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
             self.mistakes.append((line, f"not YAML: {error.problem}"))
+            return None
+        except TooMuch as error:
+            self.mistakes.append((0, str(error)))
             return None
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
             self.mistakes.append((0, "not YAML, or not UTF-8 text"))

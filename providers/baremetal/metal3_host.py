@@ -88,7 +88,8 @@ class Host:
 
     @property
     def power(self) -> str:
-        return {True: "on", False: "off"}.get(_at(self.body, "status", "poweredOn"), "not known")
+        on = _at(self.body, "status", "poweredOn")
+        return ("on" if on else "off") if isinstance(on, bool) else "not known"
 
     @property
     def error(self) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from recovery.provider.bounded_yaml import TooMuch, compose
+
 LARGEST = 256 * 1024
 MOST_VALUES = 20_000
 """In the text, and again with aliases written out: a few lines of them can stand for billions."""
@@ -80,7 +82,7 @@ def read(content: bytes) -> Document:
     if text.lstrip()[:1] == "{":
         text = text.replace("\t", " ")  # JSON may be indented with tabs, YAML may not
     try:
-        node = _compose(text)
+        node = compose(text, MOST_VALUES)
         if node is None:
             return _failed(document, 0, "empty")
         document.data = _Reader(document).value(node, ())
@@ -94,8 +96,8 @@ def read(content: bytes) -> Document:
         return _failed(document, text[: error.position].count("\n") + 1, f"not YAML: {error.reason}")
     except RecursionError:
         return _failed(document, 0, "nested too deeply")
-    except _TooMuch:
-        return _failed(document, 0, f"more than {MOST_VALUES} values, aliases written out")
+    except TooMuch as error:
+        return _failed(document, 0, str(error))
     return document
 
 
@@ -103,30 +105,6 @@ def _failed(document: Document, line: int, text: str) -> Document:
     document.mistakes.append(Mistake(line, text))
     document.lines.clear()  # what was read so far is not worth a look
     return document
-
-
-class _Loader(yaml.SafeLoader):
-    """Stops at too many values: to read a few hundred thousand takes half a minute."""
-
-    left = MOST_VALUES
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.left -= 1
-        if self.left < 0:
-            raise _TooMuch
-        return super().compose_node(parent, index)
-
-
-def _compose(text: str) -> yaml.Node | None:
-    loader = _Loader(text)
-    try:
-        return loader.get_single_node()
-    finally:
-        loader.dispose()
-
-
-class _TooMuch(Exception):
-    pass
 
 
 class _Reader:
@@ -140,7 +118,7 @@ class _Reader:
     def value(self, node: yaml.Node, path: Path) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise _TooMuch
+            raise TooMuch(f"more than {MOST_VALUES} values, aliases written out")
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node.tag not in _KNOWN_TAGS:
             self._mistake(node, path, f"the tag {node.tag} is not used here")

@@ -122,7 +122,7 @@ class KubernetesTransport:
             raise ApiUnavailable(f"the API server did not answer: {_short(error)}") from None
         if answer.status == UNAUTHORIZED:
             self._read_credentials_again()
-        return Response(answer.status, answer.headers, _parse(raw))
+        return answered(answer.status, answer.headers, raw)
 
     def _read_credentials_again(self) -> None:
         """For the next request: the client itself reads a renewed token once a minute, or never."""
@@ -190,13 +190,21 @@ def _read_bounded(answer: Any, clock: Clock, most: int) -> bytes:
     return b"".join(chunks)
 
 
-def _parse(raw: bytes) -> Any:
-    if not raw:
-        return None
+def answered(status: int, headers: Mapping[str, str], raw: bytes) -> Response:
+    """The answer that these bytes are. Raises ``ApiUnavailable`` for a success that is no JSON object.
+
+    The API server always answers with one. Whatever else says 200 stands between it and the agent.
+    """
     try:
-        return json.loads(raw)
-    except ValueError:
-        return {"message": raw[:200].decode("utf-8", "replace")}
+        body = json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        body = None
+    if isinstance(body, dict):
+        return Response(status, headers, body)
+    words = _short(raw[:200].decode("utf-8", "replace"))
+    if 200 <= status < 300:
+        raise ApiUnavailable(f"the answer with status {status} is not the API server's: {words or 'nothing'}")
+    return Response(status, headers, {"message": words})
 
 
 def _short(error: object) -> str:

@@ -72,7 +72,7 @@ class PageReader:
         except TimeoutError:
             self.close()
             raise Unreadable(f"no complete answer within {self._deadline:g} s") from None
-        except (OSError, http.client.HTTPException, zlib.error, ValueError) as error:
+        except (OSError, http.client.HTTPException, zlib.error, ValueError, OverflowError) as error:
             self.close()
             raise Unreadable(_said(error)) from error
 

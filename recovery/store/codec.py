@@ -72,7 +72,10 @@ class Reader:
 
     def number(self, key: str) -> float | None:
         value = self._get(key, (float, int), None)
-        return None if value is None else float(value)
+        try:
+            return None if value is None else float(value)
+        except OverflowError:
+            raise Undecodable(f"{self._path}.{key}: found a number of more than 300 digits") from None
 
     def flag(self, key: str) -> bool:
         return bool(self._get(key, (bool,), False))

@@ -115,7 +115,7 @@ def _label(key: str, value: str | None, node: str) -> str:
 
 def _word(text: str, words: dict[str, str]) -> str:
     """The short name of ``text``: always the same one, so that no slot changes with another."""
-    short = b32encode(sha256(text.encode()).digest())[:6].decode().lower()
+    short = b32encode(sha256(text.encode(errors="surrogatepass")).digest())[:6].decode().lower()
     if words.setdefault(short, text) != text:
         raise GateTooLarge(f"{text} and {words[short]} have the same short name on the gate, {short}")
     return short
@@ -140,7 +140,11 @@ def _census(c: Census) -> dict[str, Any]:
 
 def size(body: Mapping[str, Any]) -> int:
     """Bytes of a gate's status as it is sent. What others put on the gate is not ours to limit."""
-    return len(json.dumps(body.get("status"), separators=(",", ":"), ensure_ascii=False).encode())
+    return len(
+        json.dumps(body.get("status"), separators=(",", ":"), ensure_ascii=False).encode(
+            errors="surrogatepass"
+        )
+    )
 
 
 def fitted(gate: Gate, encoded: Callable[[Gate], dict[str, Any]]) -> dict[str, Any]:

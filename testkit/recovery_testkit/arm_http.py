@@ -128,6 +128,10 @@ class RequestLog:
         """Carry it out, and keep the answer back for ``seconds``."""
         self._add(Fault(on, times, delay=seconds))
 
+    def answer(self, on: str, body: bytes, status: int = 200, times: int = 1000) -> None:
+        """Answer with these bytes, and carry nothing out."""
+        self._add(Fault(on, times, answer=Answer(status, body)))
+
     def refuse(
         self,
         status: int,

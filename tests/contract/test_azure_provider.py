@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit
 
 from providers.azure.identity import canonical
+from providers.azure.machines import Vm
 from providers.azure.options import options_of
-from providers.azure.session import AzureSession, Limits
-from providers.azure.vmss import AzureProvider
+from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
+from providers.azure.vmss import AzureProvider, _set_of
 from recovery.clock import SystemClock
 from recovery.config.policy_file import check_for, parse_policy
 from recovery.errors import Ambiguous, Refused, Retry
@@ -572,3 +576,95 @@ def test_a_vm_that_is_gone_has_nothing_to_come(world: AzureWorld, provider: Azur
     )
     world.arm.finish()
     assert provider.take_back(machine, reference).endswith("is gone")
+
+
+# ---------------------------------------------------------------- answers that are none
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[" * 10_000,
+        b"7",
+        b'{"properties": 7}',
+        b'{"properties": {"timeCreated": "yesterday"}}',
+    ],
+    ids=lambda body: body[:24].decode(),
+)
+def test_an_answer_that_is_no_machine_is_asked_for_again(
+    world: AzureWorld, provider: AzureProvider, body: bytes
+) -> None:
+    """It was taken for a bug of the agent's. Of no answer does it follow that the machine is gone."""
+    machine = provider.identify(world.node)
+    world.arm.answer("GET */virtualMachines/*", body)
+    with pytest.raises((Retry, Refused)):
+        provider.preflight(machine, Step.REPLACE)
+    assert world.mutating_calls() == 0
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:
+    machine = provider.identify(world.node)
+    world.arm.answer("GET */virtualMachines/*", b'{"name": "' + b"x" * LARGEST)
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def test_a_list_whose_pages_do_not_end_is_given_up(world: AzureWorld, provider: AzureProvider) -> None:
+    machine = provider.identify(world.node)
+    here = world.arm.environ()["AZURE_RESOURCE_MANAGER_ENDPOINT"] + f"{world.set}/virtualMachines?page=2"
+    world.arm.answer("GET */virtualMachines", json.dumps({"value": [], "nextLink": here}).encode())
+    with pytest.raises(Retry, match=f"more than {PAGES} pages"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+@pytest.mark.parametrize("wrong", [{"capacity": None}, {"capacity": "3"}, {"scale_set": None}], ids=str)
+def test_a_reference_that_somebody_has_cut_is_refused_by_name(
+    world: AzureWorld, provider: AzureProvider, wrong: dict[str, Any]
+) -> None:
+    machine = provider.identify(world.node)
+    found = provider.preflight(machine, Step.REPLACE).reference
+    route = {key: value for key, value in machine.route.items() if key not in wrong}
+    cut = replace(found, data={k: v for k, v in {**found.data, **wrong}.items() if v is not None})
+    with pytest.raises(Refused, match=f"lacks its {next(iter(wrong))}"):
+        provider.finish(replace(machine, route=route), cut)
+    assert world.mutating_calls() == 0
+
+
+@pytest.mark.parametrize(
+    ("on", "was", "becomes"),
+    [
+        ("GET */virtualMachineScaleSets/*", '"capacity": 2', '"capacity": Infinity'),
+        ("GET */virtualMachines", '"timeCreated": "20', '"timeCreated": "x20'),
+        ("GET */virtualMachines/*", '"timeCreated": "20', '"timeCreated": "x20'),
+    ],
+    ids=["a capacity", "a moment of one of several", "a moment"],
+)
+def test_a_value_that_is_none_is_no_bug(
+    world: AzureWorld, provider: AzureProvider, on: str, was: str, becomes: str
+) -> None:
+    machine, path = provider.identify(world.node), on.removeprefix("GET ")
+    url = {"*/virtualMachineScaleSets/*": world.set, "*/virtualMachines": f"{world.set}/virtualMachines"}
+    told = answer_of(world, url.get(path, f"{world.set}/virtualMachines/{machine.route['instance']}"))
+    assert was in told
+    world.arm.answer(f"GET {url.get(path, path)}", told.replace(was, becomes, 1).encode())
+    with suppress(Retry, Refused):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def answer_of(world: AzureWorld, path: str) -> str:
+    """What Resource Manager answers for a path."""
+    asked = Request(f"{world.environ['AZURE_RESOURCE_MANAGER_ENDPOINT']}{path}?api-version=2024-07-01")  # noqa: S310
+    asked.add_header("Authorization", "Bearer x")
+    with urlopen(asked) as answer:  # noqa: S310
+        return json.dumps(json.load(answer))
+
+
+def test_a_scale_set_of_no_resource_group_is_none_of_the_machines() -> None:
+    machine = Machine("azure", "x", "y", route={"kind": "vm", "vm": "v", "resource_group": "rg-1"})
+    for told, known in {
+        "30": {},
+        "/subscriptions/s/resourceGroups/RG-1/x/set-1": {"scale_set": "set-1"},
+    }.items():
+        assert _set_of(Vm("x", "v", "Succeeded", set_id=told), machine) == known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -139,7 +140,7 @@ def test_a_mistake_is_told_with_its_line_its_field_what_was_found_and_what_was_e
         (f"{HEAD}machines: [", ["bmc.yaml:3: not YAML: "]),
         (f"{HEAD}---\n{HEAD}", ["bmc.yaml:3: not YAML: but found another document"]),
         ("a: \x00", ["bmc.yaml: not YAML, or not UTF-8 text"]),
-        ("[" * 100_000, ["bmc.yaml: not YAML, or not UTF-8 text"]),
+        ("[" * 100_000, ["bmc.yaml: nested too deeply"]),
         ("#" * (LARGEST + 1), [f"bmc.yaml: larger than {LARGEST} bytes"]),
     ],
     ids=[str(n) for n in range(12)],
@@ -500,3 +501,18 @@ def test_the_inventory_of_the_guide_is_one() -> None:
     shown = [block for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) if "BMCInventory" in block]
     (text,) = shown
     assert len(parse(text.encode(), "guide")) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("[" * 30_000, "bmc.yaml: nested too deeply"),
+        ("machines: " + "{a: " * 30_000, "bmc.yaml: nested too deeply"),
+        ("- x\n" * 200_000, "bmc.yaml: more than 100000 values"),
+    ],
+    ids=["lists", "mappings", "values"],
+)
+def test_a_file_that_would_take_minutes_is_not_read_to_its_end(content: str, told: str) -> None:
+    began = time.process_time()
+    assert mistakes(content) == [told]
+    assert time.process_time() - began < 20

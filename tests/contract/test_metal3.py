@@ -31,6 +31,7 @@ import recovery.kube.transport as transport
 from providers.baremetal import create
 from providers.baremetal.metal3 import Metal3Provider, make
 from providers.baremetal.metal3_host import DETACHED, HOST, PAUSED, REBOOT
+from providers.baremetal.metal3_host import Host as Metal3Host
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.kube.cluster import Cluster
@@ -677,3 +678,8 @@ def test_without_a_cluster_at_hand_that_is_said() -> None:
     made = make(ProviderContext(FakeClock(), {}, NoObjects()))
     with pytest.raises(Refused, match="there is no connection to the cluster"):
         made.preflight(made.identify(NODE), Step.REBOOT)
+
+
+@pytest.mark.parametrize("told", [{}, [], "true", 1, None])
+def test_a_power_that_is_no_flag_is_not_known(told: Any) -> None:
+    assert Metal3Host("metal3/rack-1", baremetal_host("rack-1", poweredOn=told)).power == "not known"

@@ -39,6 +39,7 @@ KUBERNETES = " ".join(
 )
 
 PROGRAMS = {
+    "actionlint": Program("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
     "etcd": Program("etcd", "go.etcd.io/etcd/server/v3"),
     "helm": Program("helm", "helm.sh/helm/v3/cmd/helm"),
     "kube-apiserver": Program("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import tomllib
 from collections.abc import Iterator
@@ -55,6 +56,17 @@ def test_the_chart_is_of_the_programs_version() -> None:
         for image in yaml.safe_load((ROOT / "deploy" / overlay / "kustomization.yaml").read_text())["images"]
     }
     assert {chart["version"], chart["appVersion"], *tags} == {project["version"]}
+
+
+def test_all_ways_to_install_run_the_very_same_detector() -> None:
+    """It is privileged. Its image is named by digest, and by the tag that a person reads."""
+    told = VALUES["npd"]["image"]
+    images = {f"{told['repository']}:{told['tag']}"}
+    for folder in ("eks-neuron", "baremetal"):
+        pod = yaml.safe_load((ROOT / "deploy" / folder / "daemonset.yaml").read_text())["spec"]["template"]
+        images |= {c["image"] for c in pod["spec"]["containers"] if c["name"] == "node-problem-detector"}
+    (image,) = images
+    assert re.fullmatch(r".+:v[\d.]+@sha256:[0-9a-f]{64}", image)
 
 
 def test_it_ships_with_recovery_off() -> None:
@@ -111,6 +123,7 @@ def test_the_switch_takes_true_and_false_however_helm_hands_them_over(switch: An
         ({"settings": {"NODE_NAME": "n"}}, "'NODE_NAME' does not match any"),
         ({"enableRecovery": True}, "'enableRecovery' was unexpected"),
         ({"npd": {"image": {"tag": ""}}}, "does not match"),
+        ({"npd": {"image": {"tag": "v1.36.0@sha256:b4db"}}}, "does not match"),
         ({"npd": {"maxUnavailable": 0}}, "less than the minimum"),
         ({"npd": {"logMonitors": {"a/b.json": "{}"}}}, "does not match"),
         ({"sidecar": {"resources": {"limits": {"memroy": "1Gi"}}}}, "'memroy' was unexpected"),

@@ -110,7 +110,10 @@ def test_the_names_that_stay_are_the_shipped_ones() -> None:
     assert kustomization["namespace"] == "neuron-healthcheck-system"
     assert daemonset["metadata"]["name"] == "node-problem-detector"
     assert {"ENABLE_RECOVERY=false", "CLOUDWATCH_NAMESPACE=NeuronHealthCheck"} <= set(settings)
-    assert f"{containers['node-problem-detector']['image'].rpartition(':')[2]} or later" in MOVING
+    assert (
+        f"{containers['node-problem-detector']['image'].partition('@')[0].rpartition(':')[2]} or later"
+        in MOVING
+    )
     assert "node-recovery" in containers
     for name in ("neuron-healthcheck-system", "node-problem-detector", "NeuronHealthCheck"):
         assert f"`{name}`" in MOVING

@@ -186,7 +186,7 @@ def test_the_concluder_runs_on_none_of_the_nodes_that_have_an_agent() -> None:
 
 
 def test_the_detector_is_one_that_cannot_lose_the_kernel_log() -> None:
-    version = re.fullmatch(r"registry\.k8s\.io/.+:v(\d+)\.(\d+)\.(\d+)", NPD["image"])
+    version = re.fullmatch(r"registry\.k8s\.io/.+:v(\d+)\.(\d+)\.(\d+)@sha256:[0-9a-f]{64}", NPD["image"])
     assert version is not None
     assert tuple(map(int, version.groups())) >= (1, 36, 0)
 

@@ -191,8 +191,8 @@ def test_an_agent_that_has_told_nothing_of_its_machine_is_waited_for_while_its_n
         act(150, "off", 0, 60.0),
         act(220, "boots", 1, 40.0),
         act(270, "off", 0, 400.0),
-        act(290, "off", 0, 60.0),
-        act(360, "fault", 0, DMA, ("reboot",)),
+        act(290, "off", 0, 10.0),
+        act(310, "fault", 0, DMA, ("reboot",)),
         seed=279062535,
     )
     assert judged(history) == []

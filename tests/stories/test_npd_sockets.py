@@ -353,6 +353,12 @@ def test_a_page_cut_in_the_line_is_refused(server: Server, reader: PageReader) -
     assert refusal(reader) == "the answer was cut: shorter than its Content-Length"
 
 
+def test_a_chunk_of_a_negative_size_is_refused(server: Server, reader: PageReader) -> None:
+    """``http.client`` takes it for a number, and no number of bytes can be read by it."""
+    server.answers(HEAD + b"Transfer-Encoding: chunked\r\n\r\n-9223372036854775809\r\n")
+    assert refusal(reader)
+
+
 @pytest.mark.parametrize("tail", [b"", b"\r\n", b"\r\n40\r\nproblem_g"])
 def test_a_chunked_answer_cut_short_is_refused(server: Server, reader: PageReader, tail: bytes) -> None:
     chunk = b"%x\r\n" % len(PAGE) + PAGE

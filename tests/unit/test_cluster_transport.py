@@ -225,3 +225,15 @@ def test_a_token_that_is_refused_is_read_anew_for_the_next_request(
     token.write_text("new")
     statuses = [made.request("GET", "/api/v1/nodes").status for _ in range(2)]
     assert (statuses, used) == ([401, 200], ["Bearer old", "Bearer new"])
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"7", b"<html>Sign in</html>", b"[" * 10_000], ids=lambda body: body[:9]
+)
+def test_a_success_that_is_no_object_is_not_the_api_servers(
+    kubeconfig: Callable[[str], Path], body: bytes
+) -> None:
+    """A proxy in between answers so, too. It was taken for a bug of the agent's."""
+    made = transport(kubeconfig, lambda: Answer(iter([body])), FakeClock())
+    with pytest.raises(ApiUnavailable, match="the answer with status 200 is not the API server's"):
+        made.request("GET", "/api/v1/nodes/node-0")

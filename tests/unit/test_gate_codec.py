@@ -14,7 +14,7 @@ from recovery.decide import budget
 from recovery.decide.budget import CLAIMS, STARTS
 from recovery.errors import Conflict, NotFound, Undecodable
 from recovery.model import Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
-from recovery.store.gate import CODEC, Gates, decode, encode
+from recovery.store.gate import CODEC, Gates, decode, encode, size
 from tests.builders.faults import DMA
 from tests.builders.gates import slot
 from tests.builders.nodes import MACHINE
@@ -222,3 +222,10 @@ def test_a_missing_gate_is_made_and_filled_before_anything_is_granted(store: Kub
     assert made.stamp == made.uid != ""
     assert [x.node for x in made.slots] == ["node-0"]
     assert held.ready(made, NOW) is made
+
+
+def test_half_a_character_is_carried_and_not_a_crash() -> None:
+    """JSON may write one; the API server makes another character of it."""
+    half = replace(FULL, slots=(replace(slot(), labels={"zone": "\ud800"}),))
+    assert decode(encode(half, PAUSED)).slots[0].labels == {"zone": "\ud800"}
+    assert size(encode(half, PAUSED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+from recovery.config import policy_schema
 from recovery.config.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
 from recovery.errors import SettingsError
 from recovery.model import (
@@ -430,12 +432,13 @@ UNREADABLE = {
     "too much": (b"#" * (256 * 1024 + 1), ": larger than 262144 bytes, which no policy needs"),
     "a list in itself": (b"rules: &a [*a]\n", ": nested too deeply"),
     "a mapping merged into itself": (b"&a {<<: *a}\n", ": nested too deeply"),
+    "brackets without end": (b"[" * 100_000, ": nested too deeply"),
     "a flood of aliases": (
         b"a: &a [1,1,1,1,1,1,1,1,1,1]\n"
         + b"".join(b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 10)) for n in range(97, 104)),
         ": more than 20000 values, aliases written out",
     ),
-    "a flood of values": (b"a: [" + b"1," * 120_000 + b"1]", ": more than 20000 values, aliases written out"),
+    "a flood of values": (b"a: [" + b"1," * 120_000 + b"1]", ": more than 20000 values"),
 }
 
 
@@ -746,3 +749,21 @@ def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
 def test_a_validation_that_meets_the_pods_of_others_is_warned_of() -> None:
     (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: reboot}]")).warnings
     assert warning.endswith("the remedy has no drain: pods may still hold the devices that the Job needs")
+
+
+def _mappings(model: type[policy_schema.Strict], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every mapping that a policy may have."""
+    yield at
+    for name, field in model.model_fields.items():
+        for inner in re.findall(r"\w+Model", str(field.annotation)):
+            yield from _mappings(getattr(policy_schema, inner), (*at, field.alias or name))
+
+
+@pytest.mark.parametrize("path", list(_mappings(policy_schema.PolicyModel)), ids=".".join)
+def test_an_unknown_key_is_told_in_every_mapping_of_a_policy(path: tuple[str, ...]) -> None:
+    """One of them was forgotten, and a KeyError."""
+    made: Any = {"nonsense": 1}
+    for name in reversed(path):
+        made = {name: [made] if name in ("rules", "remedy", "exclude", "pods") else made}
+    with pytest.raises(SettingsError, match="nonsense"):
+        parse_policy(json.dumps(made).encode(), "p.yaml")

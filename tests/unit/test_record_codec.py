@@ -413,3 +413,10 @@ def test_a_server_that_drops_what_it_is_given_is_an_error_that_names_it(path: st
 
 def test_a_field_that_says_nothing_is_no_loss() -> None:
     assert Records(Pruning("tried")).write(DEFAULTS).tried == ()
+
+
+def test_a_number_that_no_float_can_hold_is_held_by_name() -> None:
+    with pytest.raises(
+        Undecodable, match=r"status\.faults\[0\]\.counter: found a number of more than 300 digits"
+    ):
+        decode(with_rubbish(encode(FULL), "status.faults.0.counter", 10**400))
