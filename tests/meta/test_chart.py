@@ -63,9 +63,8 @@ def test_all_ways_to_install_run_the_very_same_detector() -> None:
     told = VALUES["npd"]["image"]
     images = {f"{told['repository']}:{told['tag']}"}
     for folder in ("eks-neuron", "baremetal"):
-        pod = yaml.safe_load((ROOT / "deploy" / folder / "agents" / "daemonset.yaml").read_text())["spec"][
-            "template"
-        ]
+        file = ROOT / "deploy" / folder / "agents" / "daemonset.yaml"
+        pod = yaml.safe_load(file.read_text())["spec"]["template"]
         images |= {c["image"] for c in pod["spec"]["containers"] if c["name"] == "node-problem-detector"}
     (image,) = images
     assert re.fullmatch(r".+:v[\d.]+@sha256:[0-9a-f]{64}", image)
