@@ -89,15 +89,19 @@ def polarity(
 
     ``named``: the types that the policy's rules name, where it matters that some say nothing without that.
     """
-    row = next((row for row in (*more, *polarities()) if _any(row.types, type)), None)
+    row = next((row for row in more if _any(row.types, type)), None) or _known_polarity(type)
     unasked = row is not None and row.only_named and named is not None and type not in named
     return None if unasked else row
 
 
 @lru_cache(maxsize=1024)
+def _known_polarity(type: str) -> Polarity | None:
+    return next((row for row in polarities() if _any(row.types, type)), None)
+
+
 def bad_status(type: str) -> str:
     """The status of a condition of ``type`` that is a fault. What is not known is one when True."""
-    known = polarity(type)
+    known = _known_polarity(type)
     return known.bad if known is not None else "True"
 
 
