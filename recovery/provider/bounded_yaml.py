@@ -1,6 +1,6 @@
 """YAML that is not read to its end if it is too much: too many values, or too deep. PURE.
 
-PyYAML's time grows with the square of the brackets that are open: thirty thousand of them take minutes.
+PyYAML takes two seconds for a few thousand open brackets, and then runs out of stack.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ KEY = (re.compile(r"key=\w{20,}"), "(a key)")
 
 @pytest.mark.parametrize("text", ["a" * 200_000, "a" * 100_000 + "\xf6", '"vm":{' * 30_000, "a " * 100_000])
 def test_no_text_takes_long_however_long_it_is(text: str) -> None:
-    """A megabyte of letters without a number took minutes."""
+    """Twenty thousand letters took 5.6 s, and the time grew with their square."""
     began = time.process_time()
     assert len(brief(text)) <= 200
     assert time.process_time() - began < 1
