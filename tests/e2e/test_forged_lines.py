@@ -15,7 +15,6 @@ from tests.builders.kernel_lines import FORGED, forged
 
 CODES = ("DMA_ERROR", "SRAM_UNCORRECTABLE_ERROR", "NC_UNCORRECTABLE_ERROR")
 LAST = "HBM_UNCORRECTABLE_ERROR"
-COUNTER = re.compile(r'^problem_counter(?:_total)?\{reason="NeuronHasError_(\w+)"\} (\S+)$', re.MULTILINE)
 
 
 def counted(page: str) -> dict[str, float]:
@@ -44,7 +43,8 @@ def test_a_real_detector_takes_no_forged_line_for_a_fault(
                 found = counted(urllib.request.urlopen(url, timeout=5).read().decode())
             except OSError:
                 continue  # it is still starting
-        assert found == {LAST: 1, **dict.fromkeys(CODES, 0)}
+        assert set(CODES) <= found.keys()
+        assert {reason: count for reason, count in found.items() if count} == {LAST: 1}
         tell(f"  {len(FORGED)} ways to forge a line, {len(CODES)} codes: a real detector states none of them")
     finally:
         detector.kill()
