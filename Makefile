@@ -30,9 +30,9 @@ help: ## Say what can be made
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 13
 
-demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|azure|baremetal)
+demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|aws-gpu|azure|baremetal; MODE=fleet)
 	@$(BIN)/node-recovery demo \
-		$(if $(filter 1,$(FAST)),--fast) $(if $(filter 1,$(KEEP)),--keep) $(if $(CLOUD),--cloud $(CLOUD))
+		$(if $(filter 1,$(FAST)),--fast) $(if $(filter 1,$(KEEP)),--keep) $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE))
 
 test: $(STAMP) ## Run all tests, in random order (ARGS="-k name" for some of them)
 	$(BIN)/python -m pytest $(ARGS)
@@ -67,11 +67,12 @@ e2e-tools: $(STAMP) ## Build the programs that make e2e needs and does not find
 	@$(BIN)/python tests/e2e/toolbox.py
 
 bench: $(STAMP) e2e-tools ## Measure size, cost and speed against their budgets (half an hour; FAST=1: some minutes)
-	@set -eu; found=; \
+	@set -eu; found=; missed=; \
 	for file in bench/bench_*.py; do \
-		[ -e "$$file" ] || continue; found=1; echo "== $$file"; $(BIN)/python "$$file"; \
+		[ -e "$$file" ] || continue; found=1; echo "== $$file"; $(BIN)/python "$$file" || missed="$$missed $$file"; \
 	done; \
-	[ -n "$$found" ] || { echo "There is no benchmark in bench/ (bench_*.py)." >&2; exit 1; }
+	[ -n "$$found" ] || { echo "There is no benchmark in bench/ (bench_*.py)." >&2; exit 1; }; \
+	[ -z "$$missed" ] || { echo "A budget was missed:$$missed" >&2; exit 1; }
 
 sbom: $(STAMP) ## List what the image holds in build/sbom.cdx.json (CycloneDX), by the image's own steps
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/install-image "$(CURDIR)/build/image"

@@ -2,6 +2,7 @@
 
 Real processes of the shipped program on a Kubernetes API and a moto over real sockets, settings at their
 defaults. It takes twenty minutes; FAST=1 takes one, with fewer runs. Run it on an otherwise idle machine.
+SOURCES=all: with every source of the policy on, and the pages of dcgm-exporter and Autopilot to read.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import time
 from pathlib import Path
 
 from figures import Figure, percentile, report
-from real import DMA_ERROR, RealStage
+from real import DMA_ERROR, Exporters, RealStage
 
+ALL = os.environ.get("SOURCES") == "all"
+SOURCES = "npd, conditions, {{autopilot: {{port: {0}}}}}, {{dcgm: {{port: {0}}}}}, aznhc, konduktor"
 POLICY = """
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
@@ -108,7 +111,9 @@ class Reactions:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder, RealStage(Path(folder), POLICY) as stage:
+    exporters = Exporters() if ALL else None
+    policy = POLICY if exporters is None else f"{POLICY}sources: [{SOURCES.format(exporters.port)}]\n"
+    with tempfile.TemporaryDirectory() as folder, RealStage(Path(folder), policy, exporters) as stage:
         figures = idle(stage)
         reactions = Reactions(stage)
         reactions.one(watch=RECOVERING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,9 @@ from recovery_testkit.kubestore import KubernetesStore
 from recovery_testkit.proxy import CountingProxy
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tests.builders.exporters import autopilot_page, dcgm_page
+
 CAPTURES = ROOT / "tests" / "captures" / "neuron-dma-error"
 HEALTHY = (CAPTURES / "00-healthy.prom").read_bytes()
 DMA_ERROR = (CAPTURES / "01-dma-error.prom").read_bytes()
@@ -27,7 +31,7 @@ DMA_ERROR = (CAPTURES / "01-dma-error.prom").read_bytes()
 class Pages:
     """Every node's NPD, each under a path of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.bodies: dict[str, bytes] = {}
         pages = self
 
@@ -51,16 +55,57 @@ class Pages:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 return  # a sidecar was killed in the middle
 
-        self._server = Quiet(("127.0.0.1", 0), Handler)
+        self._server = Quiet((address, 0), Handler)
+        self.port = int(self._server.server_address[1])
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self, node: str) -> str:
         self.bodies.setdefault(node, HEALTHY)
-        return f"http://127.0.0.1:{self._server.server_address[1]}/{node}/metrics"
+        return f"http://127.0.0.1:{self.port}/{node}/metrics"
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+DAEMONSET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "controller": True}
+
+
+class Exporters:
+    """The pages of dcgm-exporter and Autopilot, on an address that a pod may have: loopback is none."""
+
+    def __init__(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_route:
+            any_route.connect(("192.0.2.1", 9))
+            self.address = str(any_route.getsockname()[0])
+        self._pages = Pages(self.address)
+        self.port = self._pages.port
+
+    def pods(self, node: str) -> list[dict[str, Any]]:
+        """The two pods on ``node``, of a DaemonSet each. From now on the page is about this node."""
+        self._pages.bodies["metrics"] = dcgm_page() + autopilot_page(node)
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{app}-{node}",
+                    "namespace": namespace,
+                    "labels": {"app": app},
+                    "ownerReferences": [{**DAEMONSET, "name": app, "uid": app}],
+                },
+                "spec": {"nodeName": node, "containers": [{"name": app, "image": app}]},
+                "status": {
+                    "phase": "Running",
+                    "podIP": self.address,
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            }
+            for namespace, app in (("gpu-operator", "nvidia-dcgm-exporter"), ("autopilot", "autopilot"))
+        ]
+
+    def stop(self) -> None:
+        self._pages.stop()
 
 
 GATE = "/apis/noderecovery.dev/v1alpha1/recoverygates/fleet"
@@ -69,8 +114,9 @@ GATE = "/apis/noderecovery.dev/v1alpha1/recoverygates/fleet"
 class RealStage:
     """A cluster of real sidecars. Use as a context manager: nothing is left behind."""
 
-    def __init__(self, folder: Path, policy: str) -> None:
+    def __init__(self, folder: Path, policy: str, exporters: Exporters | None = None) -> None:
         self.folder = folder
+        self._exporters = exporters
         self.store = KubernetesStore()
         for crd in read_crds():
             self.store.install_crd(crd)
@@ -95,6 +141,8 @@ class RealStage:
         self.proxy.stop()
         self.aws.stop()
         self.pages.stop()
+        if self._exporters is not None:
+            self._exporters.stop()
         self.server.stop()
 
     # ------------------------------------------------------------ scenery
@@ -123,6 +171,11 @@ class RealStage:
                 },
             }
         )
+        for pod in self._exporters.pods(name) if self._exporters is not None else ():
+            namespace = pod["metadata"]["namespace"]
+            if not self.store.request("GET", f"/api/v1/namespaces/{namespace}").ok:
+                self.store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            self.store.load(pod)
         return name
 
     def sidecar(self, node: str, **more: str) -> subprocess.Popen[bytes]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from recovery.config.policy_fields import ADMITTED_TAINTS
+
 HERE = Path(__file__).parent
 POWERS = HERE / "baremetal" / "components" / "power"
 
@@ -19,15 +21,21 @@ NAMESPACE = "node-recovery"
 AGENTS = "node-recovery"
 CONCLUDER = "node-recovery-concluder"
 """The concluder's account, and the namespace of its own."""
+FLEET = "node-recovery-fleet"
+"""The same of fleet mode's controller."""
+DETECTOR = "gpu-problem-detector"
+"""The same of a node-problem-detector that runs without an agent."""
 
 MINE = 'request.userInfo.?extra[?"authentication.kubernetes.io/node-name"][?0].orValue("")'
 OURS = "noderecovery.dev"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 OUT_OF_SERVICE_BY = f"{OURS}/out-of-service-by"
+TAINTED = f"{OURS}/taints"
+"""Annotation that names the taints which a remedy has set, and so makes them the agent's own."""
 PHASE = f"{OURS}/phase"
 
 RECORD_COUNTS = {"faults": 20, "acknowledged": 20, "starts": 50}
-RECORD_VERSION, GATE_VERSION = 4, 2
+RECORD_VERSION, GATE_VERSION = 5, 2
 """The newest layouts that this release writes. One that no agent knows holds a node, or all of them."""
 CONCLUDED = (
     *("version", "phase", "phaseSince", "sentence", "history", "intent", "progress", "faults", "bootID"),
@@ -38,6 +46,14 @@ CONCLUDED = (
 
 NODE_SPEC = ("configSource", "externalID", "podCIDR", "podCIDRs", "providerID")
 """All that a Node's spec has, but for the cordon and the taints."""
+
+
+WHO = {
+    AGENTS: "an-agent",
+    CONCLUDER: "the-concluder",
+    FLEET: "the-controller",
+    DETECTOR: "a-detector",
+}
 
 
 @dataclass(frozen=True)
@@ -67,11 +83,11 @@ class Policy:
     def who(self) -> str:
         if self.others:
             return "nobody-of-ours"
-        return "an-agent" if self.account == AGENTS else "the-concluder"
+        return WHO[self.account]
 
     @property
     def namespace(self) -> str:
-        return NAMESPACE if self.account == AGENTS else CONCLUDER
+        return NAMESPACE if self.account == AGENTS else self.account
 
 
 # ---------------------------------------------------------------- parts
@@ -114,6 +130,30 @@ def taints_kept(*keys: str) -> list[str]:
     return [f"{of.format('object')}\n== {of.format('oldObject')}"]
 
 
+def kubectl(taint: str) -> str:
+    """A taint as kubectl writes it, and the annotation names it: KEY=VALUE:EFFECT, or KEY:EFFECT."""
+    value = f'{taint}.?value.orValue("")'
+    return f'({taint}.key + ({value} == "" ? "" : "=" + {value})\n+ ":" + {taint}.effect)'
+
+
+def taints_named(*keys: str) -> list[str]:
+    """That the taints of others are as they were.
+
+    One that comes is named in the annotation by the same request, and so is ours. Only one that was named
+    goes, and its name with it. ``keys``: those of the agent's own taints, which need no name.
+    """
+    ours = "t.key in [" + ", ".join(f'"{key}"' for key in keys) + "]"
+    now, then = "object.spec.?taints.orValue([])", "oldObject.spec.?taints.orValue([])"
+    allowed = 't.key in variables.taintKeys && t.effect in ["NoSchedule", "PreferNoSchedule"]'
+    named = f"{kubectl('t')}\nin variables.named"
+    return [
+        f"{now}.all(t,\n{ours}\n|| t in {then}\n|| ({allowed}\n&& {named}))",
+        f"{then}.all(t,\n{ours}\n|| t in {now}\n|| ({named}Before\n&& !({named})))",
+        'variables.named.all(name,\nname == "" || name in variables.namedBefore\n'
+        f"|| ({now}.exists(t, {kubectl('t')} == name)\n&& !{then}.exists(t, {kubectl('t')} == name)))",
+    ]
+
+
 def both(*parts: str) -> str:
     return "\n&& ".join(parts)
 
@@ -129,6 +169,7 @@ def on(operation: str, parts: Iterable[str], resource: str = "") -> str:
 CLOSED = both(
     'oldObject.status.phase in ["recovered", "withdrawn", "superseded", "released", "lost"]',
     *(f"!oldObject.status.?marks.?{mark}.orValue(false)" for mark in ("cordoned", "tainted", "outOfService")),
+    "oldObject.status.?marks.?taints.orValue([]).size() == 0",
 )
 """Closed, in nobody's hands, and with nothing left on the node. How old it is, a policy cannot see."""
 
@@ -222,12 +263,12 @@ NO_RELEASE = (
     "&& oldObject.status.release.by.startsWith(object.status.release.by)\n"
     '&& oldObject.status.release.?reason.orValue("").startsWith(object.status.release.?reason.orValue("")))'
 )
-NO_PAUSE = "(!has(object.spec) || !has(object.spec.pause))"
+NO_PAUSE = "(!has(object.spec) || (!has(object.spec.pause) && !has(object.spec.approved)))"
 GATE_MADE = on(
     "CREATE",
     [*BARE, "!has(object.metadata.labels)", "object.?status.?slots.orValue([]).size() == 0", NO_PAUSE],
 )
-GATE_KEPT = on("UPDATE", [*metadata_kept(), *same("?spec.?pause")])
+GATE_KEPT = on("UPDATE", [*metadata_kept(), *same("?spec.?pause", "?spec.?approved")])
 
 
 RECORD_SIZE = (
@@ -238,8 +279,8 @@ RECORD_SIZE = (
         *(
             f"{text_of(*texts)} <= {most}"
             for *texts, most in (
-                ("faults", "source", "type", "reason", "message", "machine", "bootID", 8192),
-                ("acknowledged", "source", "type", "reason", "message", "machine", "bootID", 16384),
+                ("faults", "source", "type", "reason", "message", "machine", "bootID", "device", 8192),
+                ("acknowledged", "source", "type", "reason", "message", "machine", "bootID", "device", 16384),
                 ("starts", "machine", "reason", "group", "replacement", 16384),
                 ("history", "sentence", 16384),
             )
@@ -284,12 +325,12 @@ def shape_of_gate(who: str) -> tuple[Check, ...]:
         Check('request.operation != "DELETE"', f"{who} does not delete the gate"),
         Check(
             GATE_MADE,
-            f"{who} makes the gate bare: without slots, pause, label, annotation, owner or finalizer",
+            f"{who} makes the gate bare: without slots, pause, approval, label, annotation and owner",
         ),
         Check(GATE_SIZE, f"{who} writes no gate of a version or a size that no agent writes"),
         Check(
             GATE_KEPT,
-            f"{who} neither pauses nor resumes, and changes no label, annotation, owner or finalizer here",
+            f"{who} neither pauses nor approves, and changes no label, annotation, owner or finalizer here",
         ),
     )
 
@@ -311,6 +352,37 @@ def shape_of_leases(who: str) -> tuple[Check, ...]:
 # ---------------------------------------------------------------- the agents
 
 
+TAINTS_NAMED = (
+    (
+        "taintKeys",
+        "[" + ", ".join(f'"{key}"' for key in ADMITTED_TAINTS) + "] + []",
+        "The keys that taint steps may name. Yours go into the empty list (in the chart: taintKeys).",
+    ),
+    ("named", f'object.metadata.?annotations[?"{TAINTED}"].orValue("").split(",")', ""),
+    ("namedBefore", f'oldObject.metadata.?annotations[?"{TAINTED}"].orValue("").split(",")', ""),
+)
+
+
+def shape_of_nodes(who: str, which: str) -> tuple[Check, ...]:
+    """What holds for every Node that ``who`` changes."""
+    return (
+        Check(
+            on(
+                "UPDATE",
+                [
+                    *metadata_kept(annotations=[f"{OURS}/cordoned-by", OUT_OF_SERVICE_BY, TAINTED]),
+                    *same(*(f"spec.?{name}" for name in NODE_SPEC)),
+                ],
+            ),
+            f"{who} changes nothing of {which} node but the cordon, its own taints and its own annotations",
+        ),
+        Check(
+            on("UPDATE", taints_named(f"{OURS}/unhealthy", OUT_OF_SERVICE)),
+            f"{who} sets and removes only its own taints, those of a remedy with their names in {TAINTED}",
+        ),
+    )
+
+
 NODES = Policy(
     "node-recovery-nodes",
     (("", "nodes, nodes/*", "CREATE, UPDATE, DELETE"),),
@@ -321,19 +393,9 @@ NODES = Policy(
             f'"an agent changes its own node only; {ON_MINE}',
             "Its status is node-problem-detector's, which shares the account where it shares the pod.",
         ),
-        Check(
-            on(
-                "UPDATE",
-                [
-                    *metadata_kept(annotations=[f"{OURS}/cordoned-by", OUT_OF_SERVICE_BY]),
-                    *taints_kept(f"{OURS}/unhealthy", OUT_OF_SERVICE),
-                    *same(*(f"spec.?{name}" for name in NODE_SPEC)),
-                ],
-            ),
-            "an agent changes nothing of its node but the cordon, its own taints and its own annotations",
-        ),
+        *shape_of_nodes("an agent", "its"),
     ),
-    (MY_NODE,),
+    (MY_NODE, *TAINTS_NAMED),
 )
 
 RECORDS = Policy(
@@ -582,6 +644,95 @@ CONCLUDER_LEASES = Policy(
     ),
     account=CONCLUDER,
 )
+
+# ---------------------------------------------------------------- fleet mode's controller
+
+FLEETS = tuple(
+    replace(policy, account=FLEET)
+    for policy in (
+        Policy(
+            "node-recovery-fleet-nodes",
+            (("", "nodes, nodes/*", "CREATE, UPDATE, DELETE"),),
+            (
+                Check(
+                    'request.operation == "UPDATE" && request.?subResource.orValue("") == ""',
+                    "the controller neither makes nor deletes a node, and writes no status of one",
+                ),
+                *shape_of_nodes("the controller", "a"),
+            ),
+            TAINTS_NAMED,
+        ),
+        Policy(
+            "node-recovery-fleet-records",
+            (("noderecovery.dev", "noderecoveries", "CREATE, UPDATE, DELETE"),),
+            (
+                Check(
+                    f'request.operation != "DELETE"\n|| ({CLOSED})',
+                    "the controller deletes no record but a closed one that is in nobody's hands and names no"
+                    " marks",
+                ),
+                *shape_of_records("the controller"),
+            ),
+            (ASKED,),
+        ),
+        replace(CONCLUDER_LOST, name="node-recovery-fleet-lost"),
+        Policy(
+            "node-recovery-fleet-gate",
+            (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
+            shape_of_gate("the controller"),
+        ),
+        Policy(
+            "node-recovery-fleet-leases",
+            (("coordination.k8s.io", "leases", "CREATE, UPDATE, DELETE"),),
+            (
+                Check(
+                    'request.operation != "DELETE" && object.metadata.name == "node-recovery-fleet"',
+                    "the controller holds the Lease by which it leads, and no other",
+                ),
+                *shape_of_leases("the controller"),
+            ),
+        ),
+        Policy(
+            "node-recovery-fleet-deletes",
+            (("karpenter.sh", "nodeclaims", "CREATE, UPDATE, DELETE"),),
+            (
+                Check(
+                    'request.operation == "DELETE" && oldObject.?status.?nodeName.orValue("") != ""',
+                    "the controller deletes nothing of Karpenter's but the NodeClaim of a node",
+                ),
+            ),
+        ),
+        replace(EVICTIONS, name="node-recovery-fleet-evictions"),
+    )
+)
+"""It works for all nodes, so its token may do to each what an agent's may do to its own."""
+
+# ---------------------------------------------------------------- a detector without an agent
+
+NODE_STATUS = (
+    *("addresses", "allocatable", "capacity", "config", "daemonEndpoints", "images", "nodeInfo", "phase"),
+    *("volumesAttached", "volumesInUse"),
+)
+"""What a Node's status has beside the conditions, in every version of Kubernetes that this is for."""
+
+DETECTORS_NODES = Policy(
+    "node-recovery-detector",
+    (("", "nodes, nodes/*", "CREATE, UPDATE, DELETE"),),
+    (
+        Check(
+            'request.operation == "UPDATE" && request.?subResource.orValue("") == "status"\n'
+            '&& variables.mine != "" && request.name == variables.mine',
+            f'"a detector writes the conditions of its own node only; {ON_MINE}',
+        ),
+        Check(
+            on("UPDATE", [*metadata_kept(), *same(*(f"?status.?{name}" for name in NODE_STATUS))]),
+            "a detector changes nothing of a node but its conditions",
+        ),
+    ),
+    (MY_NODE,),
+    account=DETECTOR,
+)
+"""Who goes by conditions would else go by what a thief on one node says of all others."""
 
 # ---------------------------------------------------------------- the concluder that may switch power
 
@@ -844,12 +995,13 @@ def _lines(policy: Policy) -> Iterator[str]:
 
 
 def _head(policy: Policy) -> Iterator[str]:
+    part = {CONCLUDER: "concluder", FLEET: "fleet", DETECTOR: "detector"}.get(policy.account, "")
     yield from (
         "metadata:",
         f"  name: {policy.name}",
         "  labels:",
         "    app.kubernetes.io/name: node-recovery",
-        *(["    app.kubernetes.io/component: concluder"] if policy.account == CONCLUDER else []),
+        *([f"    app.kubernetes.io/component: {part}"] if part else []),
     )
 
 
@@ -914,6 +1066,17 @@ def rendered() -> dict[Path, str]:
             CONCLUDER_LOST,
             CONCLUDER_GATE,
             CONCLUDER_LEASES,
+        ),
+        HERE / "fleet" / "admission.yaml": file(
+            "What RBAC cannot say: of each object the controller changes what is named here and no more."
+            " Kubernetes 1.30 or later.",
+            *FLEETS,
+        ),
+        HERE / "npd-gpu" / "admission.yaml": file(
+            "RBAC cannot say that a detector writes the conditions of its own node only. Without this a thief"
+            " on one node has others drained and replaced by what he says of them. Kubernetes 1.30 or later;"
+            " on an older cluster leave it out.",
+            DETECTORS_NODES,
         ),
         POWERS / "admission.yaml": file(
             "Of a node the concluder may change the out-of-service taint. Kubernetes 1.30 or later.",

@@ -197,6 +197,31 @@ def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
 
 
 @group.command()
+@click.argument("reason")
+@click.option(
+    "--for",
+    "length",
+    metavar="DURATION",
+    default="2h",
+    show_default=True,
+    callback=_length,
+    help="For how long.",
+)
+@output_option
+def approve(reason: str, length: timedelta, output: str) -> None:
+    """Let recoveries for REASON start, though it is held as correlated.
+
+    A fault that has begun on several machines at once, which share a rack, an image or the like, is held:
+    recovering them one by one may repair none. `status` says what they share. Budget and brake go on to hold.
+    """
+    from recovery.console.approve import approve as do
+
+    if not reason.strip():
+        raise click.BadParameter("found nothing, expected the reason of a fault", param_hint="REASON")
+    do(reason.strip(), length, output)
+
+
+@group.command()
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, not even about somebody else's pause.")
 @output_option
 def resume(yes: bool, output: str) -> None:
@@ -260,7 +285,14 @@ def policy() -> None:
 @policy.command()
 @click.argument("file", type=click.Path())
 @click.option("--provider", metavar="NAME", help="Check also that this provider can do every step.")
-def check(file: str, provider: str | None) -> None:
+@click.option(
+    "--mode",
+    type=click.Choice(["sidecar", "fleet", "concluder"]),
+    default="sidecar",
+    envvar="RECOVERY_MODE",
+    help="Check it for this RECOVERY_MODE; the default is that of the environment, or sidecar.",
+)
+def check(file: str, provider: str | None, mode: str) -> None:
     """Say everything that is wrong with the policy FILE, or what is in it.
 
     Mistakes go to standard error, and the exit code is 2. Warnings do not change the exit code.
@@ -269,7 +301,7 @@ def check(file: str, provider: str | None) -> None:
 
     loaded = load_policy(file)
     actions = _actions_of(provider) if provider else frozenset(Step)
-    if mistakes := check_for(loaded, actions, provider or "", mode="sidecar"):
+    if mistakes := check_for(loaded, actions, provider or "", mode):
         raise SettingsError(mistakes)
     for warning in loaded.warnings:
         say(f"warning: {warning}", err=True)

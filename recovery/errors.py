@@ -8,6 +8,7 @@
     ├── Ambiguous                something may have been submitted: observe, never resubmit
     ├── Refused                  it cannot be done: hand over, with the reason
     ├── Unreadable               a detector's page cannot be read, or is no page of metrics
+    │   └── NoAnswer             a server could not be reached, so that it need not be asked anything else
     ├── Undecodable              a record or gate that this version cannot decode
     ├── Dropped                  the API server dropped fields of an object: its CRDs are older
     ├── GateTooLarge             the gate would be larger than it may be: it is not written
@@ -143,6 +144,10 @@ class Unreadable(NodeRecoveryError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class NoAnswer(Unreadable):
+    """The server could not be reached, or did not answer in time: it need not be asked anything else now."""
 
 
 class NotInstalled(NodeRecoveryError):

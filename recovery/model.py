@@ -5,11 +5,13 @@ All moments are timezone-aware UTC datetimes, in the API server's time. All dura
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 # ---------------------------------------------------------------- names that users depend on
 
@@ -22,6 +24,8 @@ EXCLUDE = f"{GROUP}/exclude"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Kubernetes' own taint: the pods of a machine that is surely down are deleted, their volumes detached."""
 OUT_OF_SERVICE_BY = f"{GROUP}/out-of-service-by"
+TAINTED = f"{GROUP}/taints"
+"""Annotation: the taints that a ``taint`` step has set, as kubectl writes them, separated by commas."""
 PHASE_LABEL = f"{GROUP}/phase"
 """Label of a record: its phase, so that a list can leave closed records out. Nothing is decided by it."""
 HARDWARE_ID = f"{GROUP}/hardware-id"
@@ -47,7 +51,8 @@ class Problem:
     ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
     stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it
     was last seen to be stated anew; None where it is as it was on the first page that was read. ``lasting``:
-    a mark that stays as it is over a boot, with the same ``life``.
+    a mark that stays as it is over a boot, with the same ``life``. ``device``: which part of the node it is
+    about, as people read it, "" where the source does not say.
     """
 
     source: str
@@ -64,6 +69,7 @@ class Problem:
     life: str = ""
     stated: datetime | None = None
     lasting: bool = False
+    device: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -77,8 +83,12 @@ class Reading:
     ``unknown`` maps a condition type, or ``*`` for the whole source, to why nothing is known of it.
     ``cleared`` holds the (type, reason) pairs that the source cleared by its *own* rule; the reason ``*``
     stands for every one of its type. Silence never clears one, nor does a restart of the detector. ``listed``
-    holds all pairs that the source can report. ``gone`` holds pairs that the source, which never takes one
-    back, does not show any more: its life may have ended. ``counters`` holds its count of each reason.
+    holds all pairs that the source can report. ``unconfirmed``: condition type -> why its good status, which
+    may be from before its first check, does not count yet. ``gone`` holds pairs that the source, which never
+    takes one back, does not show any more: its life may have ended. ``counters`` holds its count of each
+    reason. ``silent`` maps a condition type, or ``*``, to why it has no word on it: as little is known as of
+    what is unknown, but that is in order and nobody is told. ``ends`` holds what ends a fault of a pair, as
+    far as the policy's own row of the source says it.
     """
 
     source: str
@@ -89,7 +99,10 @@ class Reading:
     cleared: frozenset[tuple[str, str]] = frozenset()
     listed: frozenset[tuple[str, str]] = frozenset()
     gone: frozenset[tuple[str, str]] = frozenset()
+    unconfirmed: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, float] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+    ends: Mapping[tuple[str, str], Ends] = field(default_factory=dict)
 
     @property
     def readable(self) -> bool:
@@ -119,6 +132,17 @@ class Machine:
 
     def __str__(self) -> str:
         return self.id
+
+
+class Taint(NamedTuple):
+    """A taint of a Node. ``KEY=VALUE:EFFECT`` as text, or without a value ``KEY:EFFECT``."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +175,37 @@ class NodeView:
     taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect
     tainted_at: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (key, effect) -> timeAdded
     conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    stated: tuple[Condition, ...] = ()
+    stated: Sequence[Condition] = ()
     addresses: tuple[str, ...] = ()
     owners: tuple[tuple[str, str, str], ...] = ()  # kind, name, uid
     created: datetime | None = None
     deleting: bool = False
     ready_since: datetime | None = None  # None: it is not Ready, or does not say since when
+    system: Mapping[str, str] = field(default_factory=dict)  # kernel, image: where the Node was read whole
+    devices: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # capacity, allocatable: the same
 
     @property
     def ready(self) -> bool:
         return self.conditions.get("Ready", ("Unknown", ""))[0] == "True"
 
-    def has_taint(self, key: str) -> bool:
-        return any(k == key for k, _, _ in self.taints)
+    def has_taint(self, key: str, effect: str = "") -> bool:
+        """Whether it has such a taint, with any value. ``effect`` empty: with any effect."""
+        return any(k == key and effect in ("", e) for k, _, e in self.taints)
+
+    @property
+    def our_taints(self) -> tuple[Taint, ...]:
+        """Those that a ``taint`` step has set, and that are as it set them: the annotation names each.
+
+        One that has another value by now is somebody else's.
+        """
+        named = self.annotations.get(TAINTED, "").split(",")
+        return tuple(t for t in (Taint(*each) for each in self.taints) if str(t) in named)
+
+    @property
+    def taints_of_others(self) -> tuple[tuple[str, str, str], ...]:
+        """All but ``our_taints``. Of ours, those who read the marks of other systems learn nothing."""
+        ours = self.our_taints
+        return tuple(t for t in self.taints if t not in ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +223,7 @@ class PodView:
     annotations: Mapping[str, str] = field(default_factory=dict)
     local_storage: bool = False
     gang: str = ""
+    ip: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -276,7 +319,11 @@ class Latch(StrEnum):
 
 
 class Then(StrEnum):
-    """What follows when a drain misses its deadline."""
+    """What follows when a drain misses its deadline.
+
+    A reboot with ``force`` is one that the policy does not name (``decide.reboot_first``): where it is
+    refused, the next step follows and not a person.
+    """
 
     FORCE = "force"
     HAND_OVER = "handOver"
@@ -285,11 +332,18 @@ class Then(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step of a remedy's ladder. ``within``: how long it may take, counted from its first effect."""
+    """One step of a remedy's ladder. ``within``: how long it may take, counted from its first effect.
+
+    ``taint``: the taint that a ``taint`` step sets beside ours, None where it names none.
+    """
 
     do: Step
     within: timedelta
     then: Then = Then.HAND_OVER
+    taint: Taint | None = None
+
+    def __str__(self) -> str:
+        return f"{self.do.value} {self.taint}" if self.taint else self.do.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,11 +517,114 @@ class Polarity:
 
 
 @dataclass(frozen=True, slots=True)
+class PodChoice:
+    """A pod on the own node whose metrics are read at ``port``: of a DaemonSet in one of ``namespaces``, with
+    all labels of one of ``selectors``."""
+
+    namespaces: tuple[str, ...]
+    selectors: tuple[Mapping[str, str], ...]
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What ends a fault, and how long it stays after its source has taken it back; None: not said here."""
+
+    latch: Latch | None = None
+    hold: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A comparison with a number: ``> 0``."""
+
+    sign: str
+    number: float
+
+    def holds(self, value: float) -> bool:
+        return _COMPARES[self.sign](value, self.number)
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.number:g}"
+
+
+_COMPARES: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A condition type or a reason: ``text``, or what the series has as its label ``label``."""
+
+    text: str = ""
+    label: str = ""
+
+    def of(self, labels: Mapping[str, str]) -> str:
+        """Empty where the series has no such label."""
+        return labels.get(self.label, "") if self.label else self.text
+
+
+def asks_for_alerts(query: str) -> bool:
+    return re.search(r"\bALERTS\b", query) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One question to a Prometheus server, and which of its answers are faults.
+
+    ``node``: the label that names the Node. ``bad``: which values are the fault. ``plugins_only``: of types
+    that are not known to be a plugin's, a good value takes nothing back.
+    """
+
+    name: str
+    query: str
+    node: str
+    bad: Bound
+    type: Named
+    reason: Named
+    ends: Ends = Ends()
+    plugins_only: bool = False
+
+    @property
+    def of_alerts(self) -> bool:
+        """Whether it asks for alerts: a series of one is there only while it fires."""
+        return asks_for_alerts(self.query)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether a good value ends its fault. Of an alert there is none."""
+        return self.ends.latch in (None, Latch.SOURCE) and not self.of_alerts
+
+
+@dataclass(frozen=True, slots=True)
+class LogChoice:
+    """Which lines Loki is asked for, by LogQL's ``selector`` of streams. ``node``: the label that names the
+    Node."""
+
+    selector: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceChoice:
-    """A source of signals that the policy reads. ``rows``: conditions of a Node beside the known ones."""
+    """A source of signals that the policy reads. ``rows``: conditions of a Node beside the known ones.
+
+    ``pod``: the pod that it reads, where it reads one. ``slow_pcie``: GB/s, see ``signals.autopilot_gauge``.
+    ``metrics``: what a Prometheus server is asked. ``logs``: what a Loki server is asked.
+    """
 
     name: str
     rows: tuple[Polarity, ...] = ()
+    pod: PodChoice | None = None
+    slow_pcie: float = 0.0
+    metrics: tuple[MetricRow, ...] = ()
+    logs: LogChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,7 +680,7 @@ class Fault:
     ``cleared``: of a fault that was dealt with, the life of the detector that stated it has ended: stated
     once more, it is a new one. ``quiet_since``: since when its source has taken it back, while the rule's
     ``hold`` keeps it. ``life``: see ``Problem``. ``treated``: whether the policy said more than to report it
-    when the record was made; None: not known.
+    when the record was made; None: not known. ``device``: see ``Problem``, for people alone.
     """
 
     source: str
@@ -540,6 +697,7 @@ class Fault:
     life: str = ""
     quiet_since: datetime | None = None
     treated: bool | None = None
+    device: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -574,7 +732,8 @@ class Intent:
     """The destructive call that is about to be made, written to the record before it is made (law 2).
 
     ``submit_within`` and ``call_timeout`` are seconds. Once both and a margin have passed on an observer's
-    own clock, a process that was stopped can no longer make this call.
+    own clock, a process that was stopped can no longer make this call. ``kernel_boot``: the boot ID of the
+    kernel that its author ran on, "" where it is not known.
     """
 
     action: str
@@ -587,18 +746,30 @@ class Intent:
     state: IntentState = IntentState.WRITTEN
     submit_within: float = 10.0
     call_timeout: float = 10.0
+    kernel_boot: str = ""
+
+    def booted_since(self, node: NodeView) -> bool:
+        """Whether ``node`` shows a boot that began after this call was decided on.
+
+        The boot of its author's kernel did not: a Node that names it only now was behind.
+        """
+        return bool(node.boot_id) and node.boot_id not in (self.boot_id, self.kernel_boot)
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What this recovery has put on its Node, and must take off again."""
+    """What this recovery has put on its Node, and must take off again.
+
+    ``tainted``: the taint that all recoveries set. ``taints``: those that the remedy names beside it.
+    """
 
     cordoned: bool = False
     tainted: bool = False
     out_of_service: bool = False
+    taints: tuple[Taint, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.cordoned or self.tainted or self.out_of_service
+        return self.cordoned or self.tainted or self.out_of_service or bool(self.taints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,7 +800,7 @@ class Cause(StrEnum):
     SLOT = "slot"  # it has no slot of the budget
     GATE = "gate"  # the gate cannot be read
     MARKS = "marks"  # somebody took our marks off
-    GROUP = "group"  # the machine's group is short, or replaces one machine at a time
+    GROUP = "group"  # the group is short, cannot launch, or replaces one machine at a time
     WITNESS = "witness"  # the second witness does not agree
     CLOCK = "clock"  # this machine's clock is off
     NODE = "node"  # the Node is not initialised
@@ -800,6 +971,15 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Approval:
+    """A person lets a correlated fault go: its recoveries may start until ``until``."""
+
+    reason: str
+    by: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
     """A place in the budget: this node may be out of service. A closed record frees it, never age.
 
@@ -888,6 +1068,7 @@ class Gate:
     starts: tuple[GroupStart, ...] = ()
     census: Census | None = None
     claimed: tuple[Claim, ...] = ()  # each new machine is the replacement of one machine only
+    approved: tuple[Approval, ...] = ()
 
     def slot_of(self, node: str, record_uid: str) -> Slot | None:
         return next((s for s in self.slots if s.node == node and s.record_uid == record_uid), None)
@@ -923,6 +1104,9 @@ class Preflight:
     under way; do not repeat it. ``short_by``: how many machines the group still lacks. ``not_yet``: why it
     would not be accepted now. ``not_before``: when it could first be accepted. ``alone``: only one machine of
     the group may be replaced at a time, since what the reference says of the group would be wrong for two.
+    ``cannot_launch``: when and why the group could not launch a machine lately, by its own word, and nothing
+    was launched since; empty where that is not so, or not known. ``loses_one``: were the machine ended now,
+    the group would be without it for as long as that lasts.
     """
 
     reference: Reference
@@ -933,6 +1117,8 @@ class Preflight:
     not_yet: str = ""
     alone: bool = False
     notes: tuple[str, ...] = ()
+    cannot_launch: str = ""
+    loses_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)

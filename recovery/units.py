@@ -1,20 +1,22 @@
-"""How are durations, shares and moments written, and read back, in settings, records and sentences?"""
+"""How are durations, shares, bounds and moments written and read back, in settings, records and sentences?"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 
-from recovery.model import Share
+from recovery.model import Bound, Share
 
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?h)?([0-9]+(\.[0-9]+)?m)?([0-9]+(\.[0-9]+)?s)?([0-9]+(\.[0-9]+)?ms)?$"
 SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)?%$"
+BOUND_PATTERN = r"^(>=|<=|==|!=|>|<) *-?[0-9]+(\.[0-9]+)?$"
 LONGEST = timedelta(days=366)
 
 _DURATION = re.compile(DURATION_PATTERN, re.ASCII)
 _PART = re.compile(r"([0-9.]+)(ms|h|m|s)", re.ASCII)
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _SHARE = re.compile(SHARE_PATTERN, re.ASCII)
+_BOUND = re.compile(BOUND_PATTERN, re.ASCII)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -48,6 +50,14 @@ def parse_share(value: object) -> Share:
     if isinstance(value, str) and _SHARE.match(value) and float(value[:-1]) <= 100:
         return Share(percent=float(value[:-1]))
     raise ValueError(value)
+
+
+def parse_bound(text: str) -> Bound:
+    """``> 0``, ``<= 4.5``, ``== -1``, ``!= 0``. Raises ``ValueError`` for anything else."""
+    found = _BOUND.match(text)
+    if found is None or text != text.strip():
+        raise ValueError(text)
+    return Bound(found[1], float(text[len(found[1]) :]))
 
 
 def moment(at: datetime) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 from recovery_testkit.aws import CREDENTIALS
 
-NAME = "neuron-workers"
 REGION = "us-west-2"
 ZONES = ("us-west-2a",)
 
@@ -46,29 +45,31 @@ def client(service: str, url: str) -> Any:
 class Group:
     """The group and what it does."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, name: str, kind: str) -> None:
+        """``kind``: the instance type."""
+        self._name, self._kind = name, kind
         self._autoscaling = client("autoscaling", url)
         self._ec2 = client("ec2", url)
 
     def create(self, size: int) -> list[Member]:
         """A group of ``size`` instances, with a second of grace: moto takes 0 for 300."""
         self._ec2.create_launch_template(
-            LaunchTemplateName=NAME,
-            LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "trn1.32xlarge"},
+            LaunchTemplateName=self._name,
+            LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": self._kind},
         )
         self._autoscaling.create_auto_scaling_group(
-            AutoScalingGroupName=NAME,
+            AutoScalingGroupName=self._name,
             MinSize=size,
             MaxSize=size,
             DesiredCapacity=size,
             AvailabilityZones=list(ZONES),
-            LaunchTemplate={"LaunchTemplateName": NAME},
+            LaunchTemplate={"LaunchTemplateName": self._name},
             HealthCheckGracePeriod=1,
         )
         return self.members()
 
     def members(self) -> list[Member]:
-        answer = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[NAME])
+        answer = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[self._name])
         return [
             Member(
                 str(i["InstanceId"]),

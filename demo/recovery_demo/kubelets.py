@@ -20,10 +20,14 @@ _PORT = re.compile(r"serving /metrics, /healthz and /readyz on port (\d+)")
 
 
 class Detector:
-    """A node's problem page over HTTP, as node-problem-detector's Prometheus exporter serves it."""
+    """A node's problem page over HTTP, as node-problem-detector's Prometheus exporter serves it. It is served
+    from the moment at which somebody wants to know where."""
 
     def __init__(self, page: str) -> None:
         self.body = manifests.page(page)
+        self._server: ThreadingHTTPServer | None = None
+
+    def _start(self) -> ThreadingHTTPServer:
         detector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,17 +43,32 @@ class Detector:
             def log_message(self, format: str, *args: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return server
 
     @property
     def url(self) -> str:
+        self._server = self._server or self._start()
         return f"http://127.0.0.1:{self._server.server_address[1]}/metrics"
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+def ready_on(log: bytes) -> int | None:
+    """The port on which a process with this log says that it is ready, or None."""
+    found = _PORT.search(log.decode(errors="replace"))
+    if found is None:
+        return None
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/readyz", timeout=1):
+            return int(found[1])
+    except OSError:
+        return None
 
 
 class Machine:
@@ -90,15 +109,11 @@ class Machine:
         """True once: when the sidecar's own /readyz says so."""
         if self.ready or self.sidecar is None:
             return False
-        found = _PORT.search(self._log.read_bytes()[self._log_read :].decode(errors="replace"))
-        if found is None:
+        port = ready_on(self._log.read_bytes()[self._log_read :])
+        if port is None:
             return False
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/readyz", timeout=1):
-                self.ready = True
-        except OSError:
-            return False
-        self._report_pod(int(found[1]))
+        self.ready = True
+        self._report_pod(port)
         return True
 
     def _report_pod(self, port: int) -> None:

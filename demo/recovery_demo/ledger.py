@@ -6,7 +6,7 @@ nothing else shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from recovery.store.lease import lease_name
@@ -16,11 +16,15 @@ from recovery_demo.seen import Json, Seen, condition
 PHASES = {
     "fault": "fault on the detector's page",
     "seen": "seen, and on record",
+    "hidden": "gone from the page",
+    "held": "held as correlated",
+    "approved": "let go by a person",
     "slot": "given a place in the budget",
     "cordoned": "cordoned",
     "told": "trainer told to checkpoint",
     "ended": "trainer ended by itself",
     "drained": "drained, budget honoured",
+    "reboot": "reboot asked of EC2",
     "reimage": "reimage asked of Azure",
     "booted": "booted anew, on the same host",
     "again": "fault on the page again",
@@ -70,6 +74,8 @@ class Recovery:
 class Ledger:
     """Takes everything that is seen, in order."""
 
+    phases: Mapping[str, str] = PHASES
+    """Each phase, and how people are told of it."""
     phases_of_boots = ("booted", "moved")
     """The phase that the first boot after the fault reaches, and the one that every later boot reaches."""
     phase_of_proof = "healed"
@@ -79,7 +85,8 @@ class Ledger:
         self.recoveries: dict[str, Recovery] = {}
         self.instances: dict[str, str] = {}
         self.first_nodes: tuple[str, ...] = ()
-        self.marked: list[str] = []
+        self.calls: list[tuple[str, str]] = []
+        """Each changing call that reached AWS, and about which instance."""
         self.asked: list[tuple[str, str]] = []
         self.metrics: dict[str, float] = {}
         self.subjects: dict[str, str] = {}
@@ -111,6 +118,11 @@ class Ledger:
         spec = self.nodes[node].get("spec") or {}
         marked = spec.get("unschedulable") or spec.get("taints")
         return not marked and condition(self.nodes[node], "Ready") == "True"
+
+    @property
+    def marked(self) -> list[str]:
+        """The instances that were marked Unhealthy, as often as they were."""
+        return [instance for action, instance in self.calls if action == "SetInstanceHealth"]
 
     @property
     def serving(self) -> int:
@@ -185,7 +197,9 @@ class Ledger:
             r.reached("terminated", s.at)
         elif did in ("fault", "booted") and "host" in s.what:
             r.hosts.append(int(s.what["host"]))
-        elif did == "checked" and s.what["bad"]:
+        elif did == "restarted":
+            r.reached("hidden", s.at)
+        elif did == "again" or (did == "checked" and s.what["bad"]):
             r.reached("again", s.at)
 
     def _asked(self, s: Seen, node: str) -> None:
@@ -204,12 +218,13 @@ class Ledger:
             self.subjects[str(point["subject"])] = str(point["namespace"])
 
     def _call(self, s: Seen) -> None:
-        if s.what["action"] != "SetInstanceHealth":
-            return
-        self.marked.append(s.what["instance"])
+        """A call that reached AWS, and what it is for the machine that it is about."""
+        action, instance = str(s.what["action"]), str(s.what["instance"])
+        self.calls.append((action, instance))
+        phase = {"SetInstanceHealth": "marked", "RebootInstances": "reboot"}.get(action)
         for r in self.recoveries.values():
-            if r.instance == s.what["instance"]:
-                r.reached("marked", s.at)
+            if phase and r.instance == instance:
+                r.reached(phase, s.at)
 
     def _node(self, s: Seen) -> None:
         if s.gone:

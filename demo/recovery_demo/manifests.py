@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -22,7 +23,8 @@ VALIDATION = "node-validation"
 
 def page(name: str) -> bytes:
     """A page captured from a real node-problem-detector: ``healthy``, ``dma-error``, ``hbm-error``; of one
-    with a plugin that counts GPUs, ``gpu-healthy`` and ``gpu-count-bad``."""
+    with a plugin that counts GPUs, ``gpu-healthy`` and ``gpu-count-bad``; of one that reads the
+    kernel's log for XIDs, ``kernel-healthy`` and ``xid-79``."""
     return (files("recovery_demo") / "pages" / f"{name}.prom").read_bytes()
 
 
@@ -32,6 +34,11 @@ _RULES = {  # its name, what it matches, its remedy
         "neuron-hardware",
         _NEURON,
         "[{do: drain, within: 1m, then: force}, {do: replace, within: 2m}]",
+    ),
+    "aws-gpu": (
+        "gpu-xid",
+        "type: GpuXid, reason: [GpuXid79, GpuXid48]",
+        "[{do: drain, within: 1m, then: force}, {do: reboot, within: 2m}, {do: replace, within: 2m}]",
     ),
     "azure": (
         "gpu-hardware",
@@ -54,6 +61,12 @@ drain:
       annotate: {{{CHECKPOINT}: requested}}
 """
 }
+_HOLDS = {
+    "aws-gpu": """\
+    after: {after}        # tolerated for this long, counted from the first statement
+    latch: proof     # a page that has forgotten it ends nothing: a boot with its probation does
+"""
+}
 _VALIDATIONS = {
     "baremetal": f"""\
     validate: {{cronJob: {VALIDATION}, within: 1m}}    # must succeed on the node before it is given back
@@ -61,7 +74,7 @@ _VALIDATIONS = {
 }
 
 
-def policy(cloud: str, probation: str) -> str:
+def policy(cloud: str, probation: str, after: str) -> str:
     """The demo's policy: the shipped one in short, with the waits of a demo."""
     name, match, remedy = _RULES[cloud]
     return f"""\
@@ -74,6 +87,7 @@ limits:
 {_DRAINS.get(cloud, "")}rules:
   - name: {name}
     match: {{{match}}}
+{_HOLDS.get(cloud, "").format(after=after)}\
     remedy: {remedy}
     probation: {probation}    # healthy this long before the node is trusted (default: 2m)
 {_VALIDATIONS.get(cloud, "")}"""
@@ -91,6 +105,9 @@ class Hardware:
     devices: int = 16
     system_uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    labels: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[Json, ...] = ()
+    """Those beside Ready."""
 
 
 def node(name: str, machine: Hardware) -> Json:
@@ -108,6 +125,7 @@ def node(name: str, machine: Hardware) -> Json:
                 "node.kubernetes.io/instance-type": machine.kind,
                 "topology.kubernetes.io/region": machine.region,
                 "topology.kubernetes.io/zone": machine.zone,
+                **machine.labels,
             },
         },
         "spec": spec,
@@ -131,7 +149,8 @@ def node_status(name: str, machine: Hardware) -> Json:
                 "status": "True",
                 "reason": "KubeletReady",
                 "message": "kubelet is posting ready status",
-            }
+            },
+            *machine.conditions,
         ],
         "nodeInfo": {
             "bootID": machine.boot_id,
@@ -161,8 +180,9 @@ SILENT: Json = {
 """What the node controller makes of a Node's status once its kubelet is not heard of any more."""
 
 
-def workload(replicas: int) -> list[tuple[str, Json]]:
-    """(collection, object): a namespace, a ReplicaSet of trainers, and their disruption budget."""
+def workload(replicas: int, spared: int = 1) -> list[tuple[str, Json]]:
+    """(collection, object): a namespace, a ReplicaSet of trainers, and their disruption budget, which spares
+    so many at a time."""
     inside = f"namespaces/{NAMESPACE}"
     labels = {"app": APP}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": APP, "image": APP}]}}
@@ -186,7 +206,7 @@ def workload(replicas: int) -> list[tuple[str, Json]]:
                 "apiVersion": "policy/v1",
                 "kind": "PodDisruptionBudget",
                 "metadata": {"name": APP, "namespace": NAMESPACE},
-                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
+                "spec": {"maxUnavailable": spared, "selector": {"matchLabels": labels}},
             },
         ),
     ]

@@ -1,8 +1,4 @@
-"""What the ledger holds on bare metal besides: trainers asked to end, sentinels, validation Jobs. Pure.
-
-Two watches may arrive in any order. Which of two objects was written first is seen by their resourceVersions,
-which this API counts up for all objects together.
-"""
+"""What the ledger holds on bare metal besides: trainers asked to end, sentinels, validation Jobs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from recovery.model import TAINT
 from recovery.units import parse_moment
 from recovery_demo import manifests, seen
 from recovery_demo.ledger import Ledger
-from recovery_demo.seen import Json, Seen, condition
+from recovery_demo.seen import Seen, condition
 
 
 @dataclass
@@ -91,9 +87,9 @@ class MetalLedger(Ledger):
     def _marks(self, s: Seen) -> None:
         tainted = any(taint["key"] == TAINT for taint in s.spec.get("taints") or [])
         if tainted and s.spec.get("unschedulable"):
-            self.closed.setdefault(s.name, _version(s.what))
+            self.closed.setdefault(s.name, s.version)
         elif s.name in self.closed:
-            self.opened.setdefault(s.name, _version(s.what))
+            self.opened.setdefault(s.name, s.version)
 
     def _simulator(self, s: Seen) -> None:
         super()._simulator(s)
@@ -127,12 +123,12 @@ class MetalLedger(Ledger):
 
     def _job(self, s: Seen) -> None:
         node = str(s.spec["template"]["spec"].get("nodeName") or "")
-        v = self.validations.setdefault(s.name, Validation(node, _version(s.what)))
+        v = self.validations.setdefault(s.name, Validation(node, s.version))
         r = self.recoveries.get(node)
         if r is not None:
             r.reached("validating", s.at)
         if condition(s.what, "Complete") == "True" and v.passed is None:
-            v.passed = _version(s.what)
+            v.passed = s.version
             if r is not None:
                 r.reached("passed", s.at)
 
@@ -145,7 +141,3 @@ class MetalLedger(Ledger):
         super()._event(s)
         if s.what["reason"] == "HandedOver" and s.what["involvedObject"]["name"] in self.recoveries:
             self.hand_over = self.hand_over or str(s.what["message"])
-
-
-def _version(obj: Json) -> int:
-    return int(obj["metadata"]["resourceVersion"])

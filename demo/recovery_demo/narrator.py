@@ -191,7 +191,8 @@ class Narrator:
     # ------------------------------------------------------------ what clouds and the machines do
 
     def _call(self, s: Seen) -> list[Line]:
-        text = f"{s.what['action']} has arrived for {s.what['instance']}: Unhealthy"
+        health = ": Unhealthy" if s.what["action"] == "SetInstanceHealth" else ""
+        text = f"{s.what['action']} has arrived for {s.what['instance']}{health}"
         return [Line(s.at, AWS, "", text, strong=True)]
 
     def _azure(self, s: Seen) -> list[Line]:
@@ -221,6 +222,8 @@ class Narrator:
             "checked": _CHECKED[bool(w.get("bad"))],
             "sentinel": 'finds {path}, which says "{text}"; its lock is free, and it reboots the machine',
             "kernel": "the kernel boots; what was in memory is gone, kured's file with it",
+            "restarted": "its detector is started anew: the page has forgotten it, and nothing is mended",
+            "again": "the kernel logs the XID again, and it is on the page again",
             "counted": "its detector's plugin has run, and counts {gpus} GPUs",
         }.get(w["did"])
         if text is None or not (self.begun or w["did"] == "ended"):

@@ -13,16 +13,21 @@ from recovery_demo.kubelets import Machine
 from recovery_demo.manifests import Hardware
 from recovery_demo.site import Site, tell
 
-NOTICES_AFTER = 1.5  # seconds from Unhealthy to the group's reaction
-BOOTS_IN = 2.0  # seconds from launch to the Node's registration
-
 
 class OnAws(Site):
     """Instances of one Auto Scaling group. A new instance is a new Node."""
 
+    group = "neuron-workers"
+    kind = "trn1.32xlarge"
+    device, devices = "aws.amazon.com/neuron", 16
+    namespace = "NeuronHealthCheck"
+    """The agents' CLOUDWATCH_NAMESPACE; empty: their default."""
+    notices_after, boots_in = 1.5, 2.0
+    """Seconds from Unhealthy to the group's reaction, and from a launch to the Node's registration."""
+
     def __init__(self, asked: argparse.Namespace) -> None:
         super().__init__(asked)
-        self._group = Group(asked.aws)
+        self._group = Group(asked.aws, self.group, self.kind)
         self._sick: dict[str, float] = {}
 
     def _create(self, count: int) -> list[Machine]:
@@ -30,14 +35,17 @@ class OnAws(Site):
 
     def _member(self, member: Member) -> Machine:
         provider_id = f"aws:///{member.zone}/{member.id}"
-        return self._add(member.id, Hardware("trn1.32xlarge", member.zone, REGION, provider_id))
+        return self._add(member.id, self._hardware(member.zone, provider_id))
+
+    def _hardware(self, zone: str, provider_id: str) -> Hardware:
+        return Hardware(self.kind, zone, REGION, provider_id, self.device, self.devices)
 
     def _cloud_settings(self) -> dict[str, str]:
         return {
             **CREDENTIALS,
             "AWS_ENDPOINT_URL": self._asked.sidecar_aws,
             "AWS_REGION": REGION,
-            "CLOUDWATCH_NAMESPACE": "NeuronHealthCheck",
+            **({"CLOUDWATCH_NAMESPACE": self.namespace} if self.namespace else {}),
         }
 
     def _watch(self) -> None:
@@ -47,7 +55,7 @@ class OnAws(Site):
                 continue
             self._sick[member.id] = time.monotonic()
             tell("noticed", instance=member.id, node=self._by_instance(member.id).name)
-            self._in(NOTICES_AFTER, partial(self._replace, member.id))
+            self._in(self.notices_after, partial(self._replace, member.id))
 
     def _replace(self, instance: str) -> None:
         dead = self._by_instance(instance)
@@ -58,7 +66,7 @@ class OnAws(Site):
         dead.forget()
         machine = self._member(new)
         tell("launched", node=machine.name, instance=new.id, instead=dead.name)
-        self._in(BOOTS_IN, partial(self._boot, machine))
+        self._in(self.boots_in, partial(self._boot, machine))
 
     def _boot(self, machine: Machine) -> None:
         machine.join()

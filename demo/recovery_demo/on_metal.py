@@ -49,18 +49,24 @@ class OnMetal(Site):
         return [self._machine(f"gpu-{number}") for number in range(1, count + 1)]
 
     def _machine(self, name: str) -> Machine:
-        """Its first boot ID is this computer's: a sidecar reads it from the kernel, and compares."""
+        """Its first boot ID is this computer's: the provider reads that from the kernel, and compares. What
+        the sidecar takes for its kernel's is in a file of the machine's: a boot writes another."""
+        first = BOOT_ID.read_text(encoding="ascii").strip()
         hardware = manifests.Hardware(
             "gpu-server",
             "rack-1a",
             "rack-1",
             device="nvidia.com/gpu",
             devices=metal_manifests.GPUS,
-            boot_id=BOOT_ID.read_text(encoding="ascii").strip(),
+            boot_id=first,
         )
         machine = self._add("", hardware, name)
         self._run_of(name).mkdir()
-        machine.settings = {"KURED_SENTINEL": str(self._sentinel(name))}
+        self._kernel(name).write_text(first, encoding="ascii")
+        machine.settings = {
+            "KURED_SENTINEL": str(self._sentinel(name)),
+            "BOOT_ID_FILE": str(self._kernel(name)),
+        }
         return machine
 
     def _train(self) -> TrainingJob:
@@ -78,6 +84,10 @@ class OnMetal(Site):
     def _run_of(self, name: str) -> Path:
         """The machine's /run."""
         return self._memory / name
+
+    def _kernel(self, name: str) -> Path:
+        """What says in which boot the machine's kernel is."""
+        return self._folder / f"{name}.boot_id"
 
     def _sentinel(self, name: str) -> Path:
         return self._run_of(name) / SENTINEL
@@ -121,7 +131,9 @@ class OnMetal(Site):
         self._in(KUBELET_IN, partial(self._kubelet, machine))
 
     def _kubelet(self, machine: Machine) -> None:
-        machine.boot(str(uuid.uuid4()))
+        boot_id = str(uuid.uuid4())
+        self._kernel(machine.name).write_text(boot_id, encoding="ascii")
+        machine.boot(boot_id)
         machine.run_sidecar(self._environment())
         tell("back", node=machine.name)
         self._in(CHECKED_IN, partial(self._check, machine))

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from recovery_demo.fleet_ledger import FleetLedger
+from recovery_demo.fleet_manifests import BUDGET, DRIVER
 from recovery_demo.ledger import PHASES, Ledger, Recovery, identity
 from recovery_demo.metal_ledger import MetalLedger, Trainer
 
 MARK = "node-recovery:"
 """How a sentinel of ours begins."""
+TAKEN_WITHIN = 30.0
+"""Seconds in which a dead leader's place is taken: its Lease has to run out, on a slow computer too."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +31,16 @@ class Check:
 # ---------------------------------------------------------------- times
 
 
-def table(recoveries: Iterable[Recovery]) -> list[str]:
+def table(recoveries: Iterable[Recovery], phases: Mapping[str, str] = PHASES) -> list[str]:
     """A row per phase: seconds since the fault appeared, and in brackets since the phase before."""
     columns = list(recoveries)
-    first = max(len(text) for text in PHASES.values())
+    first = max(len(text) for text in phases.values())
     wide = max(20, *(len(r.reason) for r in columns))
     rows = [
         " " * first + "".join(f"  {r.node:>{wide}}" for r in columns),
         " " * first + "".join(f"  {r.reason:>{wide}}" for r in columns),
     ]
-    for phase, text in PHASES.items():
+    for phase, text in phases.items():
         if any(phase in r.times for r in columns):
             cells = "".join(f"  {_cell(r, phase):>{wide}}" for r in columns)
             rows.append(f"{text:<{first}}{cells}")
@@ -73,11 +77,7 @@ def replaced(ledger: Ledger, metrics: Mapping[str, float], nodes: int, replicas:
             bool(ledger.waited),
             "no Event says that it waited",
         ),
-        Check(
-            "each record was concluded by a peer, for the sidecar that began it is dead",
-            bool(stories) and all(r.concluder and r.concluder != r.node for r in stories),
-            "; ".join(f"{r.node} by {r.concluder or 'nobody'}" for r in stories),
-        ),
+        _concluded(stories),
         *_budget_of_pods(ledger, replicas),
         _told(
             "CloudWatch has a metric for each fault, and RecoveryAction started and succeeded for each",
@@ -87,6 +87,56 @@ def replaced(ledger: Ledger, metrics: Mapping[str, float], nodes: int, replicas:
         ),
         _all_well(ledger, nodes),
         _untouched(ledger, nodes - len(stories)),
+    ]
+
+
+def rebooted_first(
+    ledger: Ledger, metrics: Mapping[str, float], nodes: int, replicas: int, after: float
+) -> list[Check]:
+    """What must be so at the end of the story of a GPU on AWS. ``after``: seconds that the rule tolerates."""
+    r = next(iter(ledger.recoveries.values()), Recovery("", "", ""))
+    wanted = [("RebootInstances", r.instance), ("SetInstanceHealth", r.instance)]
+    asked = ", ".join(f"{action} of {instance or 'no instance'}" for action, instance in ledger.calls)
+    return [
+        _closed(ledger, "recovered"),
+        Check(
+            f"nothing was done to the node before its XID was {after:g} s old",
+            "cordoned" in r.times and r.times["cordoned"] - r.times["fault"] >= after,
+            f"it was cordoned after {r.times['cordoned'] - r.times['fault']:.1f} s"
+            if "cordoned" in r.times
+            else "it was never cordoned",
+        ),
+        Check(
+            "the XID was gone from the page by then, and was not taken for mended",
+            r.times.keys() >= {"hidden", "cordoned"} and r.times["hidden"] < r.times["cordoned"],
+            "the page still showed it",
+        ),
+        Check(
+            "AWS was asked for one reboot of that instance, then once to replace it, and for nothing else",
+            ledger.calls == wanted,
+            f"it was asked for {asked or 'nothing'}",
+        ),
+        Check(
+            "the reboot was seen by a new boot ID, and the XID came back in its probation",
+            len(r.boots) == len(set(r.boots)) == 2 and r.returned,
+            f"the boot IDs were {', '.join(r.boots)}"
+            + ("" if r.returned else "; no Event says that it came back"),
+        ),
+        _one_at_a_time(ledger),
+        _concluded([r]),
+        *_budget_of_pods(ledger, replicas),
+        _told(
+            "CloudWatch has a metric for the XID, and RecoveryAction for what was started and succeeded",
+            metrics,
+            {
+                r.reason: 1,
+                "RecoveryAction(reboot, started)": 1,
+                "RecoveryAction(replace, started)": 1,
+                "RecoveryAction(replace, succeeded)": 1,
+            },
+        ),
+        _all_well(ledger, nodes),
+        _untouched(ledger, nodes - 1),
     ]
 
 
@@ -186,6 +236,96 @@ def rebooted(ledger: MetalLedger, nodes: int, replicas: int) -> list[Check]:
     ]
 
 
+def one_controller(
+    ledger: FleetLedger,
+    metrics: Mapping[str, float],
+    nodes: int,
+    replicas: int,
+    many: Iterable[str],
+    status: Iterable[str],
+) -> list[Check]:
+    """What must be so at the end of the story of a fleet. ``many``: the nodes with one cause. ``status``:
+    what the command said of them while they were held."""
+    stories = list(ledger.recoveries.values())
+    expected = sorted(("SetInstanceHealth", r.instance) for r in stories)
+    asked = ", ".join(f"{action} of {instance or 'no instance'}" for action, instance in sorted(ledger.calls))
+    return [
+        _closed(ledger, "recovered"),
+        Check(
+            f"AWS was asked {len(stories)} times, once to replace each of them, and for nothing else",
+            bool(stories) and sorted(ledger.calls) == expected,
+            f"it was asked for {asked or 'nothing'}",
+        ),
+        *_taken_over(ledger),
+        *_held(ledger, list(many), list(status)),
+        Check(
+            f"never more than {BUDGET} slots of the budget were held, nor more than {BUDGET} nodes out",
+            0 < ledger.most_slots <= BUDGET and 0 < ledger.most_out <= BUDGET,
+            f"{ledger.most_slots} slots, {ledger.most_out} nodes",
+        ),
+        _enough_served(ledger, replicas, BUDGET),
+        _told(
+            "CloudWatch has a metric for each fault, and RecoveryAction succeeded for each",
+            metrics,
+            {r.reason: 1 for r in stories} | {"RecoveryAction(replace, succeeded)": len(stories)},
+        ),
+        _all_well(ledger, nodes),
+        _untouched(ledger, nodes - len(stories)),
+    ]
+
+
+def _taken_over(ledger: FleetLedger) -> list[Check]:
+    """The leader was killed after its first call, and another went on with it."""
+    first = next(iter(ledger.recoveries.values()), Recovery("", "", ""))
+    marked, proved = first.times.get("marked"), first.times.get("proved")
+    killed, led = ledger.killed, ledger.led_again
+    took = led - killed if killed is not None and led is not None else None
+    in_order = [x for x in (marked, killed, led, proved) if x is not None]
+    left = ledger.left_behind.get(first.node, [])
+    return [
+        Check(
+            "the leader was killed in the middle of a recovery; the other replica led"
+            + (f" {took:.0f} s later" if took is not None else "")
+            + ", and proved what the first had begun",
+            took is not None
+            and took <= TAKEN_WITHIN
+            and len(ledger.leaders) == 2
+            and len(in_order) == 4
+            and in_order == sorted(in_order),
+            f"called, killed, taken, proved at {marked}, {killed}, {led}, {proved} s; "
+            f"{len(ledger.leaders)} held the Lease",
+        ),
+        Check(
+            "the trainer on the dead machine never ended, and held nothing up",
+            bool(left),
+            "it was gone before the call",
+        ),
+    ]
+
+
+def _held(ledger: FleetLedger, many: list[str], status: list[str]) -> list[Check]:
+    named = [node for node in many if DRIVER in ledger.held.get(node, "")]
+    silent = [node for node in many if not any(node in line and DRIVER in line for line in status)]
+    let_go = [node for node, r in ledger.recoveries.items() if "approved" in r.times]
+    return [
+        Check(
+            f"{len(many)} machines with one cause were held, and no other; the sentence names their driver",
+            bool(many) and sorted(named) == sorted(many) == sorted(ledger.held),
+            f"held: {', '.join(ledger.held) or 'none'}; the driver is named for {', '.join(named) or 'none'}",
+        ),
+        Check(
+            "node-recovery status showed it",
+            bool(many) and not silent,
+            f"it did not for {', '.join(silent)}",
+        ),
+        Check(
+            "nothing was done to them until a person let their fault go",
+            bool(many) and sorted(let_go) == sorted(many) and not ledger.too_early,
+            ", ".join(ledger.too_early) or "nobody let it go",
+        ),
+    ]
+
+
 def _validated_first(ledger: MetalLedger, r: Recovery) -> Check:
     """By the API's own order, marks on, Job made, Job succeeded, marks off."""
     jobs = list(ledger.validations.values())
@@ -211,11 +351,20 @@ def _in_order(found: list[str], *wanted: str) -> bool:
 
 def _closed(ledger: Ledger, phase: str) -> Check:
     stories = ledger.recoveries.values()
-    count = "both records say" if len(stories) == 2 else "the record says"
+    count = {1: "the record says", 2: "both records say"}.get(len(stories), "all records say")
     return Check(
         f"{count} {phase}",
         bool(stories) and all(r.phase == phase for r in stories),
         "; ".join(f"{r.node} is {r.phase or 'without a record'} ({r.sentence})" for r in stories),
+    )
+
+
+def _concluded(stories: list[Recovery]) -> Check:
+    which = "the record was" if len(stories) == 1 else "each record was"
+    return Check(
+        f"{which} concluded by a peer, for the sidecar that began it is dead",
+        bool(stories) and all(r.concluder and r.concluder != r.node for r in stories),
+        "; ".join(f"{r.node} by {r.concluder or 'nobody'}" for r in stories),
     )
 
 
@@ -239,11 +388,11 @@ def _one_at_a_time(ledger: Ledger) -> Check:
     )
 
 
-def _enough_served(ledger: Ledger, replicas: int) -> Check:
-    least = ledger.least_serving
+def _enough_served(ledger: Ledger, replicas: int, spared: int = 1) -> Check:
+    least, enough = ledger.least_serving, replicas - spared
     return Check(
-        f"the disruption budget was never violated: {replicas - 1} of {replicas} trainers or more served",
-        least is not None and least >= replicas - 1,
+        f"the disruption budget was never violated: {enough} of {replicas} trainers or more served",
+        least is not None and least >= enough,
         f"once there were {least}",
     )
 

@@ -8,32 +8,43 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from recovery_demo import processes, report
+from recovery_demo.command import CLOUDS, MODES, SIDECAR
+from recovery_demo.fleet_story import FleetStory
+from recovery_demo.gpu_story import GpuStory
 from recovery_demo.metal_story import BareMetalStory
 from recovery_demo.on_metal import memory
-from recovery_demo.sandbox import Broken, Pace, Sandbox, tail
+from recovery_demo.sandbox import FLEET, IN_MOTO, Broken, Pace, Sandbox, tail
 from recovery_demo.screen import BOLD, DIM, GREEN, RED, Screen
 from recovery_demo.story import AzureStory, Story
 
 DONE, FAILURE, USAGE = 0, 1, 2
-SLOW, FAST = Pace("10s", "5s", pause=2.0), Pace("6s", "2s", pause=1.0)
-LEASES = {"baremetal": "10s"}
+SLOW, FAST = Pace("10s", "5s", pause=2.0), Pace("6s", "2s", pause=1.0, after="5s")
+LEASES = {"aws-gpu": "10s", "baremetal": "10s"}
 """Longer where no Lease should expire: the machine is soon back, and its own agent goes on, not a peer."""
-STORIES: dict[str, type[Story]] = {"aws": Story, "azure": AzureStory, "baremetal": BareMetalStory}
+NODES = {FLEET: 40}
+STORIES: dict[str, type[Story]] = {
+    "aws": Story,
+    "aws-gpu": GpuStory,
+    "azure": AzureStory,
+    "baremetal": BareMetalStory,
+    FLEET: FleetStory,
+}
 
 
-def run(*, fast: bool, keep: bool, cloud: str) -> int:
+def run(*, fast: bool, keep: bool, cloud: str, mode: str = SIDECAR) -> int:
     """See ``recovery_demo.demo``."""
-    if reason := _unable(cloud):
+    if reason := _unable(cloud, mode):
         sys.stderr.write(reason + "\n")
         return USAGE
     pace = FAST if fast else SLOW
-    pace = replace(pace, lease=LEASES.get(cloud, pace.lease))
+    story = FLEET if mode == FLEET else cloud
+    pace = replace(pace, lease=LEASES.get(story, pace.lease), nodes=NODES.get(story, pace.nodes))
     screen = Screen()
     processes.end_on_signals()
     sandbox: Sandbox | None = None
     try:
-        sandbox = Sandbox(cloud, pace, time.monotonic(), memory() if cloud == "baremetal" else None)
-        return _run(sandbox, STORIES[cloud](sandbox, screen), screen, keep)
+        sandbox = Sandbox(story, pace, time.monotonic(), memory() if cloud == "baremetal" else None)
+        return _run(sandbox, STORIES[story](sandbox, screen), screen, keep)
     except processes.Ended as ended:
         screen.say()
         screen.say("Stopped. Clearing away ...")
@@ -44,11 +55,15 @@ def run(*, fast: bool, keep: bool, cloud: str) -> int:
             sandbox.close()
 
 
-def _unable(cloud: str) -> str:
-    """Why there can be no demo of this cloud here, or nothing."""
-    if cloud not in STORIES:
-        return f"There is no demo of {cloud}. Try one of {', '.join(f'CLOUD={name}' for name in STORIES)}."
-    if cloud == "aws" and not _installed("moto"):
+def _unable(cloud: str, mode: str) -> str:
+    """Why there can be no demo of this cloud and mode here, or nothing."""
+    if cloud not in CLOUDS:
+        return f"There is no demo of {cloud}. Try one of {', '.join(f'CLOUD={name}' for name in CLOUDS)}."
+    if mode not in MODES:
+        return f"There is no demo of MODE={mode}. Try one of {', '.join(f'MODE={name}' for name in MODES)}."
+    if mode == FLEET and cloud != CLOUDS[0]:
+        return f"The demo of a fleet is on AWS: MODE=fleet with CLOUD={CLOUDS[0]}, or without CLOUD."
+    if cloud in IN_MOTO and not _installed("moto"):
         return "The demo of AWS needs moto: pip install -e './testkit[aws]' in a clone, or run `make demo`."
     if cloud == "azure" and not (_installed("azure.identity") and _installed("azure.mgmt.compute")):
         return "The demo of Azure needs its SDK: pip install -e '.[azure]' in a clone, or run `make demo`."
@@ -87,7 +102,7 @@ def _sum_up(story: Story, screen: Screen) -> int:
     screen.say()
     screen.say(screen.paint("What took how long, counted from the fault (and from the line before):", BOLD))
     screen.say()
-    screen.lines("  " + row for row in report.table(story.ledger.recoveries.values()))
+    screen.lines("  " + row for row in report.table(story.shown(), story.ledger.phases))
     screen.say()
     checks = story.checks()
     for check in checks:
@@ -96,9 +111,7 @@ def _sum_up(story: Story, screen: Screen) -> int:
     screen.say()
     wrong = [check for check in checks if not check.kept]
     if wrong:
-        raise Broken(
-            f"the story did not end as told: {wrong[0]}", *story.ledger.recoveries, *story.ledger.instances
-        )
+        raise Broken(f"the story did not end as told: {wrong[0]}", *story.logs())
     screen.say(screen.paint(story.moral(), BOLD))
     return DONE
 

@@ -16,10 +16,14 @@ from pathlib import Path
 from recovery_testkit.crds import crd_files
 from recovery_testkit.proxy import CountingProxy
 
-from recovery_demo import group, manifests, processes, seen
+from recovery_demo import fleet_manifests, group, manifests, processes, seen
 from recovery_demo.kubeapi import KubeApi
 from recovery_demo.seen import Seen
 
+FLEET = "fleet"
+"""The story that is told of a fleet: on AWS, with one controller."""
+IN_MOTO = ("aws", "aws-gpu", FLEET)
+"""The stories in which the cloud's SDK talks to moto."""
 COMMON = ("ClusterName", "Provider")  # dimensions that every metric has
 STARTED_WITHIN = 60.0  # seconds, on a slow machine
 
@@ -39,6 +43,8 @@ class Pace:
     lease: str
     probation: str
     pause: float  # seconds to look around before the first fault
+    after: str = "1m"
+    """For how long a fault is tolerated, in the stories whose policy says ``after``."""
     nodes: int = 4
 
 
@@ -83,9 +89,9 @@ class Sandbox:
 
     def start(self) -> None:
         (self.folder / "logs").mkdir()
-        self.policy.write_text(manifests.policy(self.cloud, self.pace.probation), encoding="utf-8")
+        self.policy.write_text(self._policy(), encoding="utf-8")
         kubernetes = self._server("kubernetes-api", *self._kubernetes())
-        aws = self._server("aws", "recovery_demo.aws_server") if self.cloud == "aws" else None
+        aws = self._server("aws", "recovery_demo.aws_server") if self.cloud in IN_MOTO else None
         self.api = KubeApi(self._address("kubernetes-api", kubernetes), "demo")
         self.aws = self._address("aws", aws) if aws else ""
         if self.aws:
@@ -94,6 +100,11 @@ class Sandbox:
         for path in seen.WATCHED:
             threading.Thread(target=self._watch, args=(path,), name=path, daemon=True).start()
         self._start_simulator()
+
+    def _policy(self) -> str:
+        if self.cloud == FLEET:
+            return fleet_manifests.policy(self.pace.probation)
+        return manifests.policy(self.cloud, self.pace.probation, self.pace.after)
 
     def _kubernetes(self) -> list[str]:
         arguments = ["recovery_testkit.kubernetes", "--kubeconfig", str(self.kubeconfig)]
@@ -170,9 +181,12 @@ class Sandbox:
             return
         requests = self.proxy.requests
         for request in requests[self._calls :]:
-            if request.service == "autoscaling" and not request.action.startswith("Describe"):
-                what = {"action": request.action, "instance": request.params.get("InstanceId", "")}
+            if request.service in ("autoscaling", "ec2") and not request.action.startswith("Describe"):
+                instance = request.params.get("InstanceId") or request.params.get("InstanceId.1") or ""
+                what = {"action": request.action, "instance": instance}
                 self._queue.put(Seen(self.now, seen.AWS, what))
+                if request.action == "RebootInstances":
+                    self.order(reboot=instance)  # moto reboots nothing
         self._calls = len(requests)
 
     def _look_at_processes(self) -> None:
@@ -186,9 +200,21 @@ class Sandbox:
 
     def fault(self, node: str, page: str) -> None:
         """From now on the detector of ``node`` shows ``page``."""
+        self.order(fault=node, page=page)
+
+    def command(self, *words: str) -> subprocess.Popen[bytes]:
+        """``node-recovery`` with these words, as a person runs it. What it prints goes to a log."""
+        return processes.start(
+            [sys.executable, "-m", "recovery", *words],
+            environment={**processes.own_environment(self.folder), "KUBECONFIG": str(self.kubeconfig)},
+            log=self.log(f"node-recovery-{words[0]}"),
+        )
+
+    def order(self, **command: str | list[str]) -> None:
+        """Have the simulator do something: what it takes depends on the story."""
         assert self._simulator is not None
         assert self._simulator.stdin is not None
-        self._simulator.stdin.write(json.dumps({"fault": node, "page": page}).encode() + b"\n")
+        self._simulator.stdin.write(json.dumps(command).encode() + b"\n")
         self._simulator.stdin.flush()
 
     def metrics(self, namespace: str) -> dict[str, float]:

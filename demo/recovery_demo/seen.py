@@ -38,6 +38,12 @@ class Seen:
         return str(self.what["metadata"]["name"])
 
     @property
+    def version(self) -> int:
+        """When it was written: this API counts resourceVersions up for all objects together. Two watches may
+        arrive in any order."""
+        return int(self.what["metadata"]["resourceVersion"])
+
+    @property
     def spec(self) -> Json:
         return dict(self.what.get("spec") or {})
 

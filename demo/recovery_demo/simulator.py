@@ -5,6 +5,8 @@ serves the pages of their detectors, runs and kills their sidecars, and keeps a 
 come as JSON lines on standard input, what was done goes out as JSON lines on standard output:
 
     {"fault": "ip-10-0-1-5", "page": "dma-error"}
+    {"reboot": "i-0123"}
+    {"dies": "ip-10-0-2-10"}, {"states": "NvidiaXID79Error", "nodes": [...]}, {"kill": "controller-1"}
     {"did": "launched", "node": "ip-10-0-1-8", "instance": "i-0123", "instead": "ip-10-0-1-5"}
 
 The end of standard input is the end of the demo: its sidecars are stopped.
@@ -22,11 +24,20 @@ from pathlib import Path
 from typing import Any
 
 from recovery_demo.on_aws import OnAws
+from recovery_demo.on_aws_gpu import OnAwsGpu
 from recovery_demo.on_azure import OnAzure
+from recovery_demo.on_fleet import OnFleet
 from recovery_demo.on_metal import OnMetal
+from recovery_demo.sandbox import FLEET
 from recovery_demo.site import Site
 
-SITES: dict[str, type[Site]] = {"aws": OnAws, "azure": OnAzure, "baremetal": OnMetal}
+SITES: dict[str, type[Site]] = {
+    "aws": OnAws,
+    "aws-gpu": OnAwsGpu,
+    "azure": OnAzure,
+    "baremetal": OnMetal,
+    FLEET: OnFleet,
+}
 
 
 def listen(commands: queue.SimpleQueue[dict[str, Any] | None]) -> None:

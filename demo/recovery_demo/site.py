@@ -98,7 +98,11 @@ class Site:
                 continue
             if command is None:
                 return
-            self._break(self._machines[command["fault"]], command["page"])
+            self.do(command)
+
+    def do(self, command: dict[str, Any]) -> None:
+        """Carry out a command of the demo."""
+        self._break(self._machines[command["fault"]], command["page"])
 
     def _break(self, machine: Machine, page: str, **more: Any) -> None:
         machine.detector.body = manifests.page(page)
@@ -114,10 +118,14 @@ class Site:
             self._workload.tick()
         for machine in self._machines.values():
             if machine.became_ready():
-                tell("ready", node=machine.name, process=machine.process)
+                self._ready(machine)
             if (code := machine.ended()) is not None:
                 machine.sidecar = None
                 tell("ended", node=machine.name, code=code)
+
+    def _ready(self, machine: Machine) -> None:
+        """The machine's sidecar says that it is ready."""
+        tell("ready", node=machine.name, process=machine.process)
 
     def _watch(self) -> None:
         """Carry out what the cloud has been asked for since the last look."""

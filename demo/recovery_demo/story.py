@@ -9,14 +9,13 @@ from pathlib import Path
 from shutil import which
 
 from recovery_demo import report
-from recovery_demo.ledger import Ledger
+from recovery_demo.ledger import Ledger, Recovery
 from recovery_demo.narrator import DEMO, Line, Narrator
 from recovery_demo.on_azure import SETTINGS
 from recovery_demo.sandbox import Broken, Sandbox
 from recovery_demo.screen import Screen
 from recovery_demo.seen import Seen
 
-NAMESPACE = "NeuronHealthCheck"
 POLL = 0.05  # seconds between two looks at the calls that reach AWS
 STARTED_WITHIN = 60.0
 TOLD_WITHIN = 180.0
@@ -30,6 +29,11 @@ HBM = ("NeuronHasError_HBM_UNCORRECTABLE_ERROR", "hbm-error")
 
 class Story:
     """On AWS: a DMA error on one of four nodes, and while that is recovered, an HBM error on another."""
+
+    namespace = "NeuronHealthCheck"
+    """Where its metrics are in CloudWatch."""
+    agent = "sidecar of"
+    """What runs node-recovery, before its name."""
 
     def __init__(self, sandbox: Sandbox, screen: Screen) -> None:
         self.sandbox = sandbox
@@ -68,7 +72,7 @@ class Story:
         self._told_to_cloudwatch(DMA[0])
         self._wait(lambda: self.ledger.over, TOLD_WITHIN, "not every recovery has ended")
         self._pass(0.5)
-        self._metrics = self.sandbox.metrics(NAMESPACE)
+        self._metrics = self.sandbox.metrics(self.namespace)
 
     def _started(self) -> None:
         nodes = self.sandbox.pace.nodes
@@ -86,20 +90,20 @@ class Story:
         )
         self._pass(self.sandbox.pace.pause)
 
-    def _break(self, node: str, reason: str, page: str) -> None:
+    def _break(self, node: str, reason: str, page: str, how: str = "from now on") -> None:
         self.ledger.expect(node, reason, self.sandbox.now)
-        self._say(node, f"its detector's page shows {reason} from now on", strong=True)
+        self._say(node, f"its detector's page shows {reason} {how}", strong=True)
         self.sandbox.fault(node, page)
 
     def _told_to_cloudwatch(self, name: str) -> None:
         metrics: dict[str, float] = {}
 
         def stored() -> bool:
-            metrics.update(self.sandbox.metrics(NAMESPACE))
+            metrics.update(self.sandbox.metrics(self.namespace))
             return metrics.get(name, 0.0) >= 1
 
         self._wait(stored, 10.0, f"CloudWatch was not told of {name}")
-        self._say("", f"CloudWatch (moto) has in {NAMESPACE}: {_list(metrics)}")
+        self._say("", f"CloudWatch (moto) has in {self.namespace}: {_list(metrics)}")
 
     # ------------------------------------------------------------ watching
 
@@ -122,10 +126,10 @@ class Story:
         end = self.sandbox.now + seconds
         while not done():
             if self.sandbox.now > end:
-                raise Broken(f"{otherwise} within {seconds:.0f} s{self._state()}", *self._logs())
+                raise Broken(f"{otherwise} within {seconds:.0f} s{self._state()}", *self.logs())
             if self.ledger.ended:
                 node, code = next(iter(self.ledger.ended.items()))
-                raise Broken(f"the sidecar of {node} ended by itself with exit code {code}", node)
+                raise Broken(f"the {self.agent} {node} ended by itself with exit code {code}", node)
             if (s := self.sandbox.next(POLL)) is not None:
                 self._hear(s)
 
@@ -136,7 +140,8 @@ class Story:
         )
         return f": {stories}" if stories else ""
 
-    def _logs(self) -> tuple[str, ...]:
+    def logs(self) -> tuple[str, ...]:
+        """The logs that may say why something went wrong."""
         return (*self.ledger.recoveries, *self.ledger.instances, "simulator")
 
     def listen(self) -> None:
@@ -145,6 +150,10 @@ class Story:
             self._pass(1.0)
 
     # ------------------------------------------------------------ the end
+
+    def shown(self) -> list[Recovery]:
+        """The recoveries that the table shows."""
+        return list(self.ledger.recoveries.values())
 
     def checks(self) -> list[report.Check]:
         return report.replaced(self.ledger, self._metrics, self.sandbox.pace.nodes, self.narrator.replicas)

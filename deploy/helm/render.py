@@ -34,8 +34,18 @@ COPIES = {
     "files/validation-rbac.yaml": "options/validation/rbac.yaml",
     "files/concluder-admission.yaml": "concluder/admission.yaml",
     "files/concluder-rbac.yaml": "concluder/rbac.yaml",
+    "files/fleet-admission.yaml": "fleet/admission.yaml",
+    "files/fleet-rbac.yaml": "fleet/rbac.yaml",
+    "files/fleet-policy.yaml": "fleet/policy.yaml",
+    "files/detector-admission.yaml": "npd-gpu/admission.yaml",
     "files/npd-rbac.yaml": "eks-neuron/agents/npd-rbac.yaml",
     "files/neuron-monitor.json": "eks-neuron/agents/neuron-monitor.json",
+    "files/gpu-pack-patch.yaml": "npd-gpu/pack/patch.yaml",
+    **{
+        f"files/gpu-pack/{file.name}": f"npd-gpu/pack/{file.name}"
+        for file in sorted((DEPLOY / "npd-gpu" / "pack").iterdir())
+        if file.suffix != ".yaml"
+    },
 }
 """File of the chart -> file of ``deploy/`` that it is a copy of."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
-from providers.aws.group import Group, Member
+from providers.aws.group import Group, Member, no_launch
 from providers.aws.identity import identify
 from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
@@ -32,7 +32,11 @@ IMPATIENT = Limits(connect=2.0, read=3.0, attempts=1)
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     "preflight": frozenset(
-        {"autoscaling:DescribeAutoScalingInstances", "autoscaling:DescribeAutoScalingGroups"}
+        {
+            "autoscaling:DescribeAutoScalingInstances",
+            "autoscaling:DescribeAutoScalingGroups",
+            "autoscaling:DescribeScalingActivities",
+        }
     ),
     "poll": frozenset(
         {
@@ -117,14 +121,18 @@ class AwsProvider:
         if not_before is not None and not not_yet:
             end = f"{not_before:%H:%M:%SZ}"
             not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
+        now = self._clock.now()
+        failed = None if adopt else no_launch(self._shared.lately(name, machine.route.get("region", "")), now)
         return Preflight(
-            _reference(machine, Step.REPLACE, group, self._clock.now(), adopted=bool(adopt)),
+            _reference(machine, Step.REPLACE, group, now, adopted=bool(adopt)),
             group.name,
             short_by=group.short_by,
             adopt=adopt,
             not_before=not_before,
             not_yet=not_yet,
             notes=_notes(member, group),
+            cannot_launch=f"group {group.name} {failed}" if failed else "",
+            loses_one=failed is not None and not failed.own_place and not group.launches_first,
         )
 
     def _end_of_grace(self, machine: Machine, group: Group) -> datetime | None:

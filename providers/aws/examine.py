@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from providers.aws.group import Group, group_of
+from providers.aws.group import Group, group_of, no_launch
 from providers.aws.lookup import activities, ec2_state, instance
 from providers.aws.session import AwsSession, region_of
 from providers.aws.settings import NAMESPACE
@@ -139,6 +139,8 @@ class _Examination:
             yield self._replace()
         if Step.REBOOT in self.steps:
             yield self._reboot()
+        elif Step.REPLACE in self.steps and not karpenter and self.machine is not None:
+            yield _only_if_it_can(self._reboot())
         yield from self._metrics()
 
     def _ask(self, what: str, question: Callable[[], Answer]) -> tuple[Answer | None, Finding]:
@@ -193,9 +195,17 @@ class _Examination:
             lambda: self._read("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[name]),
         )
         yield finding
-        yield self._ask(
+        history, finding = self._ask(
             "autoscaling:DescribeScalingActivities", lambda: activities(self.session, name, self.region)
-        )[1]
+        )
+        yield finding
+        if failed := no_launch(history or (), self.session.now()):
+            yield Finding(
+                AREA,
+                True,
+                f"group {name} {failed}: a machine is rebooted before it is replaced",
+                f"aws autoscaling describe-scaling-activities --auto-scaling-group-name {name}",
+            )
         if answer is None or not answer.get("AutoScalingGroups"):
             return
         self.raw = answer["AutoScalingGroups"][0]
@@ -239,6 +249,14 @@ class _Examination:
                 AREA, True, f"{found.sentence}: it recovers, and CloudWatch hears nothing", POLICY
             )
         yield found
+
+
+def _only_if_it_can(found: Finding) -> Finding:
+    """A reboot that no rule asks for: without it, a machine is replaced as before."""
+    if found.ok is not False:
+        return found
+    why = "a machine whose group cannot launch would not be rebooted first"
+    return Finding(found.area, True, f"{found.sentence}: {why}", found.remedy)
 
 
 def _claim(machine: Machine) -> Finding:

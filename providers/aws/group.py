@@ -1,14 +1,15 @@
 """What the Auto Scaling API says of a group and its instances, and what follows from it. Pure.
 
 Sources: the API reference of Auto Scaling (2011-01-01), ``AutoScalingGroup``, ``Instance``, ``Activity``; the
-user guide, "Suspend and resume processes", "Instance lifecycle", "Instance maintenance policies".
+user guide, "Suspend and resume processes", "Instance lifecycle", "Instance maintenance policies", and
+"Troubleshoot Amazon EC2 Auto Scaling: EC2 instance launch failures"; the API reference of EC2, "Error codes".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from providers.aws.errors import brief
@@ -20,6 +21,28 @@ _DECISIVE = {
     "Terminate": "an instance marked unhealthy would not be terminated",
     "Launch": "an instance marked unhealthy would be terminated and nothing launched in its place",
 }
+LATELY = timedelta(hours=1)
+"""How old a failed launch may be to say anything of the next one."""
+_NO_CAPACITY = (
+    "insufficientinstancecapacity",
+    "insufficientcapacity",
+    "insufficienthostcapacity",
+    "unfulfillablecapacity",
+    "do not have sufficient",
+    "no spot capacity available",
+)
+"""AWS has no machine to give, by the error's code or its text."""
+_OWN_PLACE = (
+    "reservationcapacityexceeded",
+    "requested reservation does not have sufficient",
+    "maxspotinstancecountexceeded",
+    "max spot instance count exceeded",
+    "vcpulimitexceeded",
+    "more vcpu capacity than your current vcpu limit",
+    "instancelimitexceeded",
+    "instance(s) are already running",
+)
+"""A reservation or a quota is used up: an instance that is terminated gives its place back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +213,38 @@ def launch_trouble(activities: Sequence[Activity], since: datetime) -> str:
     if newest is None or not newest.failed:
         return ""
     return brief(newest.message or newest.description)
+
+
+@dataclass(frozen=True, slots=True)
+class NoLaunch:
+    """The group's latest launch failed at ``at`` for want of room. ``own_place``: room that one of its own
+    instances gives back when it is terminated."""
+
+    at: datetime
+    message: str
+    own_place: bool
+
+    def __str__(self) -> str:
+        return f"could not launch at {self.at:%H:%MZ} ({brief(self.message).rstrip('. ')})"
+
+
+def no_launch(activities: Sequence[Activity], now: datetime) -> NoLaunch | None:
+    """Whether the group could not launch an instance within the last hour, and has launched none since.
+
+    A launch that is under way and has no instance yet has not been decided, and does not count.
+    """
+    newest = next((a for a in activities if a.description.startswith("Launching") and _decided(a)), None)
+    if newest is None or not newest.failed or now - newest.start > LATELY:
+        return None
+    told = newest.message or newest.description
+    words = told.lower()
+    no_capacity = any(x in words for x in _NO_CAPACITY)
+    if not no_capacity and not any(x in words for x in _OWN_PLACE):
+        return None
+    return NoLaunch(newest.start, told, own_place=not no_capacity)
+
+
+def _decided(a: Activity) -> bool:
+    return (
+        a.failed or a.status == "Successful" or a.description.startswith("Launching a new EC2 instance: i-")
+    )

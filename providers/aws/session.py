@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from providers.aws import errors
@@ -60,6 +60,10 @@ class AwsSession:
     def longest(self) -> float:
         """Seconds after which a call that changes something has surely ended, connecting included."""
         return self._limits.longest
+
+    def now(self) -> datetime:
+        """The agent's time: what AWS says of moments is compared with it."""
+        return self._clock.now()
 
     def read(self, service: str, operation: str, region: str, what: str, **params: Any) -> Mapping[str, Any]:
         """Call what changes nothing. ``what`` names the call for people. Raises ``Retry`` or ``Refused``."""

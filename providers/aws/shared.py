@@ -7,6 +7,7 @@ Between processes nothing is shared: there each asks ever more seldom (``recover
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from providers.aws import lookup
 from providers.aws.group import Activity, Group, Member
 from providers.aws.session import AwsSession
 from recovery.clock import Clock
+from recovery.errors import Refused, Retry
 from recovery.model import Machine
 
 AGE = 5.0
@@ -23,6 +25,11 @@ MOST = 50
 """Instances that DescribeAutoScalingInstances answers for at once (its API reference)."""
 LATELY = 60.0
 """Seconds for which an instance that was asked for is asked for with the others."""
+
+HINT = 30.0
+"""Seconds for which what a group did lately serves all its nodes: it decides how to begin, and no more."""
+LONGEST_HINT = 3600.0
+"""Seconds for which it serves where AWS does not answer: so long a failed launch may matter."""
 
 Found = tuple[str, Member] | None
 
@@ -35,7 +42,7 @@ class _Answer:
 
 
 class Shared:
-    """Reads for ``poll``. What is asked right before a call goes past it."""
+    """Reads for ``poll``, and hints. What is asked right before a call goes past it."""
 
     def __init__(self, session: AwsSession, clock: Clock) -> None:
         self._session = session
@@ -43,6 +50,8 @@ class Shared:
         self._wanted: dict[tuple[str, str], float] = {}
         self._instances: dict[tuple[str, str], _Answer] = {}
         self._others: dict[tuple[str, str, str], _Answer] = {}
+        self._lately: dict[tuple[str, str], _Answer] = {}
+        self._asked_at: dict[tuple[str, str], float] = {}
 
     def instance(self, machine: Machine, where: str) -> Found:
         """As ``lookup.instance``, for all that were asked for lately."""
@@ -75,6 +84,19 @@ class Shared:
         ask = lambda: lookup.activities(self._session, name, where)  # noqa: E731
         found: tuple[Activity, ...] = self._once_each(machine, ("activities", where, name), ask)
         return found
+
+    def lately(self, name: str, where: str) -> tuple[Activity, ...]:
+        """What the group ``name`` did lately, for a preflight; what was known before, or nothing, where AWS
+        denies that or does not answer. It keeps nobody from what can be done without it."""
+        now, key = self._clock.monotonic(), (where, name)
+        self._lately = {k: x for k, x in self._lately.items() if now - x.at <= LONGEST_HINT}
+        self._asked_at = {k: at for k, at in self._asked_at.items() if now - at <= HINT}
+        if key not in self._asked_at:
+            self._asked_at[key] = now
+            with contextlib.suppress(Refused, Retry):
+                self._lately[key] = _Answer(now, lookup.activities(self._session, name, where))
+        known = self._lately.get(key)
+        return known.value if known is not None else ()
 
     def state(self, machine: Machine, where: str) -> str:
         """As ``lookup.ec2_state``: EC2 answers an unknown ID with an error, so each is asked for alone."""

@@ -117,6 +117,11 @@ class Agent:
         return self._looked
 
     @property
+    def busy(self) -> bool:
+        """Whether the node has a record that counts, or a place on the gate."""
+        return self._record is not None
+
+    @property
     def last(self) -> Decision:
         return self._last
 
@@ -257,10 +262,11 @@ class Agent:
         if s.node is not None:
             self._reporter.node_uid = s.node.uid
             self._saw(s.node)
-            if s.node.boot_id:
-                if self._boot_id and s.node.boot_id != self._boot_id:
-                    self._unsaid = stated if self._w.on else {}  # a boot ends what was seen before it
-                self._boot_id = s.node.boot_id
+            if s.node.boot_id and s.node.boot_id != self._boot_id:
+                known, self._boot_id = self._boot_id, s.node.boot_id
+                if known:  # a boot ends what was seen before it, and the Node may be another machine's now
+                    self._unsaid = {}
+                    return self._observe(self._poll(self._age_allowed()), fresh, before)
         self._unsaid = {key: p for key, p in self._unsaid.items() if unsaid(p, s)}
         acknowledged = s.record.acknowledged if s.record is not None else ()
         self._dealt_with = frozenset(
@@ -353,6 +359,7 @@ def _keys(readings: tuple[Reading, ...]) -> object:
             frozenset((*p.key, p.counter, p.life, p.masked, len(p.times)) for p in r.problems),
             frozenset(p.key for p in r.problems if (p.type, p.reason) in r.gone),
             tuple(sorted(r.unknown.items())),
+            tuple(sorted(r.unconfirmed)),
             r.cleared,
         )
         for r in readings

@@ -28,6 +28,7 @@ from recovery.decide.decision import (
     ClaimReplacement,
     CreateJob,
     Decision,
+    Disown,
     EventReason,
     Evict,
     Finish,
@@ -48,11 +49,11 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.marks import mark_patch, out_of_service_patch, unmark_patch
+from recovery.decide.marks import disown_patch, mark_patch, not_on, out_of_service_patch, unmark_patch
 from recovery.decide.situation import Lease, Situation
 from recovery.decide.validation import job_of
 from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, NotFound, Refused, Retry
-from recovery.model import OUT_OF_SERVICE, Marks, Record
+from recovery.model import OUT_OF_SERVICE, Marks, Record, Taint
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.report.publish import Notice, Publisher
 
@@ -143,7 +144,7 @@ class Executor:
                 return self._remove(s)
             case Join() | TakeSlot() | RestoreSlot() | FreeSlot() | ClaimReplacement():
                 return self._swap_gate(s, effect, ask)
-            case Mark() | Unmark() | OutOfService():
+            case Mark() | Unmark() | Disown() | OutOfService():
                 return self._change_node(s, effect)
             case TellPods(pods):
                 return self._evictions.annotate(s, pods)
@@ -238,28 +239,35 @@ class Executor:
 
     # ------------------------------------------------------------ the Node: cordon and taints
 
-    def _change_node(self, s: Situation, effect: Mark | Unmark | OutOfService) -> Performed:
+    def _change_node(self, s: Situation, effect: Mark | Unmark | Disown | OutOfService) -> Performed:
         match effect:
             case Mark(marks):
                 return self._mark(s, marks)
             case Unmark():
                 return self._unmark(s)
+            case Disown(taints):
+                return self._disown(s, taints)
             case OutOfService(on):
                 return self._out_of_service(s, on)
 
     def _mark(self, s: Situation, marks: Marks) -> Performed:
-        """One patch of the Node, with the resourceVersion it was decided on; then the record says so."""
+        """One patch of the Node, with the resourceVersion it was decided on; then the record says so.
+
+        Where it is refused with a taint that the remedy names, the recovery goes on without that one.
+        """
         assert s.node is not None
         assert s.record is not None
         if (patch := mark_patch(s.node, marks)) is not None:
-            self._w.cluster.patch_node(s.node_name, patch)
+            new = list(map(str, not_on(s.node, marks.taints)))
+            if refused := self._refused(s, patch, new):
+                return refused
         now = self._w.cluster.time.now()
         r = s.record
         self._w.records.write(replace(r, marks=marks, rung_since=r.rung_since or now))
         return Performed()
 
     def _unmark(self, s: Situation) -> Performed:
-        """Only what is ours: the taint with our key, and the cordon that bears our annotation (law 5)."""
+        """Only what is ours: the taint with our key, and what our annotations name (law 5)."""
         assert s.node is not None
         assert s.record is not None
         if (patch := unmark_patch(s.node)) is not None:
@@ -271,20 +279,39 @@ class Executor:
         """Set or remove the taint. If it may not be set, the recovery goes on and tries again later."""
         assert s.node is not None
         assert s.record is not None
-        if (patch := out_of_service_patch(s.node, on)) is not None:
-            try:
-                self._w.cluster.patch_node(s.node_name, patch)
-            except (ApiUnavailable, Conflict):
-                raise
-            except ApiError as error:
-                if not on:
-                    raise
-                memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
-                memory.refuse(OUT_OF_SERVICE, error.reason, now, LONGEST_REFUSAL)
-                why = f"the taint {OUT_OF_SERVICE} was not set, so its stuck pods stay: {error.reason}"
-                return Performed(f"{s.node_name}: {why}")
+        patch = out_of_service_patch(s.node, on)
+        if patch and (refused := self._refused(s, patch, [OUT_OF_SERVICE] if on else [])):
+            return refused
         self._w.records.write(replace(s.record, marks=replace(s.record.marks, out_of_service=on)))
         return Performed()
+
+    def _disown(self, s: Situation, taints: tuple[Taint, ...]) -> Performed:
+        assert s.node is not None
+        assert s.record is not None
+        if (patch := disown_patch(s.node, taints)) is not None:
+            self._w.cluster.patch_node(s.node_name, patch)
+        marks = s.record.marks
+        left = tuple(t for t in marks.taints if t not in taints)
+        self._w.records.write(replace(s.record, marks=replace(marks, taints=left)))
+        return Performed()
+
+    def _refused(self, s: Situation, patch: dict[str, Any], taints: list[str]) -> Performed | None:
+        """Patch the Node. Where the API server says no, ``taints`` are not asked for again for a while.
+
+        Without ``taints`` the error is raised. None: it was done.
+        """
+        try:
+            self._w.cluster.patch_node(s.node_name, patch)
+        except (ApiUnavailable, Conflict):
+            raise
+        except ApiError as error:
+            if not taints:
+                raise
+            memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
+            for taint in taints:
+                memory.refuse(taint, error.reason, now, LONGEST_REFUSAL)
+            return Performed(f"{s.node_name}: {_not_set(taints)}: {error.reason}")
+        return None
 
     # ------------------------------------------------------------ an action's second step
 
@@ -354,3 +381,11 @@ class Executor:
             return hold(memory.job_problem, CREATE_AGAIN, "validation")
         memory.job_problem = ""
         return Performed()
+
+
+def _not_set(taints: list[str]) -> str:
+    if taints == [OUT_OF_SERVICE]:
+        return f"the taint {OUT_OF_SERVICE} was not set, so its stuck pods stay"
+    if len(taints) == 1:
+        return f"the taint {taints[0]} was not set; the recovery goes on without it"
+    return f"the taints {' and '.join(taints)} were not set; the recovery goes on without them"

@@ -128,6 +128,7 @@ class Observer:
             machine_problem=identified.problem,
             provider=identified.facts,
             apart=not me,
+            most_slots=w.most_slots,
             forbidden=(foreign_claim(node) or "") if node else "",
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
             **self._ours(node_name, now, fresh),
@@ -158,6 +159,7 @@ class Observer:
         version = record.resource_version if record is not None else ""
         # Somebody else wrote the record: etcd may have been restored, and the Lease with it.
         known, memory.version = memory.version == version, version
+        known = known or (record is not None and w.records.ours(record))
         return {**found, "lease": w.leases.look(node, fresh=fresh or not known)}
 
     def _refused_to_take_back(self, r: Record) -> str:
@@ -167,6 +169,7 @@ class Observer:
     def _remembered(self, s: Situation, r: Record) -> Situation:
         """What this agent has seen of this record in earlier cycles."""
         memory, now = self.memory(r.node), self.world.clock.monotonic()
+        shared_by = self.world.shared_by(r.machine.id, [f.reason for f in r.faults], s.now)
         watching = s.node if r.phase is Phase.PROVING and not r.replacement_machine else None
         if r.phase is not Phase.PROVING:
             memory.watch = None
@@ -174,6 +177,7 @@ class Observer:
         head = ahead_of(s.gate, r.uid)[:1] if s.gate is not None and r.phase is Phase.WAITING else []
         return replace(
             s,
+            correlated=shared_by,
             refusals=memory.refusals(now),
             fenced=memory.fenced_in(r),
             intent_seen_for=memory.intent_seen_for(r, self.world.clock.boottime())

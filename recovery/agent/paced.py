@@ -68,7 +68,8 @@ def seen_before(found: Preflight | Retry) -> object:
     """What of a preflight is compared: its reference has a time in it, and no answer is like any other."""
     if isinstance(found, Retry):
         return Retry
-    return (found.group, found.short_by, found.adopt, found.not_before, found.not_yet, found.alone)
+    asked = (found.group, found.short_by, found.adopt, found.not_before, found.not_yet, found.alone)
+    return (*asked, bool(found.cannot_launch), found.loses_one)
 
 
 def longest_before(found: Preflight | Retry) -> float:

@@ -45,6 +45,8 @@ from recovery.report.publish import Notice, Publisher
 
 log = logging.getLogger(__name__)
 
+SWEEPER = "(the sweeper)"
+"""No node: what its hand-overs count by."""
 Place = tuple[str, str]
 """Node and record UID, as the gate has them."""
 IDLE = 60.0
@@ -381,7 +383,7 @@ class Sweeper:
                 Notice(node, handed.node_uid, EventReason.HANDED_OVER.value, record.sentence, True, at)
             )
             self._publisher.held("handedOver", at)
-        self._metrics.hand_overs("sweeper", len(self._handed))
+        self._metrics.share(self._metrics.open_handovers, len(self._handed), SWEEPER)
         return min(
             (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=math.inf
         )

@@ -9,8 +9,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
-from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recovery.agent.backoff import Backoff
 from recovery.agent.boot_id import KernelBoot
@@ -22,7 +21,7 @@ from recovery.agent.sources import SourcesOfNode
 from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
-from recovery.config.policy_file import check_for
+from recovery.config.policy_file import check_for, exporter
 from recovery.config.settings import Settings, load_settings
 from recovery.errors import ApiError, SettingsError
 from recovery.kube.cluster import Cluster
@@ -38,14 +37,17 @@ from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import explanation
 from recovery.report.publish import Publisher
-from recovery.signals import neuron_sysfs
+from recovery.signals import dcgm_witness, neuron_sysfs
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
 from recovery.store.gate import Gates
-from recovery.store.lease import Identity, InstanceLock, Leases, this_pod
+from recovery.store.lease import InstanceLock, Leases, identified
 from recovery.store.record import Records
 from recovery.units import format_duration
 from recovery.visible import visible
+
+if TYPE_CHECKING:
+    from recovery.agent.fleet.program import FleetProgram
 
 log = logging.getLogger("recovery")
 
@@ -73,8 +75,7 @@ class Program:
         self._context = ProviderContext(clock, environ, ClusterObjects(self.cluster))
         self._providers = Providers(settings.provider, lambda name: load_provider(name, self._context))
         me = settings.node_name or socket.gethostname()
-        identity = Identity(me, this_pod())
-        identity.alone = self._instance_lock.take(f"{settings.mode.value}/{me}")
+        identity = identified(me, self._instance_lock, f"{settings.mode.value}/{me}")
         self._leases = Leases(self.cluster, clock, identity, settings.lease_duration)
         records = Records(self.cluster)
         self.world = World(
@@ -87,7 +88,12 @@ class Program:
             policy=settings.policy,
             on=settings.enable_recovery,
             kernel_boot=KernelBoot(settings.boot_id_file),
-            witnesses={neuron_sysfs.NAME: neuron_sysfs.NeuronSysfs()},
+            witnesses={
+                neuron_sysfs.NAME: neuron_sysfs.NeuronSysfs(),
+                dcgm_witness.NAME: dcgm_witness.DcgmWitness(
+                    lambda: self.cluster.list_pods(settings.node_name), exporter(settings.policy)
+                ),
+            },
         )
         observer = Observer(self.world)
         self.publisher = Publisher(
@@ -237,19 +243,11 @@ class Program:
             return f"not yet: {self.agent.last.reason}"
         return None
 
-    def explain(self) -> dict[str, Any] | None:
-        """The answer of ``/api/v1/explain``."""
+    def explain(self, node: str = "") -> dict[str, Any] | str:
+        """The answer of ``/api/v1/explain``: of the own node, whatever was asked for."""
         if self.agent is None:
-            return None
-        s = self._settings
-        about = {
-            "version": version("node-recovery"),
-            "mode": s.mode.value,
-            "recovery": s.enable_recovery,
-            "policy": s.policy_file.path,
-            "provider": s.provider,
-        }
-        return explanation(self.agent.view, s.node_name, about)
+            return "this agent has no node of its own (RECOVERY_MODE=concluder)"
+        return explanation(self.agent.view, self._settings.node_name, self._settings.about())
 
 
 def stuck(age: float, pause: timedelta) -> str | None:
@@ -283,7 +281,7 @@ def run(environ: Mapping[str, str]) -> int:
     for warning in settings.warnings:
         log.warning("%s", warning)
     _introduce(settings)
-    program = Program(settings, environ, SystemClock())
+    program = _program(settings, environ)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: program.stop())
     server = _serve(settings, program)
@@ -296,6 +294,15 @@ def run(environ: Mapping[str, str]) -> int:
     return 0
 
 
+def _program(settings: Settings, environ: Mapping[str, str]) -> Program | FleetProgram:
+    if settings.mode is Mode.FLEET:
+        # Half a MiB that no sidecar needs.
+        from recovery.agent.fleet.program import FleetProgram
+
+        return FleetProgram(settings, environ, SystemClock())
+    return Program(settings, environ, SystemClock())
+
+
 def _worth_a_line(record: logging.LogRecord) -> bool:
     """Drop the SDKs' INFO lines: one for each of their requests."""
     return record.levelno >= logging.WARNING or record.name.startswith(("recovery", "providers"))
@@ -303,7 +310,7 @@ def _worth_a_line(record: logging.LogRecord) -> bool:
 
 def _introduce(settings: Settings) -> None:
     """Log what we run with in one line: the first thing that anyone looks for in a log."""
-    who = settings.node_name or "no node of its own (concluder)"
+    who = settings.node_name or f"no node of its own ({settings.mode.value})"
     state = "on" if settings.enable_recovery else "off: only observing"
     provider = "found by providerID" if settings.provider == AUTO else settings.provider
     log.info(
@@ -317,7 +324,7 @@ def _introduce(settings: Settings) -> None:
     )
 
 
-def _serve(settings: Settings, program: Program) -> web.Server | None:
+def _serve(settings: Settings, program: Program | FleetProgram) -> web.Server | None:
     if settings.metrics_address is None:
         return None
     try:

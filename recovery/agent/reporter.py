@@ -61,7 +61,8 @@ class Reporter:
     def faults(self, readings: Iterable[Reading], at: datetime) -> None:
         """Publish faults while they last, in observe mode too: alarms need data points."""
         readings = tuple(readings)
-        self._metrics.these(self._metrics.faults, [(p.type, p.reason) for r in readings for p in r.problems])
+        stated = [(p.type, p.reason) for r in readings for p in r.problems]
+        self._metrics.these(self._metrics.faults, stated, self.node)
         now = self._clock.monotonic()
         for reading in readings:
             for p in reading.problems:
@@ -99,12 +100,12 @@ class Reporter:
     def _gauges(self, s: Situation, d: Decision) -> None:
         m = self._metrics
         for r in s.readings:
-            m.signal_unknown.labels(r.source).set(0 if r.readable else 1)
+            m.share(m.signal_unknown, 0 if r.readable else 1, self.node, r.source)
         record = s.record
-        m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "")
-        m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "")
-        m.hand_overs("agent", 1 if d.key == "handedOver" else 0)
-        m.abandoned.set(1 if d.key == "abandoned" else 0)
+        m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "", self.node)
+        m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "", self.node)
+        m.share(m.open_handovers, 1 if d.key == "handedOver" else 0, self.node)
+        m.share(m.abandoned, 1 if d.key == "abandoned" else 0, self.node)
 
     def _log(self, d: Decision) -> None:
         """Log the sentence of the cycle when it changes, with the key that machines look for."""

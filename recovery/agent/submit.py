@@ -140,6 +140,7 @@ class Submission:
             reference=preflight.reference,
             submit_within=SUBMIT_WITHIN,
             call_timeout=self._provider.call_timeout,
+            kernel_boot=self._s.kernel_boot,
         )
         changed = replace(self._r, attempt=attempt, intent=intent, rung_since=self._r.rung_since or now)
         sentence = f"about to ask {self._provider.name} to {self._action.value} {self._r.machine.id}"

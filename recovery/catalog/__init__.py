@@ -11,13 +11,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Any
 
-import yaml
-
-from recovery.model import CatalogueRow, Detector, Latch, NodeEvent, NodeView, Polarity, Rung, Step, Then
-from recovery.units import parse_duration
+from recovery.catalog import codes
+from recovery.model import (
+    CatalogueRow,
+    Detector,
+    Ends,
+    Latch,
+    MetricRow,
+    Named,
+    NodeEvent,
+    NodeView,
+    Polarity,
+    Rung,
+    Step,
+    Then,
+)
+from recovery.units import parse_bound, parse_duration
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,32 @@ def bad_status(type: str) -> str:
 
 
 @cache
+def metric_rows() -> Mapping[str, tuple[MetricRow, ...]]:
+    """What a Prometheus server may be asked, by the names that policies use."""
+    found: dict[str, tuple[MetricRow, ...]] = {}
+    for row in _data("prometheus.yaml"):
+        made = MetricRow(
+            name=row["name"],
+            query=row["query"],
+            node=row["node"],
+            bad=parse_bound(row["bad"]),
+            type=_named(row["type"]),
+            reason=_named(row["reason"]),
+            ends=Ends(
+                Latch(row["latch"]) if "latch" in row else None,
+                parse_duration(row["hold"]) if "hold" in row else None,
+            ),
+            plugins_only=row.get("pluginsOnly", False),
+        )
+        found[made.name] = (*found.get(made.name, ()), made)
+    return found
+
+
+def _named(value: str | Mapping[str, str]) -> Named:
+    return Named(value) if isinstance(value, str) else Named(label=value["label"])
+
+
+@cache
 def faults() -> tuple[CatalogueRow, ...]:
     """Every known fault. No two have the same (type, reason)."""
     return tuple(
@@ -121,7 +158,7 @@ def faults() -> tuple[CatalogueRow, ...]:
             latch=Latch(row["latch"]) if "latch" in row else None,
             hold=parse_duration(row["hold"]) if "hold" in row else None,
         )
-        for row in _data("faults.yaml")
+        for row in (*_data("faults.yaml"), *codes.rows())
     )
 
 
@@ -161,8 +198,30 @@ def types() -> frozenset[str]:
 
 
 def lookup(type: str, reason: str) -> CatalogueRow | None:
-    """The row for a fault, or None. ``type`` is empty for an edge."""
-    return _index().get((type, reason))
+    """The row for a fault, or None. ``type`` is empty for an edge.
+
+    What is not this node's fault when it is only counted is not when a condition states it, either.
+    """
+    known = _index().get((type, reason))
+    if known is None and reason.endswith("_NONE"):
+        return _recommends_nothing(type, reason)
+    counted = _index().get(("", reason))
+    return known or (counted if counted is not None and not counted.this_node else None)
+
+
+def _recommends_nothing(type: str, reason: str) -> CatalogueRow | None:
+    """What NVSentinel reports without an action, XIDs of applications among it: its conditions say so of each
+    code, so there is no end of reasons."""
+    if not reason.startswith(f"{type}IsNotHealthy_"):
+        return None
+    return CatalogueRow(
+        type=type,
+        reason=reason,
+        remedy=(Rung(Step.NOTIFY, timedelta(minutes=15)),),
+        this_node=False,
+        why="NVSentinel recommends no action for it.",
+        source="https://github.com/NVIDIA/NVSentinel/issues/911",
+    )
 
 
 def spoken_of(witness: str, reason: str) -> tuple[str, ...]:
@@ -177,7 +236,12 @@ def reasons_known_to(witness: str) -> tuple[str, ...]:
 
 @cache
 def _witnesses() -> Mapping[tuple[str, str], tuple[str, ...]]:
-    return {(row["witness"], row["reason"]): tuple(row["counters"]) for row in _data("witnesses.yaml")}
+    return {
+        (row["witness"], fault.reason): tuple(row["counters"])
+        for row in _data("witnesses.yaml")
+        for fault in faults()
+        if fnmatchcase(fault.reason, row["reason"])
+    }
 
 
 def own_fault(type: str, reason: str) -> bool:
@@ -247,7 +311,8 @@ def claim_by_events(
 def foreign_claim(node: NodeView) -> str | None:
     """A sentence: which other remediator is at work on this node, by which mark; None when none is.
 
-    ``NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)``.
+    ``NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)``. A taint that a remedy
+    of ours has set is no claim of another.
     """
     for claim in claims():
         mark = _mark(claim, node)
@@ -267,7 +332,7 @@ def _mark(claim: Claim, node: NodeView) -> str | None:
 def _candidates(claim: Claim, node: NodeView) -> list[tuple[str, str]]:
     """The node's marks of the claim's kind and key."""
     if claim.kind == "taint":
-        return [(key, value) for key, value, _ in node.taints if _same_key(claim.key, key)]
+        return [(key, value) for key, value, _ in node.taints_of_others if _same_key(claim.key, key)]
     marks = node.labels if claim.kind == "label" else node.annotations
     if claim.key.endswith("/*"):
         return sorted((key, value) for key, value in marks.items() if _same_key(claim.key, key))
@@ -297,7 +362,5 @@ def _remedy(steps: list[dict[str, str]] | None) -> tuple[Rung, ...] | None:
 
 
 def _data(name: str) -> list[dict[str, Any]]:
-    text = resources.files(__name__).joinpath(name).read_text("utf-8")
-    # libyaml, where PyYAML was built with it, saves a tenth of a second of every start.
-    rows: list[dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    rows: list[dict[str, Any]] = codes.data(name)
     return rows

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -32,18 +31,25 @@ class Mode(StrEnum):
 
     SIDECAR = "sidecar"
     CONCLUDER = "concluder"
+    FLEET = "fleet"
 
 
 # ---------------------------------------------------------------- one check per kind of value
 
 
 def _mode(text: str) -> str:
-    if text == "fleet":
-        raise PydanticCustomError(
-            "mode", 'fleet mode is not in this version, expected "sidecar" or "concluder"'
-        )
     if text not in set(Mode):
-        raise Expected('"sidecar" or "concluder"' + did_you_mean(text, list(Mode)))
+        raise Expected('"sidecar", "fleet" or "concluder"' + did_you_mean(text, list(Mode)))
+    return text
+
+
+def _selector(text: str) -> str:
+    """A label selector as kubectl takes it. The API server has the last word."""
+    part = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+    values = rf"\(\s*{part}(\s*,\s*{part})*\s*\)"
+    one = rf"\s*(!?{part}|{part}\s*(=|==|!=)\s*({part})?|{part}\s+(in|notin)\s*{values})\s*"
+    if text and (len(text) > 1024 or not re.fullmatch(rf"{one}(,{one})*", text, re.ASCII)):
+        raise Expected("a label selector such as node.kubernetes.io/instance-type=p5.48xlarge")
     return text
 
 
@@ -81,8 +87,23 @@ def _url(text: str) -> str:
     return text
 
 
-def _optional_url(text: str) -> str | None:
-    return _url(text) if text else None
+def _server_url(token_file: str) -> BeforeValidator:
+    """Of a server that may ask for a token, which the variable ``token_file`` names."""
+
+    def check(text: str) -> str | None:
+        if text and "@" in urlsplit(_url(text)).netloc:
+            raise Expected(f"a URL without a user name; {token_file} is for credentials")
+        return text or None
+
+    return BeforeValidator(check)
+
+
+def _tenant(text: str) -> str:
+    """By Loki's rules for a tenant (dskit, tenant: ValidTenantID); several are joined by bars."""
+    one = r"(?!\.{1,2}(\||$))[A-Za-z0-9!_.*'()-]{1,150}"
+    if text and not re.fullmatch(rf"{one}(\|{one})*", text, re.ASCII):
+        raise Expected("the ID of a tenant such as fleet-1, or several as fleet-1|fleet-2")
+    return text
 
 
 def _within(low: str, high: str, plain_seconds: bool) -> BeforeValidator:
@@ -171,7 +192,12 @@ class Variables(BaseSettings):
         "false", "recover nodes (`true`), or only observe and report (`false`)"
     )
     RECOVERY_MODE: Annotated[str, BeforeValidator(_mode)] = _variable(
-        "sidecar", "`sidecar`: look after this node; `concluder`: only finish the recoveries of dead agents"
+        "sidecar",
+        "`sidecar`: look after this node; `fleet`: one controller looks after all nodes; `concluder`: only "
+        "finish the recoveries of dead agents",
+    )
+    FLEET_SELECTOR: Annotated[str, BeforeValidator(_selector)] = _variable(
+        "", "the label selector of the nodes that fleet mode looks after; empty is all"
     )
     NODE_NAME: Annotated[str, BeforeValidator(_node)] = _variable(
         None, "this Node's name, from `spec.nodeName`; required in sidecar mode"
@@ -181,8 +207,26 @@ class Variables(BaseSettings):
         "node-problem-detector's metrics page on this node; its host must be loopback or one of the Node's "
         "own addresses",
     )
-    PROMETHEUS_URL: Annotated[str | None, BeforeValidator(_optional_url)] = _variable(
-        "", "a Prometheus server, for fleet mode (not in this version)"
+    PROMETHEUS_URL: Annotated[str | None, _server_url("PROMETHEUS_TOKEN_FILE")] = _variable(
+        "", "the Prometheus server that a policy's source `prometheus` is asked of, in fleet mode"
+    )
+    PROMETHEUS_TOKEN_FILE: str = _variable(
+        "", "a file with a bearer token for it, read for each question; empty is none"
+    )
+    PROMETHEUS_CA_FILE: str = _variable(
+        "", "the certificate authorities (PEM) that it is trusted by; empty is the usual ones"
+    )
+    LOKI_URL: Annotated[str | None, _server_url("LOKI_TOKEN_FILE")] = _variable(
+        "", "the Loki server that a policy's source `loki` reads the kernel's log from, in fleet mode"
+    )
+    LOKI_TOKEN_FILE: str = _variable(
+        "", "a file with a bearer token for it, read for each question; empty is none"
+    )
+    LOKI_CA_FILE: str = _variable(
+        "", "the certificate authorities (PEM) that it is trusted by; empty is the usual ones"
+    )
+    LOKI_TENANT: Annotated[str, BeforeValidator(_tenant)] = _variable(
+        "", "whose lines it is asked for (`X-Scope-OrgID`); empty where it has no tenants"
     )
     PROVIDER: Annotated[str, BeforeValidator(_provider)] = _variable(
         "auto",
@@ -215,8 +259,8 @@ class Variables(BaseSettings):
     )
     AGENTS_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
         "",
-        "the agents' namespace, where the Leases of records live, for a concluder in another one; empty is "
-        "this pod's",
+        "the agents' namespace, where the Leases of records live, for a concluder or a controller in another "
+        "one; empty is this pod's",
     )
     LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(
         "60s", "an agent that has not renewed its Lease for this long counts as dead, `5s` to `10m`"

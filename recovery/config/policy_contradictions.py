@@ -12,12 +12,14 @@ from typing import Any
 
 from recovery.catalog import reasons_known_to
 from recovery.config.yaml_lines import Document, Mistake, Path, dotted
-from recovery.model import PodMode, Step
+from recovery.model import GROUP, Latch, PodMode, Step, asks_for_alerts
 
 Found = Iterator[tuple[Path, str]]
 """Where, and what is wrong there."""
 _ONLY_WITH_WAIT = ("within", "annotate")
 _WITHOUT_THEN = [step for step in Step if step is not Step.DRAIN]
+_WITHOUT_TAINT = [step for step in Step if step is not Step.TAINT]
+_OF_TAINT = ("key", "value", "effect")
 
 
 def contradictions(document: Document) -> Iterator[Mistake]:
@@ -25,7 +27,9 @@ def contradictions(document: Document) -> Iterator[Mistake]:
     policy = _dict(document.data)
     rules = [_dict(rule) for rule in _list(policy.get("rules"))]
     pods = [_dict(rule) for rule in _list(_dict(policy.get("drain")).get("pods"))]
-    for path, text in (*_names(rules), *_matches(rules), *_steps(rules), *_witnesses(rules), *_pods(pods)):
+    sources = [_dict(source) for source in _list(policy.get("sources"))]
+    of_rules = (*_names(rules), *_matches(rules), *_steps(rules), *_witnesses(rules))
+    for path, text in (*of_rules, *_pods(pods), *_alerts(sources)):
         yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
 
 
@@ -56,6 +60,30 @@ def _steps(rules: list[dict[str, Any]]) -> Found:
             step = _dict(rung).get("do")
             if "then" in _dict(rung) and step in _WITHOUT_THEN:
                 yield ("rules", r, "remedy", s, "then"), f"given on {step}; only drain has a then"
+            yield from ((("rules", r, "remedy", s, field), text) for field, text in _of_taint(_dict(rung)))
+        yield from (
+            (("rules", r, "remedy", s, "key"), text) for s, text in _set_twice(_list(rule.get("remedy")))
+        )
+
+
+def _of_taint(rung: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    step = rung.get("do")
+    for field in _OF_TAINT:
+        if field in rung and step in _WITHOUT_TAINT:
+            yield field, f"given on {step}; only taint has a {field}"
+        elif field in rung and step == Step.TAINT and "key" not in rung:
+            yield field, f"given without key; without one the step sets {GROUP}/unhealthy alone"
+
+
+def _set_twice(remedy: list[Any]) -> Iterator[tuple[int, str]]:
+    """A Node has one taint of each key and effect."""
+    first: dict[tuple[str, str], int] = {}
+    for s, rung in enumerate(map(_dict, remedy)):
+        key, effect = rung.get("key"), rung.get("effect", "NoSchedule")
+        if not (isinstance(key, str) and isinstance(effect, str)):
+            continue
+        if (before := first.setdefault((key, effect), s)) != s:
+            yield s, f'found "{key}" with {effect} again; remedy[{before}] sets that taint'
 
 
 def _witnesses(rules: list[dict[str, Any]]) -> Found:
@@ -68,6 +96,16 @@ def _witnesses(rules: list[dict[str, Any]]) -> Found:
         if known and not any(fnmatchcase(reason, p) for reason in known for p in patterns):
             text = f'found "{source}", which has no word for any fault of this rule; it can speak of'
             yield ("rules", r, "witness", "source"), f"{text} {', '.join(known)}"
+
+
+def _alerts(sources: list[dict[str, Any]]) -> Found:
+    """An alert's series is there only while it fires: there is no good value that could end its fault."""
+    for i, source in enumerate(sources):
+        for r, row in enumerate(map(_dict, _list(_dict(source.get("prometheus")).get("rows")))):
+            if row.get("latch") == Latch.SOURCE and asks_for_alerts(str(row.get("query"))):
+                text = f'found "{Latch.SOURCE}" for alerts, whose going away proves nothing'
+                text += "; expected boot or proof"
+                yield ("sources", i, "prometheus", "rows", r, "latch"), text
 
 
 def _pods(pods: list[dict[str, Any]]) -> Found:

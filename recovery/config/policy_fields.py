@@ -10,14 +10,25 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from recovery.model import GROUP, VERSION, Absent, Latch, PodMode, Share, Step, Then
-from recovery.units import DURATION_PATTERN, SHARE_PATTERN, parse_duration, parse_share
+from recovery.catalog import metric_rows
+from recovery.model import GROUP, VERSION, Absent, Bound, Latch, Named, PodMode, Share, Step, Then
+from recovery.units import (
+    BOUND_PATTERN,
+    DURATION_PATTERN,
+    SHARE_PATTERN,
+    parse_bound,
+    parse_duration,
+    parse_share,
+)
 
 KIND = "RecoveryPolicy"
-WITNESSES = ("neuron-sysfs",)
+WITNESSES = ("neuron-sysfs", "dcgm")
 """The second witnesses that a rule may name."""
-SOURCES = ("npd", "conditions", "autopilot", "aznhc", "konduktor")
+SOURCES = ("npd", "conditions", "autopilot", "aznhc", "konduktor", "dcgm", "prometheus", "loki", "api")
 """The sources of signals that a rule may name."""
+ADMITTED_TAINTS = ("amd-gpu-unhealthy", "aznhc", "trainy.konduktor.ai/faulty")
+"""Keys of taints that the admission policies in ``deploy/`` let an agent set; more are added there."""
+NAMESPACE_PATTERN = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 A_DURATION = "a duration such as 10s or 5m"
 A_SHARE = 'a count such as 1 or a percentage such as "30%"'
 
@@ -29,8 +40,14 @@ def _expected(what: str) -> PydanticCustomError:
 def _text(value: Any) -> str:
     if isinstance(value, str) and value.strip() and value.isprintable():
         return value
-    scalar = isinstance(value, bool | int | float)
-    raise PydanticCustomError("quote", "") if scalar else _expected("text")
+    _no_scalar(value)
+    raise _expected("text")
+
+
+def _no_scalar(value: Any) -> None:
+    """YAML reads what is not quoted as a number or a truth value, where it looks like one."""
+    if isinstance(value, bool | int | float):
+        raise PydanticCustomError("quote", "")
 
 
 def _given(value: Any) -> Any:
@@ -77,6 +94,18 @@ def _count(value: Any) -> int:
     raise _expected("a whole number of at least 1")
 
 
+def _port(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 65535:
+        return value
+    raise _expected("a port from 1 to 65535")
+
+
+def _namespace(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(NAMESPACE_PATTERN, value):
+        return value
+    raise _expected("the name of a namespace, without wildcards: whoever may make pods in it is believed")
+
+
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
@@ -92,9 +121,109 @@ def _choice(*choices: str) -> Callable[[Any], str]:
     return check
 
 
-def _by_name(value: Any) -> Any:
+def by_name(value: Any) -> Any:
     """A source without options is its name."""
     return {_choice(*SOURCES)(value): {}} if not isinstance(value, dict) else value
+
+
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DOMAIN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
+KEY_PATTERN = rf"^({_DOMAIN}/)?{_NAME}$"
+VALUE_PATTERN = rf"^({_NAME})?$"
+LONGEST_DOMAIN = 253
+EFFECTS = ("NoSchedule", "PreferNoSchedule")
+"""Not NoExecute: it ends pods at once, past the drain and their disruption budgets."""
+
+
+def _taint_key(value: Any) -> str:
+    """By Kubernetes' rules for a label's key (k8s.io/apimachinery, util/validation: IsQualifiedName)."""
+    _no_scalar(value)
+    if not isinstance(value, str) or not re.fullmatch(KEY_PATTERN, value):
+        raise _expected("the key of a taint, such as example.com/faulty")
+    domain = value.rpartition("/")[0]
+    if len(domain) > LONGEST_DOMAIN:
+        raise _expected(f"a domain of at most {LONGEST_DOMAIN} characters before the /")
+    if domain == GROUP or domain.endswith(f".{GROUP}"):
+        raise _expected(f"a key outside {GROUP}: the taint {GROUP}/unhealthy is set in any case")
+    for theirs in ("kubernetes.io", "k8s.io"):
+        if domain == theirs or domain.endswith(f".{theirs}"):
+            raise _expected(
+                f"a key outside {theirs}: its taints are the cluster's own, and mean what it says"
+            )
+    return value
+
+
+def _taint_value(value: Any) -> str:
+    _no_scalar(value)
+    if isinstance(value, str) and re.fullmatch(VALUE_PATTERN, value):
+        return value
+    raise _expected("at most 63 letters, digits, dots, dashes and underscores; leave it out for none")
+
+
+def _effect(value: Any) -> str:
+    if value == "NoExecute":
+        why = "NoExecute ends pods at once, past the drain and their disruption budgets"
+        raise _expected(f"{' or '.join(EFFECTS)}: {why}")
+    return _choice(*EFFECTS)(value)
+
+
+LABEL_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
+LONGEST_QUERY = 4000
+"""It is sent in a URL."""
+
+
+def row_name(value: Any) -> str:
+    """The name of a ready-made row."""
+    return _choice(*metric_rows())(value)
+
+
+def _query(value: Any) -> str:
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    if not text or not text.isprintable() or len(text) > LONGEST_QUERY:
+        raise _expected(f"a PromQL query of at most {LONGEST_QUERY} characters")
+    return text
+
+
+_MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*(?:"(?:[^"\\]|\\.)*"|`[^`]*`)'
+SELECTOR_PATTERN = rf"^\{{\s*{_MATCHER}(?:\s*,\s*{_MATCHER})*\s*\}}$"
+
+
+def _selector(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if text.isprintable() and len(text) <= LONGEST_QUERY and re.fullmatch(SELECTOR_PATTERN, text, re.ASCII):
+        return text
+    raise _expected('a selector of Loki\'s streams alone, such as {k8s_daemonset_name="dmesg"}')
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(LABEL_PATTERN, value, re.ASCII):
+        return value
+    raise _expected("the name of a label, such as node")
+
+
+def _bound(value: Any) -> Bound:
+    if isinstance(value, Bound):
+        return value
+    try:
+        return parse_bound(value if isinstance(value, str) else "")
+    except ValueError:
+        raise _expected('a comparison such as "> 0", ">= 5", "== 1", "!= 0" or "<= 4"') from None
+
+
+def _named(value: Any) -> Named:
+    if isinstance(value, Named):
+        return value
+    if isinstance(value, dict):
+        if list(value) != ["label"]:
+            raise _expected("a word, or a mapping with the name of a label: {label: NAME}")
+        return Named(label=_label(value["label"]))
+    text = _text(value)
+    if len(text) > LONGEST_NAME or re.search(r"\s", text):
+        raise _expected(f"one word of at most {LONGEST_NAME} characters, or {{label: NAME}}")
+    return Named(text)
+
+
+LONGEST_NAME = 128
 
 
 def at_least_one(what: str) -> AfterValidator:
@@ -137,11 +266,51 @@ Patterns = Annotated[
 ]
 
 
+Port = Annotated[
+    int, BeforeValidator(_port), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 65535})
+]
+_NAMESPACE_SCHEMA = WithJsonSchema({"type": "string", "pattern": NAMESPACE_PATTERN})
+Namespaces = Annotated[
+    list[Annotated[str, BeforeValidator(_namespace), _NAMESPACE_SCHEMA]],
+    at_least_one("at least one namespace"),
+    Field(json_schema_extra={"minItems": 1}),
+]
+Query = Annotated[
+    str,
+    BeforeValidator(_query),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_QUERY}),
+]
+StreamSelector = Annotated[
+    str,
+    BeforeValidator(_selector),
+    WithJsonSchema({"type": "string", "pattern": SELECTOR_PATTERN, "maxLength": LONGEST_QUERY}),
+]
+LabelName = Annotated[
+    str, BeforeValidator(_label), WithJsonSchema({"type": "string", "pattern": LABEL_PATTERN})
+]
+Bad = Annotated[Bound, BeforeValidator(_bound), WithJsonSchema({"type": "string", "pattern": BOUND_PATTERN})]
+Wording = Annotated[
+    Named,
+    BeforeValidator(_named),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME},
+                {
+                    "type": "object",
+                    "properties": {"label": {"type": "string", "pattern": LABEL_PATTERN}},
+                    "required": ["label"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+RowName = Annotated[str, WithJsonSchema({"enum": [*metric_rows()]})]
 Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
 Treatment = Annotated[str, BeforeValidator(_choice(*PodMode)), WithJsonSchema({"enum": [*PodMode]})]
 Action = Annotated[str, BeforeValidator(_choice(*Step)), WithJsonSchema({"enum": [*Step]})]
 End = Annotated[str, BeforeValidator(_choice(*Latch)), WithJsonSchema({"enum": [*Latch]})]
-ByName = BeforeValidator(_by_name)
 Status = Annotated[
     str, BeforeValidator(_choice("True", "False")), WithJsonSchema({"enum": ["True", "False"]})
 ]
@@ -149,6 +318,13 @@ SourceName = Annotated[str, BeforeValidator(_choice(*SOURCES)), WithJsonSchema({
 WitnessName = Annotated[str, BeforeValidator(_choice(*WITNESSES)), WithJsonSchema({"enum": [*WITNESSES]})]
 WhereAbsent = Annotated[str, BeforeValidator(_choice(*Absent)), WithJsonSchema({"enum": [*Absent]})]
 Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
+TaintKey = Annotated[
+    str, BeforeValidator(_taint_key), WithJsonSchema({"type": "string", "pattern": KEY_PATTERN})
+]
+TaintValue = Annotated[
+    str, BeforeValidator(_taint_value), WithJsonSchema({"type": "string", "pattern": VALUE_PATTERN})
+]
+Effect = Annotated[str, BeforeValidator(_effect), WithJsonSchema({"enum": [*EFFECTS]})]
 Version = Annotated[
     str, BeforeValidator(_choice(f"{GROUP}/{VERSION}")), WithJsonSchema({"const": f"{GROUP}/{VERSION}"})
 ]

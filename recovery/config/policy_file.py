@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from recovery.catalog import metric_rows
 from recovery.config import policy_schema, policy_sentence, yaml_lines
 from recovery.config.policy_contradictions import contradictions
 from recovery.config.policy_lint import warnings_about
@@ -25,9 +26,13 @@ from recovery.errors import SettingsError
 from recovery.model import (
     Absent,
     DrainPolicy,
+    Ends,
     Latch,
     Limits,
+    LogChoice,
     Match,
+    MetricRow,
+    PodChoice,
     PodMode,
     PodRule,
     Polarity,
@@ -38,6 +43,7 @@ from recovery.model import (
     Rung,
     SourceChoice,
     Step,
+    Taint,
     Then,
     Validation,
     Witness,
@@ -45,6 +51,8 @@ from recovery.model import (
 from recovery.units import parse_duration
 
 BUILT_IN = "built-in"
+FLEET_ONLY, SIDECARS_ONLY = ("prometheus", "loki", "api"), ("npd", "dcgm")
+"""Sources that one controller reads for all nodes."""
 SIDECAR_SLOTS = 50  # more agents that write one gate mostly meet conflicts
 
 
@@ -118,12 +126,36 @@ def check_for(
                 text = f'found "{rung.do}", which provider {provider} cannot do; its actions are {able}'
                 text += f" ({note})" if note else ""
                 mistakes.append(file.mistake(f"rules[{r}].remedy[{s}].do", text))
+    mistakes += of_the_mode(file, mode)
     budget = file.policy.limits.budget
     if mode == "sidecar" and (budget.count or 0) > SIDECAR_SLOTS:
         text = f"found {budget}, expected at most {SIDECAR_SLOTS} in sidecar mode"
-        more = "more needs fleet mode, which is not in this version"
+        more = "more needs fleet mode"
         mistakes.append(file.mistake("limits.budget", f"{text}; {more}"))
     return mistakes
+
+
+def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
+    """One sentence for each source or witness that nobody reads in ``mode``, where the file names it."""
+    why = {
+        "sidecar": dict.fromkeys(FLEET_ONLY, "runs in fleet mode only (RECOVERY_MODE=fleet)"),
+        "fleet": dict.fromkeys(SIDECARS_ONLY, "is read on the node itself: no agent is there in fleet mode"),
+    }.get(mode, {})
+    mistakes = [
+        file.mistake(f"sources[{i}]", f'found "{s.name}", which {why[s.name]}')
+        for i, s in enumerate(file.policy.sources)
+        if s.name in why and f"sources[{i}]" in file.lines
+    ]
+    witnesses = [(i, rule.witness) for i, rule in enumerate(file.policy.rules) if mode == "fleet"]
+    return mistakes + [
+        file.mistake(
+            f"rules[{i}].witness",
+            f'found "{w.source}", which is asked on the node itself: no agent is there in fleet mode, and '
+            "the rule would hold for ever; say absent: act, or leave it out",
+        )
+        for i, w in witnesses
+        if w is not None and w.absent is Absent.HOLD
+    ]
 
 
 def _validated(document: Document) -> tuple[policy_schema.PolicyModel | None, list[Mistake]]:
@@ -149,10 +181,34 @@ def _policy(model: policy_schema.PolicyModel, path: str) -> Policy:
 
 def _source(model: policy_schema.SourceModel) -> SourceChoice:
     rows = model.conditions.rows if model.conditions else ()
+    asked = model.prometheus.rows if model.prometheus else ()
+    pod = None
+    if one := model.dcgm or model.autopilot:
+        known = policy_schema.DCGM_SELECTORS if model.dcgm else policy_schema.AUTOPILOT_SELECTORS
+        selectors = known if one.selector is None else (one.selector,)
+        pod = PodChoice(tuple(one.namespaces), selectors, one.port)
     return SourceChoice(
         next(iter(model.model_fields_set)),
         tuple(Polarity("the policy", (row.type,), row.bad, row.takes_back) for row in rows),
+        pod,
+        model.autopilot.pcie_bandwidth if model.autopilot else 0.0,
+        tuple(row for each in asked for row in _metric_rows(each)),
+        LogChoice(model.loki.selector, model.loki.node) if model.loki else None,
     )
+
+
+def exporter(policy: Policy) -> PodChoice:
+    """Which pod of a node is dcgm-exporter's: as the policy's source says, else as that would by itself."""
+    chosen = policy.source("dcgm") or _source(policy_schema.SourceModel(dcgm=policy_schema.DcgmModel()))
+    assert chosen.pod is not None
+    return chosen.pod
+
+
+def _metric_rows(row: policy_schema.MetricModel | str) -> tuple[MetricRow, ...]:
+    if isinstance(row, str):
+        return metric_rows()[row]
+    ends = Ends(Latch(row.latch) if row.latch else None, row.hold)
+    return (MetricRow(row.name, row.query, row.node, row.bad, row.type, row.reason, ends),)
 
 
 def _drain(model: policy_schema.DrainModel) -> DrainPolicy:
@@ -211,4 +267,5 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
 def _rung(model: policy_schema.RungModel) -> Rung:
     step = Step(model.do)
     within = model.within or parse_duration(policy_schema.WITHIN[step])
-    return Rung(step, within, Then(model.then))
+    taint = Taint(model.key, model.value, model.effect) if model.key else None
+    return Rung(step, within, Then(model.then), taint)

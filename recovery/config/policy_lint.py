@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from recovery import catalog
-from recovery.model import Absent, Detector, Latch, Match, PodMode, Policy, Rule, Step, Witness
+from recovery.config.policy_fields import ADMITTED_TAINTS
+from recovery.model import Absent, Detector, Latch, Match, PodMode, Policy, Rule, SourceChoice, Step, Witness
+from recovery.signals import autopilot, autopilot_gauge, aznhc, dcgm, device_counts, konduktor, loki
 from recovery.units import span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
+TYPES: Mapping[str, Collection[str]] = {
+    autopilot.SOURCE: autopilot.TYPES | autopilot_gauge.TYPES,
+    aznhc.SOURCE: {aznhc.TYPE},
+    konduktor.SOURCE: {konduktor.TYPE},
+    dcgm.SOURCE: dcgm.TYPES,
+    device_counts.SOURCE: device_counts.TYPES,
+    loki.SOURCE: loki.TYPES,
+}
+"""The condition types that a source states, where they are not the detector's own choice."""
 HEAD_START = timedelta(minutes=2)
 """How much earlier than another remediator a rule has to act, or it will find the node claimed."""
 
@@ -23,6 +35,11 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
 
     yield from (at(field, text) for field, text in _about_limits(policy))
     yield from (at(field, text) for field, text in _about_drain(policy))
+    for index, source in enumerate(policy.sources):
+        of_source = f"sources[{index}].prometheus.rows"
+        yield from (
+            at(f"{of_source}{field}", text) for field, text in _about_metrics(source, lines, of_source)
+        )
     for index, rule in enumerate(policy.rules):
         where = f"rules[{index}]"
         yield from (at(f"{where}{field}", text) for field, text in _about_rule(rule))
@@ -57,6 +74,29 @@ def _about_drain(policy: Policy) -> Iterator[tuple[str, str]]:
                     yield f"drain.pods[{index}].within", text
 
 
+_BY = re.compile(r"\bby *\(([^()]*)\)")
+_FILTERS = re.compile(r"(>=|<=|==|!=|>|<) *-?[0-9.]+ *$")
+
+
+def _about_metrics(
+    source: SourceChoice, lines: Mapping[str, int], of_source: str
+) -> Iterator[tuple[str, str]]:
+    """What a query that is spelled out leaves open. A ready-made row has no field of its own in the file."""
+    own = [i for i in range(len(lines)) if f"{of_source}[{i}].query" in lines]
+    ready = {row for rows in catalog.metric_rows().values() for row in rows}
+    for i, row in zip(own, (row for row in source.metrics if row not in ready), strict=False):
+        kept = [{label.strip() for label in found.split(",")} for found in _BY.findall(row.query)]
+        if kept and not any({row.node, "instance"} & labels for labels in kept):
+            text = f"no by (...) keeps the label {row.node}, so its series may name no node"
+            yield f"[{i}].query", text
+        if _FILTERS.search(row.query):
+            yield (
+                f"[{i}].query",
+                "it keeps only some values, and a series that goes away proves nothing: give the whole, and "
+                "say in bad which values are the fault",
+            )
+
+
 def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     types = {row.type for row in catalog.faults() if row.type}
     home = {row.reason: row.type for row in catalog.faults()}
@@ -75,6 +115,7 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from _only_reported(rule)
     if rule.witness is not None:
         yield from _about_witness(rule, rule.witness)
+    yield from _about_taints(rule)
     if rule.validate and rule.remedy:
         steps = {rung.do for rung in rule.remedy}
         if not steps & SAME_MACHINE:
@@ -92,8 +133,17 @@ def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
     known = catalog.polarity(m.type, conditions.rows) if conditions is not None and exact else None
     by_conditions = m.source in ("", "conditions") and m.times is None
     page = policy.source("npd") is not None and m.source in ("", "npd")
-    if exact and not page and (known is None or not by_conditions) and m.type != "SignalUnknown":
+    by_others = any(m.type in TYPES.get(x.name, ()) for x in policy.sources if m.source in ("", x.name))
+    asked = any(x.metrics for x in policy.sources if m.source in ("", x.name))
+    stated = page or by_others or asked or (known is not None and by_conditions) or m.type == "SignalUnknown"
+    if exact and not stated:
         yield ".match.type", f"no source of the policy states {m.type}, so the rule never matches"
+    slow = policy.source(autopilot.SOURCE) is not None and m.source in ("", autopilot.SOURCE)
+    if slow and m.times is None and _acts(rule) and rule.after < autopilot_gauge.ONE_RUN:
+        type_, reason = autopilot_gauge.OF["pciebw"]
+        if fnmatchcase(type_, m.type) and any(fnmatchcase(reason, pattern) for pattern in m.reasons):
+            why = f"a link in use measures as slow as a broken one, and {reason} is measured once an hour"
+            yield ".after", f"{span(rule.after)}, but {why}: write after: 65m, in a rule for it alone"
     first = known.first_after if known is not None and by_conditions and _acts(rule) else None
     if known is not None and first is not None and rule.after >= first - HEAD_START:
         when = f"{known.first} act on {m.type} after {span(first)} where they are on"
@@ -132,6 +182,20 @@ def _never_taken_back(rule: Rule) -> Iterator[tuple[str, str]]:
         if matched and row.detector is Detector.LOG:
             yield ".latch", f"source, but a log rule states {row.reason}: another boot or machine ends it"
             return
+
+
+def _about_taints(rule: Rule) -> Iterator[tuple[str, str]]:
+    claims = {claim.key: claim.system for claim in catalog.claims() if claim.kind == "taint"}
+    for index, rung in enumerate(rule.remedy or ()):
+        key = rung.taint.key if rung.taint else ""
+        if key and key not in ADMITTED_TAINTS:
+            text = f"{key} is not among the keys that the shipped admission policies let an agent set"
+            yield f".remedy[{index}].key", f"{text}: add it there (in the chart: taintKeys)"
+        if key in claims:
+            text = (
+                f"{claims[key]} sets {key} while it works on a node: who looks at it may take ours for that"
+            )
+            yield f".remedy[{index}].key", text
 
 
 def _about_witness(rule: Rule, witness: Witness) -> Iterator[tuple[str, str]]:

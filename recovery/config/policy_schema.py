@@ -5,33 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from recovery.config.policy_fields import (
     Action,
     Afterwards,
-    ByName,
+    Bad,
     Count,
     Deadline,
     Duration,
+    Effect,
     End,
     Flag,
     Given,
     KindName,
+    LabelName,
     Labels,
+    Namespaces,
     Patterns,
+    Port,
     Portion,
+    Query,
+    RowName,
     SomeLabels,
     SourceName,
     Status,
+    StreamSelector,
+    TaintKey,
+    TaintValue,
     Text,
     Treatment,
     Version,
     WhereAbsent,
     WitnessName,
+    Wording,
     at_least_one,
+    by_name,
+    row_name,
 )
 from recovery.model import GROUP, VERSION, Absent, Step, Then
 
@@ -167,6 +188,11 @@ class RungModel(Strict):
     do: Action
     within: Annotated[Deadline | None, Given] = _optional("deadline, from the step's first effect")
     then: Afterwards = _default(Then.HAND_OVER.value, "drain only: when pods remain after within")
+    key: Annotated[TaintKey | None, Given] = _optional(
+        f"taint only: a taint to set beside {GROUP}/unhealthy, which is set in any case"
+    )
+    value: TaintValue = _default("", "taint only: its value")
+    effect: Effect = _default("NoSchedule", "taint only: its effect")
 
 
 class ValidateModel(Strict):
@@ -221,6 +247,41 @@ class MarksModel(Strict):
     """What another system's checks write on the Node."""
 
 
+AUTOPILOT_SELECTORS = ({"app": "autopilot"},)
+DCGM_SELECTORS = ({"app": "nvidia-dcgm-exporter"}, {"app.kubernetes.io/name": "dcgm-exporter"})
+"""Labels of their pods. Of dcgm-exporter: the GPU operator's, and its own chart's."""
+
+
+class AutopilotModel(Strict):
+    """IBM's Autopilot: its labels and annotation, and the gauge of its pod on the own node."""
+
+    namespaces: Namespaces = _default(
+        ["autopilot"], "where its DaemonSet is; pods elsewhere are not believed"
+    )
+    selector: Annotated[SomeLabels | None, Given] = _optional("labels of its pods; left out: app: autopilot")
+    port: Port = _default(8081, "the port of its gauge")
+    pcie_bandwidth: Count = _default(
+        4, "GB/s to a GPU, at or below which it is a fault; as its chart's PCIeBW"
+    )
+
+
+class DcgmModel(Strict):
+    """NVIDIA's dcgm-exporter: its pod on the own node."""
+
+    namespaces: Namespaces = _default(
+        ["gpu-operator", "nvidia-gpu-operator", "dcgm-exporter", "kube-system"],
+        "where its DaemonSet is; pods elsewhere are not believed",
+    )
+    selector: Annotated[SomeLabels | None, Given] = _optional(
+        "labels of its pods; left out: those of the GPU operator's, and of dcgm-exporter's own chart"
+    )
+    port: Port = _default(9400, "the port of its metrics page")
+
+
+class ApiModel(Strict):
+    """How many devices the Node has, and how many of them are given to pods. In fleet mode only."""
+
+
 class ConditionModel(Strict):
     """A condition of the Node that is not among the known ones."""
 
@@ -237,14 +298,62 @@ class ConditionsModel(Strict):
     rows: list[ConditionModel] = _default([], "conditions beside the known ones; types are shell patterns")
 
 
+class MetricModel(Strict):
+    """A question to the Prometheus server, and which of its answers are faults."""
+
+    name: Text
+    query: Query
+    node: LabelName
+    bad: Bad
+    type: Wording
+    reason: Wording
+    hold: Annotated[Duration | None, Given] = _optional("the fault stays this long after it was taken back")
+    latch: Annotated[End | None, Given] = _optional("what ends it; left out: as for any other fault")
+
+
+def _row(value: Any, spelled_out: ValidatorFunctionWrapHandler) -> Any:
+    """A ready-made row is its name."""
+    return spelled_out(value) if isinstance(value, dict) else row_name(value)
+
+
+def _no_row_twice(rows: list[Any]) -> list[Any]:
+    names = [row if isinstance(row, str) else row.name for row in rows]
+    if len(names) > len(set(names)):
+        raise PydanticCustomError("expected", "{what}", {"what": "each name once"})
+    return rows
+
+
+class PrometheusModel(Strict):
+    """A Prometheus server; PROMETHEUS_URL says where. In fleet mode only."""
+
+    rows: Annotated[
+        list[Annotated[MetricModel, WrapValidator(_row, json_schema_input_type=RowName | MetricModel)]],
+        at_least_one("at least one row"),
+        AfterValidator(_no_row_twice),
+    ] = Field(description="what it is asked: names of ready-made rows, or rows spelled out")
+
+
+class LokiModel(Strict):
+    """The kernel's log in Loki; LOKI_URL says where. In fleet mode only."""
+
+    selector: StreamSelector = _default(
+        '{k8s_daemonset_name="dmesg"}', "LogQL's selector of the streams; left out: Konduktor's DaemonSet"
+    )
+    node: LabelName = _default("k8s_node_name", "the label that names the Node")
+
+
 class SourceModel(Strict):
     """A source of signals: its name, or its name with its options."""
 
     npd: Annotated[NpdModel | None, Given] = _optional("node-problem-detector's metrics page")
     conditions: Annotated[ConditionsModel | None, Given] = _optional("the Node's own conditions")
-    autopilot: Annotated[MarksModel | None, Given] = _optional("labels of IBM's Autopilot")
+    autopilot: Annotated[AutopilotModel | None, Given] = _optional("labels and gauge of IBM's Autopilot")
     aznhc: Annotated[MarksModel | None, Given] = _optional("taint and annotation of Azure's health checks")
     konduktor: Annotated[MarksModel | None, Given] = _optional("Konduktor's taint")
+    dcgm: Annotated[DcgmModel | None, Given] = _optional("NVIDIA's dcgm-exporter on the own node")
+    prometheus: Annotated[PrometheusModel | None, Given] = _optional("a Prometheus server, in fleet mode")
+    loki: Annotated[LokiModel | None, Given] = _optional("the kernel's log in Loki, in fleet mode")
+    api: Annotated[ApiModel | None, Given] = _optional("counts of devices on the Node, in fleet mode")
 
     @model_validator(mode="after")
     def _one(self) -> SourceModel:
@@ -257,7 +366,13 @@ def _no_twins(sources: list[SourceModel]) -> list[SourceModel]:
     names = [next(iter(source.model_fields_set)) for source in sources]
     if len(names) > len(set(names)):
         raise PydanticCustomError("expected", "{what}", {"what": "each source once"})
+    if names == ["loki"]:
+        why = "another source beside loki: a log without a fault shows no node to be well"
+        raise PydanticCustomError("expected", "{what}", {"what": why})
     return sources
+
+
+Source = Annotated[SourceModel, BeforeValidator(by_name, json_schema_input_type=SourceName | SourceModel)]
 
 
 class PolicyModel(Strict):
@@ -265,9 +380,9 @@ class PolicyModel(Strict):
 
     api_version: Version
     kind: KindName
-    sources: Annotated[
-        list[Annotated[SourceModel, ByName]], at_least_one("at least one source"), AfterValidator(_no_twins)
-    ] = _default(["npd", "conditions"], "what is read about each node: names, or mappings with options")
+    sources: Annotated[list[Source], at_least_one("at least one source"), AfterValidator(_no_twins)] = (
+        _default(["npd", "conditions"], "what is read about each node: names, or mappings with options")
+    )
     limits: LimitsModel = Field(default_factory=LimitsModel)
     drain: DrainModel = Field(default_factory=DrainModel)
     exclude: list[ExcludeModel] = _default([], "nodes that are left alone, whatever they have")

@@ -10,17 +10,23 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from recovery.config.policy_schema import (
+    ApiModel,
+    AutopilotModel,
     ConditionModel,
     ConditionsModel,
+    DcgmModel,
     DrainModel,
     ExcludeModel,
     LimitsModel,
+    LokiModel,
     MarksModel,
     MatchModel,
+    MetricModel,
     NpdModel,
     PodMatchModel,
     PodRuleModel,
     PolicyModel,
+    PrometheusModel,
     RateModel,
     RecordsModel,
     RuleModel,
@@ -66,9 +72,12 @@ _MODELS: Mapping[str, type[Strict]] = {
     "sources": SourceModel,
     "npd": NpdModel,
     "conditions": ConditionsModel,
-    "autopilot": MarksModel,
+    "api": ApiModel,
+    "autopilot": AutopilotModel,
     "aznhc": MarksModel,
+    "dcgm": DcgmModel,
     "konduktor": MarksModel,
+    "loki": LokiModel,
     "rows": ConditionModel,
     "rules": RuleModel,
     "match": MatchModel,
@@ -82,11 +91,13 @@ _OF_DRAIN: Mapping[str, type[Strict]] = {
     "pods": PodRuleModel,
     "match": PodMatchModel,
 }
+_OF_PROMETHEUS: Mapping[str, type[Strict]] = {"prometheus": PrometheusModel, "rows": MetricModel}
 _SHAPES = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list"}
 
 
 def _model_at(path: Path) -> type[Strict]:
     models = _OF_DRAIN if path[:1] == ("drain",) else _MODELS
+    models = _OF_PROMETHEUS if "prometheus" in path else models
     return models[next((part for part in reversed(path) if isinstance(part, str)), "")]
 
 

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
+from importlib.metadata import version
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from recovery.config.environment import Mode, Variables
-from recovery.config.policy_file import PolicyFile, load_builtin, load_policy
+from recovery.config.policy_file import PolicyFile, load_builtin, load_policy, of_the_mode
 from recovery.errors import SettingsError
 from recovery.model import Policy
 from recovery.provider.declaration import Expected, mistake
@@ -35,15 +37,23 @@ class Settings:
 
     enable_recovery: bool
     mode: Mode
-    node_name: str  # "" in concluder mode
+    node_name: str  # "" where no node is its own
+    fleet_selector: str
     npd_metrics_url: str
     prometheus_url: str | None
+    prometheus_token_file: str  # "" is none
+    prometheus_ca_file: str  # "" is the usual authorities
+    loki_url: str | None
+    loki_token_file: str
+    loki_ca_file: str
+    loki_tenant: str  # "" is none
     provider: str  # "auto", or the name of an installed provider
     cluster_name: str
     poll_interval: timedelta
     heartbeat_interval: timedelta | None  # None is off
     metrics_address: tuple[str, int] | None
     boot_id_file: str
+    pod_namespace: str  # "" where it was not given
     agents_namespace: str  # where Leases live; "" where neither it nor this pod's was given
     lease_duration: timedelta
     policy_file: PolicyFile
@@ -52,6 +62,16 @@ class Settings:
     @property
     def policy(self) -> Policy:
         return self.policy_file.policy
+
+    def about(self) -> dict[str, Any]:
+        """How a process runs, as far as what it says of a node depends on it."""
+        return {
+            "version": version("node-recovery"),
+            "mode": self.mode.value,
+            "recovery": self.enable_recovery,
+            "policy": self.policy_file.path,
+            "provider": self.provider,
+        }
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -73,6 +93,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         mistakes += error.mistakes
     if mistakes or found is None:
         raise SettingsError(mistakes)
+    if unread := list(_unread(found, policy_file)):
+        raise SettingsError(unread)
     warnings = (*_warnings(environ, providers), *unchecked, *policy_file.warnings)
     return _settings(found, policy_file, warnings)
 
@@ -99,14 +121,22 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
         enable_recovery=found.ENABLE_RECOVERY,
         mode=Mode(found.RECOVERY_MODE),
         node_name=found.NODE_NAME,
+        fleet_selector=found.FLEET_SELECTOR,
         npd_metrics_url=found.NPD_METRICS_URL,
         prometheus_url=found.PROMETHEUS_URL,
+        prometheus_token_file=found.PROMETHEUS_TOKEN_FILE,
+        prometheus_ca_file=found.PROMETHEUS_CA_FILE,
+        loki_url=found.LOKI_URL,
+        loki_token_file=found.LOKI_TOKEN_FILE,
+        loki_ca_file=found.LOKI_CA_FILE,
+        loki_tenant=found.LOKI_TENANT,
         provider=found.PROVIDER,
         cluster_name=found.CLUSTER_NAME,
         poll_interval=found.POLL_INTERVAL,
         heartbeat_interval=found.HEARTBEAT_INTERVAL,
         metrics_address=found.METRICS_ADDRESS,
         boot_id_file=found.BOOT_ID_FILE,
+        pod_namespace=found.POD_NAMESPACE,
         agents_namespace=found.AGENTS_NAMESPACE or found.POD_NAMESPACE,
         lease_duration=found.LEASE_DURATION,
         policy_file=policy_file,
@@ -126,8 +156,17 @@ def _sentence(error: ErrorDetails, environ: Mapping[str, str]) -> str:
 
 def _nameless(environ: Mapping[str, str]) -> Iterator[str]:
     """The mistake of a sidecar without NODE_NAME. One that is empty has been found by its own check."""
-    if "NODE_NAME" not in environ and environ.get("RECOVERY_MODE", "sidecar") != "concluder":
+    if "NODE_NAME" not in environ and environ.get("RECOVERY_MODE", "sidecar") == "sidecar":
         yield "NODE_NAME: missing, expected this Node's name (from spec.nodeName) in sidecar mode"
+
+
+def _unread(found: Variables, file: PolicyFile) -> Iterator[str]:
+    """The sources of the policy that cannot be read: in this mode, or without a server to ask."""
+    urls = {"prometheus": found.PROMETHEUS_URL, "loki": found.LOKI_URL}
+    for source, url in urls.items() if found.RECOVERY_MODE == Mode.FLEET else ():
+        if url is None and file.policy.source(source) is not None:
+            yield f"{source.upper()}_URL: missing, and the policy's source {source} needs it"
+    yield from of_the_mode(file, found.RECOVERY_MODE)
 
 
 def _warnings(environ: Mapping[str, str], providers: Installed) -> Iterator[str]:
@@ -136,5 +175,10 @@ def _warnings(environ: Mapping[str, str], providers: Installed) -> Iterator[str]
         near = get_close_matches(name.upper(), known, n=1, cutoff=0.88)
         if near and near[0] not in environ:
             yield f"{name}: unknown, and ignored; did you mean {near[0]}?"
-    if environ.get("PROMETHEUS_URL"):
-        yield "PROMETHEUS_URL: ignored; it is for fleet mode, which is not in this version"
+    fleet = environ.get("RECOVERY_MODE") == Mode.FLEET
+    for server in ("PROMETHEUS", "LOKI"):
+        url = environ.get(f"{server}_URL", "")
+        if url and not fleet:
+            yield f"{server}_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"
+        if fleet and environ.get(f"{server}_TOKEN_FILE") and url.startswith("http:"):
+            yield f"{server}_URL: http, so that the token of {server}_TOKEN_FILE can be read on the way"

@@ -51,6 +51,13 @@ class UserApi(Cluster):
         found = [pod for item in of_ours if (pod := agent_pod(item)) is not None]
         return next((pod for pod in found if pod.running), found[0] if found else None)
 
+    def controllers(self) -> list[AgentPod]:
+        """The controller's pods that run, of accounts that an administrator bound to our role."""
+        ours = self._accounts()
+        items = self._pages("/api/v1/pods", {"labelSelector": f"{OURS},{COMPONENT}=fleet"})
+        of_ours = (item for item in items if not ours or _account(item) in ours)
+        return [pod for item in of_ours if (pod := agent_pod(item)) is not None and pod.running]
+
     def _accounts(self) -> set[tuple[str, str]]:
         """Namespace and name of the agents' accounts: whom an administrator bound to the agents' role."""
         bindings = self._pages(
@@ -76,6 +83,7 @@ class UserApi(Cluster):
         return self._call(
             "GET",
             f"{where}/pods/{quote(pod.name)}:{pod.port}/proxy{PATH}",
+            query={"node": node},
             headers={HEADER: made["status"]["token"]},
         )
 

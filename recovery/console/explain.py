@@ -14,12 +14,13 @@ from typing import Any
 import click
 
 from recovery.catalog import foreign_claim, own_fault
+from recovery.config.environment import Mode
 from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
 from recovery.console.output import JSON, ago, as_json, phase, say
 from recovery.console.recoveries import gate_as_json
-from recovery.console.status import gate_lines, record_as_json, sentence_of
-from recovery.model import EXCLUDE, NodeView, Phase, Record
+from recovery.console.status import gate_lines, record_as_json, sentence_of, stated
+from recovery.model import EXCLUDE, NodeView, Phase, Record, Taint
 from recovery.units import parse_moment, span
 
 HISTORY = 6
@@ -35,6 +36,7 @@ HINTS = {
     "claimed": "the other remediator has to take its mark off",
     "abandoned": "ENABLE_RECOVERY=true continues it; node-recovery release NODE closes it",
     "vanished": "restart the agent to start a new recovery",
+    "vanished in fleet mode": "kubectl rollout restart the controller's Deployment to start a new recovery",
 }
 
 
@@ -132,6 +134,8 @@ def _hint(f: Facts, decision: dict[str, Any]) -> str:
     if not on and decision.get("verb") == "leave":
         return ""
     key = str(decision.get("key", ""))
+    if key == "vanished" and (f.agent.get("agent") or {}).get("mode") == Mode.FLEET:
+        key = "vanished in fleet mode"
     return HINTS.get(key if on or key in ("abandoned", "handedOver") else "off", "")
 
 
@@ -185,7 +189,7 @@ def _agent_lines(f: Facts) -> Iterator[str]:
     for fault in f.agent.get("faults") or []:
         yield f"Fault:   {_fault(fault, f.now)}"
         for said in fault.get("stated") or []:
-            yield f"           {said.get('source')}: {said.get('evidence')}"
+            yield f"           {stated(said.get('source'), said.get('device'), said.get('evidence'))}"
 
 
 def _reading_lines(reading: dict[str, Any], f: Facts) -> Iterator[str]:
@@ -201,6 +205,9 @@ def _reading_lines(reading: dict[str, Any], f: Facts) -> Iterator[str]:
         yield click.style(
             f"           {what} since {ago(since, f.now) if since else 'now'}: {why}", fg="yellow"
         )
+
+    for kind, why in (reading.get("silent") or {}).items():
+        yield f"           no word{'' if kind == '*' else f' on {kind}'}: {why}"
 
 
 def _problem(p: dict[str, Any], now: datetime) -> str:
@@ -233,7 +240,7 @@ def _record_lines(f: Facts) -> Iterator[str]:
     if r is None:
         yield "Record:  none"
         return
-    step = f", step {r.step.do.value}" if r.step and r.phase.open else ""
+    step = f", step {r.step}" if r.step and r.phase.open else ""
     group = f" in group {r.machine.group}" if r.machine.group else ""
     yield (
         f"Record:  {phase(r.phase.value)} for {span(f.now - r.phase_since)}{step}, attempt {r.attempt}, "
@@ -250,7 +257,7 @@ def _node_lines(f: Facts) -> Iterator[str]:
     if n is None:
         yield "Node:    not there"
         return
-    marks = [f"{k}={v}:{e}" if v else f"{k}:{e}" for k, v, e in n.taints]
+    marks = [str(Taint(*each)) for each in n.taints]
     parts = ["Ready" if n.ready else "not Ready", n.provider_id or "no providerID"]
     parts += ["cordoned"] if n.unschedulable else []
     parts += [f"taints {', '.join(marks)}"] if marks else []

@@ -60,15 +60,33 @@ def _record(api: UserApi, name: str) -> tuple[Record | None, str]:
         return None, ""
 
 
-def _ask_agent(api: UserApi, name: str) -> tuple[AgentPod | None, dict[str, Any] | None, str]:
+Asked = tuple[AgentPod | None, dict[str, Any] | None, str]
+"""Which pod was asked, what it said, and why it said nothing."""
+
+
+def _ask_agent(api: UserApi, name: str) -> Asked:
     try:
         pod = api.agent_pod(name)
+        controllers = [] if pod else api.controllers()
     except ApiError as error:
         return None, None, f"its pod cannot be looked up: {error}"
+    if controllers:
+        return ask_controllers(api, name, controllers)
     if pod is None:
         return None, None, "no pod on the node has a container node-recovery"
     if not pod.running:
         return pod, None, f"pod {pod} does not run"
+    return _ask(api, name, pod)
+
+
+def ask_controllers(api: UserApi, name: str, pods: list[AgentPod]) -> Asked:
+    """One replica leads, and answers; the others say why they do not."""
+    answers = [_ask(api, name, pod) for pod in pods]
+    led = next((a for a in answers if a[1] is not None), None)
+    return led or (answers[0][0], None, "; ".join(why for *_, why in answers))
+
+
+def _ask(api: UserApi, name: str, pod: AgentPod) -> Asked:
     try:
         answer = api.ask_agent(pod, name)
     except ApiError as error:

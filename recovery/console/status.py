@@ -59,6 +59,7 @@ def record_as_json(r: Record) -> dict[str, Any]:
                 "reason": f.reason,
                 "since": moment(f.since),
                 "evidence": f.message,
+                "device": f.device,
             }
             for f in r.faults
         ],
@@ -91,11 +92,25 @@ def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: 
         yield from table(HEAD, rows)
     else:
         yield "No node is being recovered, and none is in a person's hands."
+    yield from _faults(chosen)
     if closed:
         what = "record is" if closed == 1 else "records are"
         yield f"({closed} closed {what} left out; --all shows them.)"
     yield ""
     yield from gate_lines(recoveries.gate, recoveries.gate_problem, now)
+
+
+def _faults(chosen: list[Record]) -> Iterator[str]:
+    """What is wrong with each node, who says so, by what and of which device."""
+    for r in chosen:
+        for f in r.faults:
+            what = " ".join(filter(None, (f.type, f.reason)))
+            yield f"Fault:   {r.node}: {what}; {stated(f.source, f.device, f.message)}"
+
+
+def stated(source: str | None, device: str | None, evidence: str | None) -> str:
+    """One source's word for a fault, for people."""
+    return f"{source}{f' of {device}' if device else ''}: {evidence}"
 
 
 def sentence_of(r: Record, now: datetime) -> str:
@@ -105,7 +120,7 @@ def sentence_of(r: Record, now: datetime) -> str:
 
 
 def _step(r: Record) -> str:
-    return r.step.do.value if r.step and r.phase.open else ""
+    return str(r.step) if r.step and r.phase.open else ""
 
 
 def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide.situation import Situation
-from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
+from recovery.model import Fault, Kind, Phase, Problem, Record
 
 MOST_KEPT = 20
 """So many are kept in full. Of others the record keeps a digest."""
@@ -44,8 +44,7 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
     stated = stated_now(fault, s)
     if any(same(old, fault, stated) for old in r.acknowledged) or late_witness(fault, r):
         return True
-    digests = _digests(r.acknowledged_more)
-    return digest(fault) in digests or digest(fault, any_count=True) in digests
+    return _in_short(fault, r)
 
 
 def late_witness(fault: Fault, r: Record) -> bool:
@@ -55,12 +54,20 @@ def late_witness(fault: Fault, r: Record) -> bool:
     """
     if any(old.key == fault.key and old.boot_id == fault.boot_id for old in r.acknowledged):
         return False
+    if _in_short(fault, r):
+        return False  # remembered in full again, it would put another one out, for ever
     return any(
         (old.type, old.reason, old.machine, old.boot_id)
         == (fault.type, fault.reason, fault.machine, fault.boot_id)
         and fault.kind is old.kind is Kind.LEVEL
         for old in r.acknowledged
     )
+
+
+def _in_short(fault: Fault, r: Record) -> bool:
+    """Whether the record keeps a digest of it."""
+    digests = _digests(r.acknowledged_more)
+    return digest(fault) in digests or digest(fault, any_count=True) in digests
 
 
 def same(old: Fault, new: Fault, stated: bool) -> bool:
@@ -80,7 +87,7 @@ def new_life(old: Fault, new: Fault, stated: bool) -> bool:
 
 def stated_now(fault: Fault, s: Situation) -> bool:
     """Whether a source states the fault now. What it showed before it was started anew is a memory."""
-    reading = _reading_of(fault, s)
+    reading = s.reading_of(fault.source)
     if reading is None or (fault.type, fault.reason) in reading.gone:
         return False
     return any(p.key == fault.key for p in reading.problems)
@@ -165,7 +172,7 @@ def _known_better(f: Fault, r: Record, s: Situation) -> Fault:
 
 def life_ended(f: Fault, s: Situation) -> bool:
     """Whether a log rule's fault is gone from the page and its count has fallen: the detector begins anew."""
-    reading = _reading_of(f, s)
+    reading = s.reading_of(f.source)
     if reading is None or not reading.readable or (f.type, f.reason) not in reading.gone:
         return False
     count = reading.counters.get(f.reason)
@@ -227,12 +234,8 @@ def _stated_after(f: Fault, p: Problem, until: datetime) -> bool:
     return another_life or seen > until + FOUND_SOON
 
 
-def _reading_of(f: Fault, s: Situation) -> Reading | None:
-    return next((x for x in s.readings if x.source == f.source), None)
-
-
 def _problem(f: Fault, s: Situation) -> Problem | None:
-    reading = _reading_of(f, s)
+    reading = s.reading_of(f.source)
     return next((p for p in reading.problems if p.key == f.key), None) if reading else None
 
 

@@ -21,16 +21,15 @@ from recovery.decide.budget import (
     starts_within,
     union,
 )
+from recovery.decide.correlated import approved
 from recovery.decide.hardware import hardware
-from recovery.decide.situation import Situation
-from recovery.model import EXCLUDE, Gate, GroupStart, Share, Slot
+from recovery.decide.reboot_first import reboots_first
+from recovery.decide.situation import MOST_SLOTS, Situation
+from recovery.model import EXCLUDE, Gate, GroupStart, Phase, Share, Slot
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
 
-MOST_SLOTS = 50
-"""The most slots of any budget. With more, agents spend their time on 409 conflicts over the gate: 300 agents
-needed 15,307 writes that failed, and 142 s, until each had one of 300 slots."""
 MOST_SKEW = timedelta(seconds=30)
 TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
 """TURN: how long the head of the queue has to take a free slot. STAGGER: how much later each one behind.
@@ -191,7 +190,7 @@ def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
     labels = s.node.labels if s.node else {}
     for scope in scopes_of(labels, s.policy.limits.budget_per):
         share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
-        yield scope, budget_allows(share, _population(s, scope)), scopes_now(s, gate, scope)
+        yield scope, budget_allows(share, _population(s, scope), s.most_slots), scopes_now(s, gate, scope)
 
 
 def scopes_now(s: Situation, gate: Gate, scope: str) -> int:
@@ -199,16 +198,16 @@ def scopes_now(s: Situation, gate: Gate, scope: str) -> int:
     return len(out_in(gate, scope, s.holder_labels))
 
 
-def budget_allows(share: Share, population: int | None) -> int | None:
+def budget_allows(share: Share, population: int | None, most: int = MOST_SLOTS) -> int | None:
     """How many nodes may be out of service. A percentage rounds down, but to 1 at least. 0 means none."""
     if share.count is not None:
-        return min(share.count, MOST_SLOTS)
+        return min(share.count, most)
     percent = share.percent or 0.0
     if percent == 0:
         return 0
     if population is None:
         return None
-    return min(max(1, math.floor(_part(percent, population))), MOST_SLOTS)
+    return min(max(1, math.floor(_part(percent, population))), most)
 
 
 def _part(percent: float, population: int) -> float:
@@ -272,8 +271,37 @@ def brake_allows(share: Share, population: int) -> int:
     return max(1, math.ceil(_part(share.percent or 0.0, population)))
 
 
+def correlated(s: Situation) -> str | None:
+    """Many machines with this fault share something that most others have not: one cause, which recovering
+    them one by one does not repair (law 10)."""
+    if not s.correlated or s.record is None:
+        return None
+    reasons = [f.reason for f in s.record.faults]
+    if s.gate is not None and approved(s.gate.approved, reasons, s.now):
+        return None
+    return f"{s.correlated}; node-recovery approve {reasons[0]} lets it go"
+
+
+def no_launch(s: Situation) -> str | None:
+    """Were the machine ended now, nothing would take its place. What is left of it is worth more.
+
+    That is no reason not to begin: a broken machine is out of service meanwhile, and gets no new pods.
+    """
+    found = s.preflight
+    if found is None or not found.cannot_launch or not found.loses_one or found.adopt:
+        return None
+    if s.record is not None and s.record.phase is Phase.WAITING:
+        return None
+    return f"{found.cannot_launch}: the machine is kept until the group has launched one"
+
+
+def _starts_softly(s: Situation) -> bool:
+    """Whether the recovery that waits begins with a reboot, which takes no machine from a group."""
+    return s.record is not None and s.record.phase is Phase.WAITING and reboots_first(s, s.record)
+
+
 def group_short(s: Situation) -> str | None:
-    if s.preflight is None or s.preflight.short_by <= 0 or s.preflight.adopt:
+    if s.preflight is None or s.preflight.short_by <= 0 or s.preflight.adopt or _starts_softly(s):
         return None
     return f"group {s.preflight.group} is short by {s.preflight.short_by}"
 
@@ -340,16 +368,21 @@ CHEAP: tuple[tuple[str, Question], ...] = (
     ("heir", pending_replacement),
     ("budget", budget),
     ("cooldown", cooldown),
+    ("correlated", correlated),
 )
 """Asked before a start, in this order, and answered without a census of the fleet."""
 
-BY_GROUP: tuple[tuple[str, Question], ...] = (("group-short", group_short), ("not-alone", not_alone))
+BY_GROUP: tuple[tuple[str, Question], ...] = (
+    ("no-launch", no_launch),
+    ("group-short", group_short),
+    ("not-alone", not_alone),
+)
 """Asked before a start, and again right before a machine is replaced."""
 
 STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), *BY_GROUP)
 """All questions before a start, except ``attempts_used``, which hands over, and ``turn``, asked last."""
 
-GOING_ON: tuple[tuple[str, Question], ...] = (*FORBIDDEN, ("brake", brake))
+GOING_ON: tuple[tuple[str, Question], ...] = (*FORBIDDEN, ("correlated", correlated), ("brake", brake))
 """Asked before every destructive step of a recovery that is under way."""
 
 

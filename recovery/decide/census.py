@@ -69,9 +69,10 @@ def count(
     population: Counter[str] = Counter()
     affected: Counter[str] = Counter()
     seen: set[str] = set()
+    known: dict[int, tuple[object, bool]] = {}
     for node in nodes:
         seen.add(node.name)
-        is_sick = node.name in in_records or node.name in unknown or ill(node, own_fault)
+        is_sick = node.name in in_records or node.name in unknown or _ill(node, own_fault, known)
         if is_sick:
             sick.append(node.name)
         for scope in _scopes(node.labels, keys):
@@ -84,6 +85,17 @@ def count(
         sick=tuple(sorted(sick) + without_node),
         by_label={scope: (affected[scope], n) for scope, n in sorted(population.items())},
     )
+
+
+def _ill(node: NodeView, own_fault: OwnFault, known: dict[int, tuple[object, bool]]) -> bool:
+    """``ill``, once for all Nodes that have the same conditions: in a large fleet nearly all of them.
+
+    What is known keeps the conditions alive, or others could be taken for them.
+    """
+    found = known.get(id(node.conditions))
+    if found is None:
+        found = known[id(node.conditions)] = node.conditions, ill(node, own_fault)
+    return found[1]
 
 
 def _scopes(labels: Mapping[str, str], keys: Iterable[str]) -> Iterable[str]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ParamSpec
 
-from recovery.model import Cause, GroupStart, Marks, PodView, Record, Slot, Step
+from recovery.model import Cause, GroupStart, Marks, PodView, Record, Slot, Step, Taint
 
 SOON = timedelta(0)
 POLLED = timedelta(seconds=2)
@@ -73,7 +73,7 @@ class ClaimReplacement:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Put our marks on the node in one patch: the taint, and the cordon where ``marks`` says so."""
+    """Put our marks on the node in one patch: the taints, and the cordon where ``marks`` says so."""
 
     marks: Marks
 
@@ -81,6 +81,13 @@ class Mark:
 @dataclass(frozen=True, slots=True)
 class Unmark:
     """Take off our marks, and only ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disown:
+    """These taints are not ours any more: somebody took them off, or changed them. They stay as they are."""
+
+    taints: tuple[Taint, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +158,7 @@ Effect = (
     | ClaimReplacement
     | Mark
     | Unmark
+    | Disown
     | TellPods
     | Evict
     | Submit

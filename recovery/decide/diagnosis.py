@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import dealt_with
 from recovery.decide.situation import Situation
-from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Reading, Rule, Rung, Step
+from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Rule, Rung, Step
 
 UNKNOWN_TOO_LONG = timedelta(minutes=10)
 SIGNAL_UNKNOWN = "SignalUnknown"
@@ -70,6 +70,7 @@ def fault_of(p: Problem, s: Situation) -> Fault:
         kind=p.kind,
         latched=p.latched,
         life=p.life,
+        device=p.device,
     )
 
 
@@ -144,9 +145,13 @@ def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     with two witnesses. Here the first speaks for both; each ends by its own rule."""
     found: dict[tuple[str, str, str], Fault] = {}
     for f in faults:
-        silent = f.source if f.type == SIGNAL_UNKNOWN else ""  # the silence of each source is its own
-        found.setdefault((silent, f.type, f.reason), f)
+        found.setdefault(what_is_said(f), f)
     return tuple(found.values())
+
+
+def what_is_said(f: Fault) -> tuple[str, str, str]:
+    """The same for two faults that people are told of as one. The silence of each source is its own."""
+    return (f.source if f.type == SIGNAL_UNKNOWN else "", f.type, f.reason)
 
 
 def _too_often(p: Problem, s: Situation) -> bool:
@@ -224,7 +229,7 @@ def name(fault: Fault) -> str:
 
 def cleared(fault: Fault, s: Situation) -> bool:
     """Whether the fault's own source cleared it, by its own rule. Silence and restarts do not count."""
-    reading = next((r for r in s.readings if r.source == fault.source), None)
+    reading = s.reading_of(fault.source)
     if reading is None:
         return False
     if fault.type == SIGNAL_UNKNOWN:
@@ -257,13 +262,15 @@ def stated(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 
 def unreadable(s: Situation, fault: Fault) -> str | None:
     """Why nothing fresh is known of ``fault`` now, or None. For the fault of a silent source the silence is
-    the evidence."""
+    the evidence. One that the record remembers is not there for sure while a good word about it, which this
+    process may have come too late to see turn, is not confirmed."""
     if fault.type == SIGNAL_UNKNOWN:
         return None
-    reading: Reading | None = next((r for r in s.readings if r.source == fault.source), None)
+    reading = s.reading_of(fault.source)
     if reading is None:
         return f"{fault.source} has not been read"
-    return reading.unknown.get("*") or reading.unknown.get(fault.type)
+    said = [reading.unknown, reading.silent, *([] if fault.latched else [reading.unconfirmed])]
+    return next((why for by in said for key in ("*", fault.type) if (why := by.get(key))), None)
 
 
 def may_be_gone(s: Situation, faults: Iterable[Fault]) -> str:

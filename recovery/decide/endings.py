@@ -9,6 +9,7 @@ from recovery.decide.acknowledged import remembered
 from recovery.decide.decision import (
     Cancel,
     Decision,
+    Disown,
     EventReason,
     OutOfService,
     Report,
@@ -22,7 +23,7 @@ from recovery.decide.marks import marked, out_of_service
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
 from recovery.decide.tried import ended, over
-from recovery.model import Record
+from recovery.model import Record, Taint
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
 DEFAULT_PROBATION = timedelta(minutes=2)
@@ -85,6 +86,12 @@ def same_node_object(s: Situation, r: Record) -> bool:
     return s.node is not None and s.node.uid == r.node_uid
 
 
+def disown(r: Record, taints: tuple[Taint, ...], how: str) -> Decision:
+    """What somebody did to these taints of ours, and that we leave them alone from now on."""
+    what = f"{' and '.join(map(str, taints))} of {r.node}"
+    return act(Disown(taints), f"somebody {how} the taint {what}: it is not ours any more, and is left alone")
+
+
 def hand_over(
     s: Situation, r: Record, why: str, *, plain: bool = False, outcome: str = "handedOver"
 ) -> Decision:
@@ -113,7 +120,7 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
         tried = f" ({', '.join(step.value for step in r.tried)} had not helped)" if r.tried else ""
         end = f"the remedy has no further step{tried}" if ours else s.machine_problem
         return hand_over(s, r, f"{why}; {end}" if end else why)
-    sentence = f"{why}; next: {following.do.value}"
+    sentence = f"{why}; next: {following}"
     noted = note(r, s.now, HistoryEvent.RUNG, sentence)
     return act(WriteRecord(moved_to_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))
 

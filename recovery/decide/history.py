@@ -41,6 +41,7 @@ class HistoryEvent(StrEnum):
     RETURNED = "returned"
     REBOOTED = "rebooted"
     REGISTERED = "registered"
+    CORRELATED = "correlated"
     # How it ended: the phases that are not open.
     RECOVERED = "recovered"
     WITHDRAWN = "withdrawn"

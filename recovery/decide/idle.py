@@ -48,7 +48,7 @@ from recovery.decide.diagnosis import (
     of_a_boot_before,
     told_apart,
 )
-from recovery.decide.endings import call_off, can_call_off, end, has_our_marks, up_again
+from recovery.decide.endings import call_off, can_call_off, disown, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import held, noted
@@ -146,6 +146,8 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         return back
     if by_hand := given_back_by_hand(s, r):
         return by_hand
+    if s.node is not None and (gone := tuple(t for t in r.marks.taints if t not in s.node.our_taints)):
+        return disown(r, gone, "took off or changed")
     only_reported = not r.marks and r.intent is None
     if only_reported and openers(s, a):
         return begin(s, a)

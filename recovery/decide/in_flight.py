@@ -105,7 +105,7 @@ def has_new_boot(s: Situation, r: Record) -> bool:
     assert r.intent is not None
     if s.node is None or not s.node.ready or (s.machine is not None and s.machine.id != r.machine.id):
         return False
-    return bool(s.node.boot_id) and s.node.boot_id != r.intent.boot_id
+    return r.intent.booted_since(s.node)
 
 
 def still_running(s: Situation, r: Record, sentence: str) -> Decision:

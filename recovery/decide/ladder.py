@@ -30,10 +30,21 @@ from recovery.decide.diagnosis import name
 from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
 from recovery.decide.in_flight import begin_probation, observe_call
 from recovery.decide.lifecycle import Event
-from recovery.decide.marks import undone
+from recovery.decide.marks import anothers, undone
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
-from recovery.model import CORDONED_BY, OWNER_OF_MARKS, TAINT, Cause, Marks, Record, Rung, Step, Then
+from recovery.model import (
+    CORDONED_BY,
+    OWNER_OF_MARKS,
+    TAINT,
+    Cause,
+    Marks,
+    Record,
+    Rung,
+    Step,
+    Taint,
+    Then,
+)
 from recovery.units import span
 
 
@@ -87,7 +98,7 @@ def without_slot(s: Situation, r: Record) -> Decision:
 
 def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     assert s.node is not None
-    what = f"{name(r.faults[0])}: {rung.do.value}"
+    what = f"{name(r.faults[0])}: {rung}"
     if gone := undone(s.node, r.marks):
         return hold(f"{what}: {gone}", key="undone", held=Cause.MARKS)
     plan = drain_plan(s, r) if rung.do is Step.DRAIN else None
@@ -99,27 +110,50 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
         return late
     wanted = marks_wanted(s, r, rung)
     if wanted != r.marks:
-        how = "cordoned" if wanted.cordoned else "tainted"
+        new = [str(t) for t in wanted.taints if t not in r.marks.taints]
+        how = " and ".join(["cordoned"] * wanted.cordoned + [f"tainted {t}" for t in new]) or "tainted"
         return act(Mark(wanted), f"{how} for {name(r.faults[0])}", Report(EventReason.CORDONED))
     if rung.do in (Step.CORDON, Step.TAINT):
         held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
-        return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}")
+        return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}{_named(s, rung)}")
     if rung.do is Step.DRAIN:
         return go_on_draining(s, r, plan)
     return provider_step(s, r, rung)
 
 
 def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
-    """The marks that the rung needs: our taint always, and the cordon unless another's is there already.
+    """The marks that the rung needs: our taint always, and the cordon unless another's is there already;
+    the taints that this and earlier steps name.
 
     A cordon with our taint and annotation is ours, even if a crash kept it off the record. The taint step
     alone leaves the cordon out.
     """
     assert s.node is not None
     if rung.do is Step.TAINT:
-        return replace(r.marks, tainted=True)
+        return replace(r.marks, tainted=True, taints=taints_wanted(s, r))
     ours = s.node.has_taint(TAINT) and s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
-    return Marks(cordoned=r.marks.cordoned or ours or not s.node.unschedulable, tainted=True)
+    cordoned = r.marks.cordoned or ours or not s.node.unschedulable
+    return Marks(cordoned=cordoned, tainted=True, taints=taints_wanted(s, r))
+
+
+def taints_wanted(s: Situation, r: Record) -> tuple[Taint, ...]:
+    """Those that the steps so far name. Another's with the same key and effect stays as it is, and is not
+    ours. One that the API server has just refused is tried again later: the recovery goes on without it."""
+    assert s.node is not None
+    node = s.node
+    named = dict.fromkeys(x.taint for x in r.ladder[: r.rung + 1] if x.taint is not None)
+    return tuple(t for t in named if not anothers(node, t) and str(t) not in s.refusals)
+
+
+def _named(s: Situation, rung: Rung) -> str:
+    """What became of the taint that the step names, as the end of a sentence."""
+    assert s.node is not None
+    if (taint := rung.taint) is None:
+        return ""
+    if anothers(s.node, taint):
+        return f"; {taint.key}:{taint.effect} was there already, and is left as it is"
+    refused = s.refusals.get(str(taint))
+    return f", but not {taint}: {refused}" if refused else f", with {taint} as well"
 
 
 # ---------------------------------------------------------------- drain

@@ -1,8 +1,8 @@
 """What ends a fault that its source no longer states? PURE.
 
-A rule of the policy says it, or else the catalogue: for the fault, or for what states such faults. Silence,
-errors, a detector's restart and Unknown end nothing. A boot or another machine is seen elsewhere: it ends
-every fault.
+A rule of the policy says it, or the policy's row of the source, or else the catalogue: for the fault, or for
+what states such faults. Silence, errors, a detector's restart and Unknown end nothing. A boot or another
+machine is seen elsewhere: it ends every fault.
 """
 
 from __future__ import annotations
@@ -23,21 +23,28 @@ from recovery.decide.diagnosis import (
     was_treated,
 )
 from recovery.decide.situation import Situation
-from recovery.model import Detector, Fault, Kind, Latch, Problem, Record, Rule
+from recovery.model import Detector, Ends, Fault, Kind, Latch, Problem, Record, Rule
 from recovery.units import span
 
 
 def latch_of(fault: Fault, rule: Rule | None, s: Situation) -> Latch:
     """What ends ``fault``."""
     row = lookup(fault.type, fault.reason)
-    return (rule.latch if rule else None) or (row.latch if row else None) or default_of(fault, s).latch
+    said = (rule.latch if rule else None) or by_its_row(fault, s).latch or (row.latch if row else None)
+    return said or default_of(fault, s).latch
 
 
 def hold_of(fault: Fault, rule: Rule | None, s: Situation) -> timedelta:
     """How long ``fault`` stays after its source has taken it back."""
     row = lookup(fault.type, fault.reason)
-    found = rule.hold if rule and rule.hold is not None else row.hold if row else None
-    return default_of(fault, s).hold if found is None else found
+    said = (rule.hold if rule else None, by_its_row(fault, s).hold, row.hold if row else None)
+    return next((hold for hold in said if hold is not None), default_of(fault, s).hold)
+
+
+def by_its_row(fault: Fault, s: Situation) -> Ends:
+    """What the policy's row of the fault's source says of that, where it has such rows."""
+    reading = s.reading_of(fault.source)
+    return reading.ends.get((fault.type, fault.reason), Ends()) if reading is not None else Ends()
 
 
 def default_of(fault: Fault, s: Situation) -> Default:

@@ -25,7 +25,7 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
     if not d.treat:
         sentence = f"{why}: would only report {name(d.fault)} ({why_reported(d)})"
         return hold(sentence, REPEAT, f"tell {d.fault.key}")
-    steps = ", ".join(r.do.value for r in d.ladder)
+    steps = ", ".join(map(str, d.ladder))
     if s.now < d.due:
         return wait(
             f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}", until(d.due, s.now)

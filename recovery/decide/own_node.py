@@ -23,7 +23,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import as_treated, name, told_apart
-from recovery.decide.endings import DEFAULT_PROBATION, end, hand_over, up_again
+from recovery.decide.endings import DEFAULT_PROBATION, disown, end, hand_over, up_again
 from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.idle import (
@@ -38,6 +38,7 @@ from recovery.decide.idle import (
 from recovery.decide.ladder import recovering
 from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
+from recovery.decide.marks import anothers
 from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
@@ -103,7 +104,7 @@ def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
-        why = "the Node is not there: the agents of other nodes find out whether its machine is gone"
+        why = "the Node is not there: who looks after its record finds out whether its machine is gone"
         return wait(why, key="no-node")
     return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 
@@ -167,6 +168,13 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(changed), why, Report(EventReason.REBOOTED, warning=True))
 
 
+def _disowned(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """A taint of ours that somebody changed is theirs. One that was taken off holds the next step."""
+    assert s.node is not None
+    theirs = tuple(t for t in r.marks.taints if anothers(s.node, t))
+    return disown(r, theirs, "changed") if theirs else None
+
+
 def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return wanted_back(s, r)
 
@@ -196,6 +204,19 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(noted), why, Report(EventReason.FAULT_SEEN, warning=True))
 
 
+def _marked_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """A mark that was taken off and put there again is on the record as it is now. It outlasts a boot, after
+    which nothing else shows that it is from before it."""
+    if r.phase is Phase.PROVING:
+        return None
+    lives = {p.key: p.life for reading in s.readings for p in reading.problems if p.lasting}
+    faults = tuple(replace(f, life=lives.get(f.key, f.life)) for f in r.faults)
+    changed = [f for f, old in zip(faults, r.faults, strict=True) if f.life != old.life]
+    if not changed:
+        return None
+    return act(WriteRecord(replace(r, faults=faults)), f"{', '.join(map(name, changed))} is marked anew")
+
+
 def _hold_begins(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """From when a fault is held that its source has taken back is on the record: it survives this process."""
     change = noted(s, r) if r.phase is not Phase.PROVING else None
@@ -215,10 +236,12 @@ FIRST = (
     _other_machine,
     _wanted_back,
     _new_node_object,
+    _disowned,
     _rebooted,
     _up_again,
     _boot_confirmed,
     _unrecorded,
+    _marked_anew,
     _hold_begins,
 )
 """Asked of every open record before its phase's own questions; the first answer counts."""

@@ -78,7 +78,7 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     if (page := _page_there(s)) is not None and not page.heard and not page.silent:
         return wait(f"probation: the agent of {joined} has not told of its page again", POLLED, "unheard")
     alone = by_node_alone(s)
-    by = f"by its Node alone: {alone}" if alone else "by its own detector's page"
+    by = f"by its Node alone: {alone}" if alone else by_own_signals(s, "by its own detector's page")
     by += only_told(s, a) if s.replacement_is_me else ""
     why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(r.probation)}, {by}"
     return end(s, r, Event.PROVED, why, succeeded(r))
@@ -127,6 +127,11 @@ def by_node_alone(s: Situation) -> str:
     if page is None:
         return "no agent there tells of a detector's page"
     return "its agent, which could read its detector's page, has fallen silent" if page.silent else ""
+
+
+def by_own_signals(s: Situation, page: str) -> str:
+    """By what a node was seen to be healthy: ``page``, where the policy reads one."""
+    return page if s.policy.source("npd") is not None else "by its own signals"
 
 
 def _page_there(s: Situation) -> PageThere | None:
@@ -224,7 +229,8 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return on_probation(s, r, r.node)
     if unwatched := _unwatched(s, r, r.node):
         return unwatched
-    healthy = f"{r.node} was healthy for {span(r.probation)} on its own page{only_told(s, a)}"
+    by = by_own_signals(s, "on its own page")
+    healthy = f"{r.node} was healthy for {span(r.probation)} {by}{only_told(s, a)}"
     if r.progress.acted:
         if unknown := validation.impossible(s, r):
             return hand_over(s, r, unknown)

@@ -13,7 +13,10 @@ from recovery.decide.decision import (
     POLLED,
     RETRY_AFTER,
     Decision,
+    EventReason,
+    Report,
     Submit,
+    WriteRecord,
     act,
     first_answer,
     hold,
@@ -21,8 +24,10 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import name, unreadable
-from recovery.decide.endings import hand_over, next_rung
+from recovery.decide.endings import hand_over, moved_to_rung, next_rung
+from recovery.decide.history import HistoryEvent, note
 from recovery.decide.marks import undone
+from recovery.decide.reboot_first import REBOOT, not_the_policys, reboots_first, with_reboot
 from recovery.decide.situation import Role, Situation
 from recovery.decide.witness import both, unconfirmed
 from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
@@ -60,7 +65,13 @@ def _only_out_of_band(s: Situation, r: Record, rung: Rung) -> Decision | None:
 def _refused_before(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if r.intent is None or r.intent.state is not IntentState.REFUSED:
         return None
-    return hand_over(s, r, r.sentence, outcome="refused")
+    return _refused(s, r, rung, r.sentence)
+
+
+def _refused(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
+    if not_the_policys(rung):
+        return next_rung(s, r, why)
+    return hand_over(s, r, why, outcome="refused")
 
 
 def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
@@ -118,7 +129,7 @@ def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _provider_says_no(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    return hand_over(s, r, s.preflight_refused, outcome="refused") if s.preflight_refused else None
+    return _refused(s, r, rung, s.preflight_refused) if s.preflight_refused else None
 
 
 def _provider_cannot_say(s: Situation, r: Record, rung: Rung) -> Decision | None:
@@ -139,6 +150,16 @@ def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None
     return wait(f"{_what(r, rung)}: {s.preflight.not_yet}", early, "not-yet")
 
 
+def _reboot_first(s: Situation, r: Record, rung: Rung) -> Decision | None:
+    """A reboot goes into the record's ladder, before the replacement."""
+    if rung.do is not Step.REPLACE or not reboots_first(s, r):
+        return None
+    assert s.preflight is not None  # ``reboots_first`` goes by it
+    why = f"{_what(r, rung)} is put off, {s.preflight.cannot_launch}: next: {REBOOT}, before it is replaced"
+    longer = replace(note(r, s.now, HistoryEvent.RUNG, why), ladder=with_reboot(r.ladder, r.rung))
+    return act(WriteRecord(moved_to_rung(longer, r.rung, s.now)), why, Report(EventReason.NEXT_STEP, True))
+
+
 def _group_or_clock(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if rung.do is Step.REPLACE and (found := brakes.first_reason(brakes.BY_GROUP, s)):
         return hold(f"{_what(r, rung)}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
@@ -147,7 +168,8 @@ def _group_or_clock(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
-    return hand_over(s, r, f"{rung.do.value} could not be asked for within {span(rung.within)}: {why}")
+    late = f"{rung.do.value} could not be asked for within {span(rung.within)}: {why}"
+    return next_rung(s, r, late) if not_the_policys(rung) else hand_over(s, r, late)
 
 
 QUESTIONS = (
@@ -162,6 +184,7 @@ QUESTIONS = (
     _provider_says_no,
     _provider_cannot_say,
     _provider_says_later,
+    _reboot_first,
     _group_or_clock,
 )
 """What speaks against submitting the step, in this order; the first answer counts."""
@@ -188,6 +211,8 @@ def not_now(s: Situation, a: Assessment, action: Step) -> Decision | None:
         return wait(f"{action.value} is not asked for: {why}", key="preflight")
     if s.preflight.adopt or action is not Step.REPLACE:
         return None
+    if s.record is not None and reboots_first(s, s.record):
+        return hold(f"{action.value} is not asked for: {s.preflight.cannot_launch}", key="no-launch")
     short = brakes.first_reason(brakes.BY_GROUP, s)
     return hold(f"{action.value} is not asked for: {short[1]}", key=short[0]) if short else None
 

@@ -86,7 +86,7 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
     """Confirmed: choose the ladder. It stays as it is, even if the policy changes later."""
     ladder = without_tried(d.ladder, r.tried) or CORDON_ONLY
-    steps = ", ".join(x.do.value for x in ladder)
+    steps = ", ".join(map(str, ladder))
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     treated = {x.fault.key: as_treated(x) for x in a.found}
     if r.tried:
@@ -198,7 +198,14 @@ def _no_second_witness(s: Situation, a: Assessment, r: Record) -> Decision | Non
 
 def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
-    return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0]) if found else None
+    if found is None:
+        return None
+    if found[0] == "correlated" and not any(x.event == HistoryEvent.CORRELATED for x in r.history):
+        why = f"{name(r.faults[0])} is held: {found[1]}"  # on the record, where a person looks for it
+        return act(
+            WriteRecord(note(r, s.now, HistoryEvent.CORRELATED, why)), why, Report(EventReason.HELD, True)
+        )
+    return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0])
 
 
 def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -277,7 +284,7 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
     """The slot is taken: the record says so before any mark is put on the node."""
     group = _group_at_start(s, a, r)
     at = a.slot.since if a.slot and a.slot.machine else s.now  # the same start as on the gate
-    why = f"{name(r.faults[0])}: recovery starts ({', '.join(x.do.value for x in r.ladder)}){both(s, r)}"
+    why = f"{name(r.faults[0])}: recovery starts ({', '.join(map(str, r.ladder))}){both(s, r)}"
     started = replace(
         note(r, s.now, HistoryEvent.STARTED, why),
         scopes=noted_scopes(a.slot) if a.slot else r.scopes,

@@ -14,8 +14,9 @@ MOST_FAULTS = 20
 FAULTS_SIZE = 8 * 1024
 """Bytes of a record that its faults may take. The first ones are kept: those to treat come first."""
 SHORT_MESSAGE = 160
+LONGEST_DEVICE, SHORT_DEVICE = 160, 40
 ESCAPED = re.compile("[<>&]")
-ENVELOPE = 170
+ENVELOPE = 182
 """Bytes of a fault beside its texts: names of fields, moment, counter, flags."""
 
 
@@ -30,11 +31,11 @@ def kept(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 
 def with_short_message(f: Fault) -> Fault:
-    return replace(f, message=shortened(f.message, SHORT_MESSAGE))
+    return replace(f, message=shortened(f.message, SHORT_MESSAGE), device=shortened(f.device, SHORT_DEVICE))
 
 
 def _size(faults: tuple[Fault, ...]) -> int:
-    texts = ((f.source, f.type, f.reason, f.message, f.machine, f.boot_id) for f in faults)
+    texts = ((f.source, f.type, f.reason, f.message, f.machine, f.boot_id, f.device) for f in faults)
     return sum(ENVELOPE + size(text) for text in texts)
 
 

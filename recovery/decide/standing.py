@@ -39,7 +39,7 @@ def _came(asked: Intent, r: Record, node: NodeView | None) -> bool:
     """Whether a call that boots the machine was carried out: its Node shows another boot since."""
     if asked.action == Step.REPLACE.value or node is None or r.replacement_machine:
         return False
-    return bool(node.boot_id) and node.boot_id != asked.boot_id
+    return asked.booted_since(node)
 
 
 def left_behind(r: Record) -> Record:

@@ -47,6 +47,8 @@ BY_KEY = {
     "excluded": Cause.EXCLUDED,
     "claimed": Cause.CLAIM,
     "brake": Cause.BRAKE,
+    "correlated": Cause.BRAKE,
+    "no-launch": Cause.GROUP,
     "group-short": Cause.GROUP,
     "not-alone": Cause.GROUP,
 }
@@ -106,7 +108,7 @@ def clause(r: Record, now: datetime) -> str:
         return said
     h = r.progress.holding
     gone = (h.since if h else now) - since
-    return f"{step.do.value}: {_of(max(gone, ZERO), step.within)} used, {said}"
+    return f"{step}: {_of(max(gone, ZERO), step.within)} used, {said}"
 
 
 def held_clause(r: Record, now: datetime, but: Cause | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
@@ -75,6 +75,21 @@ class Cluster:
         for item in self._pages("/api/v1/nodes", {}):
             yield node_view(item)
 
+    def nodes_of(self, selector: str, found: Callable[[NodeView], None]) -> str:
+        """Tells ``found`` of every Node of a label selector, whole; returns from which version to watch them.
+
+        Raises ``Expired`` where the rest of the list cannot be read any more: see ``paging.folded``.
+        """
+        version = ""
+
+        def paged(metadata: Mapping[str, Any]) -> None:
+            nonlocal version
+            version = version or str(metadata.get("resourceVersion") or "")
+
+        for item in self._pages("/api/v1/nodes", {"labelSelector": selector} if selector else {}, paged):
+            found(node_view(item, whole=True))
+        return version
+
     def count_nodes(self) -> int:
         """How many Nodes there are: a list of one, which says how many are left."""
         body = self._call("GET", "/api/v1/nodes", query={"limit": "1"}) or {}
@@ -90,6 +105,16 @@ class Cluster:
     def list_pods(self, node: str) -> tuple[PodView, ...]:
         query = {"fieldSelector": f"spec.nodeName={node}"}
         return folded(lambda: tuple(pod_view(item) for item in self._pages("/api/v1/pods", query)))
+
+    def nodes_running(self, namespace: str, label: str, value: str) -> frozenset[str]:
+        """The Nodes on which pods with this label are, or were and have not been deleted."""
+        path, query = f"/api/v1/namespaces/{quote(namespace)}/pods", {"labelSelector": f"{label}={value}"}
+
+        def found() -> frozenset[str]:
+            places = (item.get("spec", {}).get("nodeName") for item in self._pages(path, query))
+            return frozenset(place for place in places if place)
+
+        return folded(found)
 
     def evict(self, pod: PodView, *, only_ask: bool = False) -> None:
         """Ask for the eviction of ``pod``. ``TooManyRequests``: a disruption budget says not now.
@@ -109,8 +134,11 @@ class Cluster:
         patch = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
         self._call("PATCH", _pod(pod), body=patch, content_type=MERGE_PATCH)
 
-    def _pages(self, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
-        """All items, a page at a time. Never with resourceVersion=0, which makes ``limit`` void.
+    def _pages(
+        self, path: str, query: dict[str, str], paged: Callable[[Mapping[str, Any]], None] = lambda _: None
+    ) -> Iterator[dict[str, Any]]:
+        """All items, a page at a time. Never with resourceVersion=0, which makes ``limit`` void. ``paged`` is
+        told each page's own metadata.
 
         A page that is too long to be read is asked for again with half as many objects, down to one: objects
         that somebody has blown up make a list slow, and keep nobody from reading it.
@@ -125,6 +153,7 @@ class Cluster:
                     raise
                 many //= 2
                 continue
+            paged(body.get("metadata") or {})
             token = (body.get("metadata") or {}).get("continue") or ""
             items = iter(body.get("items") or [])
             del body  # or two pages would be in memory while the next one is read

@@ -44,7 +44,7 @@ RIGHTS = (
     Right("", "nodes", "", "get", EVERYWHERE, "to know the machine behind its name"),
     Right("", "nodes", "", "list", EVERYWHERE, "to count the sick, for the brake"),
     Right("", "nodes", "", "patch", EVERYWHERE, "to cordon and taint, and to undo that"),
-    Right("", "pods", "", "list", EVERYWHERE, "to see what a drain has left"),
+    Right("", "pods", "", "list", EVERYWHERE, "to see what a drain has left, and which pod is to be read"),
     Right("", "pods", "eviction", "create", EVERYWHERE, "to drain"),
     Right("", "events", "", "list", EVENTS, "to start nothing while AKS auto-repair is at work"),
     Right("", "events", "", "create", EVENTS, "to post Events, for kubectl describe node", vital=False),
@@ -78,6 +78,11 @@ CONCLUDERS = tuple(
     replace(r, granted_by="deploy/concluder") for r in RIGHTS if (r.resource, r.verb) not in BY_AGENTS_ALONE
 )
 """What a concluder uses of these: it drains nothing and touches no Node. ``OWN`` is the agents' namespace."""
+CONTROLLERS = (
+    *(replace(r, granted_by="deploy/fleet") for r in RIGHTS),
+    Right("", "nodes", "", "watch", EVERYWHERE, "to see every Node as it changes", granted_by="deploy/fleet"),
+)
+"""What fleet mode's controller uses. ``OWN`` is its own namespace: its Lease is there."""
 POWER = tuple(
     Right("", resource, "", verb, EVERYWHERE, why, granted_by="deploy/baremetal/components/power")
     for resource, verb, why in (

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,6 +36,10 @@ READ_TIMEOUT = 10.0
 MAX_BODY = 32 * 1024 * 1024
 MAX_PAGE = 2 * 1024 * 1024
 """Bytes of a page of several objects. As Python's objects it takes some ten times as much."""
+MAX_LINE = 4 * 1024 * 1024
+"""Bytes of one event of a watch. etcd holds no object of more than 1.5 MB."""
+WATCH_TIMEOUT = 90.0
+"""Seconds of silence after which a watch counts as broken. The API server sends a bookmark each minute."""
 UNAUTHORIZED = 401
 
 
@@ -61,6 +65,13 @@ class Transport(Protocol):
         content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any: ...
+
+
+class Streams(Protocol):
+    """What can be watched."""
+
+    def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        """The lines of a watch as they come, until the server ends it. Raises ``ApiError``."""
 
 
 class KubernetesTransport:
@@ -123,6 +134,40 @@ class KubernetesTransport:
         if answer.status == UNAUTHORIZED:
             self._read_credentials_again()
         return answered(answer.status, answer.headers, raw)
+
+    def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        """The lines of a watch as they come, until the server ends it. Raises ``ApiError``."""
+        from urllib3 import Timeout
+        from urllib3.exceptions import HTTPError
+
+        request = self._client.param_serialize(
+            "GET",
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = self._client.rest_client.pool_manager.request(
+                "GET",
+                request[1],
+                headers=request[2],
+                timeout=Timeout(connect=CONNECT_TIMEOUT, read=WATCH_TIMEOUT),
+                preload_content=False,
+                redirect=False,
+            )
+            try:
+                if answer.status != 200:
+                    if answer.status == UNAUTHORIZED:
+                        self._read_credentials_again()
+                    raw = _read_bounded(answer, self._clock, MAX_BODY)
+                    found = answered(answer.status, answer.headers, raw)
+                    raise api_error(found.status, found.body, found.headers, f"GET {path}")
+                yield from lines_of(answer.stream(65536))
+            finally:
+                answer.close()  # what is left of a watch is nobody's answer
+        except (HTTPError, OSError) as error:
+            raise ApiUnavailable(f"the watch of {path} broke: {_short(error)}") from None
 
     def _read_credentials_again(self) -> None:
         """For the next request: the client itself reads a renewed token once a minute, or never."""
@@ -188,6 +233,16 @@ def _read_bounded(answer: Any, clock: Clock, most: int) -> bytes:
         if clock.monotonic() > end:
             raise ApiUnavailable(f"the API server's answer took longer than {READ_TIMEOUT:g} s")
     return b"".join(chunks)
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines in ``chunks``, each once it is whole. Raises ``TooLong``. One that is cut off is lost."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > MAX_LINE:
+            raise TooLong(f"an event of a watch is longer than {MAX_LINE} bytes")
 
 
 def answered(status: int, headers: Mapping[str, str], raw: bytes) -> Response:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
-from recovery.model import Condition, JobView, NodeEvent, NodeView, PodView
+from recovery.kube import alike
+from recovery.model import JobView, NodeEvent, NodeView, PodView
 from recovery.units import parse_moment
 
 Json = Mapping[str, Any]
@@ -18,6 +20,11 @@ GANGS = (
     "jobset.sigs.k8s.io/jobset-name",
 )
 """Where Kueue (controller/constants) and JobSet (jobset/v1alpha2) write which workload a pod is of."""
+
+
+NONE: Mapping[tuple[str, str], str] = {}
+SYSTEM = {"kernel": "kernelVersion", "image": "osImage", "runtime": "containerRuntimeVersion"}
+"""What many machines may share, and what of a Node's nodeInfo says it."""
 
 
 def node_view(obj: Json, *, whole: bool = False) -> NodeView:
@@ -32,17 +39,32 @@ def node_view(obj: Json, *, whole: bool = False) -> NodeView:
         boot_id=info.get("bootID") or "",
         system_uuid=info.get("systemUUID") or "",
         unschedulable=bool(spec.get("unschedulable")),
-        labels=meta.get("labels") or {},
-        annotations=meta.get("annotations") or {},
+        labels=alike.Texts(meta.get("labels") or {}),
+        annotations=alike.Texts(meta.get("annotations") or {}),
         taints=_taints(spec),
         tainted_at=_tainted_at(spec),
         conditions=_conditions(status),
-        stated=tuple(map(_condition, status.get("conditions") or [])) if whole else (),
+        stated=alike.Conditions(map(_stated, status.get("conditions") or [])) if whole else (),
         addresses=tuple(a.get("address", "") for a in status.get("addresses") or []),
         owners=_owners(meta),
         created=_moment(meta.get("creationTimestamp")),
         deleting=bool(meta.get("deletionTimestamp")),
         ready_since=_ready_since(status),
+        system=_system(info) if whole else {},
+        devices=_devices(status) if whole else {},
+    )
+
+
+def _devices(status: Json) -> Mapping[str, tuple[int, int]]:
+    """Of each resource of a device plugin: capacity and allocatable. Their names have a domain, those of
+    Kubernetes' own resources have none."""
+    given = status.get("allocatable") or {}
+    return alike.devices(
+        tuple(
+            (name, str(there), str(given.get(name, "0")))
+            for name, there in (status.get("capacity") or {}).items()
+            if "/" in name
+        )
     )
 
 
@@ -63,31 +85,33 @@ def _taints(spec: Json) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def _tainted_at(spec: Json) -> dict[tuple[str, str], str]:
+def _tainted_at(spec: Json) -> Mapping[tuple[str, str], str]:
     """(key, effect) of each taint that says when it was added."""
-    return {
+    found = {
         (t.get("key", ""), t.get("effect", "")): t["timeAdded"]
         for t in spec.get("taints") or []
         if t.get("timeAdded")
     }
+    return found or NONE
 
 
-def _conditions(status: Json) -> dict[str, tuple[str, str]]:
+def _conditions(status: Json) -> Mapping[str, tuple[str, str]]:
     """Type -> (status, reason)."""
-    return {
-        c["type"]: (c.get("status", "Unknown"), c.get("reason") or "") for c in status.get("conditions") or []
-    }
-
-
-def _condition(c: Json) -> Condition:
-    return Condition(
-        type=c["type"],
-        status=c.get("status", "Unknown"),
-        reason=c.get("reason") or "",
-        message=c.get("message") or "",
-        heartbeat=_moment(c.get("lastHeartbeatTime")),
-        transition=_moment(c.get("lastTransitionTime")),
+    return alike.by_type(
+        tuple(
+            (c["type"], c.get("status", "Unknown"), c.get("reason") or "")
+            for c in status.get("conditions") or []
+        )
     )
+
+
+def _stated(c: Json) -> tuple[alike.Said, datetime | None, datetime | None]:
+    said = (c["type"], c.get("status", "Unknown"), c.get("reason") or "", c.get("message") or "")
+    return said, _moment(c.get("lastHeartbeatTime")), _moment(c.get("lastTransitionTime"))
+
+
+def _system(info: Json) -> Mapping[str, str]:
+    return alike.facts(tuple((name, str(info.get(key) or "")) for name, key in SYSTEM.items()))
 
 
 def _owners(meta: Json) -> tuple[tuple[str, str, str], ...]:
@@ -112,6 +136,7 @@ def pod_view(obj: Json) -> PodView:
         labels=labels,
         annotations=annotations,
         local_storage=any("emptyDir" in volume for volume in spec.get("volumes") or []),
+        ip=status.get("podIP") or "",
         gang=next((f"{k}={v}" for k in GANGS if (v := annotations.get(k) or labels.get(k))), ""),
     )
 
@@ -146,5 +171,6 @@ def event_view(obj: Json) -> NodeEvent:
     return NodeEvent(obj.get("reason") or "", at, str(writers[-1].get("manager") or ""))
 
 
+@lru_cache(1024)  # most times on a Node are those of its last heartbeat
 def _moment(text: Any) -> datetime | None:
     return parse_moment(text) if text else None

@@ -17,6 +17,7 @@ from recovery.model import GROUP
 log = logging.getLogger(__name__)
 
 PATH = "/api/v1/explain"
+"""With ``?node=NAME`` where one process looks after many."""
 HEADER = "Noderecovery-Token"
 """The API server takes ``Authorization`` away from what it passes on to a pod."""
 ACCOUNT = "default"
@@ -33,29 +34,32 @@ def audience(node: str) -> str:
 
 
 class AskedBy:
-    """Looks at the tokens that callers bring, one at a time. ``whose``: (token, audience) -> user name."""
+    """Looks at the tokens that callers bring, one at a time. ``whose``: (token, audience) -> user name.
+
+    ``node``: the only one that may be asked about; "" is each, by a token for that one.
+    """
 
     def __init__(self, whose: Callable[[str, str], str], namespace: str, node: str) -> None:
         self._whose = whose
-        self._audience = audience(node)
+        self._node = node
         self._account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
         self._one = threading.Lock()
         self._wait = threading.Event().wait
 
-    def refused(self, token: str) -> str | None:
-        """Why who brings ``token`` is not answered; None if they are."""
+    def refused(self, token: str, node: str = "") -> str | None:
+        """Why who brings ``token`` to ask about ``node`` is not answered; None if they are."""
         if not token:
             return "this is for those who bring a token for it, as node-recovery explain does"
         if not self._one.acquire(timeout=TURN):
             return "others are asking just now; ask again"
         try:
-            return self._wrong(token)
+            return self._wrong(token, audience(self._node or node))
         finally:
             self._one.release()
 
-    def _wrong(self, token: str) -> str | None:
+    def _wrong(self, token: str, wanted: str) -> str | None:
         try:
-            user = self._whose(token, self._audience)
+            user = self._whose(token, wanted)
         except ApiError as error:
             log.warning("somebody asks for explain, and it cannot be found out who: %s", error)
             self._wait(PAUSE)
@@ -63,4 +67,4 @@ class AskedBy:
         if user == self._account:
             return None
         self._wait(PAUSE)
-        return f"this token is not one of {self._account} for {self._audience}"
+        return f"this token is not one of {self._account} for {wanted}"

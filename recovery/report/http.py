@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -28,10 +29,10 @@ log = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
 """None is fine; otherwise the reason why not."""
-OwnView = Callable[[], dict[str, Any] | None]
-"""What ``/api/v1/explain`` answers; None where the agent has no node of its own."""
-Refused = Callable[[str], str | None]
-"""Why who brings this token is not told the view; None if they are."""
+OwnView = Callable[[str], dict[str, Any] | str]
+"""What ``/api/v1/explain`` answers about a node, "" is the agent's own; or why there is nothing to answer."""
+Refused = Callable[[str, str], str | None]
+"""Why who brings this token is not told the view of this node; None if they are."""
 
 
 HANDLERS = 16
@@ -107,22 +108,22 @@ def serve(
             self.rfile = io.BytesIO(_head(self.connection))
 
         def do_GET(self) -> None:
-            path = self.path.split("?", 1)[0]
+            path, _, query = self.path.partition("?")
             if path == "/metrics":
                 self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
             elif path in ("/healthz", "/readyz"):
                 reason = (healthy if path == "/healthz" else ready)()
                 self._answer(503 if reason else 200, (reason or "ok").encode() + b"\n", "text/plain")
             elif path == PATH:
-                self._explain()
+                self._explain((parse_qs(query).get("node") or [""])[0])
             else:
                 self._answer(404, b"not found\n", "text/plain")
 
-        def _explain(self) -> None:
-            found = explain()
-            if found is None:
-                self._say(404, {"error": "this agent has no node of its own (RECOVERY_MODE=concluder)"})
-            elif why := refused(self.headers.get(HEADER, "")):
+        def _explain(self, node: str) -> None:
+            found = explain(node)
+            if isinstance(found, str):
+                self._say(404, {"message": found})
+            elif why := refused(self.headers.get(HEADER, ""), node):
                 self._say(403, {"message": why})
             else:
                 self._say(200, found)

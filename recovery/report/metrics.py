@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -12,6 +13,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._shares: dict[str, dict[tuple[Gauge, tuple[str, ...]], float]] = {}
+        self._sums: dict[tuple[Gauge, tuple[str, ...]], float] = {}
+        self._lock = Lock()
         r = self.registry
         self.enabled = Gauge("node_recovery_enabled", "1 if ENABLE_RECOVERY is true.", registry=r)
         self.faults = Gauge(
@@ -21,6 +25,28 @@ class Metrics:
             "node_recovery_signal_unknown",
             "1 while a source of signals cannot be read.",
             ["source"],
+            registry=r,
+        )
+        self.prometheus_unknown = Gauge(
+            "node_recovery_prometheus_unknown",
+            "1 while a row of the Prometheus source is not answered, or says nothing of many nodes.",
+            ["row"],
+            registry=r,
+        )
+        self.prometheus_unresolved = Gauge(
+            "node_recovery_prometheus_unresolved_series",
+            "Series in the last answer that belong to no node, or not to exactly one.",
+            ["row"],
+            registry=r,
+        )
+        self.loki_unknown = Gauge(
+            "node_recovery_loki_unknown",
+            "1 while Loki is not answered, or lines of it were not read.",
+            registry=r,
+        )
+        self.loki_unresolved = Counter(
+            "node_recovery_loki_unresolved_lines",
+            "Lines in Loki that belong to no node, or not to exactly one.",
             registry=r,
         )
         self.phase = Gauge(
@@ -34,8 +60,6 @@ class Metrics:
             "Nodes that this agent knows to be in a person's hands.",
             registry=r,
         )
-        self._hand_overs: dict[str, int] = {}
-        self._series: dict[Gauge, Sequence[tuple[str, ...]]] = {}
         self.abandoned = Gauge(
             "node_recovery_abandoned",
             "1 if recovery was switched off while this node was being recovered.",
@@ -79,20 +103,41 @@ class Metrics:
             for f in families
         ]
 
-    def hand_overs(self, counted_by: str, count: int) -> None:
-        """Set how many open hand-overs ``counted_by`` knows of: agent and sweeper know different ones."""
-        self._hand_overs[counted_by] = count
-        self.open_handovers.set(sum(self._hand_overs.values()))
+    def share(self, gauge: Gauge, value: float, by: str, *labels: str) -> None:
+        """Have ``by`` contribute ``value`` to a series of ``gauge``: the sum over the nodes that this process
+        looks after, and its sweeper."""
+        with self._lock:
+            self._add(gauge, labels, value, by)
 
-    def one_of(self, gauge: Gauge, label: str) -> None:
-        """Make ``label`` the only series of ``gauge``; none where it is empty."""
-        self.these(gauge, [(label,)] if label else [])
+    def one_of(self, gauge: Gauge, label: str, by: str) -> None:
+        """Have ``by`` count in the series ``label`` of ``gauge`` alone; in none where it is empty."""
+        self.these(gauge, [(label,)] if label else [], by)
 
-    def these(self, gauge: Gauge, series: Sequence[tuple[str, ...]]) -> None:
-        """Make 1 of these series of ``gauge``, by their labels, and remove all others."""
-        if self._series.get(gauge) == series:
-            return  # asked in each cycle
-        gauge.clear()
-        for labels in series:
-            gauge.labels(*labels).set(1)
-        self._series[gauge] = series
+    def these(self, gauge: Gauge, series: Sequence[tuple[str, ...]], by: str) -> None:
+        """Have ``by`` count in these series of ``gauge``, by their labels, and in no others."""
+        with self._lock:
+            before = dict.fromkeys(labels for of, labels in self._shares.get(by, ()) if of is gauge)
+            now = dict.fromkeys(series)
+            if before.keys() == now.keys():
+                return  # asked in each cycle
+            for labels in before | now:
+                self._add(gauge, labels, float(labels in now), by)
+
+    def forget(self, by: str) -> None:
+        """``by`` contributes nothing any more."""
+        with self._lock:
+            for gauge, labels in list(self._shares.get(by, ())):
+                self._add(gauge, labels, 0.0, by)
+
+    def _add(self, gauge: Gauge, labels: tuple[str, ...], value: float, by: str) -> None:
+        shares, key = self._shares.setdefault(by, {}), (gauge, labels)
+        more = value - shares.pop(key, 0.0)
+        if value:
+            shares[key] = value
+        series = gauge.labels(*labels) if labels else gauge
+        series.inc(more)
+        left = self._sums.pop(key, 0.0) + more
+        if left:
+            self._sums[key] = left
+        elif labels and gauge is not self.signal_unknown:
+            gauge.remove(*labels)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from recovery.decide.decision import Decision
-from recovery.decide.diagnosis import Diagnosis, diagnose, told_apart, why_reported
+from recovery.decide.diagnosis import Diagnosis, diagnose, what_is_said, why_reported
 from recovery.decide.latch import what_ends
 from recovery.decide.situation import Situation
 from recovery.model import Problem, Reading
@@ -62,13 +62,14 @@ def _record(s: Situation) -> dict[str, str] | None:
 
 def _faults(s: Situation) -> list[dict[str, Any]]:
     """Each fault once, with every source that states it."""
-    found = diagnose(s)
-    first = {f.key for f in told_apart(d.fault for d in found)}
-    return [_fault(d, found, s) for d in found if d.fault.key in first]
+    same: dict[tuple[str, str, str], list[Diagnosis]] = {}
+    for d in diagnose(s):
+        same.setdefault(what_is_said(d.fault), []).append(d)
+    return [_fault(witnesses, s) for witnesses in same.values()]
 
 
-def _fault(d: Diagnosis, found: tuple[Diagnosis, ...], s: Situation) -> dict[str, Any]:
-    same = [x for x in found if told_apart((d.fault, x.fault)) == (d.fault,)]
+def _fault(same: list[Diagnosis], s: Situation) -> dict[str, Any]:
+    d = same[0]
     ends = dict.fromkeys(what_ends(x.fault, x.rule, s) for x in same)
     return {
         "source": d.fault.source,
@@ -77,10 +78,12 @@ def _fault(d: Diagnosis, found: tuple[Diagnosis, ...], s: Situation) -> dict[str
         "since": moment(d.fault.since),
         "rule": d.rule.name if d.rule else "",
         "due": moment(d.due),
-        "remedy": [rung.do.value for rung in d.ladder],
+        "remedy": [str(rung) for rung in d.ladder],
         "onlyTold": None if d.treat else why_reported(d),
         "ends": ", and ".join(ends),
-        "stated": [{"source": x.fault.source, "evidence": x.fault.message} for x in same],
+        "stated": [
+            {"source": x.fault.source, "evidence": x.fault.message, "device": x.fault.device} for x in same
+        ],
     }
 
 
@@ -91,6 +94,7 @@ def _reading(r: Reading) -> dict[str, Any]:
         "problems": [_problem(p) for p in r.problems],
         "unknown": dict(r.unknown),
         "unknownSince": {key: moment(at) for key, at in r.unknown_since.items()},
+        "silent": dict(r.silent),
         "cleared": sorted([list(pair) for pair in r.cleared]),
         "listed": sorted([list(pair) for pair in r.listed]),
     }
@@ -102,6 +106,7 @@ def _problem(p: Problem) -> dict[str, Any]:
         "reason": p.reason,
         "kind": p.kind.value,
         "message": p.message,
+        "device": p.device,
         "since": moment(p.since),
         "latched": p.latched,
         "masked": p.masked,

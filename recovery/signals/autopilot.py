@@ -18,6 +18,7 @@ from recovery.signals.marks import Mark, Said
 
 SOURCE = "autopilot"
 HEALTH, LEVEL_3 = "AutopilotHealth", "AutopilotDcgm3"
+TYPES = frozenset({HEALTH, LEVEL_3})
 WARN, EVICT = "AutopilotWarn", "AutopilotEvict"
 _HEALTH_LABEL = "autopilot.ibm.com/gpuhealth"
 _LEVEL_3_LABEL = "autopilot.ibm.com/dcgm.level.3"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 from recovery.model import NodeView
-from recovery.signals.marks import EVIDENCE, Mark, Said
+from recovery.signals.marks import Mark, Said
+from recovery.signals.own_node import EVIDENCE
 
 SOURCE = "aznhc"
 TYPE = "AzureNHC"
@@ -26,9 +27,10 @@ _CODE = re.compile(r"\b(NHC\d{4}|NHCNA)\b")
 
 
 def read(node: NodeView) -> Said:
-    """The faults that the marks state, one for each code."""
+    """The faults that the marks state, one for each code. A taint that a remedy set states none."""
     log = node.annotations.get(ANNOTATION, "")[:LONGEST]
-    added = [node.tainted_at.get((key, effect), "") for key, _, effect in node.taints if key == TAINT]
+    theirs = node.taints_of_others
+    added = [node.tainted_at.get((key, effect), "") for key, _, effect in theirs if key == TAINT]
     failures = [line[:LONGEST_LINE] for line in log.splitlines() if _FAILED.search(line[:LONGEST_LINE])]
     coded = [(found[1], line) for line in failures if (found := _CODE.search(line))]
     unusable = [line for code, line in coded if code == NOT_SET_UP]

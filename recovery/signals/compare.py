@@ -7,19 +7,17 @@ does, and so why they are as they are, is in ``tracker``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from recovery.model import Detector, Kind, Problem, Reading
 from recovery.signals.detectors import detectors, plugins
-from recovery.signals.memory import SOURCE, State, gone, listed, problems, settled
+from recovery.signals.memory import EDGE_LIMIT, SOURCE, State, gone, listed, problems, recent, settled
 from recovery.signals.page import EDGES, WHOLE, Page, Pair
 
 ZEROS = 3
 """So many successive fresh zeros clear a plugin's fault."""
-EDGE_MEMORY = timedelta(hours=24)
-EDGE_LIMIT = 100
 
 
 class Comparison:
@@ -270,7 +268,7 @@ class Comparison:
 
     def _edge(self, reason: str, new: int, readable: bool) -> Problem:
         old = self.state.edges.get(reason)
-        times = _recent((*(old.times if old else ()), *([self.at] * new)), self.at)
+        times = recent((*(old.times if old else ()), *([self.at] * new)), self.at)
         count = self.page.counters.get(reason) if readable else None
         return Problem(
             source=SOURCE,
@@ -307,7 +305,3 @@ def count_of_statement(page: Comparison, pair: Pair, old: Problem | None) -> flo
         return old.counter
     alone = not any(page.page.counters.get(reason) for reason in page.others(pair))
     return min(count, 1.0) if alone else count
-
-
-def _recent(times: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:
-    return tuple(moment for moment in times if now - moment <= EDGE_MEMORY)[-EDGE_LIMIT:]

@@ -7,13 +7,15 @@ nothing is said: many a Node has some that nobody writes any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from recovery.catalog import polarity
 from recovery.model import Condition, NodeView, Polarity, Problem, Reading
-from recovery.signals.own_node import Complaints, Looks, as_known
+from recovery.signals import nvsentinel
+from recovery.signals.nvsentinel import Found
+from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 
 SOURCE = "conditions"
 Pair = tuple[str, str]
@@ -21,8 +23,6 @@ RENEWED = timedelta(minutes=15)
 """What was not renewed for so long says nothing. node-problem-detector and EKS's agent renew every 5 min."""
 TWICE = timedelta(seconds=60)
 """A good condition is looked at twice, so far apart, before it takes a fault back."""
-EVIDENCE = 256
-"""The most characters of a condition's own message that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Look:
     """
 
     at: datetime
-    conditions: tuple[Condition, ...]
+    conditions: Sequence[Condition]
     boot_id: str
     boot_began: datetime | None
     fresh_for: timedelta
@@ -65,20 +65,19 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
     for type_, (c, row) in sorted(rows.items()):
         why = _says_nothing(state, c, look)
         if c.status == row.bad and not why:
-            held[(type_, _reason(c))] = _problem(state, c, row, look)
+            held |= {(type_, x.reason): _problem(state, c, x, row, look) for x in _stated(c)}
         elif c.status == row.bad or (c.status == "Unknown" and not why):
             unknown[type_] = why or f"{type_} is Unknown: {_reason(c)}"
         elif not why and c.status != "Unknown":
             good[type_] = state.good.get(type_, look.at)
     for type_ in sorted({t for t, _ in held} - rows.keys()):
         unknown[type_] = f"{type_} is no longer on the Node"
-    back = {
-        t for t, since in good.items() if rows[t][1].takes_back and _confirmed(rows[t][0], since, look.at)
-    }
-    unsure = {t for t, _ in held} & {t for t in good if rows[t][1].takes_back} - back
-    unknown |= {t: f"{t} is good now, which counts once it is renewed and seen again" for t in unsure}
+    honest = {t for t in good if rows[t][1].takes_back}
+    back = {t for t in honest if _confirmed(rows[t][0], good[t], look.at)}
+    unsure = {t: f"{t} is good now, which counts once it is renewed and seen again" for t in honest - back}
+    unknown |= {t: why for t, why in unsure.items() if t in {kind for kind, _ in held}}
     held = {pair: p for pair, p in held.items() if pair[0] not in back}
-    shown = {(t, _reason(c)) for t, (c, row) in rows.items() if c.status == row.bad}
+    shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}
     held = {pair: _as_shown(pair, p, shown, unknown, look) for pair, p in held.items()}
     since = {t: state.unknown_since.get(t, look.at) for t in unknown}
     reading = Reading(
@@ -90,6 +89,7 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
         cleared=frozenset((t, "*") for t in back),
         listed=frozenset({*held, *((t, "") for t in rows)}),
         gone=frozenset(pair for pair, p in held.items() if p.latched and pair[0] in good),
+        unconfirmed=unsure,
     )
     return replace(state, held=held, good=good, unknown_since=since), reading
 
@@ -135,21 +135,27 @@ def _reason(c: Condition) -> str:
     return c.reason or c.type
 
 
-def _problem(state: State, c: Condition, row: Polarity, look: Look) -> Problem:
-    old = state.held.get((c.type, _reason(c)))
+def _stated(c: Condition) -> tuple[Found, ...]:
+    """The faults that a bad condition states: one, but with NVSentinel."""
+    return nvsentinel.found(c) or (Found(_reason(c), c.message),)
+
+
+def _problem(state: State, c: Condition, stated: Found, row: Polarity, look: Look) -> Problem:
+    old = state.held.get((c.type, stated.reason))
     life = c.transition.isoformat() if c.transition else ""
     anew = old is not None and old.life != life
-    said = f": {c.message[:EVIDENCE]}" if c.message else ""
+    said = f": {stated.said[:EVIDENCE]}" if stated.said else ""
     return Problem(
         source=SOURCE,
         type=c.type,
-        reason=_reason(c),
+        reason=stated.reason,
         message=f"the Node's condition {c.type} is {c.status}{said}",
         since=old.since if old else look.at,
         fresh_until=look.at + look.fresh_for,
         latched=not row.takes_back,
         life=life,
         stated=look.at if anew else old.stated if old else None,
+        device=stated.device,
     )
 
 
@@ -162,11 +168,9 @@ def _as_shown(pair: Pair, p: Problem, shown: set[Pair], unknown: Mapping[str, st
     return replace(p, masked=masked, fresh_until=look.at + look.fresh_for if fresh else p.fresh_until)
 
 
-class ConditionsSource:
+class ConditionsSource(OwnNodeSource):
     """This Node's conditions. ``boot_began``: see ``Look``, for a boot ID. ``rows``: the policy's own.
     ``named``: the types that its rules name."""
-
-    name = SOURCE
 
     def __init__(
         self,
@@ -175,25 +179,15 @@ class ConditionsSource:
         rows: Iterable[Polarity] = (),
         named: Iterable[str] = (),
     ) -> None:
-        self._look = look
-        self._node: NodeView | None = None
+        super().__init__(SOURCE, look)
         self._boot_began = boot_began
         self._rows = tuple(rows)
         self._named = frozenset(named)
         self._state = State()
-        self._reading: Reading | None = None
-        self._told = Complaints(SOURCE)
 
-    def poll(self, boot_id: str, within: float | None = None) -> Reading:
-        """What is known now, by a look at the Node no older than ``within`` seconds."""
-        seen = self._look(within)
-        if seen.node is not None and seen.node is not self._node:
-            self._node = seen.node
-            boot = boot_id or seen.node.boot_id
-            look = Look(seen.at, seen.node.stated, boot, self._boot_began(boot), seen.fresh_for)
-            self._state, self._reading = observe(self._state, look, self._polarity)
-        reading = as_known(seen, self._reading or Reading(SOURCE, seen.at))
-        self._told.of(reading)
+    def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
+        look = Look(seen.at, node.stated, boot_id, self._boot_began(boot_id), seen.fresh_for)
+        self._state, reading = observe(self._state, look, self._polarity)
         return reading
 
     def _polarity(self, type_: str) -> Polarity | None:

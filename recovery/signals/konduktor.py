@@ -12,8 +12,8 @@ TAINT = "trainy.konduktor.ai/faulty"
 
 
 def read(node: NodeView) -> Said:
-    """The taint, whatever its effect."""
-    found = [(value, effect) for key, value, effect in node.taints if key == TAINT]
+    """The taint, whatever its effect. One that a remedy of ours has set states nothing."""
+    found = [(value, effect) for key, value, effect in node.taints_of_others if key == TAINT]
     if not found:
         return Said()
     added = [node.tainted_at.get((TAINT, effect), "") for _, effect in found]

@@ -11,10 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from recovery.model import NodeView, Problem, Reading
-from recovery.signals.own_node import Complaints, Looks, Seen, as_known
-
-EVIDENCE = 256
-"""The most characters of a mark that are kept as evidence."""
+from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +37,18 @@ class Said:
     passed: frozenset[tuple[str, str]] = frozenset()
 
 
-class MarksSource:
+class MarksSource(OwnNodeSource):
     """The marks of one system, which ``read`` finds on a Node."""
 
     def __init__(self, name: str, look: Looks, read: Callable[[NodeView], Said]) -> None:
-        self.name = name
-        self._look = look
-        self._read = read
-        self._node: NodeView | None = None
+        super().__init__(name, look)
+        self._said_by = read
         self._boot_id = ""
-        self._reading: Reading | None = None
-        self._told = Complaints(name)
 
-    def poll(self, boot_id: str, within: float | None = None) -> Reading:
-        """What is known now, by a look at the Node no older than ``within`` seconds."""
-        seen = self._look(within)
-        if seen.node is not None and seen.node is not self._node:
-            boot = boot_id or seen.node.boot_id
-            before = self._reading if boot == self._boot_id else None
-            self._node, self._boot_id = seen.node, boot
-            self._reading = observed(self.name, before, self._read(seen.node), seen)
-        reading = as_known(seen, self._reading or Reading(self.name, seen.at))
-        self._told.of(reading)
-        return reading
+    def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
+        before = self._reading if boot_id == self._boot_id else None
+        self._boot_id = boot_id
+        return observed(self.name, before, self._said_by(node), seen)
 
 
 def observed(source: str, before: Reading | None, said: Said, seen: Seen) -> Reading:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -12,6 +12,8 @@ from recovery.signals.page import EDGES, Page, Pair
 SOURCE = "npd"
 INSTANT = timedelta(seconds=1)
 """A log rule's fault that a page does not show for an instant only is still there."""
+EDGE_MEMORY, EDGE_LIMIT = timedelta(hours=24), 100
+"""What happened is remembered for so long, and so many times."""
 SETTLE = timedelta(seconds=30)
 """For so long after a detector's restart its zeros say nothing: its plugins may not have run."""
 
@@ -76,3 +78,8 @@ def gone(state: State, at: datetime) -> frozenset[Pair]:
 def settled(state: State, at: datetime) -> bool:
     """Whether a restart, if there was one, is so long ago that zeros count."""
     return state.restarted_at is None or at - state.restarted_at >= SETTLE
+
+
+def recent(times: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:
+    """Those of ``times`` that are remembered."""
+    return tuple(moment for moment in times if now - moment <= EDGE_MEMORY)[-EDGE_LIMIT:]

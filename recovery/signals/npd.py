@@ -14,7 +14,7 @@ from recovery.signals.memory import SOURCE, State
 from recovery.signals.page import Page, parse
 from recovery.signals.tracker import missed, observe
 
-__all__ = ["NpdSource", "Unreadable", "stale_after"]
+__all__ = ["SOURCE", "NpdSource", "Unreadable", "stale_after"]
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from recovery.model import NodeView, Reading
 
 log = logging.getLogger(__name__)
+
+EVIDENCE = 256
+"""The most characters that are kept of what another program wrote."""
+LONGEST_DEVICES = 160
+
+
+def devices(names: Iterable[str]) -> str:
+    """The devices that one fault is about. One has its whole name, several have its first two words each."""
+    told = sorted({name for name in names if name})
+    if len(told) > 1:
+        told = sorted({" ".join(name.split()[:2]) for name in told})
+    return ", ".join(told)[:LONGEST_DEVICES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +52,40 @@ def as_known(seen: Seen, reading: Reading) -> Reading:
 
 
 class Complaints:
-    """Logs what a source cannot say, once for each change."""
+    """Logs what a source does not know, once for each change."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self._before: frozenset[str] = frozenset()
 
-    def of(self, reading: Reading) -> None:
-        now = frozenset(reading.unknown.values())
-        for sentence in sorted(now - self._before):
-            log.warning("%s: %s", self._source, sentence)
-        self._before = now
+    def of(self, who: str, reading: Reading, but: str = "") -> None:
+        """``but``: a sentence that is told by itself."""
+        unknown = frozenset(reading.unknown.values()) - {but}
+        for sentence in sorted(unknown - self._before):
+            log.warning("%s: %s", who, sentence)
+        self._before = unknown
+
+
+class OwnNodeSource(ABC):
+    """A source that goes by the own Node: it reads each new look at it once."""
+
+    def __init__(self, name: str, look: Looks) -> None:
+        self.name = name
+        self._look = look
+        self._node: NodeView | None = None
+        self._reading: Reading | None = None
+        self._complaints = Complaints()
+
+    def poll(self, boot_id: str, within: float | None = None) -> Reading:
+        """What is known now, by a look at the Node no older than ``within`` seconds."""
+        seen = self._look(within)
+        if seen.node is not None and seen.node is not self._node:
+            self._node = seen.node
+            self._reading = self._read(seen, seen.node, boot_id or seen.node.boot_id)
+        reading = as_known(seen, self._reading or Reading(self.name, seen.at))
+        who = f"{self._node.name}: {self.name}" if self._node is not None else self.name
+        self._complaints.of(who, reading)
+        return reading
+
+    @abstractmethod
+    def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
+        """What ``node`` says. ``boot_id``: "" where it is not known."""

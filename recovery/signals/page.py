@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+
+from recovery.signals.series import MAX_LINE, MAX_SERIES, finite, samples, sound
 
 Pair = tuple[str, str]
 """A condition type and a reason."""
@@ -29,20 +30,15 @@ WHOLE = "*"
 EDGES = ""
 """The key in ``unknown`` for temporary rules, which have no type."""
 
-MAX_SERIES = 20_000
-MAX_LINE = 2048
-"""Characters. The parser's time grows with the square of a line's escapes."""
-
 _GAUGE = "problem_gauge"
 _COUNTERS = ("problem_counter", "problem_counter_total")
+_NAMES = (_GAUGE, _COUNTERS[0])
 _NAME = re.compile(r"(?<![\w:])problem_(?:gauge|counter(?:_total)?)(?![\w:])")
 _TYPE = re.compile(r'(?<!\w)type\s*=\s*"((?:[^"\\]|\\.)+)"')
 _REASON = re.compile(r'(?<!\w)reason\s*=\s*"((?:[^"\\]|\\.)+)"')
 _STARTED = re.compile(
     r"^process_start_time_seconds(?:\{[^}\n]*\})?[ \t]+([0-9.eE+]{1,40})[ \t]*$", re.MULTILINE
 )
-_UNREADABLE_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\ufffd]")
-_PARSER_ERRORS = (ValueError, IndexError, KeyError, TypeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ def parse(text: str) -> Page:
     if len(lines) > MAX_SERIES:
         draft.unknown[WHOLE] = f"the page lists more than {MAX_SERIES} problem series"
         lines = []
-    for line, sample in _samples(lines):
+    for line, sample in samples(lines):
         draft.take(line, sample)
     return draft.page(_started(whole))
 
@@ -99,52 +95,6 @@ def _lines(text: str) -> list[str]:
     return [line for line in near if not line.startswith("#") and _NAME.search(line)]
 
 
-def _samples(lines: list[str]) -> Iterator[tuple[str, Sample | None]]:
-    """Each line with what the parser makes of it, None where it makes nothing of it."""
-    if all(len(line) <= MAX_LINE for line in lines):
-        try:
-            yield from list(zip(lines, _parsed(lines), strict=True))
-            return
-        except _PARSER_ERRORS:
-            pass  # one broken line spoils the whole text for the parser: line by line then
-    for line in lines:
-        yield line, _sample(line)
-
-
-def _sample(line: str) -> Sample | None:
-    if len(line) > MAX_LINE:
-        return None
-    try:
-        return next(_parsed([line]), None)
-    except _PARSER_ERRORS:
-        return None
-
-
-def _parsed(lines: Iterable[str]) -> Iterator[Sample]:
-    """Lines without comments: the parser then yields one family of one sample for each."""
-    for family in text_string_to_metric_families("\n".join(lines)):
-        yield from family.samples
-
-
-def _sound(line: str) -> bool:
-    """Whether the line is one series and nothing else; the parser itself is laxer than that.
-
-    Of two lines run into one, the second's name may be anywhere, even within the first's label.
-    """
-    names = sum(line.count(name) for name in (_GAUGE, _COUNTERS[0]))
-    after = line.rpartition("}")[2].split()
-    return names == 1 and len(after) in (1, 2) and not _UNREADABLE_CHARACTERS.search(line)
-
-
-def _finite(sample: Sample) -> float:
-    """The sample's value; NaN for one that no detector writes."""
-    try:
-        value = float(sample.value)
-    except OverflowError:
-        return math.nan
-    return value if math.isfinite(value) else math.nan
-
-
 class _Draft:
     """A page while it is being read."""
 
@@ -158,7 +108,7 @@ class _Draft:
         if sample is None:
             self._damaged(line)
         elif sample.name == _GAUGE or sample.name in _COUNTERS:
-            self._series(line, sample) if _sound(line) else self._damaged(line)
+            self._series(line, sample) if sound(line, _NAMES) else self._damaged(line)
 
     def page(self, started: str) -> Page:
         pairs = frozenset(self.gauges)
@@ -180,9 +130,9 @@ class _Draft:
     def _series(self, line: str, sample: Sample) -> None:
         reason, type_ = sample.labels.get("reason", ""), sample.labels.get("type", "")
         if sample.name in _COUNTERS and reason:
-            self._counter(reason, _finite(sample))
+            self._counter(reason, finite(sample))
         elif sample.name == _GAUGE and reason and type_ and type_ != WHOLE:
-            self._gauge((type_, reason), _finite(sample))
+            self._gauge((type_, reason), finite(sample))
         else:
             self._damaged(line)
 

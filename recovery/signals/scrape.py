@@ -37,7 +37,7 @@ class PageReader:
     ``deadline`` is in seconds and covers connecting, headers and body together (resolving a host *name* is
     left to the system's resolver and its own timeouts; literal addresses need none). ``max_bytes`` bounds the
     body, also after decompression. With ``node_addresses``, each new connection must lead to loopback or to
-    one of them, so that a name which comes to resolve elsewhere is noticed.
+    one of them, so that a name which comes to resolve elsewhere is noticed. ``who`` should answer there.
     """
 
     def __init__(
@@ -46,11 +46,13 @@ class PageReader:
         deadline: float = DEADLINE,
         max_bytes: int = MAX_BYTES,
         node_addresses: Collection[str] | None = None,
+        who: str = "node-problem-detector",
     ) -> None:
         parts = urlsplit(url)
         self.url = url
         self._deadline = deadline
         self._max_bytes = max_bytes
+        self._who = who
         self._own = None if node_addresses is None else addresses_of(node_addresses)
         self._parts = parts
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -74,7 +76,7 @@ class PageReader:
             raise Unreadable(f"no complete answer within {self._deadline:g} s") from None
         except (OSError, http.client.HTTPException, zlib.error, ValueError, OverflowError) as error:
             self.close()
-            raise Unreadable(_said(error)) from error
+            raise Unreadable(_said(error, self._who)) from error
 
     def close(self) -> None:
         """Close the connection; the next read opens a new one."""
@@ -151,10 +153,10 @@ def _accepted(response: http.client.HTTPResponse, parts: SplitResult) -> int:
     return _ENCODINGS[encoding]
 
 
-def _said(error: Exception) -> str:
+def _said(error: Exception, who: str) -> str:
     """A foreign error as a sentence that stays the same while its cause does."""
     if isinstance(error, ConnectionRefusedError):
-        return "the connection was refused: node-problem-detector does not listen there"
+        return f"the connection was refused: {who} does not listen there"
     if isinstance(error, http.client.IncompleteRead):
         return "the answer was cut"
     if isinstance(error, http.client.RemoteDisconnected):

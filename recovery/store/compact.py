@@ -89,7 +89,7 @@ def _fewer_digests(r: Record, least: int) -> Record:
 
 
 def _no_messages(r: Record) -> Record:
-    return replace(r, faults=tuple(replace(f, message="") for f in r.faults))
+    return replace(r, faults=tuple(replace(f, message="", device="") for f in r.faults))
 
 
 def _fewer_faults(r: Record, least: int) -> Record:

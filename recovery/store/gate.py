@@ -22,6 +22,7 @@ from recovery.kube.paging import folded
 from recovery.model import (
     GROUP,
     VERSION,
+    Approval,
     Census,
     Claim,
     Gate,
@@ -191,6 +192,18 @@ def read_pause(spec: Any) -> Pause | None:
         return Pause(owner, f"{reason}; its end {until!r} cannot be read, which counts as paused", None)
 
 
+def read_approvals(spec: Any) -> tuple[Approval, ...]:
+    """Which correlated faults people have let go. One that cannot be understood lets nothing go."""
+    raw = spec.get("approved") if isinstance(spec, dict) else None
+    found = []
+    for each in raw if isinstance(raw, list) else ():
+        try:
+            found.append(Approval(str(each["reason"]), str(each["by"]), parse_moment(str(each["until"]))))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return tuple(found)
+
+
 def _read_census(r: Reader | None) -> Census | None:
     if r is None:
         return None
@@ -235,11 +248,11 @@ def _read_label(word: str, node: str) -> tuple[str, str | None]:
 def decode(obj: Any) -> Gate:
     """The gate in ``obj``. Raises ``Undecodable``."""
     meta = Reader(obj.get("metadata"), "metadata")
-    pause = read_pause(obj.get("spec") or {})
+    pause, approvals = read_pause(obj.get("spec") or {}), read_approvals(obj.get("spec"))
     uid, version = meta.text("uid"), meta.text("resourceVersion")
     s = Reader(obj, "RecoveryGate").child("status")
     if s is None:
-        return Gate(uid=uid, resource_version=version, stamp="", pause=pause)
+        return Gate(uid=uid, resource_version=version, stamp="", pause=pause, approved=approvals)
     codec = s.integer("version", CODEC)
     if codec not in (FIRST, CODEC):
         raise Undecodable(
@@ -251,6 +264,7 @@ def decode(obj: Any) -> Gate:
         resource_version=version,
         stamp=s.text("stamp"),
         pause=pause,
+        approved=approvals,
         open=tuple(
             Line(x.text("node", ...), x.text("recordUID", ...), x.at("since")) for x in s.children("open")
         ),

@@ -12,6 +12,7 @@ import hashlib
 import os
 import socket
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -90,6 +91,16 @@ class InstanceLock:
             self._socket = None
 
 
+def identified(node: str, lock: InstanceLock, place: str) -> Identity:
+    """This process, which takes ``lock`` for ``place``.
+
+    Where another one has it (two pods in a node's own network), it is of no pod that anybody could take for
+    ended.
+    """
+    alone = lock.take(place)
+    return Identity(node, this_pod() if alone else f"{this_pod()}+{uuid.uuid4().hex[:8]}", alone=alone)
+
+
 def this_pod() -> str:
     """Host name (the pod's) and network namespace: what processes of one pod share."""
     try:
@@ -130,11 +141,14 @@ class Leases:
         clock: Clock,
         identity: Identity,
         duration: timedelta = timedelta(seconds=60),
+        *,
+        named: Callable[[str], str] | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._identity = identity
         self._duration = duration
+        self._named = named or lease_name
         self._seen: dict[str, _Seen] = {}
         self._held: dict[str, tuple[Role, float]] = {}
         self._words: dict[str, str] = {}
@@ -158,7 +172,7 @@ class Leases:
         if known is not None and self._held[node][0] is Role.OWNER:
             return known
         try:
-            return self._judge(node, self._cluster.get_lease(lease_name(node)))
+            return self._judge(node, self._cluster.get_lease(self._named(node)))
         except NotFound:
             self._held.pop(node, None)
             idle = (self._renewed.get(node, EVER), self._cluster.time.now())
@@ -185,6 +199,11 @@ class Leases:
         idle = idle_of(obj, self._cluster.time.now(), self._late(holder))
         silent = self._cluster.time.now() - _at(obj, "renewTime") > timedelta(seconds=length / 2)
         return Lease(holder=holder, mine=mine, stale=stale, silent=silent, idle=idle)
+
+    def stale_in(self, node: str) -> float:
+        """Seconds until the Lease may be taken from another, if it stays as it was last seen."""
+        seen, now = self._seen.get(node), self._clock.boottime()
+        return max(0.0, seen.at + self._duration.total_seconds() - now) if seen is not None else 0.0
 
     def start_over(self) -> None:
         """Forget since when Leases are unchanged: while the API server was away, nobody could renew."""
@@ -223,7 +242,7 @@ class Leases:
         silence is a Lease that nobody has changed for twice its length.
         """
         try:
-            obj = self._cluster.get_lease(lease_name(node))
+            obj = self._cluster.get_lease(self._named(node))
         except NotFound:
             return Word()
         lease = self._judge(node, obj)
@@ -241,7 +260,7 @@ class Leases:
             return known
         asked = self._clock.boottime()
         try:
-            obj = self._cluster.get_lease(lease_name(node))
+            obj = self._cluster.get_lease(self._named(node))
         except NotFound:
             return self._create(node, role, asked)
         lease = self._judge(node, obj)
@@ -289,7 +308,7 @@ class Leases:
         return (2 if ours else 4) * self._duration + timedelta(seconds=LATE)
 
     def _body(self, node: str, role: Role, old: dict[str, Any] | None) -> dict[str, Any]:
-        metadata: dict[str, Any] = {"name": lease_name(node), "namespace": self._cluster.namespace}
+        metadata: dict[str, Any] = {"name": self._named(node), "namespace": self._cluster.namespace}
         spec = dict((old or {}).get("spec") or {})
         holder = self._identity.holder(role)
         at = self._cluster.time.now()
@@ -322,7 +341,7 @@ class Leases:
         if self._held.pop(node, None) is None:
             return
         with contextlib.suppress(Exception):
-            obj = self._cluster.get_lease(lease_name(node))
+            obj = self._cluster.get_lease(self._named(node))
             if str(obj["spec"].get("holderIdentity", "")).endswith(f"/{self._identity.token}"):
                 obj["spec"]["holderIdentity"] = ""
                 self._cluster.replace_lease(obj)

@@ -37,6 +37,7 @@ class Records:
     def __init__(self, cluster: RecordObjects) -> None:
         self._cluster = cluster
         self._decode = Unchanged(decode)
+        self._written: dict[str, str] = {}
 
     def all(self) -> Iterator[Record | Undecodable]:
         """All records there are. In place of one that cannot be decoded, the error that says why.
@@ -86,6 +87,10 @@ class Records:
             raise Conflict(f"NodeRecovery {record.node} was changed by another writer")
         return there
 
+    def ours(self, record: Record) -> bool:
+        """Whether the open ``record`` is as we wrote it: nobody else has since."""
+        return self._written.get(record.node) == record.resource_version
+
     def remove(self, record: Record) -> None:
         """Delete ``record`` as it was read. ``Conflict``: it has changed, and stays."""
         self._cluster.delete_record(record.node, record.uid, record.resource_version)
@@ -106,4 +111,8 @@ class Records:
             )
         meta = stored["metadata"]
         uid, version = str(meta["uid"]), str(meta["resourceVersion"])
+        if record.phase.open:
+            self._written[record.node] = version
+        else:
+            self._written.pop(record.node, None)
         return self._decode.keep(stored, replace(record, uid=uid, resource_version=version))

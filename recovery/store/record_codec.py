@@ -14,7 +14,7 @@ from typing import Any
 from recovery.decide.acknowledged import MOST_KEPT as ACKNOWLEDGED
 from recovery.decide.acknowledged import digested
 from recovery.decide.history import HISTORY, LONGEST_LINE
-from recovery.decide.room import heavier, kept
+from recovery.decide.room import LONGEST_DEVICE, heavier, kept
 from recovery.errors import Undecodable
 from recovery.model import (
     GROUP,
@@ -40,6 +40,7 @@ from recovery.model import (
     Rung,
     Start,
     Step,
+    Taint,
     Then,
     Validation,
     ValidationRun,
@@ -51,13 +52,13 @@ from recovery.store.compact import fitted
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
-FIRST, SECOND, THIRD, FOURTH = 1, 2, 3, 4
+FIRST, SECOND, THIRD, FOURTH, FIFTH = 1, 2, 3, 4, 5
 """Versions of the schema. A record is written in the oldest version that can hold its content: an older agent
 goes on with a version it knows, and holds a newer one. Version 2 added validation, steps tried in vain and
 the out-of-service taint. Version 3 added the progress of open records. Version 4 added digests of
 the faults that were dealt with, what is to be taken back at the provider before the node goes back to
-service, what held the steps, and filters in place of long lists of machines: an older agent would forget or
-misread them."""
+service, what held the steps, and filters in place of long lists of machines. Version 5 added the taints
+that a remedy names: an older agent would forget or misread them."""
 
 STARTS = 50
 MOST = 64 * 1024
@@ -70,6 +71,8 @@ would not fit into an agent's memory."""
 
 def _version(r: Record) -> int:
     p = r.progress
+    if r.marks.taints or any(rung.taint for rung in r.ladder):
+        return FIFTH
     taking_back = r.release or p.left or p.taking_back
     held = r.phase.open and (p.held or p.holding or p.accounted)
     filtered = r.intent is not None and packed(r.intent.reference.data)
@@ -81,7 +84,11 @@ def _version(r: Record) -> int:
 
 
 def _fault(f: Fault) -> dict[str, Any]:
-    late = {"life": f.life, "quietSince": _maybe(f.quiet_since)}  # written where they say something
+    late = {
+        "life": f.life,
+        "quietSince": _maybe(f.quiet_since),
+        "device": f.device,
+    }  # written where they say something
     said = {} if f.treated is None else {"treated": f.treated}
     return {
         "source": f.source,
@@ -108,6 +115,7 @@ def _intent(i: Intent) -> dict[str, Any]:
         "at": moment(i.at),
         "machine": i.machine,
         "bootID": i.boot_id,
+        **({"kernelBootID": i.kernel_boot} if i.kernel_boot else {}),
         "state": i.state.value,
         "submitWithin": i.submit_within,
         "callTimeout": i.call_timeout,
@@ -117,6 +125,10 @@ def _intent(i: Intent) -> dict[str, Any]:
             "data": dict(i.reference.data),
         },
     }
+
+
+def _taint(t: Taint) -> dict[str, str]:
+    return {"key": t.key, "effect": t.effect, **({"value": t.value} if t.value else {})}
 
 
 def _maybe(at: datetime | None) -> str | None:
@@ -172,7 +184,9 @@ def bounded(record: Record) -> Record:
 
 
 def _short(f: Fault) -> Fault:
-    return f if len(f.message) <= LONGEST_LINE else replace(f, message=f.message[:LONGEST_LINE])
+    if len(f.message) <= LONGEST_LINE and len(f.device) <= LONGEST_DEVICE:
+        return f
+    return replace(f, message=f.message[:LONGEST_LINE], device=f.device[:LONGEST_DEVICE])
 
 
 def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -205,7 +219,13 @@ def whole(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any
         "faults": [_fault(f) for f in record.faults],
         "rule": record.rule,
         "ladder": [
-            {"do": r.do.value, "within": duration(r.within), "then": r.then.value} for r in record.ladder
+            {
+                "do": r.do.value,
+                "within": duration(r.within),
+                "then": r.then.value,
+                **({"taint": _taint(r.taint)} if r.taint else {}),
+            }
+            for r in record.ladder
         ],
         "probation": duration(record.probation),
         "after": duration(record.after),
@@ -221,6 +241,7 @@ def whole(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any
             "cordoned": record.marks.cordoned,
             "tainted": record.marks.tainted,
             "outOfService": record.marks.out_of_service,
+            **({"taints": [_taint(t) for t in record.marks.taints]} if record.marks.taints else {}),
         },
         "sentence": record.sentence,
         "history": [
@@ -278,6 +299,7 @@ def _read_fault(r: Reader) -> Fault:
         life=r.text("life"),
         quiet_since=r.maybe_at("quietSince"),
         treated=r.maybe_flag("treated"),
+        device=r.text("device"),
     )
 
 
@@ -295,7 +317,19 @@ def _read_intent(r: Reader) -> Intent:
         state=r.member("state", IntentState),
         submit_within=r.number("submitWithin") or 10.0,
         call_timeout=r.number("callTimeout") or 10.0,
+        kernel_boot=r.text("kernelBootID"),
         reference=Reference(ref.text("provider", ...), ref.text("action"), ref.mapping("data")),
+    )
+
+
+def _read_taint(r: Reader) -> Taint:
+    return Taint(r.text("key", ...), r.text("value"), r.text("effect", ...))
+
+
+def _read_rung(r: Reader) -> Rung:
+    taint = r.child("taint")
+    return Rung(
+        r.member("do", Step), r.span("within"), r.member("then", Then), _read_taint(taint) if taint else None
     )
 
 
@@ -333,10 +367,10 @@ def decode(obj: Any) -> Record:
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")
     version = s.integer("version", ...)
-    if version not in (FIRST, SECOND, THIRD, FOURTH):
+    if version not in (FIRST, SECOND, THIRD, FOURTH, FIFTH):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} was written in version {version} of the record; "
-            f"this program understands versions up to {FOURTH}"
+            f"this program understands versions up to {FIFTH}"
         )
     machine = s.child("machine") or Reader({}, "status.machine")
     marks = s.child("marks") or Reader({}, "status.marks")
@@ -362,9 +396,7 @@ def decode(obj: Any) -> Record:
         faults=faults,
         phase_since=s.at("phaseSince"),
         rule=s.text("rule"),
-        ladder=tuple(
-            Rung(r.member("do", Step), r.span("within"), r.member("then", Then)) for r in s.children("ladder")
-        ),
+        ladder=tuple(_read_rung(r) for r in s.children("ladder")),
         probation=s.span("probation"),
         after=s.span("after"),
         rung=s.integer("rung"),
@@ -373,7 +405,12 @@ def decode(obj: Any) -> Record:
         intent=_read_intent(intent) if intent else None,
         replacement=s.text("replacement"),
         replacement_machine=s.text("replacementMachine"),
-        marks=Marks(marks.flag("cordoned"), marks.flag("tainted"), marks.flag("outOfService")),
+        marks=Marks(
+            marks.flag("cordoned"),
+            marks.flag("tainted"),
+            marks.flag("outOfService"),
+            tuple(_read_taint(t) for t in marks.children("taints")),
+        ),
         sentence=s.text("sentence"),
         history=tuple(
             Outcome(o.at("at"), o.integer("attempt"), o.text("event"), o.text("sentence"))

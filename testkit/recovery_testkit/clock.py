@@ -13,6 +13,7 @@ class FakeClock:
         self._elapsed = 0.0
         self._true = start
         self._stepped = timedelta(0)
+        self._booted = 0.0  # when the machine of the one who asks has booted, by ``monotonic``
 
     def now(self) -> datetime:
         return self._true + self._stepped
@@ -25,7 +26,7 @@ class FakeClock:
         return self._elapsed
 
     def boottime(self) -> float:
-        return self._elapsed
+        return self._elapsed - self._booted
 
     def advance(self, seconds: float) -> None:
         self._elapsed += seconds

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from recovery_testkit import kubeevict
 from recovery_testkit.kuberesources import Resource
-from recovery_testkit.kubeshelf import CRDS, NAMESPACES, PDBS, PODS, Origin, Shelf, object_key
+from recovery_testkit.kubeshelf import CRDS, NAMESPACES, NODES, PDBS, PODS, Origin, Shelf, object_key
 from recovery_testkit.kubestatus import Json
 
 _OWNERS = {
@@ -27,8 +27,9 @@ class Controllers:
     """Reacts to every write on a shelf, and to the passing of time in `advance()`. Callers hold the
     shelf's lock."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, kubelets_by_ready: bool = False) -> None:
         self.dead_kubelets: set[str] = set()
+        self._by_ready = kubelets_by_ready
         self._shelf = shelf
         self._going: dict[tuple[str, str], datetime] = {}
         shelf.listener = self._changed
@@ -64,10 +65,17 @@ class Controllers:
     def _end(self, key: tuple[str, str]) -> None:
         """A kubelet reports its pod as stopped: the API lets it go, unless a finalizer holds it."""
         pod = self._shelf.objects[PODS][key]
-        if (pod.get("spec") or {}).get("nodeName") in self.dead_kubelets:
+        if self._dead(str((pod.get("spec") or {}).get("nodeName"))):
             return
         ended = {**pod, "metadata": {**pod["metadata"], "deletionGracePeriodSeconds": 0}}
         self._shelf.put(self._shelf.resource(PODS), pod, ended, _origin("delete", pod, "kubelet"))
+
+    def _dead(self, node: str) -> bool:
+        """Whether no kubelet reports anything of this node's pods."""
+        if node in self.dead_kubelets or not self._by_ready:
+            return node in self.dead_kubelets
+        status = (self._shelf.objects[NODES].get(("", node)) or {}).get("status") or {}
+        return any(c["type"] == "Ready" and c["status"] == "Unknown" for c in status.get("conditions") or [])
 
     def _empty_namespace(self, namespace: str) -> None:
         for resource in self._shelf.resources:

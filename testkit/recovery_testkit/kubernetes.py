@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--load", type=Path, action="append", default=[], help="YAML objects to begin with; CRDs first"
     )
     asked = parser.parse_args(arguments)
-    store = KubernetesStore()
+    store = KubernetesStore(kubelets_by_ready=True)
     for file in asked.load:
         for document in yaml.safe_load_all(file.read_text(encoding="utf-8")):
             store.load(document)

@@ -30,6 +30,10 @@ _IDLE = 0.5
 _PROBES = ("/healthz", "/livez", "/readyz")
 
 
+BOOKMARKS = 60.0
+"""Seconds between two bookmarks to every watch that allows them, as kube-apiserver sends them."""
+
+
 class KubernetesServer:
     """Serves an API on a port. `store` names resources and the time for Table answers; `api` answers the
     requests, by default the store itself, or a `FaultyApi` around it. A context manager: started inside,
@@ -49,6 +53,8 @@ class KubernetesServer:
         self._http = _Http((host, port), _Handler)
         self._http.front = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+        self._stopping = threading.Event()
+        self._bookmarks = threading.Thread(target=self._bookmark, daemon=True)
 
     @property
     def url(self) -> str:
@@ -59,16 +65,23 @@ class KubernetesServer:
     def start(self) -> KubernetesServer:
         """Begins to answer; returns itself."""
         self._thread.start()
+        self._bookmarks.start()
         return self
 
     def stop(self) -> None:
         """Ends every watch and connection, and frees the port. Waits for the threads."""
+        self._stopping.set()
         if self._thread.is_alive():
             self._http.shutdown()
             self._thread.join()
+            self._bookmarks.join()
         for watch in list(self.watches):
             watch.close()
         self._http.server_close()
+
+    def _bookmark(self) -> None:
+        while not self._stopping.wait(BOOKMARKS):
+            self.store.bookmark()
 
     def __enter__(self) -> KubernetesServer:
         return self.start()

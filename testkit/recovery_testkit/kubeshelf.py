@@ -15,6 +15,7 @@ from recovery_testkit.kubewatch import Change, Journal
 FIRST_VERSION = 1000
 
 CRDS = (CRD_GROUP, "customresourcedefinitions")
+NODES = ("", "nodes")
 PODS = ("", "pods")
 PDBS = ("policy", "poddisruptionbudgets")
 NAMESPACES = ("", "namespaces")

@@ -61,15 +61,21 @@ class KubernetesStore:
 
     `now` gives the time of every stamp, Date header and deadline (aware; default: the real UTC time).
     `window` is how many changes a watch can go back. `seed` makes the uids and generated names.
+    `kubelets_by_ready`: a Node whose Ready is Unknown has a dead kubelet, as if by `stop_kubelet`.
     """
 
     def __init__(
-        self, *, now: Callable[[], datetime] | None = None, window: int = 10_000, seed: int = 0
+        self,
+        *,
+        now: Callable[[], datetime] | None = None,
+        window: int = 10_000,
+        seed: int = 0,
+        kubelets_by_ready: bool = False,
     ) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
         self._shelf = Shelf(now or (lambda: datetime.now(UTC)), window)
         self._lock = self._shelf.journal.changed
-        self._controllers = Controllers(self._shelf)
+        self._controllers = Controllers(self._shelf, kubelets_by_ready)
         self._verbs = Verbs(self._shelf, seed)
         self._watches: list[Watch] = []
         self._dated = datetime.min.replace(tzinfo=UTC), ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from recovery.errors import Ambiguous, Refused, Retry
@@ -44,6 +44,7 @@ class FakeGroup:
     ``shrinks``: deleting a machine lowers ``desired``, as in a scale set, until it is raised again. ``slow``:
     a number that it was told shows only once ``settle`` is called; until then it is ``pending``.
     ``provisional``: machines of which some may be removed again, as in a scale set that overprovisions.
+    ``cannot_launch``: why it could not launch one. ``launches_first``: it ends none before that.
     """
 
     name: str
@@ -54,6 +55,8 @@ class FakeGroup:
     slow: bool = False
     pending: int | None = None
     provisional: set[str] = field(default_factory=set)
+    cannot_launch: str = ""
+    launches_first: bool = False
 
 
 class FakeProvider:
@@ -113,7 +116,10 @@ class FakeProvider:
         data = {"group": group.name, KEY: known, "desired": group.desired, "machine": machine.id}
         short = group.desired - len(group.in_service)
         reference = Reference(self.name, action.value, data)
-        return Preflight(reference, group.name, max(0, short), adopt, alone=group.shrinks)
+        found = Preflight(reference, group.name, max(0, short), adopt, alone=group.shrinks)
+        if action is not Step.REPLACE or not group.cannot_launch:
+            return found
+        return replace(found, cannot_launch=group.cannot_launch, loses_one=not group.launches_first)
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:
         if action not in self.actions:

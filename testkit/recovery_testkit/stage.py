@@ -7,23 +7,28 @@ Time moves only by ``Stage.run``, which lets every living agent act until none h
 from __future__ import annotations
 
 import functools
+import json
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
+from recovery.agent.fleet import loki
+from recovery.agent.fleet.prometheus import Asks
+from recovery.agent.fleet.replica import Around, Replica
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.sources import SourcesOfNode
 from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.decision import Decision
-from recovery.errors import ApiUnavailable
+from recovery.errors import ApiUnavailable, Unreadable
 from recovery.kube.cluster import Cluster
-from recovery.kube.transport import Transport
+from recovery.kube.transport import Streams, Transport, api_error
 from recovery.model import Gate, Policy, Reading, Record, Statement
 from recovery.provider.monitor import Metric
 from recovery.provider.registry import Providers
@@ -38,6 +43,7 @@ from recovery.store.record_codec import decode
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.crds import read_crds
 from recovery_testkit.kubefaults import FaultyApi, NoAnswerError
+from recovery_testkit.kubestatus import ApiError
 from recovery_testkit.kubestore import KubernetesStore
 from recovery_testkit.provider import FakeGroup, FakeProvider
 
@@ -114,6 +120,25 @@ class StoreTransport:
             raise ApiUnavailable(str(error)) from None
 
 
+class StoreStreams:
+    """The store's watches: each shows what there is, and is ended by the server."""
+
+    def __init__(self, api: Any, actor: str) -> None:
+        self._api = api
+        self._actor = actor
+
+    def stream(self, path: str, query: Any) -> Iterator[bytes]:
+        try:
+            watch = self._api.watch(path, query, user_agent=self._actor)
+        except NoAnswerError as error:
+            raise ApiUnavailable(str(error)) from None
+        except ApiError as refused:
+            raise api_error(refused.status, refused.body, {}, f"GET {path}") from None
+        events = watch.poll()
+        watch.close()
+        yield from (json.dumps(event).encode() for event in events)
+
+
 class MemoryMonitor:
     """A monitor that keeps what is published."""
 
@@ -160,6 +185,46 @@ class Actor:
         return d
 
 
+@dataclass
+class FleetActor:
+    """One process: a replica of the controller, whose threads take turns."""
+
+    name: str
+    replica: Replica
+    publisher: Publisher
+    metrics: Metrics
+    clock: FakeClock
+    node: str = ""
+    agent: None = None
+    alive: bool = True
+    due_in: float = 0.0
+    """Seconds, since the last turn, until an agent is due."""
+    _campaign_at: float = 0.0
+    _watch_at: float = 0.0
+    _poll_at: float = 0.0
+    _read_at: float = 0.0
+
+    def turn(self) -> None:
+        """One round of each thread."""
+        if self.clock.monotonic() >= self._campaign_at:
+            self._campaign_at = self.clock.monotonic() + self.replica.leader.campaign()
+        if self.clock.monotonic() >= self._watch_at:
+            self._watch_at = self.clock.monotonic() + self.replica.nodes.round(threading.Event())
+        if self.clock.monotonic() >= self._poll_at:
+            self._poll_at = self.clock.monotonic() + self.replica.poll()
+        if self.clock.monotonic() >= self._read_at:
+            self._read_at = self.clock.monotonic() + self.replica.read_logs()
+        self.due_in = min(self._work(worker) for worker in range(len(self.replica.controllers)))
+        self.replica.sweep()
+        self.publisher.drain()
+
+    def _work(self, worker: int) -> float:
+        for _ in range(20):
+            if left := self.replica.work(worker):
+                return left
+        return 0.0
+
+
 class Stage:
     """Everything in one story: the cluster, the machines and the agents."""
 
@@ -170,12 +235,16 @@ class Stage:
         self.provider = FakeProvider()
         self.policy = read_policy(policy)
         self.pages: dict[str, Page] = {}
-        self.actors: dict[str, Actor] = {}
+        self.actors: dict[str, Any] = {}  # by name: agents, concluders, replicas of the controller
         self.told = MemoryMonitor()
         self.heartbeat: timedelta | None = None
         self.kernels: dict[str, str] = {}  # the boot ID that a node's own kernel gives its agent, by node
+        self.exporters: dict[str, Page] = {}  # the metrics pages of pods, by their URL
         self.witnesses: dict[str, Callable[[tuple[str, ...]], Statement]] = {}  # of every node, by name
+        self.prometheus: Asks | None = None  # the server that replicas of the controller ask
+        self.loki: loki.Asks | None = None  # and the one that they read the kernel's log from
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
+        self.wrap_streams: Callable[[Streams], Streams] = lambda streams: streams
         if crds:
             for crd in read_crds():
                 self.store.install_crd(crd)
@@ -210,7 +279,14 @@ class Stage:
                 "spec": {"providerID": f"fake:///{group}/{machine}"},
                 "status": {
                     "nodeInfo": {"bootID": f"{machine}-{boot}", "systemUUID": machine},
-                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+                    "conditions": [
+                        {
+                            "type": "Ready",
+                            "status": "True",
+                            "reason": "KubeletReady",
+                            "lastHeartbeatTime": f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}",
+                        }
+                    ],
                     "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
                 },
             }
@@ -240,6 +316,39 @@ class Stage:
             }
         )
 
+    def add_exporter(
+        self,
+        node: str,
+        body: bytes,
+        port: int,
+        labels: dict[str, str],
+        *,
+        name: str = "exporter",
+        namespace: str = "gpu-operator",
+        ip: str = "10.1.0.7",
+        owner: str = "DaemonSet",
+        phase: str = "Running",
+    ) -> Page:
+        """A pod on ``node`` that serves ``body`` at ``port``."""
+        if not self.store.request("GET", f"/api/v1/namespaces/{namespace}").ok:
+            self.store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        controller = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u", "controller": True}
+        self.store.load(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{name}-{node}",
+                    "namespace": namespace,
+                    "labels": labels,
+                    "ownerReferences": [controller] if owner else [],
+                },
+                "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+                "status": {"phase": phase, "podIP": ip},
+            }
+        )
+        return self.exporters.setdefault(f"http://{ip}:{port}/metrics", Page(body))
+
     def fault(self, node: str, *reasons: str) -> None:
         self.pages[node].body = npd_page(*(reasons or ("DMA_ERROR",)))
 
@@ -253,6 +362,41 @@ class Stage:
 
     def concluder(self, name: str = "concluder") -> Actor:
         return self._start(name, "", True, name, False)
+
+    def fleet(
+        self,
+        name: str = "controller",
+        *,
+        on: bool = True,
+        selector: str = "",
+        place: str = "",
+        alone: bool = False,
+    ) -> FleetActor:
+        """Start a replica of the controller: in the pod ``place``, ``alone`` there."""
+        transport = self.wrap(StoreTransport(self.api, name))
+        metrics = Metrics()
+        publisher = Publisher(
+            Cluster(transport, self.clock, "default"), lambda: self.told, metrics, threaded=False
+        )
+        around = Around(
+            clock=self.clock,
+            transport=transport,
+            streams=self.wrap_streams(StoreStreams(self.api, name)),
+            namespace="default",
+            agents="default",
+            policy=self.policy,
+            on=on,
+            providers=lambda _: Providers("fake", lambda _: self.provider),
+            publisher=publisher,
+            metrics=metrics,
+            identity=Identity("fleet", place or name, alone=alone),
+            selector=selector,
+            prometheus=self.prometheus,
+            loki=self.loki,
+        )
+        actor = FleetActor(name, Replica(around, workers=2), publisher, metrics, self.clock)
+        self.actors[name] = actor
+        return actor
 
     def _start(self, name: str, node: str, on: bool, place: str, alone: bool) -> Actor:
         clock = self.clock
@@ -280,7 +424,9 @@ class Stage:
         agent = None
         if node:
             half = timedelta(seconds=0.5)
-            sources = SourcesOfNode(world, node, self.pages[node].read, half, lambda: sweeper.population)
+            sources = SourcesOfNode(
+                world, node, self.pages[node].read, half, lambda: sweeper.population, self.open_page
+            )
             beat = Heartbeat(publisher, clock, cluster.time.now, self.heartbeat) if self.heartbeat else None
             agent = Agent(
                 world,
@@ -312,6 +458,14 @@ class Stage:
         actor = Actor(name, node, agent, sweeper, publisher, leases, metrics)
         self.actors[name] = actor
         return actor
+
+    def open_page(self, url: str, who: str) -> Callable[[], bytes]:
+        def read() -> bytes:
+            if url not in self.exporters:
+                raise Unreadable(f"the connection was refused: {who} does not listen there")
+            return self.exporters[url].read()
+
+        return read
 
     def kill(self, actor: Actor) -> None:
         actor.alive = False

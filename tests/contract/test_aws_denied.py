@@ -38,6 +38,7 @@ class Denied:
     provider: AwsProvider
     machine: Machine
     group: str
+    begun: Reference
 
     def deny(self, permission: str, because: str) -> None:
         service, action = permission.split(":")
@@ -62,9 +63,8 @@ class Denied:
         self.provider.poll(self.machine, self.preflight(Step.REBOOT))
 
     def follow_replacement(self) -> None:
-        reference = self.preflight(Step.REPLACE)
         self.aws.replace(self.machine.id, self.group)
-        self.provider.poll(self.machine, reference)
+        self.provider.poll(self.machine, self.begun)
 
     def publish(self) -> None:
         monitor = create_monitor(ProviderContext(SystemClock(), os.environ))
@@ -115,7 +115,9 @@ def world(proxy: CountingProxy, session: AwsSession) -> Denied:
     (instance, _) = aws.instances(group)
     provider = AwsProvider(session, SystemClock(), os.environ)
     machine = provider.identify(NodeView("worker-1", "node-uid", "1", aws.provider_id(instance)))
-    return Denied(aws, proxy, provider, machine, group)
+    begun = provider.preflight(machine, Step.REPLACE).reference
+    proxy.forget()
+    return Denied(aws, proxy, AwsProvider(session, SystemClock(), os.environ), machine, group, begun)
 
 
 def _told(world: Denied, permission: str, because: str) -> str:
@@ -157,3 +159,11 @@ def test_a_denial_that_no_grant_outweighs_does_not_send_anybody_to_grant(
 def test_a_denied_mark_changed_nothing(world: Denied) -> None:
     _told(world, "autoscaling:SetInstanceHealth", "because no identity-based policy allows it")
     assert world.aws.health(world.machine.id).upper() == "HEALTHY"
+
+
+def test_without_a_groups_history_a_machine_is_replaced_as_if_it_could_launch(world: Denied) -> None:
+    world.deny("autoscaling:DescribeScalingActivities", "because no identity-based policy allows it")
+    found = world.provider.preflight(world.machine, Step.REPLACE)
+    assert (found.cannot_launch, found.loses_one) == ("", False)
+    world.replace()
+    assert world.aws.health(world.machine.id).upper() == "UNHEALTHY"

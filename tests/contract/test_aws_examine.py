@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -112,6 +113,32 @@ def test_a_machine_in_a_good_group_lacks_nothing_that_can_be_tried(world: World)
     assert world.says(f"group {world.group} has 2 in service of 2 (0 to 7)").ok
     assert world.says(f"group {world.group} would replace an instance marked unhealthy").ok
     assert world.says("autoscaling:SetInstanceHealth is permitted, says IAM's simulator").ok
+
+
+def test_a_group_that_could_not_launch_is_told_and_what_follows_from_it(world: World) -> None:
+    """By the real clock: the failure is as young as the test."""
+    begun = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    failed = (
+        "<member><ActivityId>1</ActivityId><Description>Launching a new EC2 instance</Description>"
+        f"<Cause>c</Cause><StartTime>{begun}</StartTime><StatusCode>Failed</StatusCode>"
+        "<StatusMessage>InsufficientInstanceCapacity</StatusMessage></member>"
+    )
+    action = "DescribeScalingActivities"
+    result = f"<{action}Result><Activities>{failed}</Activities></{action}Result>"
+    world.proxy.answer(action, f"<{action}Response>{result}</{action}Response>".encode())
+    world.simulator(ALLOWED)
+    (found,) = world.examine()
+    assert (found.ok, found.area) == (True, "aws")
+    assert found.sentence.startswith(f"group {world.group} could not launch at ")
+    assert found.sentence.endswith("Capacity): a machine is rebooted before it is replaced")
+
+
+def test_a_reboot_that_no_rule_asks_for_may_lack_its_permission(world: World) -> None:
+    world.deny("RebootInstances")
+    world.simulator(ALLOWED)
+    (found,) = world.examine()
+    assert (found.ok, found.sentence[:30]) == (True, "AWS denied ec2:RebootInstances")
+    assert found.sentence.endswith(": a machine whose group cannot launch would not be rebooted first")
 
 
 def test_nothing_is_changed_whatever_is_asked(world: World) -> None:

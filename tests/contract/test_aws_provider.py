@@ -176,7 +176,8 @@ def test_a_group_in_good_standing_is_noted_down_with_all_it_has(
         "grace_seconds": 300,
         "at": NOW.isoformat(),
     }
-    assert world.proxy.count() == world.proxy.count(INSTANCES, GROUPS) == 2
+    assert (found.cannot_launch, found.loses_one) == ("", False)
+    assert world.proxy.count() == world.proxy.count(INSTANCES, GROUPS, HISTORY) == 3
 
 
 def test_an_instance_outside_any_group_is_refused(
@@ -306,6 +307,85 @@ def test_a_group_says_by_how_many_it_is_short(
     assert provider.preflight(machine, Step.REPLACE).short_by == 1
     world.aws.set_desired(world.group, 4)
     assert provider.preflight(machine, Step.REPLACE).short_by == 3
+
+
+NO_CAPACITY = (
+    "We currently do not have sufficient trn1.32xlarge capacity in the Availability Zone you requested "
+    "(us-west-2a). Launching EC2 instance failed."
+)
+FULL = "The requested reservation does not have sufficient compatible and available capacity."
+
+
+def _failed(message: str = NO_CAPACITY, at: str = "11:57:00", status: str = "Failed") -> str:
+    return _activity("Launching a new EC2 instance.  Status Reason: x", status, message, at)
+
+
+def test_a_group_that_found_no_capacity_says_when_and_that_a_machine_would_be_lost(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.answer(HISTORY, _history_xml(_failed()))
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.cannot_launch == (
+        f"group {world.group} could not launch at 11:57Z ({NO_CAPACITY.rstrip('.')})"
+    )
+    assert found.loses_one
+
+
+def test_a_group_that_launches_first_loses_nothing_while_it_cannot(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    least = "<MinHealthyPercentage>100</MinHealthyPercentage>"
+    policy = f"<InstanceMaintenancePolicy>{least}</InstanceMaintenancePolicy>"
+    world.proxy.edit(GROUPS, "<DesiredCapacity>", policy + "<DesiredCapacity>")
+    world.proxy.answer(HISTORY, _history_xml(_failed()))
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (found.cannot_launch != "", found.loses_one) == (True, False)
+
+
+def test_a_machine_gives_its_place_in_a_full_reservation_back_when_it_ends(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.proxy.answer(HISTORY, _history_xml(_failed(FULL)))
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (found.cannot_launch != "", found.loses_one) == (True, False)
+
+
+def test_the_history_is_asked_for_a_replacement_alone_and_once_for_all_nodes_of_a_group(
+    world: AwsWorld, proxy: CountingProxy
+) -> None:
+    provider = world.provider()
+    one = provider.identify(world.node)
+    two = provider.identify(replace(world.node, provider_id=world.aws.provider_id(world.sibling)))
+    provider.preflight(one, Step.REBOOT)
+    assert world.proxy.count(HISTORY) == 0
+    for machine in (one, two, one, two):
+        provider.preflight(machine, Step.REPLACE)
+    assert world.proxy.count(HISTORY) == 1
+
+
+def test_what_a_group_did_is_asked_again_and_stays_known_where_aws_does_not_answer(world: AwsWorld) -> None:
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    machine = provider.identify(world.node)
+    world.proxy.answer(HISTORY, _history_xml(_failed()))
+    assert provider.preflight(machine, Step.REPLACE).cannot_launch
+    clock.ahead += 31
+    world.proxy.fail(HISTORY, 400, "Throttling", "too many")
+    assert provider.preflight(machine, Step.REPLACE).cannot_launch
+    clock.ahead += 31
+    launched = _launching(world.sibling, "11:59:00")
+    world.proxy.answer(HISTORY, _history_xml(launched, _failed()))
+    assert not provider.preflight(machine, Step.REPLACE).cannot_launch
+    assert world.proxy.count(HISTORY) == 3
+
+
+def test_a_replacement_under_way_asks_for_no_history(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.set_lifecycle(world.instance, "Terminating")
+    world.proxy.answer(HISTORY, _history_xml(_failed()))
+    assert not provider.preflight(machine, Step.REPLACE).cannot_launch
+    assert world.proxy.count(HISTORY) == 0
 
 
 def test_a_group_that_counts_in_weights_is_counted_in_weights(

@@ -132,7 +132,19 @@ class Site:
         if option:
             uncomment(place / "agents" / "kustomization.yaml", f"../../options/{option}")
         self.plane.apply(place)
+        self.until("the concluder runs as installed", self._concluder_is_new)
         self._installed = wanted
+        self.audit.mark()  # what the concluder of before wrote is not of this installation
+
+    def _concluder_is_new(self) -> bool:
+        """It is made from the Deployment as it is now, and no process of the one before runs on."""
+        of = self.plane.get(f"/apis/apps/v1/namespaces/{CONCLUDER}/deployments/node-recovery-concluder")
+        status = of.get("status", {})
+        if status.get("observedGeneration") != of["metadata"]["generation"]:
+            return False
+        now = self.kubelets.concluder()
+        running = [c for c in self.kubelets.concluders() if c.running]
+        return status.get("updatedReplicas") == status.get("replicas") == 1 and running == [now]
 
     def clear(self) -> None:
         """No machine, no node, no record: the manifests stay applied."""

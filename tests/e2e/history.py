@@ -18,6 +18,8 @@ EXTRA = "authentication.kubernetes.io/"
 CONCLUDER = "node-recovery-concluder"
 """The concluder's account, and the namespace of its own."""
 OF_CONCLUDER = f"system:serviceaccount:{CONCLUDER}:{CONCLUDER}"
+LONGEST_LINE = 4 << 20
+"""Bytes, of the log: it holds whole objects."""
 THIEF = "thief"
 """The user agent of who holds a stolen token in the tests."""
 
@@ -67,8 +69,14 @@ class Audit:
 
     def mark(self) -> None:
         """Forget what was until now."""
-        self._read = self._path.stat().st_size if self._path.exists() else 0
         self._known = []
+        if not self._path.exists():
+            return
+        self._read = end = self._path.stat().st_size
+        with self._path.open("rb") as log:  # the API server may be in the middle of a line
+            log.seek(max(0, end - LONGEST_LINE))
+            tail = log.read(end - log.tell())
+        self._read -= len(tail) - (tail.rfind(b"\n") + 1)
 
     def requests(self) -> list[Request]:
         """In the order in which they were answered. Each line is read once: tests ask many times a second."""

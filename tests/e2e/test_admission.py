@@ -7,7 +7,8 @@ an administrator bound to the account, so that nothing but the policies stands i
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,11 +20,14 @@ from recovery_testkit.kubefaults import denied as denies
 from recovery_testkit.kubernetes import node_claim_crd
 
 from recovery.clock import SystemClock
+from recovery.config.policy_file import parse_policy
 from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
+from recovery.decide.marks import disown_patch, mark_patch, unmark_patch
 from recovery.errors import Fenced
 from recovery.kube.transport import Response, api_error
-from recovery.model import PHASE_LABEL, Machine, Phase, Record
+from recovery.kube.views import node_view
+from recovery.model import CORDONED_BY, PHASE_LABEL, TAINTED, Machine, Marks, NodeView, Phase, Record, Taint
 from recovery.store.record_codec import encode
 from recovery.units import parse_moment
 
@@ -524,6 +528,83 @@ def test_of_its_own_node_a_stolen_token_changes_what_an_agent_changes(thief: Thi
     plane.request("PATCH", node, body={"spec": {"taints": others or None}}, content_type=MERGE)
 
 
+def test_of_the_taints_that_a_remedy_names_a_stolen_token_changes_those_that_it_set(thief: Thief) -> None:
+    node, plane = f"/api/v1/nodes/{thief.mine}", thief.site.plane
+    key, note = "trainy.konduktor.ai/faulty", "noderecovery.dev/taints"
+    ours, text = {"key": key, "value": "true", "effect": "NoSchedule"}, f"{key}=true:NoSchedule"
+    theirs, named = {"key": "aznhc", "value": "failed", "effect": "NoSchedule"}, "aznhc=failed:NoSchedule"
+    others = plane.get(node)["spec"].get("taints", [])
+
+    def asked(*wanted: dict[str, str], says: str | None = None) -> Response:
+        body = {"metadata": {"annotations": {note: says}}, "spec": {"taints": [*others, *wanted] or None}}
+        return thief.asks("PATCH", node, body, MERGE)
+
+    def is_there(*wanted: dict[str, str], says: str | None = None) -> None:
+        body = {"metadata": {"annotations": {note: says}}, "spec": {"taints": [*others, *wanted] or None}}
+        assert plane.request("PATCH", node, body=body, content_type=MERGE).status == 200
+
+    assert denied(asked(ours)), "it is not named"
+    assert denied(asked({**ours, "effect": "NoExecute"}, says=f"{key}=true:NoExecute")), "it would evict"
+    assert denied(asked({**ours, "key": "example.com/x"}, says="example.com/x=true:NoSchedule"))
+    assert denied(asked(says=named)), "a name for what is to come"
+    assert asked(ours, says=text).status == 200
+    assert (
+        asked(
+            ours, {"key": "aznhc", "effect": "PreferNoSchedule"}, says=f"aznhc:PreferNoSchedule,{text}"
+        ).status
+        == 200
+    )
+    assert denied(asked(says=text)), "its name stays"
+    assert asked(ours, says=text).status == 200
+    assert asked(ours, says=None).status == 200, "it is anybody's from now on"
+    assert denied(asked()), "and so it stays"
+    is_there(ours, theirs, says=text)
+    assert denied(asked(ours, theirs, says=f"{named},{text}")), "the taint of another is called its own"
+    assert denied(asked(ours, says=text)), "it is taken off"
+    is_there({**ours, "value": "by-hand"}, says=text)
+    assert denied(asked({**ours, "value": "true"}, says=text)), "a person changed it"
+    assert denied(asked())
+    is_there(ours, theirs, says=text)
+    assert asked(theirs).status == 200
+    is_there()
+
+
+def test_the_agents_own_patches_of_a_named_taint_pass(thief: Thief) -> None:
+    path, plane = f"/api/v1/nodes/{thief.mine}", thief.site.plane
+    named = tuple(Taint(key, "x", "NoSchedule") for key in ("amd-gpu-unhealthy", "aznhc"))
+
+    def node() -> NodeView:
+        """Without what Kubernetes itself adds and takes after another test's cordon, in its own time."""
+        found = node_view(plane.get(path))
+        kept = tuple(t for t in found.taints if not t[0].startswith("node.kubernetes.io/"))
+        return replace(found, taints=kept)
+
+    def done(patch: Callable[[NodeView], dict[str, Any] | None]) -> NodeView:
+        for _ in range(20):
+            made = patch(node_view(plane.get(path)))
+            assert made is not None
+            answer = thief.asks("PATCH", path, made, MERGE)
+            if answer.status != 409:  # it changed since it was read
+                break
+        assert answer.status == 200, answer.body
+        return node()
+
+    before = node()  # another test may have cordoned it
+    try:
+        marks = Marks(cordoned=True, tainted=True, taints=named)
+        assert done(lambda view: mark_patch(view, marks)).our_taints == named
+        assert done(lambda view: disown_patch(view, named[:1])).our_taints == named[1:]
+        after = done(unmark_patch)
+        assert after.taints == (*before.taints, named[0])
+        assert (after.annotations, after.unschedulable) == (before.annotations, before.unschedulable)
+    finally:
+        as_before = {
+            "metadata": {"annotations": {CORDONED_BY: None, TAINTED: None}},
+            "spec": {"taints": None, "unschedulable": before.unschedulable or None},
+        }
+        assert plane.request("PATCH", path, body=as_before, content_type=MERGE).status == 200
+
+
 def test_a_nodes_spec_has_no_field_that_the_policies_do_not_know(robbed: Thief) -> None:
     found = robbed.site.plane.request("GET", "/openapi/v3/api/v1").body
     spec = found["components"]["schemas"]["io.k8s.api.core.v1.NodeSpec"]["properties"]
@@ -624,6 +705,18 @@ def test_doctor_sees_that_the_policies_bind_and_that_one_of_them_does_not_any_mo
         body = {**was, "metadata": {"name": was["metadata"]["name"], "labels": was["metadata"]["labels"]}}
         assert site.plane.request("POST", bindings, body=body).status == 201
         site.plane.until("it binds again", lambda: next(fences.check(api, thief.mine)).ok is True)
+
+
+def test_doctor_sees_which_of_the_policys_taints_the_agent_may_set(thief: Thief) -> None:
+    rules = "rules:\n  - name: a\n    match: {source: npd}\n    remedy:"
+    steps = "{do: taint, key: aznhc, value: failed}, {do: taint, key: example.com/faulty}"
+    head = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+    policy = parse_policy(f"{head}{rules} [{steps}]\n".encode(), "p.yaml").policy
+    api = DoctorApi(Door(thief), SystemClock(), NAMESPACE)
+    node = node_view(thief.site.plane.get(f"/api/v1/nodes/{thief.mine}"))
+    (found,) = fences.check_taints(api, node, policy)
+    assert (found.ok, "the taint example.com/faulty:NoSchedule" in found.sentence) == (False, True)
+    assert node_view(thief.site.plane.get(f"/api/v1/nodes/{thief.mine}")).taints == node.taints
 
 
 class Door:

@@ -23,7 +23,9 @@ CHART = DEPLOY / "helm" / "node-recovery"
 NAMESPACE = "neuron-healthcheck-system"
 CONCLUDER = "node-recovery-concluder"
 """Of the concluder: its namespace, its account, its Deployment."""
-OVERLAYS = {"eks-neuron": NAMESPACE, "aks-gpu": "gpu-healthcheck-system"}
+CONTROLLER = "node-recovery-fleet"
+"""The same of fleet mode's controller, and its Lease."""
+OVERLAYS = {"eks-neuron": NAMESPACE, "eks-gpu": "node-recovery", "aks-gpu": "gpu-healthcheck-system"}
 overlays = pytest.mark.parametrize("overlay", OVERLAYS)
 POLICY = ROOT / "recovery" / "catalog" / "default-policy.yaml"
 LATER = ("--kube-version", "1.36.0")
@@ -74,6 +76,16 @@ def run(*command: str | Path, home: Path) -> str:
     return done.stdout
 
 
+GPU_DETECTOR = "gpu-problem-detector"
+
+
+def of_the_detector(document: Document) -> bool:
+    """Whether it is of ``deploy/npd-gpu``."""
+    meta = document["metadata"]
+    ours = meta.get("labels", {}).get("app.kubernetes.io/component") == "detector"
+    return ours or GPU_DETECTOR in (meta["name"], meta.get("namespace"))
+
+
 class Tools:
     """kubectl and Helm, without a cluster."""
 
@@ -81,7 +93,9 @@ class Tools:
         self.folder = folder
 
     def kustomize(self, path: Path) -> list[Document]:
-        return documents(run(program("kubectl"), "kustomize", path, home=self.folder))
+        """What is made of ``path``, without the detector that comes along, which is nobody's agent."""
+        found = documents(run(program("kubectl"), "kustomize", path, home=self.folder))
+        return [d for d in found if not of_the_detector(d)]
 
     def kubectl(self, *words: str | Path) -> str:
         return run(program("kubectl"), *words, home=self.folder)
@@ -150,7 +164,12 @@ def references(workload: Document) -> Iterator[tuple[str, str]]:
                 yield "ConfigMap", source["configMap"]["name"]
 
 
-def sound(found: list[Document], given: tuple[str, ...] = (), namespace: str = NAMESPACE) -> None:
+def sound(
+    found: list[Document],
+    given: tuple[str, ...] = (),
+    namespace: str = NAMESPACE,
+    of_deployments: str = CONCLUDER,
+) -> None:
     """Valid, each thing once, in two namespaces, and everything that is named is there or ``given``."""
     version = kubernetes_validate.latest_version()
     for document in found:
@@ -160,14 +179,14 @@ def sound(found: list[Document], given: tuple[str, ...] = (), namespace: str = N
     there = {*names, *(("ServiceAccount", namespace, name) for name in given)}
     for document in found:
         place = document["metadata"].get("namespace", "")
-        assert place in ("", namespace, CONCLUDER)
+        assert place in ("", namespace, of_deployments)
         if document["kind"] in ("ClusterRoleBinding", "RoleBinding"):
             role = document["roleRef"]
             assert (role["kind"], place if role["kind"] == "Role" else "", role["name"]) in there
             for subject in document["subjects"]:
                 assert (subject["kind"], subject["namespace"], subject["name"]) in there
         if document["kind"] in ("DaemonSet", "Deployment"):
-            assert place == (CONCLUDER if "concluder" in document["metadata"]["name"] else namespace)
+            assert place == (of_deployments if document["kind"] == "Deployment" else namespace)
             assert {(kind, place, name) for kind, name in references(document)} <= there
             mounts = {m["name"] for c in pod(document)["containers"] for m in c.get("volumeMounts", [])}
             assert mounts == {volume["name"] for volume in pod(document).get("volumes", [])}
@@ -184,6 +203,7 @@ def renamed(deploy: Path, installation: str, before: str, after: str) -> None:
 
 PARTS = {
     "eks-neuron": ("irsa", "policy"),
+    "eks-gpu": (),
     "aks-gpu": ("policy",),
     "baremetal": ("components/policy", "components/redfish"),
 }
@@ -268,6 +288,36 @@ def test_the_kustomization_is_sound(tools: Tools, overlay: str) -> None:
     sound(tools.kustomize(DEPLOY / overlay), namespace=OVERLAYS[overlay])
 
 
+def test_the_detector_that_comes_along_on_aks_has_no_identity_on_azure(tools: Tools) -> None:
+    found = documents(tools.kubectl("kustomize", DEPLOY / "aks-gpu"))
+    (account,) = [d for d in found if d["kind"] == "ServiceAccount" and of_the_detector(d)]
+    (workload,) = [d for d in workloads(found) if of_the_detector(d)]
+    assert "annotations" not in account["metadata"]
+    assert "azure.workload.identity/use" not in workload["spec"]["template"]["metadata"]["labels"]
+    for document in found:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+def account_of_the_detectors_policy(found: list[Document]) -> str:
+    policy = one(found, "ValidatingAdmissionPolicy", "node-recovery-detector")
+    (condition,) = policy["spec"]["matchConditions"]
+    return str(condition["expression"].split('"')[1])
+
+
+def test_the_policy_of_the_detector_that_comes_along_limits_the_detectors_account(
+    tools: Tools, tmp_path: Path
+) -> None:
+    """The namespaces of agents and concluder are put into all other policies; its own moves with it."""
+    its = f"system:serviceaccount:{{}}:{GPU_DETECTOR}"
+    aks = documents(tools.kubectl("kustomize", DEPLOY / "aks-gpu"))
+    assert account_of_the_detectors_policy(aks) == its.format(GPU_DETECTOR)
+    shutil.copytree(DEPLOY / "npd-gpu", tmp_path / "npd-gpu")
+    file = tmp_path / "npd-gpu" / "kustomization.yaml"
+    file.write_text(file.read_text().replace(f"namespace: {GPU_DETECTOR}", "namespace: mine"))
+    moved = documents(tools.kubectl("kustomize", tmp_path / "npd-gpu"))
+    assert account_of_the_detectors_policy(moved) == its.format("mine")
+
+
 def both(setting: str, namespace: str = NAMESPACE) -> str:
     """An overlay's change of a setting, as deploy/README.md has it."""
     made = [
@@ -309,10 +359,10 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
 def test_the_components_can_be_uncommented_where_they_stand(
     tools: Tools, tmp_path: Path, overlay: str
 ) -> None:
-    for folder in ("crds", "rbac", "concluder", "joined", overlay):
+    for folder in dict.fromkeys(("crds", "rbac", "concluder", "joined", "npd-gpu", "eks-neuron", overlay)):
         shutil.copytree(DEPLOY / folder, tmp_path / folder)
     file = tmp_path / overlay / "kustomization.yaml"
-    file.write_text(re.sub(r"^  # (- \w+ #)", r"  \1", file.read_text(), flags=re.MULTILINE))
+    file.write_text(re.sub(r"^  # (- [\w./-]+ #)", r"  \1", file.read_text(), flags=re.MULTILINE))
     found = tools.kustomize(tmp_path / overlay)
     sound(found, namespace=OVERLAYS[overlay])
     accounts = [d for d in found if d["kind"] == "ServiceAccount"]
@@ -372,12 +422,13 @@ def settings_of(found: list[Document]) -> dict[str, str]:
 def comparable(found: list[Document]) -> Mapping[tuple[str, str, str], Document]:
     """Without what tells how a thing was put together: labels, hashes, Helm's own names and defaults."""
     text = json.dumps(found)
-    text = re.sub(r"(node-recovery|node-problem-detector-config)-[a-z0-9]{10}\b", r"\1", text)
+    text = re.sub(r"(node-recovery(?:-policy)?|node-problem-detector-config)-[a-z0-9]{10}\b", r"\1", text)
     text = text.replace("neuron-node-problem-detector", "node-recovery-npd")
+    text = re.sub(r"node-problem-detector-gpu-pack|gpu-pack-[a-z0-9]{10}\b", "gpu-pack", text)
     plain = {}
     for document in json.loads(text):
         meta = document["metadata"]
-        if document["kind"] == "Namespace" and meta["name"] != CONCLUDER:
+        if document["kind"] == "Namespace" and meta["name"] not in (CONCLUDER, CONTROLLER):
             continue  # Helm is told the agents'
         kept = {k: v for k, v in meta.pop("labels", {}).items() if "noderecovery" in k or "security" in k}
         meta |= {"labels": kept} if kept else {}
@@ -399,6 +450,16 @@ def comparable(found: list[Document]) -> Mapping[tuple[str, str, str], Document]
 
 def test_the_chart_as_it_ships_is_the_kustomization(tools: Tools) -> None:
     ours, charts = comparable(tools.kustomize(DEPLOY / "eks-neuron")), comparable(tools.template("{}"))
+    assert ours.keys() == charts.keys()
+    for which in ours:
+        assert charts[which] == ours[which], which
+
+
+def test_the_chart_with_its_values_for_gpus_on_eks_is_that_kustomization(tools: Tools) -> None:
+    values = (CHART / "values-eks-gpu.yaml").read_text()
+    policy = ("--set-file", f"policy={DEPLOY / 'eks-gpu/policy/policy.yaml'}")
+    ours = comparable(tools.kustomize(DEPLOY / "eks-gpu"))
+    charts = comparable(tools.template(values, *policy, "--namespace", OVERLAYS["eks-gpu"]))
     assert ours.keys() == charts.keys()
     for which in ours:
         assert charts[which] == ours[which], which
@@ -625,7 +686,7 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
         ),
         (
             "npd: {neuron: false}",
-            "npd has nothing to watch: set npd.neuron, npd.logMonitors or npd.pluginMonitors",
+            "npd has nothing to watch: set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
         ),
         (
             f"settings: {{AZURE_CLUSTER_ID: {CLUSTER}}}",

@@ -10,6 +10,8 @@ from fleet_site import DEPLOY, GATE, INFRA, Site, let_go, training
 from history import OF_CONCLUDER
 from recovery_testkit.kubernetes import node_claim_crd
 
+from recovery.store.lease import lease_name
+
 MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 
@@ -141,7 +143,7 @@ def test_the_concluder_is_granted_what_it_uses_and_is_refused_nothing(
     site.breaks(sick)
     site.until("it is followed", lambda: "was accepted by aws" in site.log(sick))
     site.power_off(sick)
-    site.until("the concluder has taken its Lease", lambda: HOLDS in used_by(site, OF_CONCLUDER))
+    site.until("the concluder has taken its Lease", lambda: OF_CONCLUDER in holders_of(site, sick))
     site.groups += groups
     site.until("it is recovered", lambda: site.phase(sick) == "recovered", 120)
     site.until("every slot is free", lambda: not site.slots())
@@ -153,7 +155,6 @@ def test_the_concluder_is_granted_what_it_uses_and_is_refused_nothing(
     tell(f"RBAC: the concluder used {len(used)} of {len(concluders())} rights of its own, none was refused")
 
 
-HOLDS = ("update", "coordination.k8s.io", "leases")
 WRITES = ("update", "noderecovery.dev", "noderecoveries")
 
 
@@ -177,6 +178,11 @@ def concluders() -> set[tuple[str, str, str]]:
 def used_by(site: Site, account: str) -> set[tuple[str, str, str]]:
     ours = [r for r in site.audit.ours() if r.user == account]
     return {(r.verb, r.group, r.resource) for r in ours if r.status < 400}
+
+
+def holders_of(site: Site, node: str) -> set[str]:
+    """Who wrote the Lease of ``node``."""
+    return {r.user for r in site.audit.ours() if (r.verb, r.name) == ("update", lease_name(node))}
 
 
 def used(site: Site) -> set[tuple[str, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import subprocess
 import sys
 import zipfile
@@ -12,11 +13,20 @@ from typing import Any
 import pytest
 import yaml
 
+from recovery.catalog import faults
 from recovery.config import yaml_lines as marked_yaml
 from recovery.model import Detector, Latch
 
 ROOT = Path(__file__).parents[2]
-FILES = ("claims.yaml", "default-policy.yaml", "faults.yaml", "latches.yaml", "witnesses.yaml")
+FILES = (
+    "claims.yaml",
+    "default-policy.yaml",
+    "faults.yaml",
+    "latches.yaml",
+    "prometheus.yaml",
+    "witnesses.yaml",
+    "xids.yaml",
+)
 
 
 def data(name: str) -> Any:
@@ -48,11 +58,18 @@ def test_what_ends_a_fault_has_a_default_for_everything_that_states_one() -> Non
 
 
 def test_what_a_witness_speaks_of_is_a_fault_of_the_catalogue_and_says_by_what() -> None:
-    reasons = {row["reason"] for row in data("faults.yaml")}
+    reasons = {row.reason for row in faults()}
     for row in data("witnesses.yaml"):
         assert set(row) == {"witness", "reason", "counters", "why", "source"}
-        assert row["reason"] in reasons
+        assert fnmatch.filter(reasons, row["reason"])
         assert row["counters"]
+
+
+def test_every_metric_row_has_the_fields_that_are_read_and_no_other() -> None:
+    for row in data("prometheus.yaml"):
+        optional = {"latch", "hold", "pluginsOnly"}
+        assert set(row) - optional == {"name", "query", "node", "bad", "type", "reason", "why", "source"}
+        assert row.get("latch", "boot") in list(Latch)
 
 
 def test_every_claim_has_the_fields_that_are_read_and_no_other() -> None:

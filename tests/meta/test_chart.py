@@ -32,7 +32,7 @@ def test_what_the_chart_has_from_elsewhere_is_up_to_date(path: Path) -> None:
 
 
 def test_no_file_of_the_chart_is_a_copy_that_nobody_compares() -> None:
-    held = {p for folder in ("crds", "files") for p in (CHART / folder).iterdir()}
+    held = {p for folder in ("crds", "files") for p in (CHART / folder).rglob("*") if p.is_file()}
     assert held == {CHART / copy for copy in RENDER["COPIES"]}
 
 
@@ -52,7 +52,7 @@ def test_the_chart_is_of_the_programs_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     tags = {
         image["newTag"]
-        for overlay in ("eks-neuron", "aks-gpu")
+        for overlay in ("eks-neuron", "eks-gpu", "aks-gpu", "fleet")
         for image in yaml.safe_load((ROOT / "deploy" / overlay / "kustomization.yaml").read_text())["images"]
     }
     assert {chart["version"], chart["appVersion"], *tags} == {project["version"]}
@@ -111,6 +111,13 @@ def test_the_schema_knows_just_the_values_that_there_are() -> None:
     assert list(names(VALUES, SCHEMA)) == []
 
 
+@pytest.mark.parametrize("file", ["admission.yaml", "fleet-admission.yaml"])
+def test_the_keys_of_your_taints_go_into_the_one_empty_list_of_the_admission_policies(file: str) -> None:
+    """The chart puts them there by this text: a second one, or none, and they would go elsewhere."""
+    assert (CHART / "files" / file).read_text().count("] + []") == 1
+    assert 'replace "] + []"' in (CHART / "templates" / "admission.yaml").read_text()
+
+
 @pytest.mark.parametrize("switch", [True, False, "true", "false"])
 def test_the_switch_takes_true_and_false_however_helm_hands_them_over(switch: Any) -> None:
     jsonschema.validate({"settings": {"ENABLE_RECOVERY": switch}}, SCHEMA)
@@ -136,6 +143,14 @@ def test_the_switch_takes_true_and_false_however_helm_hands_them_over(switch: An
         ({"azure": {"allow": "aks-replace"}}, "'aks-replace' is not of type 'array'"),
         ({"azure": {"autoscaler": "true"}}, "'true' is not of type 'boolean'"),
         ({"azure": {"clientId": "node-recovery"}}, "'node-recovery' does not match"),
+        ({"mode": "both"}, "'both' is not one of"),
+        ({"mode": "concluder"}, "'concluder' is not one of"),
+        ({"fleet": {"replicas": 3}}, "'replicas' was unexpected"),
+        ({"fleet": {"namespace": "node.recovery"}}, "'node.recovery' does not match"),
+        ({"fleet": {"dnsPolicy": "None"}}, "'None' is not one of"),
+        ({"fleet": {"dnsConfig": {"nameservers": ["dns.example.com"]}}}, "'dns.example.com' does not match"),
+        ({"fleet": {"secret": "Prometheus"}}, "'Prometheus' does not match"),
+        ({"settings": {"AGENTS_NAMESPACE": "n"}}, "'AGENTS_NAMESPACE' does not match any"),
     ],
 )
 def test_a_wrong_value_is_refused(wrong: dict[str, Any], message: str) -> None:
@@ -165,6 +180,20 @@ def test_the_values_for_aks_are_valid_on_top_of_those_that_ship() -> None:
     assert aks["settings"].pop("CLOUDWATCH_NAMESPACE", "absent") is None
     assert aks["settings"] == {"PROVIDER": "azure"}
     jsonschema.validate(aks, SCHEMA)
+
+
+def test_the_values_for_fleet_mode_are_valid_and_name_the_machines_that_those_for_gpus_on_eks_name() -> None:
+    fleet, sidecar = (
+        yaml.safe_load((CHART / f"values-{name}.yaml").read_text()) for name in ("fleet", "eks-gpu")
+    )
+    jsonschema.validate(fleet, SCHEMA)
+    assert fleet["mode"] == "fleet"
+    assert (fleet["npd"]["gpu"], fleet["npd"]["neuron"]) == (True, False)
+    assert fleet["npd"]["instanceTypes"] == sidecar["npd"]["instanceTypes"]
+
+
+def test_it_ships_with_sidecars_since_that_is_what_the_manifests_of_the_same_names_are() -> None:
+    assert VALUES["mode"] == "sidecar"
 
 
 @pytest.mark.parametrize(

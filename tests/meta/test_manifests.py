@@ -46,6 +46,7 @@ from recovery.model import (
     Slot,
     Start,
     Step,
+    Taint,
     Then,
     Validation,
     ValidationRun,
@@ -77,6 +78,19 @@ def schema_of(plural: str) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- every manifest
+
+
+def test_the_patch_in_the_docs_adds_a_key_where_the_policy_lists_them() -> None:
+    """docs/security.md names the variable by its place, since a JSON patch cannot by its name."""
+    (nodes,) = [
+        d
+        for d in documents(DEPLOY / "rbac" / "admission.yaml")
+        if d["kind"] == "ValidatingAdmissionPolicy" and d["metadata"]["name"].endswith("-nodes")
+    ]
+    said = (DEPLOY.parent / "docs" / "security.md").read_text()
+    (place,) = [i for i, each in enumerate(nodes["spec"]["variables"]) if each["name"] == "taintKeys"]
+    assert f"path: /spec/variables/{place}/expression" in said
+    assert f"path: /spec/variables/{place}/name" in said
 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
@@ -249,9 +263,11 @@ def fault(counter: float | None) -> Fault:
         life="1763800000.5",
         quiet_since=AT,
         treated=True,
+        device="GPU 3",
     )
 
 
+KONDUKTOR = Taint("trainy.konduktor.ai/faulty", "true", "NoSchedule")
 FULL_RECORD = Record(
     node="ip-10-0-1-5.ec2.internal",
     phase=Phase.RECOVERING,
@@ -261,10 +277,14 @@ FULL_RECORD = Record(
     faults=(fault(3.0), fault(None)),
     phase_since=AT,
     rule="neuron-hardware",
-    ladder=(Rung(Step.DRAIN, timedelta(minutes=10), Then.FORCE), Rung(Step.REPLACE, timedelta(minutes=30))),
+    ladder=(
+        Rung(Step.TAINT, timedelta(minutes=15), taint=KONDUKTOR),
+        Rung(Step.DRAIN, timedelta(minutes=10), Then.FORCE),
+        Rung(Step.REPLACE, timedelta(minutes=30)),
+    ),
     probation=timedelta(minutes=2),
     after=timedelta(seconds=0.5),
-    rung=1,
+    rung=2,
     rung_since=AT,
     attempt=1,
     intent=Intent(
@@ -274,11 +294,12 @@ FULL_RECORD = Record(
         at=AT,
         machine="i-0abc",
         boot_id="b-1",
+        kernel_boot="b-1",
         reference=Reference("aws", "replace", {"group": "trn-group", "before": ["i-0abc"], "wanted": 2}),
     ),
     replacement="ip-10-0-1-6.ec2.internal",
     replacement_machine="i-0def",
-    marks=Marks(cordoned=True, tainted=True, out_of_service=True),
+    marks=Marks(cordoned=True, tainted=True, out_of_service=True, taints=(KONDUKTOR,)),
     sentence="replacing i-0abc: NeuronHasError_DMA_ERROR",
     history=(Outcome(AT, 1, "started", "drained in 12 s"),),
     starts=(Start(AT, "i-0abc", "NeuronHasError_DMA_ERROR", "trn-group", ("GPU-1",), "i-0def"),),
@@ -304,6 +325,7 @@ FULL_RECORD = Record(
                 at=AT,
                 machine="i-0abc",
                 boot_id="b-0",
+                kernel_boot="b-0",
                 reference=Reference("aws", "reboot", {"region": "us-east-1"}),
             ),
         ),
@@ -431,7 +453,7 @@ POLICIES: dict[Path, str] = runpy.run_path(str(DEPLOY / "admission.py"))["render
 
 def test_the_policies_know_the_layouts_and_the_fields_that_the_program_writes() -> None:
     said = runpy.run_path(str(DEPLOY / "admission.py"))
-    assert (said["RECORD_VERSION"], said["GATE_VERSION"]) == (records.FOURTH, gates.CODEC)
+    assert (said["RECORD_VERSION"], said["GATE_VERSION"]) == (records.FIFTH, gates.CODEC)
     schema = crd("noderecoveries")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert {*said["CONCLUDED"], *said["LOST_FIELDS"]} <= set(schema["properties"]["status"]["properties"])
     assert said["RECORD_COUNTS"] == {

@@ -13,7 +13,7 @@ import yaml
 from recovery_testkit.clock import FakeClock
 
 from recovery.kube.cluster import Cluster
-from recovery.kube.rights import CHECKPOINT, CONCLUDERS, OWN, POWER, RIGHTS, VALIDATION
+from recovery.kube.rights import CHECKPOINT, CONCLUDERS, CONTROLLERS, OWN, POWER, RIGHTS, VALIDATION
 from recovery.kube.transport import Response
 from recovery.model import ClusterDelete
 from tests.builders.nodes import pod
@@ -25,8 +25,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "get_node": ("n",),
     "list_nodes": (),
     "count_nodes": (),
+    "nodes_of": ("", lambda _: None),
     "patch_node": ("n", {}),
     "list_pods": ("n",),
+    "nodes_running": ("ns", "l", "v"),
     "evict": (pod(),),
     "get_record": ("n",),
     "list_records": (),
@@ -137,6 +139,14 @@ def test_an_option_grants_what_its_field_of_the_policy_asks_for_and_none_other(o
     assert set(expanded(rules)) == asked_by(OPTIONS[option])
     table = [r for r in (*CHECKPOINT, *VALIDATION) if r.granted_by == f"deploy/options/{option}"]
     assert {(r.verb, r.group, r.resource) for r in table} == asked_by(OPTIONS[option])
+
+
+def test_the_controller_is_granted_what_it_uses_and_nothing_else() -> None:
+    documents = yaml.safe_load_all((RBAC.parent / "fleet" / "rbac.yaml").read_text())
+    rules = {d["kind"]: set(expanded(d["rules"])) for d in documents if "rules" in d}
+    own = {(r.verb, r.group, r.resource) for r in CONTROLLERS if r.namespace == OWN}
+    used = {(r.verb, r.group, f"{r.resource}/{r.subresource}".rstrip("/")) for r in CONTROLLERS}
+    assert rules == {"ClusterRole": used - own, "Role": own}
 
 
 def test_no_rule_is_written_with_a_wildcard() -> None:

@@ -25,7 +25,7 @@ from tests.search.order import start_again
 from tests.search.play import History, play
 from tests.search.reach import NOT_REACHED, Reach
 from tests.search.script import Script
-from tests.search.seeds import script_of
+from tests.search.seeds import FLEET_FROM, SOURCES_FROM, script_of
 from tests.search.shrink import shrink, story
 from tests.search.story import judged
 
@@ -91,7 +91,9 @@ def _seeds(args: argparse.Namespace) -> Iterator[int]:
     if args.failed:
         return iter(failed_seeds())
     if not args.seeds:
-        return itertools.count(random.SystemRandom().randrange(10**6, 10**9))
+        first, last = (FLEET_FROM if args.fleet else SOURCES_FROM), FLEET_FROM + SOURCES_FROM
+        new = itertools.count(random.SystemRandom().randrange(first, FLEET_FROM if args.beyond else last))
+        return (seed for seed in new if script_of(seed).scene.sources) if args.beyond else new
     first, _, last = args.seeds.rpartition("-")
     return iter(range(int(first or 0), int(last) + (1 if first else 0)))
 
@@ -186,6 +188,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tell", action="store_true", help="exit code 0, whatever was found")
     parser.add_argument("--first", action="store_true", help="stop at the first that breaks a law")
+    parser.add_argument("--beyond", action="store_true", help="new seeds with a source beyond the page alone")
+    parser.add_argument("--fleet", action="store_true", help="new seeds in fleet mode")
     parser.add_argument("--reach", action="store_true", help="list all pairs that were never seen")
     args = parser.parse_args()
     if args.seed is not None:

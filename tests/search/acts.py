@@ -14,7 +14,17 @@ from typing import Any
 
 from tests.search import facts
 from tests.search.boundary import Trap
-from tests.search.machines import LOG_REASONS, PLUGIN_REASON, Machine
+from tests.search.machines import (
+    EKS,
+    EKS_TYPE,
+    LOG,
+    LOG_REASONS,
+    MARK,
+    PLUGIN_REASON,
+    PLUGIN_TYPE,
+    XID_TYPE,
+    Machine,
+)
 from tests.search.policies import POLICIES
 from tests.search.script import Act
 from tests.search.world import PLUGIN_EVERY, Process, World
@@ -23,6 +33,7 @@ PERSON = "a person"
 API = "/apis/noderecovery.dev/v1alpha1"
 RECORDS, GATE = f"{API}/noderecoveries", f"{API}/recoverygates/fleet"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+LEADER = "node-recovery-fleet"
 
 Dice = random.Random
 CURES: tuple[tuple[str, ...], ...] = ((), (), ("reboot",), ("reboot",), ("itself",))
@@ -66,8 +77,12 @@ def machine_of(w: World, a: Act) -> Machine:
     return w.places[a.place % len(w.places)]
 
 
+def seat_of(w: World, a: Act) -> int:
+    return w.seats[a.place % len(w.seats)]
+
+
 def agent_of(w: World, a: Act) -> Process | None:
-    return next(iter(w.agents_at(a.place % len(w.places))), None)
+    return next(iter(w.agents_at(seat_of(w, a))), None)
 
 
 def some(*seconds: float) -> Callable[[Dice], tuple[Any, ...]]:
@@ -157,14 +172,14 @@ def detector_restarts(w: World, a: Act) -> None:
 def lies_still(w: World, a: Act) -> None:
     place = a.place % len(w.places)
     w.frozen.add(place)
-    w.note(facts.PAGE, w.places[place].node, state="frozen")
+    w.note_page(w.places[place].node, "frozen")
     w.later(a.args[0], lambda: moves_again(w, place))
 
 
 def moves_again(w: World, place: int) -> None:
     if place in w.frozen:
         w.frozen.discard(place)
-        w.note(facts.PAGE, w.places[place].node, state="fresh")
+        w.note_page(w.places[place].node, "fresh")
         w.refresh(w.places[place])
 
 
@@ -188,7 +203,7 @@ def rubbish_page(w: World, a: Act) -> None:
         w.frozen.add(m.place)
         page.body = b"<html>503 Service Unavailable</html>\n"
         w.wake(m.node)
-        w.note(facts.PAGE, m.node, state="wrong")
+        w.note_page(m.node, "wrong")
         w.later(a.args[0], lambda: moves_again(w, m.place))
 
 
@@ -208,7 +223,7 @@ def lay(w: World, a: Act, trap: Trap) -> None:
 def crash(w: World, a: Act) -> None:
     """The agent is killed right before or after one of its next touches, and comes back in the same pod."""
     touch, after, back = a.args
-    place = a.place % len(w.places)
+    place = seat_of(w, a)
     lay(w, a, Trap(touch, "crash", after, then=lambda: w.later(back, lambda: back_again(w, place))))
 
 
@@ -216,7 +231,7 @@ def crash(w: World, a: Act) -> None:
 def lost_pod(w: World, a: Act) -> None:
     """As ``crash``, but another pod comes in its place."""
     touch, after, back = a.args
-    place = a.place % len(w.places)
+    place = seat_of(w, a)
     again = lambda: w.later(back, lambda: back_again(w, place, new_pod=True))  # noqa: E731
     lay(w, a, Trap(touch, "crash", after, then=again))
 
@@ -241,7 +256,7 @@ def second_pod(w: World, a: Act) -> None:
 
 @kind("off", some(60.0, 400.0, 900.0), lasts=True)
 def switched_off(w: World, a: Act) -> None:
-    place = a.place % len(w.places)
+    place = seat_of(w, a)
     _again(w, place, on=False)
     w.later(a.args[0], lambda: _again(w, place, on=True))
 
@@ -254,14 +269,14 @@ def _again(w: World, place: int, *, on: bool) -> None:
 
 @kind("all off", some(60.0, 400.0), weight=1, lasts=True, placed=False)
 def all_off(w: World, a: Act) -> None:
-    for place in range(len(w.places)):
+    for place in w.seats:
         _again(w, place, on=False)
         w.later(a.args[0], lambda place=place: _again(w, place, on=True))  # type: ignore[misc]
 
 
 @kind("no agent", some(120.0, 600.0, 1500.0), lasts=True)
 def no_agent(w: World, a: Act) -> None:
-    place = a.place % len(w.places)
+    place = seat_of(w, a)
     w.absent.add(place)
     w.end_agents(place)
     w.later(a.args[0], lambda: agent_again(w, place))
@@ -300,7 +315,7 @@ CALLS: dict[str, Trap] = {
 @kind("call", lambda d: (d.choice(sorted(CALLS)), d.choice((1, 1, 2))), weight=3)
 def at_the_call(w: World, a: Act) -> None:
     """Something goes wrong at one of the next calls that the node's agent makes to the cloud."""
-    place = a.place % len(w.places)
+    place = seat_of(w, a)
     back = lambda: w.later(15.0, lambda: back_again(w, place))  # noqa: E731
     lay(w, a, replace(CALLS[a.args[0]], left=a.args[1], then=back))
 
@@ -348,7 +363,7 @@ def api_throttles(w: World, a: Act) -> None:
 )
 def clock_steps(w: World, a: Act) -> None:
     by, seconds = a.args
-    place = a.place % len(w.places)
+    place = seat_of(w, a)
     set_clock(w, place, w.offsets.get(place, 0.0) + by)
     w.later(seconds, lambda: set_clock(w, place, 0.0))
 
@@ -471,7 +486,7 @@ def policy_changed(w: World, a: Act) -> None:
     """Another policy, rolled out agent by agent."""
     name, pause = a.args
     w.use_policy(name)
-    for i in range(len(w.places)):
+    for i in w.seats:
         w.later(1.0 + pause * i, lambda i=i: _again(w, i, on=True) if i not in w.absent else None)  # type: ignore[misc]
 
 
@@ -665,3 +680,77 @@ def new_pods(w: World, a: Act) -> None:
         path = "/api/v1/namespaces/default/pods/late-{}-{}"
         number = next(n for n in names if not w.store.request("GET", path.format(n, m.place)).ok)
         w.add_pod(f"late-{number}-{m.place}", m.node)
+
+
+# ---------------------------------------------------------------- sources beyond the page, and fleet mode
+#
+# Their weight is 0: a seed that names none of them draws the same as before they were there (``seeds.py``).
+
+SICK_BEYOND: tuple[tuple[str, ...], ...] = ((), (), ("reboot",), ("reboot",))
+
+
+@kind("eks fault", lambda d: (d.choice(SICK_BEYOND),), weight=0)
+def eks_fault(w: World, a: Act) -> None:
+    """EKS's agent finds something in the kernel's log, and says so until its pod is started anew."""
+    if w.signals.writer == "eks":
+        w.sicken(machine_of(w, a), EKS, tuple(a.args[0]))
+
+
+@kind("marked", lambda d: (d.choice(SICK_BEYOND),), weight=0)
+def marked(w: World, a: Act) -> None:
+    """Konduktor's controller finds something in a pod's log, and marks the Node."""
+    if w.signals.writer == "konduktor":
+        w.sicken(machine_of(w, a), MARK, tuple(a.args[0]))
+
+
+@kind("mark taken off", lambda d: (d.choice((0.0, 0.0, 40.0, 200.0)),), weight=0)
+def mark_taken_off(w: World, a: Act) -> None:
+    """A person takes the mark off; seconds later, where that is not 0, it is put there again if it is true."""
+    m, again = machine_of(w, a), a.args[0]
+    if w.signals.take_off(m) and again:
+        w.later(again, lambda: w.state(m, MARK))
+
+
+@kind("writer dies", some(120.0, 700.0, 1300.0), weight=0, lasts=True)
+def writer_dies(w: World, a: Act) -> None:
+    """Who writes a Node's conditions is gone: nothing renews them. It is started anew later."""
+    m = machine_of(w, a)
+    life = w.signals.die(m)
+    if life is not None:
+        w.later(a.args[0], lambda: w.signals.restart(m) if w.signals.lives.get(m.id) is life else None)
+
+
+@kind("writer starts anew", weight=0)
+def writer_starts_anew(w: World, a: Act) -> None:
+    """It says that all is well before it has looked."""
+    w.signals.restart(machine_of(w, a))
+
+
+@kind("conditions removed", weight=0)
+def conditions_removed(w: World, a: Act) -> None:
+    """Somebody takes them off the Node; its writer puts them back within a minute."""
+    w.signals.remove(machine_of(w, a))
+
+
+@kind(
+    "conditions unknown",
+    lambda d: (d.choice((LOG, PLUGIN_TYPE, XID_TYPE, EKS_TYPE)), d.choice((40.0, 200.0, 700.0))),
+    weight=0,
+    lasts=True,
+)
+def conditions_unknown(w: World, a: Act) -> None:
+    m = machine_of(w, a)
+    w.signals.says_nothing(m, frozenset({a.args[0]}))
+    w.later(a.args[1], lambda: w.signals.says_nothing(m, frozenset()))
+
+
+@kind("watches expire", weight=0, placed=False)
+def watches_expire(w: World, a: Act) -> None:
+    """etcd is compacted: the next watch is too old, and all Nodes have to be listed again."""
+    w.store.compact()
+
+
+@kind("a replica in vain", weight=0, placed=False)
+def a_replica_in_vain(w: World, a: Act) -> None:
+    """The controller's Lease is taken by somebody who does nothing with it."""
+    change(w, f"{LEASES}/{LEADER}", {"spec": {"holderIdentity": "another program"}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import format_datetime, parsedate_to_datetime
@@ -66,6 +66,9 @@ class Boundary:
     def around(self, transport: Any) -> Any:
         return _Transport(transport, self)
 
+    def around_streams(self, streams: Any) -> Any:
+        return _Streams(streams, self)
+
     # ------------------------------------------------------------ touches
 
     def touched(self, go: Callable[[], Any], *, reading: bool = False, calling: bool = False) -> Any:
@@ -121,13 +124,9 @@ class Boundary:
     # ------------------------------------------------------------ requests
 
     def request(self, transport: Any, method: str, path: str, **more: Any) -> Any:
-        now = self.world.now
-        if now < max(self.away_until, self.throttled_until):
-            self._trouble()
-        if now < self.away_until:
-            self.world.clock.advance(LATENCY)
+        if self._away():
             raise ApiUnavailable("the API server did not answer: connection refused")
-        if now < self.throttled_until:
+        if self.world.now < self.throttled_until:
             return _refusal(429, "TooManyRequests", MANY, 3)
         try:
             answer = self.touched(lambda: transport.request(method, path, **more), reading=method == "GET")
@@ -138,6 +137,25 @@ class Boundary:
             self._trouble()
             return _refusal(error.status, "Injected", f"injected {error.status}", 1)
         return self._dated(answer)
+
+    def watch(self, streams: Any, path: str, query: Any) -> list[bytes]:
+        """What a watch shows until the server ends it."""
+        if self._away() or self.world.now < self.throttled_until:
+            raise ApiUnavailable("the API server did not answer: connection refused")
+        try:
+            return self.touched(lambda: list(streams.stream(path, query)), reading=True)  # type: ignore[no-any-return]
+        except (LostError, StatusError) as error:
+            self._trouble()
+            raise ApiUnavailable(f"the watch broke: {error}") from None
+
+    def _away(self) -> bool:
+        """Whether the API server cannot be reached. It costs a moment to find out."""
+        now = self.world.now
+        if now < max(self.away_until, self.throttled_until):
+            self._trouble()
+        if now < self.away_until:
+            self.world.clock.advance(LATENCY)
+        return now < self.away_until
 
     def _trouble(self) -> None:
         """Say, once a minute, that a request of who acts has failed."""
@@ -178,3 +196,14 @@ class _Transport:
 
     def request(self, method: str, path: str, **more: Any) -> Any:
         return self._boundary.request(self._transport, method, path, **more)
+
+
+class _Streams:
+    """The watches of one replica of the controller."""
+
+    def __init__(self, streams: Any, boundary: Boundary) -> None:
+        self._streams = streams
+        self._boundary = boundary
+
+    def stream(self, path: str, query: Any) -> Iterator[bytes]:
+        yield from self._boundary.watch(self._streams, path, query)

@@ -4,7 +4,7 @@ to come to its end."""
 from __future__ import annotations
 
 from tests.search import acts, facts
-from tests.search.world import WHOLE, Process, World
+from tests.search.world import WHOLE, World
 
 OPEN = {"suspect", "waiting", "recovering", "proving"}
 LOOK_EVERY = 30.0
@@ -34,6 +34,7 @@ def begin(w: World) -> None:
         acts.set_clock(w, place, 0.0)
         acts.moves_again(w, place)
         w.show_page(machine)
+        w.signals.calm(machine)
         acts.agent_again(w, place)
         if machine.node:
             acts.included(w, machine.node)
@@ -51,7 +52,7 @@ def begin(w: World) -> None:
 
 
 def _all_start_anew(w: World) -> None:
-    for place in range(len(w.places)):
+    for place in w.seats:
         w.end_agents(place)
         w.start(place, delay=1.0 + place)
 
@@ -70,26 +71,20 @@ def _take_back_edits(w: World) -> None:
 
 def _restart_stopped(w: World, place: int) -> bool:
     """An agent that stopped, because its record was deleted, is restarted by a person."""
-    living = w.agents_at(place)
-    if not living or not _vanished(living[0]):
+    working = w.agent_on(place)
+    if working is None or working[1].last.key != "vanished":
         return False
-    w.end_agents(place)
-    w.start(place)
+    w.end_agents(working[0].place)
+    w.start(working[0].place)
     return True
-
-
-def _vanished(p: Process) -> bool:
-    agent = p.actor.agent
-    return agent is not None and agent.last.key == "vanished"
 
 
 def _cordon_again(w: World, place: int) -> bool:
     """Somebody uncordoned a node that is being recovered, and now does what the sentence asks for."""
-    living = w.agents_at(place)
-    agent = living[0].actor.agent if living else None
-    if agent is None or agent.last.key != "undone":
+    working = w.agent_on(place)
+    if working is None or working[1].last.key != "undone":
         return False
-    acts.change(w, f"/api/v1/nodes/{agent.node}", {"spec": {"unschedulable": True}})
+    acts.change(w, f"/api/v1/nodes/{working[1].node}", {"spec": {"unschedulable": True}})
     return True
 
 

@@ -89,7 +89,8 @@ FAULT_BEGAN = "fault began"
 whether the policy of now does more than notify about it. ``shown`` false: no source says so as yet."""
 FAULT_SHOWN = "fault shown"
 """Subject: the machine. ``type``, ``reason``, ``node``: from now on a source of the node's agent states
-it."""
+it. ``by``: the sources that do, ``npd`` alone where it is not said; said again when others do. A condition or a mark
+states it that stands on the Node, of this boot, and where its writer renews it, renewed."""
 FAULT_HIDDEN = "fault hidden"
 """Subject: the machine. ``type``, ``reason``: no source states it any more, and it is there all the same (it
 is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LOG, PLUGIN_TYPE = "NeuronHealth", "GpuCount"
+LOG, PLUGIN_TYPE = "NeuronHealth", "GpuNvlink"
 LOG_REASONS = (
     "NeuronHasError_DMA_ERROR",
     "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
@@ -12,8 +12,15 @@ LOG_REASONS = (
 )
 XID_TYPE, XID = "XidErrors", "XidErrorsFound"
 MANY = tuple(f"NeuronNotice{i:03}" for i in range(300))
-PLUGIN_REASON, PLUGIN_GOOD = "GpuCountBad", "GpuCountGood"
-TYPES = {PLUGIN_REASON: PLUGIN_TYPE, XID: XID_TYPE, **dict.fromkeys(LOG_REASONS, LOG)}
+PLUGIN_REASON, PLUGIN_GOOD = "GpuNvlinkBad", "GpuNvlinkGood"
+ON_PAGE = {PLUGIN_REASON: PLUGIN_TYPE, XID: XID_TYPE, **dict.fromkeys(LOG_REASONS, LOG)}
+"""The types of what node-problem-detector finds, by reason."""
+EKS_TYPE, EKS, EKS_GOOD = "AcceleratedHardwareReady", "NvidiaXID79Error", "NvidiaAcceleratedHardwareIsReady"
+MARK_TYPE, MARK = "Konduktor", "KonduktorFaulty"
+TYPES = {**ON_PAGE, EKS: EKS_TYPE, MARK: MARK_TYPE}
+"""The types of all that can be wrong."""
+ONCE = (XID, MARK)
+"""What is stated once, and not again when a machine has booted or its detector was started anew."""
 
 
 @dataclass
@@ -45,9 +52,17 @@ class Detector:
         self.bad = bad
         self.ran = self.ran or not bad
 
+    def conditions(self) -> list[tuple[str, str, str]]:
+        """(type, status, reason) of what its exporter writes to the Node."""
+        return [
+            (LOG, _status(bool(self.shown)), self.shown or "NeuronIsHealthy"),
+            (PLUGIN_TYPE, _status(self.bad), PLUGIN_REASON if self.bad else PLUGIN_GOOD),
+            (XID_TYPE, _status(self.xid), XID if self.xid else "NoXid"),
+        ]
+
     def page(self) -> bytes:
         lines = ["# TYPE problem_counter counter"]
-        lines += [f'problem_counter{{reason="{r}"}} {self.counts.get(r, 0)}' for r in TYPES]
+        lines += [f'problem_counter{{reason="{r}"}} {self.counts.get(r, 0)}' for r in ON_PAGE]
         lines.append("# TYPE problem_gauge gauge")
         lines += [f'problem_gauge{{reason="{r}",type="{LOG}"}} {int(r == self.shown)}' for r in LOG_REASONS]
         lines.append(f'problem_gauge{{reason="{PLUGIN_REASON}",type="{PLUGIN_TYPE}"}} {int(self.bad)}')
@@ -61,6 +76,10 @@ class Detector:
         if self.started is not None:
             lines.append(f"process_start_time_seconds {1e9 + self.started:.2f}")
         return ("\n".join(lines) + "\n").encode()
+
+
+def _status(bad: bool) -> str:
+    return "True" if bad else "False"
 
 
 @dataclass
@@ -81,10 +100,12 @@ class Machine:
     place: int
     node: str = ""
     boots: int = 1
+    booted: float = 0.0  # when it booted last
     up: bool = True
     gone: bool = False
     sick: dict[str, Sickness] = field(default_factory=dict)
     detector: Detector = field(default_factory=Detector)
+    not_ready: bool = False  # what EKS's agent has found since it started
 
     @property
     def boot_id(self) -> str:

@@ -19,6 +19,7 @@ from recovery.signals import npd
 from tests.search import calm, facts
 from tests.search.acts import perform
 from tests.search.facts import Fact
+from tests.search.fleet import FleetWorld
 from tests.search.reach import Disturbances, Reach, watching
 from tests.search.script import Script
 from tests.search.world import TooMuchError, World
@@ -62,12 +63,14 @@ def play(script: Script, reach: Reach | None = None) -> History:
         stack.enter_context(_repeatable(script.seed))
         if script.scene.short_gate:
             stack.enter_context(patch.object(budget, "STARTS", 2))
-        w = World(script.scene, script.seed)
+        w = (FleetWorld if script.scene.replicas else World)(script.scene, script.seed)
         going_on = Disturbances()
         if reach is not None:
             stack.enter_context(watching(reach, lambda: going_on.at(w.now)))
         with contextlib.suppress(TooMuchError):
             _run(w, script, going_on, reach)
+        if reach is not None:
+            reach.shown(w.facts)
         return History(script, tuple(w.facts))
 
 

@@ -245,3 +245,79 @@ PLOTS: tuple[Plot, ...] = (
     others_write_too, again_and_again, a_call_goes_wrong, off_in_the_middle, held_for_long, only_told_now,
     a_long_life, one_too_many, much_was_tried, a_blind_replacement,
 )  # fmt: skip
+
+
+# ---------------------------------------------------------------- sources beyond the page
+
+
+def _source(d: Dice, scene: Scene, *names: str, policy: str = "") -> Scene:
+    policy = policy or d.choice(
+        ("drain, replace", "drain, reboot, replace", "reboot, replace", "drain, hold")
+    )
+    return replace(scene, sources=d.choice(names), policy=policy, kernel=True)
+
+
+def an_old_condition(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A boot mends it, and who wrote the condition does not come up again for long."""
+    place = _place(d, scene)
+    scene = _source(d, scene, "EKS", "conditions", "npd, conditions", policy="drain, reboot, replace")
+    what = ("eks fault",) if scene.sources == "EKS" else ("fault", d.choice(LOG_REASONS))
+    acts = [act(10, what[0], place, *what[1:], ("reboot",))]
+    acts += [act(round(d.uniform(11, 90), 1), "writer dies", place, d.choice((120.0, 700.0, 1300.0)))]
+    acts += [_chosen(d, d.uniform(11, 60), "pods never go", place)] if d.random() < 0.3 else []
+    return scene, [*acts, *([act(150, "lost pod", place, 1, False, 5.0)] if d.random() < 0.5 else [])]
+
+
+def a_good_word_too_soon(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A detector starts anew while its fault is being dealt with, and writes that all is well before it looks."""
+    place = _place(d, scene)
+    scene = _source(d, scene, "conditions", "npd, conditions", "EKS")
+    first = "eks fault" if scene.sources == "EKS" else d.choice(("fault", "plugin fault"))
+    cause = (d.choice(LOG_REASONS), ()) if first == "fault" else ((),)
+    acts = [act(10, first, place, *cause)]
+    acts += [
+        act(round(d.uniform(11, 90), 1), "writer starts anew", place) for _ in range(d.choice((1, 1, 2, 3)))
+    ]
+    return scene, [*acts, *([_chosen(d, 11, "pods never go", place)] if d.random() < 0.6 else [])]
+
+
+def an_honest_plugin(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A plugin takes its fault back while the node waits, drains, or is on probation."""
+    place = _place(d, scene)
+    scene = _source(d, scene, "conditions", "npd, conditions")
+    acts = [act(10, "flash", place, round(d.uniform(20, 400), 1))]
+    acts += [_chosen(d, 11, "pods never go", place)] if d.random() < 0.6 else []
+    befalls = ("writer dies", "conditions removed", "conditions unknown", "page away", "writer starts anew")
+    return scene, [*acts, *(_chosen(d, d.uniform(11, 200), d.choice(befalls), place) for _ in range(2))]
+
+
+def an_old_mark(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """A boot mends it, or does not, and the mark stays until a person takes it off."""
+    place = _place(d, scene)
+    scene = _source(d, scene, "konduktor")
+    acts = [act(10, "marked", place, d.choice(((), ("reboot",))))]
+    acts += [_chosen(d, d.uniform(20, 300), "mark taken off", place) for _ in range(d.choice((0, 1, 2)))]
+    acts += [act(round(d.uniform(60, 300), 1), "boots", place, 5.0)] if d.random() < 0.5 else []
+    acts += [act(round(d.uniform(60, 300), 1), "lost pod", place, 1, False, 5.0)] if d.random() < 0.5 else []
+    return scene, [*acts, *([act(400, "marked", place, ())] if d.random() < 0.3 else [])]
+
+
+def blind_and_marked(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """One source cannot be read, and the other states a fault."""
+    place = _place(d, scene)
+    scene = _source(d, scene, "EKS", "konduktor", "npd, conditions")
+    what = {"EKS": "eks fault", "konduktor": "marked"}.get(scene.sources, "plugin fault")
+    acts = [
+        act(10, "page away", place, d.choice((120.0, 700.0))),
+        act(round(d.uniform(11, 90), 1), what, place, ()),
+    ]
+    return scene, [
+        *acts,
+        *([_chosen(d, d.uniform(11, 90), "conditions unknown", place)] if d.random() < 0.4 else []),
+    ]
+
+
+SOURCE_PLOTS: tuple[Plot, ...] = (
+    an_old_condition, a_good_word_too_soon, an_honest_plugin, an_old_mark, blind_and_marked,
+)  # fmt: skip
+"""Not among the others, which a seed draws from."""

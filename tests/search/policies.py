@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
 NEURON = "match: {type: NeuronHealth}"
-PLUGIN = 'match: {type: "*", reason: [GpuCountBad, XidErrorsFound]}'
+PLUGIN = 'match: {type: "*", reason: [GpuNvlinkBad, XidErrorsFound]}'
 
 
 def _policy(

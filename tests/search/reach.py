@@ -13,6 +13,7 @@ from recovery.agent.execute import Executor
 from recovery.decide import brakes, decision, lifecycle
 from recovery.decide.decision import Decision
 from tests.search.acts import ACTS
+from tests.search.facts import FAULT_SHOWN, Fact, Happened
 from tests.search.script import Act, lasting
 
 LASTS = 180.0
@@ -22,6 +23,9 @@ EFFECTS = (
     "WriteRecord", "Join", "TakeSlot", "RestoreSlot", "FreeSlot", "ClaimReplacement", "Mark", "Unmark",
     "TellPods", "Evict", "Submit", "Finish", "Cancel", "OutOfService", "CreateJob",
 )  # fmt: skip
+
+STATE = ("npd", "conditions", "konduktor")
+"""The sources that state faults."""
 
 NOT_REACHED: Mapping[str, str] = {
     "effect OutOfService": "the group's machines have no power sensor; tests/stories/test_power.py",
@@ -44,6 +48,14 @@ class Reach:
         for what in beside:
             self.crossed[thing, what] += 1
 
+    def shown(self, history: Iterable[Fact]) -> None:
+        """Which sources stated faults, and which did so alone."""
+        for f in history:
+            if isinstance(f, Happened) and f.what == FAULT_SHOWN:
+                by = f.detail.get("by", ("npd",))
+                self.counts.update(f"stated by {source}" for source in by)
+                self.counts.update(f"stated by {source} alone" for source in by if len(by) == 1)
+
     def merge(self, other: Reach) -> None:
         self.counts.update(other.counts)
         self.crossed.update(other.crossed)
@@ -64,7 +76,14 @@ def everything() -> list[str]:
     moves = [f"move {phase.value} {event.value}" for phase, event in lifecycle.TABLE]
     asked = [*brakes.STARTING, *brakes.GOING_ON, *brakes.UNASKED]
     held = sorted({f"brake {key}" for key, _ in asked})
-    return [*moves, *(f"effect {name}" for name in EFFECTS), *held, *(f"act {name}" for name in ACTS)]
+    stated = [f"stated by {s}{alone}" for s in STATE for alone in ("", " alone")]
+    return [
+        *moves,
+        *stated,
+        *(f"effect {name}" for name in EFFECTS),
+        *held,
+        *(f"act {name}" for name in ACTS),
+    ]
 
 
 class _Table(dict[Any, Any]):

@@ -47,7 +47,9 @@ class Scene:
     ``kernel``: agents can read the boot ID of their own kernel. ``tells_start``: a detector's page says when its
     process began. ``slow``: the number that a group was told shows minutes later. ``patient``: an agent that sees
     nothing new waits ever longer, up to twelve seconds, until something changes. ``short_gate``: the gate keeps the
-    last two starts, as if many others had been in between.
+    last two starts, as if many others had been in between. ``sources``: a name in ``signals.SOURCES``, where faults
+    show elsewhere than on node-problem-detector's page alone. ``replicas``: of the controller; 0: each node has an
+    agent of its own.
     """
 
     nodes: int = 4
@@ -61,6 +63,8 @@ class Scene:
     slow: bool = False
     patient: bool = False
     short_gate: bool = False
+    sources: str = ""
+    replicas: int = 0
 
     def __str__(self) -> str:
         given = [

@@ -6,9 +6,10 @@ import random
 from dataclasses import replace
 
 from tests.search.acts import ACTS
-from tests.search.plots import PLOTS
+from tests.search.plots import PLOTS, SOURCE_PLOTS
 from tests.search.policies import POLICIES
 from tests.search.script import Act, Scene, Script
+from tests.search.signals import OFF_THE_NODE, SOURCES
 
 PLOTTED = 0.5
 """The share of histories that have a plot."""
@@ -33,8 +34,82 @@ def scene_of(dice: random.Random) -> Scene:
     )
 
 
+SOURCES_FROM = 10**9
+"""From this seed on, every second history has a source beyond the page. What a smaller seed makes is as it was."""
+FLEET_FROM = 2 * 10**9
+"""From this seed on, replicas of the controller do the work."""
+BESIDE_THE_PAGE = ("EKS", "conditions", "konduktor", "npd, conditions")
+DISTURBED: dict[str, tuple[str, ...]] = {
+    "conditions": ("writer dies", "writer starts anew", "conditions removed", "conditions unknown", "boots"),
+    "eks": ("writer dies", "writer starts anew", "conditions removed", "conditions unknown", "boots"),
+    "konduktor": ("mark taken off", "boots", "node deleted", "lost pod"),
+}
+"""What happens to a source, by who writes it."""
+OF_REPLICAS = (
+    "watches expire",
+    "a replica in vain",
+    "leases deleted",
+    "crash",
+    "stop",
+    "call",
+    "clock steps",
+)
+"""What befalls replicas of the controller above all."""
+ALONE = {"EKS": "EKS alone", "konduktor": "konduktor alone", "npd, conditions": "conditions"}
+"""What remains of these sources where nobody reads a page."""
+FAULTS = {"conditions": ("fault", "plugin fault", "flash"), "eks": ("eks fault",), "konduktor": ("marked",)}
+
+
 def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
+    script = _script_of(seed)
+    if seed >= FLEET_FROM:
+        return _in_fleet_mode(script, random.Random(f"{seed} fleet"))
+    return script if seed < SOURCES_FROM else _with_source(script, random.Random(f"{seed} sources"))
+
+
+def _in_fleet_mode(script: Script, dice: random.Random) -> Script:
+    """The same script, where two replicas of the controller, or one, go by what stands on the Nodes."""
+    if dice.random() < PLOTTED:
+        script = _plotted(script, dice)
+    else:
+        script = _befallen(script, dice, dice.choice(OFF_THE_NODE))
+    name = ALONE.get(script.scene.sources, script.scene.sources)
+    scene = replace(script.scene, sources=name, replicas=dice.choice((1, 2, 2, 2)), concluder=False)
+    more = [_act(dice, what, scene, 300.0) for what in dice.choices(OF_REPLICAS, k=dice.choice((0, 0, 1, 3)))]
+    return replace(script, scene=scene, acts=_in_order([*script.acts, *more]))
+
+
+def _with_source(script: Script, dice: random.Random) -> Script:
+    """The same script, where faults show elsewhere, too; with faults that only show there, and what befalls
+    their source."""
+    if dice.random() < 0.5:
+        return script
+    if dice.random() < PLOTTED:
+        return _plotted(script, dice)
+    return _befallen(script, dice, dice.choice(BESIDE_THE_PAGE))
+
+
+def _plotted(script: Script, dice: random.Random) -> Script:
+    scene, plot = dice.choice(SOURCE_PLOTS)(dice, script.scene)
+    some = script.acts[:: dice.choice((2, 4, 100))]
+    return replace(script, scene=scene, acts=_in_order([*plot, *some]))
+
+
+def _befallen(script: Script, dice: random.Random, name: str) -> Script:
+    writer = SOURCES[name].writer
+    scene = replace(script.scene, sources=name, kernel=True)
+    faults = dice.choices(FAULTS[writer], k=dice.choice((1, 1, 2, 4)))
+    beside = dice.choices(DISTURBED[writer], k=dice.choice((0, 1, 2, 4)))
+    long = dice.choice((60.0, 200.0, 500.0))
+    more = [_act(dice, what, scene, long) for what in (*faults, *beside)]
+    if dice.random() < 0.5:  # what befalls a source meets its fault
+        place = dice.randrange(scene.nodes)
+        more = [replace(a, place=place) for a in more]
+    return replace(script, scene=scene, acts=_in_order([*script.acts, *more]))
+
+
+def _script_of(seed: int) -> Script:
     dice = random.Random(seed)
     scene = scene_of(dice)
     if ONLY or dice.random() < PLOTTED:

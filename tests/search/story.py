@@ -10,6 +10,10 @@ from tests.search.world import is_ours
 __all__ = ["Scene", "act", "judged", "played"]
 
 
+LOOKED_AT_EVERY = 45.0
+"""Seconds: an agent reads its own Node every thirty, and goes its round every twelve."""
+
+
 def played(scene: Scene, *acts: Act, seed: int = 0) -> History:
     """The history of these disturbances in this scene."""
     return play(Script(seed, scene, acts))
@@ -17,4 +21,5 @@ def played(scene: Scene, *acts: Act, seed: int = 0) -> History:
 
 def judged(history: History) -> list[Violation]:
     """Every law that the history breaks."""
-    return judge(history.facts, ours=is_ours, bounds=Bounds(unseen=40.0, announced=True))
+    lag = LOOKED_AT_EVERY if history.script.scene.sources else 0.0
+    return judge(history.facts, ours=is_ours, bounds=Bounds(unseen=40.0 + lag, lag=lag, announced=True))

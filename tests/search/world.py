@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 from recovery_testkit.stage import Actor, Killed, Page, Stage, read_policy
 
+from recovery.agent.cycle import Agent
 from recovery.decide.decision import Decision
 from recovery.errors import Unreadable
 from recovery.model import Phase, Share
@@ -29,13 +30,26 @@ from tests.search.boundary import Boundary, Trap
 from tests.search.cloud import Cloud
 from tests.search.etcd import restore
 from tests.search.facts import Fact, Happened, Said
-from tests.search.machines import LOG, PLUGIN_REASON, TYPES, XID, Detector, Machine, Sickness
-from tests.search.policies import POLICIES
+from tests.search.machines import (
+    EKS,
+    LOG,
+    MARK,
+    ONCE,
+    PLUGIN_REASON,
+    TYPES,
+    XID,
+    Detector,
+    Machine,
+    Sickness,
+)
 from tests.search.recorder import record_writes
 from tests.search.script import Scene
+from tests.search.signals import SOURCES, Signals, policy_text
 from tests.search.terminal import release
 
-OURS = ("agent", "concluder")
+NEVER_TAKEN_BACK = (EKS, MARK)
+"""What stands though its condition or mark goes away."""
+OURS = ("agent", "concluder", "controller")
 QUIET_POLL, BUSY_POLL = 30.0, 10.0
 OFTEN, SELDOM = 1.0, 4.0
 """Seconds between two rounds, at least, of an agent whose node is being recovered, and of all others."""
@@ -63,9 +77,9 @@ class TooMuchError(BaseException):
 
 @dataclass
 class Process:
-    """One agent or concluder. ``place``: its node's; -1 for a concluder."""
+    """One agent, concluder or replica. ``place``: its seat; -1 for a concluder."""
 
-    actor: Actor
+    actor: Any
     place: int
     next_at: float
     on: bool = True
@@ -93,7 +107,7 @@ class World(Stage):
     """A stage whose time runs by itself. ``facts`` is what came of it, for the judge."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
-        super().__init__(POLICIES[scene.policy])
+        super().__init__(policy_text(scene.policy, scene.sources))
         self.scene = scene
         self.policy_name = scene.policy
         self.facts: list[Fact] = []
@@ -103,7 +117,10 @@ class World(Stage):
         self.places: list[Machine] = []
         self.offsets: dict[int, float] = {}
         self.frozen: set[int] = set()
-        self.shown: dict[str, set[str]] = {}
+        self.shown: dict[str, dict[str, list[str]]] = {}
+        """By machine: each reason that is stated, and which sources state it."""
+        self.on_page: dict[str, set[str]] = {}
+        self.reads_page = not scene.sources or SOURCES[scene.sources].page
         self.pod_of: dict[int, int] = {}
         self.absent: set[int] = set()
         self.off: set[int] = set()
@@ -117,9 +134,11 @@ class World(Stage):
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._ids = itertools.count(scene.nodes)
+        self.signals = Signals(self)
         self.boundary = Boundary(self)
         self.provider = self.cloud = Cloud(self)
         self.wrap = self.boundary.around
+        self.wrap_streams = self.boundary.around_streams
         record_writes(self.store, self.clock.monotonic, self._wrote)
         self.note(facts.POLICY, "", **self.policy_of(scene.policy))
         self._set_up()
@@ -167,7 +186,7 @@ class World(Stage):
         return random.Random(f"{self.seed} {about}")
 
     def policy_of(self, name: str) -> dict[str, Any]:
-        return dict(_read(name))
+        return dict(_read(name, self.scene.sources))
 
     def _set_up(self) -> None:
         for i in range(self.scene.nodes):
@@ -180,16 +199,37 @@ class World(Stage):
             self.note(
                 facts.MACHINE_JOINED, machine.id, node=machine.node, group="workers", boot=machine.boot_id
             )
+            self.signals.start(machine, 0.0)
             self.refresh(machine)
             for n in range(self.scene.pods):
                 self.add_pod(f"train-{i}-{n}", machine.node)
-            self.start(i, delay=0.1 * i)
+            self.rises(machine, 0.1 * i)
         self.cloud.groups["workers"].shrinks = self.scene.shrinks
         self.cloud.groups["workers"].slow = self.scene.slow
         if self.scene.concluder:
             self._process(super().concluder("concluder"), -1, 1.0)
 
     # ------------------------------------------------------------ processes
+
+    @property
+    def seats(self) -> range:
+        """Where processes run: an agent on each place."""
+        return range(len(self.places))
+
+    def rises(self, machine: Machine, delay: float, *, new_pod: bool = False) -> None:
+        """A machine is up, and its agent is started with it."""
+        if machine.place not in self.absent:
+            self.start(machine.place, delay=delay, new_pod=new_pod, on=machine.place not in self.off)
+
+    def falls(self, machine: Machine) -> None:
+        """A machine is down, and its agent with it."""
+        self.end_agents(machine.place)
+
+    def agent_on(self, place: int) -> tuple[Process, Agent] | None:
+        """The agent that works on the node of this place, and the process it is of."""
+        living = self.agents_at(place)
+        agent = living[0].actor.agent if living else None
+        return None if agent is None else (living[0], agent)
 
     def start(
         self, place: int, *, delay: float = 1.0, new_pod: bool = False, on: bool = True
@@ -217,7 +257,7 @@ class World(Stage):
         return p
 
     def agents_at(self, place: int) -> list[Process]:
-        """The living agents of a place, the youngest first."""
+        """The living processes of a seat, the youngest first."""
         return [p for p in reversed(self.processes.values()) if p.place == place and p.alive]
 
     def end(self, p: Process) -> None:
@@ -240,13 +280,18 @@ class World(Stage):
     @contextmanager
     def by(self, p: Process | None) -> Iterator[None]:
         """Whose turn it is: the clock, the cloud and the facts go by it."""
-        before, stepped = self.acting, self.clock._stepped
+        before, stepped, booted = self.acting, self.clock._stepped, self.clock._booted
         self.acting = p
+        self.clock._booted = self._booted(p) if p is not None else 0.0
         self.clock._stepped = timedelta(seconds=self.offsets.get(p.place, 0.0) if p else 0.0)
         try:
             yield
         finally:
-            self.acting, self.clock._stepped = before, stepped
+            self.acting, self.clock._stepped, self.clock._booted = before, stepped, booted
+
+    def _booted(self, p: Process) -> float:
+        """When the machine was booted that this process runs on."""
+        return self.places[p.place].booted if p.place >= 0 and self.scene.sources else 0.0
 
     # ------------------------------------------------------------ time
 
@@ -359,12 +404,16 @@ class World(Stage):
     def heal(self, machine: Machine, reason: str, by: str, *, cleared: bool = False) -> None:
         """``cleared``: its source takes it back by its own rule."""
         if machine.sick.pop(reason, None) is not None:
+            cleared = cleared and not self.signals.stuck(machine, TYPES[reason])
             told = {"type": TYPES[reason], "reason": reason, "by": by, "cleared": cleared}
             self.note(facts.FAULT_ENDED, machine.id, **told)
 
     def state(self, machine: Machine, reason: str) -> None:
         """The detector states a fault: the kernel logs its line, or the plugin runs."""
         if machine.gone or not machine.up or (reason != PLUGIN_REASON and reason not in machine.sick):
+            return
+        if reason in (EKS, MARK):
+            self.signals.state(machine, reason)
             return
         new = reason != PLUGIN_REASON or not machine.detector.bad
         if reason == PLUGIN_REASON:
@@ -409,8 +458,9 @@ class World(Stage):
             return
         machine.detector = self._detector(machine)
         self.note(facts.DETECTOR_RESTARTED, machine.node)
+        self.signals.start(machine, 0.0)
         self.refresh(machine, "restart")
-        for i, reason in enumerate(r for r in machine.sick if r != XID):
+        for i, reason in enumerate(r for r in machine.sick if r not in ONCE):
             self.later(12.0 + 20 * i, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
 
     def _detector(self, machine: Machine) -> Detector:
@@ -419,9 +469,10 @@ class World(Stage):
 
     def refresh(self, machine: Machine, because: str = "masked") -> None:
         """Its page is what its detector says now, unless the page lies still. ``because``: why it may state
-        less than before."""
-        if not machine.node or machine.place in self.frozen:
+        less than before. A machine that is gone shows nothing: its Node's name may be another's by now."""
+        if not machine.node or machine.gone or machine.place in self.frozen:
             return
+        self.signals.changed(machine)
         page = self.pages.setdefault(machine.node, Page())
         body = machine.detector.page()
         if page.body != body:
@@ -433,7 +484,7 @@ class World(Stage):
         """Its page cannot be read for so long."""
         self.pages[machine.node].error = Unreadable("the connection was refused")
         self.wake(machine.node)
-        self.note(facts.PAGE, machine.node, state="unreadable")
+        self.note_page(machine.node, "unreadable")
         self.later(seconds, lambda: self.show_page(machine))
 
     def show_page(self, machine: Machine) -> None:
@@ -441,8 +492,13 @@ class World(Stage):
         if page is not None and page.error is not None:
             page.error = None
             self.wake(machine.node)
-            self.note(facts.PAGE, machine.node, state="fresh")
+            self.note_page(machine.node, "fresh")
             self.refresh(machine)
+
+    def note_page(self, node: str, state: str) -> None:
+        """What became of a page, where agents read pages."""
+        if self.reads_page:
+            self.note(facts.PAGE, node, state=state)
 
     def _note_shown(self, machine: Machine, readable: bool, because: str) -> None:
         d = machine.detector
@@ -452,14 +508,25 @@ class World(Stage):
                 for r in machine.sick
                 if r == d.shown or (r == PLUGIN_REASON and d.bad) or (r == XID and d.xid)
             }
-            if readable
+            if readable and self.reads_page
             else set()
         )
-        before = self.shown.get(machine.id, set())
-        for reason in sorted(showing - before):
-            self.note(facts.FAULT_SHOWN, machine.id, type=TYPES[reason], reason=reason, node=machine.node)
-        for reason in sorted((before - showing) & machine.sick.keys()):
-            told = {"type": TYPES[reason], "reason": reason, "because": because if readable else "page"}
+        self.on_page[machine.id] = showing
+        self.note_sources(machine, because if readable else "page")
+
+    def note_sources(self, machine: Machine, because: str = "masked") -> None:
+        """Which faults the sources state now, by what can be read of them. ``because``: see ``refresh``."""
+        showing = {reason: ["npd"] for reason in self.on_page.get(machine.id, set())}
+        for reason, source in self.signals.showing(machine):
+            showing.setdefault(reason, []).append(source)
+        before = self.shown.get(machine.id, {})
+        for reason in sorted(r for r, by in showing.items() if before.get(r) != by):
+            told = {"by": showing[reason]} if self.scene.sources else {}
+            stays = {"stays": True} if reason in NEVER_TAKEN_BACK else {}
+            told = {"type": TYPES[reason], "reason": reason, "node": machine.node, **told, **stays}
+            self.note(facts.FAULT_SHOWN, machine.id, **told)
+        for reason in sorted((before.keys() - showing.keys()) & machine.sick.keys()):
+            told = {"type": TYPES[reason], "reason": reason, "because": because}
             self.note(facts.FAULT_HIDDEN, machine.id, **told)
         self.shown[machine.id] = showing
 
@@ -470,7 +537,7 @@ class World(Stage):
         if machine.gone or not machine.up:
             return
         machine.up = False
-        self.end_agents(machine.place)
+        self.falls(machine)
         self._kubelet(machine, "Unknown")
         self.later(seconds, lambda: self._up(machine, by))
 
@@ -479,7 +546,10 @@ class World(Stage):
             return
         machine.up = True
         machine.boots += 1
+        machine.booted = self.now
+        machine.not_ready = False
         machine.detector = self._detector(machine)
+        self.signals.start(machine, self.signals.up_after(machine))
         self.cloud.rebooting.discard(machine.id)
         self._kernel(machine)
         self.note(facts.MACHINE_BOOTED, machine.id, boot=machine.boot_id, node=machine.node, by=by)
@@ -488,11 +558,10 @@ class World(Stage):
                 self.heal(machine, reason, "reboot")
         self.refresh(machine, "restart")
         self._kubelet(machine, "True")
-        for reason in (r for r in machine.sick if r != XID):
+        for reason in (r for r in machine.sick if r not in ONCE):
             wait = self.dice("again", machine.id, reason, machine.boots).uniform(2, 40)
             self.later(wait, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
-        if machine.place not in self.absent:
-            self.start(machine.place, delay=3.0, on=machine.place not in self.off)
+        self.rises(machine, 3.0)
 
     def _kernel(self, machine: Machine) -> None:
         """What an agent on the machine reads of its own kernel."""
@@ -506,17 +575,23 @@ class World(Stage):
         patch = {
             "status": {
                 "nodeInfo": {"bootID": machine.boot_id, "systemUUID": machine.id},
-                "conditions": [{"type": "Ready", "status": status, "reason": "Kubelet"}],
+                "conditions": [
+                    *self.signals.others(machine),
+                    {"type": "Ready", "status": status, "reason": "Kubelet", **self._heartbeat()},
+                ],
             }
         }
         self.write("PATCH", f"/api/v1/nodes/{machine.node}/status", patch, "kubelet")
+
+    def _heartbeat(self) -> dict[str, str]:
+        return {"lastHeartbeatTime": f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"}
 
     def terminate_machine(self, machine: Machine, by: str, *, refill: bool = True) -> None:
         """The machine is gone, and its agent with it. Its Node goes a little later."""
         if machine.gone:
             return
         machine.gone = True
-        self.end_agents(machine.place)
+        self.falls(machine)
         self.cloud.leave(machine)
         self.note(facts.MACHINE_GONE, machine.id, group=machine.group, node=machine.node, by=by)
         node, uid = machine.node, self._uid(machine.node)
@@ -563,7 +638,7 @@ class World(Stage):
             self.write("DELETE", f"/api/v1/nodes/{machine.node}", None, "cloud-controller")
             self._drop_pods(machine.node)
         self.pages[machine.node] = Page()
-        self.note(facts.PAGE, machine.node, state="fresh")
+        self.note_page(machine.node, "fresh")
         if self.new_are_blind:
             self.hide_page(machine, self.new_are_blind.pop())
         machine.detector = self._detector(machine)
@@ -579,9 +654,10 @@ class World(Stage):
         self.note(
             facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
         )
+        machine.booted = self.now
+        self.signals.start(machine, self.signals.up_after(machine))
         self.refresh(machine)
-        if machine.place not in self.absent:
-            self.start(machine.place, delay=2.0, new_pod=True, on=machine.place not in self.off)
+        self.rises(machine, 2.0, new_pod=True)
         if self.new_are_sick:
             reason = self.new_are_sick.pop()
             self.later(5.0, lambda: self.sicken(machine, reason, ()))
@@ -591,6 +667,7 @@ class World(Stage):
         if machine.gone or not machine.up or not machine.node:
             return
         self.write("DELETE", f"/api/v1/nodes/{machine.node}", None, "a person")
+        self.signals.note(machine)
         self.later(20.0, lambda: self._registered(machine))
 
     def _registered(self, machine: Machine) -> None:
@@ -640,13 +717,14 @@ class World(Stage):
         elif machine.up and machine.node:
             self._registered(machine)
             self._kubelet(machine, "True")
+            self.signals.renew(machine)
 
     # ------------------------------------------------------------ hands
 
     def use_policy(self, name: str) -> None:
         """The policy of processes that start from now on."""
         self.policy_name = name
-        self.policy = read_policy(POLICIES[name])
+        self.policy = read_policy(policy_text(name, self.scene.sources))
         self.note(facts.POLICY, "", **self.policy_of(name))
 
     def lift_brake(self) -> None:
@@ -667,9 +745,9 @@ class World(Stage):
 
 
 @functools.cache
-def _read(policy: str) -> dict[str, Any]:
+def _read(policy: str, sources: str) -> dict[str, Any]:
     """A policy as it is written. Nobody changes it."""
-    return dict(yaml.safe_load(POLICIES[policy]))
+    return dict(yaml.safe_load(policy_text(policy, sources)))
 
 
 LOOKED_AT = ("Node", "NodeRecovery", "Pod", "PodDisruptionBudget")
@@ -692,7 +770,7 @@ def _same_gate(fact: facts.Wrote) -> bool:
 
 
 def is_ours(actor: str) -> bool:
-    """Whether a writer is an agent or a concluder."""
+    """Whether a writer is an agent, a concluder or a replica of the controller."""
     return actor.startswith(OURS)
 
 

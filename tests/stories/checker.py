@@ -19,6 +19,7 @@ import yaml
 
 TAINT = "noderecovery.dev/unhealthy"
 BY = "noderecovery.dev/cordoned-by"
+TAINTED = "noderecovery.dev/taints"
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 ENDS = {"recovered", "withdrawn", "superseded", "handedOver", "released", "lost"}
@@ -210,12 +211,18 @@ def _runs_on(node: Json, machine: str) -> bool:
 
 def _only_ours_changed(before: Json, after: Json, where: str) -> None:
     """Law 5: a foreign cordon, taint, label or annotation stays."""
+    taken = _named(after) - _named(before)
+    there = {_text(t) for t in before["spec"].get("taints") or []}
+    assert not taken & there, f"{where}: {taken & there} was there already, and is called ours"
+    named = _named(after) | _named(before)
 
     def taints(node: Json) -> list[Any]:
-        return [t for t in node["spec"].get("taints") or [] if t["key"] != TAINT]
+        return [t for t in node["spec"].get("taints") or [] if t["key"] != TAINT and _text(t) not in named]
 
     def notes(node: Json) -> dict[str, str]:
-        return {k: v for k, v in (node["metadata"].get("annotations") or {}).items() if k != BY}
+        return {
+            k: v for k, v in (node["metadata"].get("annotations") or {}).items() if k not in (BY, TAINTED)
+        }
 
     assert taints(before) == taints(after), f"{where}: a foreign taint was changed"
     assert notes(before) == notes(after), f"{where}: a foreign annotation was changed"
@@ -225,6 +232,16 @@ def _only_ours_changed(before: Json, after: Json, where: str) -> None:
     if before["spec"].get("unschedulable") and not after["spec"].get("unschedulable"):
         ours = BY in (before["metadata"].get("annotations") or {})
         assert ours, f"{where}: a foreign cordon was removed"
+
+
+def _text(taint: Json) -> str:
+    """As kubectl writes it."""
+    return taint["key"] + (f"={taint['value']}" if taint.get("value") else "") + f":{taint['effect']}"
+
+
+def _named(node: Json) -> set[str]:
+    """The taints that a remedy has set, by the annotation."""
+    return {*filter(None, (node["metadata"].get("annotations") or {}).get(TAINTED, "").split(","))}
 
 
 def _places(gate: Json | None) -> set[tuple[str, str]]:
@@ -266,7 +283,7 @@ def _braked(world: Replay, before: Json | None, gate: Json, brake: int | None, w
 
 def _marks(node: Json) -> bool:
     ours = any(t["key"] == TAINT for t in node["spec"].get("taints") or [])
-    return ours or BY in (node["metadata"].get("annotations") or {})
+    return ours or bool({BY, TAINTED} & {*(node["metadata"].get("annotations") or {})})
 
 
 def _marked_have_slots(world: Replay, where: str) -> None:

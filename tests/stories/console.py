@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from recovery_testkit.kubeproxy import proxied
-from recovery_testkit.stage import Actor, Stage, StoreTransport
+from recovery_testkit.stage import Actor, FleetActor, Stage, StoreTransport
 
 from recovery import cli
 from recovery.kube.transport import Response
@@ -36,6 +36,10 @@ class Reach(StoreTransport):
         if asked is None:
             return super().request(method, path, **options)
         assert "headers" in options, "nobody is answered without a token"
+        name = asked.pod.rsplit("/", 1)[-1]
+        replica = self.stage.actors.get(name)
+        if isinstance(replica, FleetActor) and replica.alive:
+            return self._of_replica(replica, options["query"]["node"])
         node = asked.pod.rsplit("/", 1)[-1].removeprefix("npd-")
         actor = next(
             (a for a in reversed(self.stage.actors.values()) if a.node == node and a.alive and a.agent), None
@@ -44,6 +48,13 @@ class Reach(StoreTransport):
             message = "error trying to reach service: dial tcp 10.0.0.1:9108: connect: connection refused"
             return Response(503, {}, {"kind": "Status", "message": message})
         return Response(200, {}, self._answer(actor, asked.rest))
+
+    def _of_replica(self, actor: FleetActor, node: str) -> Response:
+        view = actor.replica.view(node)
+        if isinstance(view, str):
+            return Response(404, {}, {"kind": "Status", "message": view})
+        about = {**ABOUT, "mode": "fleet"}
+        return Response(200, {}, json.loads(json.dumps(explanation(view, node, about))))
 
     def _answer(self, actor: Actor, path: str) -> dict[str, Any]:
         assert path == "/api/v1/explain"

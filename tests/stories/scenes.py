@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from recovery_testkit.provider import FakeProvider
-from recovery_testkit.stage import QUICK, REASONS, Actor, Stage, npd_page
+from recovery_testkit.stage import QUICK, REASONS, Actor, FleetActor, Killed, Stage, npd_page
 
 from recovery.errors import Unreadable
 from recovery.model import Outcome, Phase, Record
@@ -23,15 +23,15 @@ TAINT = {"key": "noderecovery.dev/unhealthy", "effect": "NoSchedule"}
 REBOOTS = policy_file(
     "{do: drain, within: 10m, then: force}, {do: reboot, within: 10m}, {do: replace, within: 30m}"
 )
-PLUGIN = policy_file(match="type: GpuCount")
+PLUGIN = policy_file(match="type: GpuNvlink")
 
 
 def plugin_page(bad: bool, count: int) -> bytes:
     """A page of a custom plugin's type: its healthy reason has a gauge and no counter."""
     return (
-        f'problem_counter{{reason="GpuCountBad"}} {count}\n'
-        f'problem_gauge{{reason="GpuCountBad",type="GpuCount"}} {int(bad)}\n'
-        'problem_gauge{reason="GpuCountGood",type="GpuCount"} 0\n'
+        f'problem_counter{{reason="GpuNvlinkBad"}} {count}\n'
+        f'problem_gauge{{reason="GpuNvlinkBad",type="GpuNvlink"}} {int(bad)}\n'
+        'problem_gauge{reason="GpuNvlinkGood",type="GpuNvlink"} 0\n'
     ).encode()
 
 
@@ -87,6 +87,31 @@ def exclude(s: Stage, node: str = "node-0") -> None:
 def boot(s: Stage, node: str, boot_id: str = "m-0-boot-2") -> None:
     """The machine comes up again, under another boot ID."""
     patch_node(s, node, {"status": {"nodeInfo": {"bootID": boot_id}}}, "status", "kubelet")
+
+
+def dies_once_it_has_marked(s: Stage) -> None:
+    """The agent of node-0 is killed right after its next patch of the Node, before it writes that down."""
+
+    def die(asked: Any, go: Any) -> Any:
+        go()
+        raise Killed
+
+    s.api.fail_next(lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0", die)
+
+
+def controller(s: Stage) -> FleetActor:
+    """The one replica of fleet mode's controller."""
+    found = s.actors["controller"]
+    assert isinstance(found, FleetActor)
+    return found
+
+
+def rebooted_and_proved(s: Stage) -> None:
+    """node-0 comes up well, and its probation passes."""
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(130)
+    assert phase(s) is Phase.RECOVERED
 
 
 def ready(s: Stage, node: str, status: str) -> None:

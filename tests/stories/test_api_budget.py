@@ -15,6 +15,7 @@ from recovery.agent import pace
 from recovery.agent.pace import Pace
 from recovery.model import Gate, Phase
 from recovery.store.lease import lease_name
+from tests.builders.exporters import autopilot_page, dcgm_page
 from tests.builders.objects import budget_object
 from tests.builders.policies import policy_file
 from tests.stories.scenery import change_gate, records, slots
@@ -57,6 +58,29 @@ def test_a_healthy_fleet_of_five_thousand_asks_less_than_twenty_times_a_second(l
     s.run(hours * 3600, step=20)
     each = sum(seen.values()) / 20 / (hours * 3600)
     print(f"healthy: {each * FLEET:.1f} requests a second")  # noqa: T201
+    assert 0 < each * FLEET <= 20
+
+
+@pytest.mark.parametrize("exporters", [20, 10, 0])
+def test_pods_that_are_read_cost_a_healthy_fleet_next_to_nothing(exporters: int, large: None) -> None:
+    """On all nodes, on half of them as with CPU nodes beside, and on none."""
+    s = cast(
+        policy_file().replace(b"rules:", b"sources: [npd, conditions, dcgm, autopilot]\nrules:"), 20, agents=0
+    )
+    for number in range(exporters):
+        node, labels = f"node-{number}", {"app": "nvidia-dcgm-exporter"}
+        s.add_exporter(node, dcgm_page(), 9400, labels, ip=f"10.1.0.{number}")
+        labels, name = {"app": "autopilot"}, "autopilot"
+        page = autopilot_page(node)
+        s.add_exporter(node, page, 8081, labels, name=name, namespace=name, ip=f"10.2.0.{number}")
+    for node in list(s.pages):
+        s.agent(node)
+    s.run(4 * 3600, step=20)  # what a start costs is over
+    seen = counted(s)
+    hours = 6
+    s.run(hours * 3600, step=20)
+    each = sum(seen.values()) / 20 / (hours * 3600)
+    print(f"exporters on {exporters} of 20: {each * FLEET:.1f} requests a second")  # noqa: T201
     assert 0 < each * FLEET <= 20
 
 

@@ -32,7 +32,7 @@ from tests.stories.scenes import (
 NEURON = ("NeuronHealth", "True", DMA)
 EKS = ("AcceleratedHardwareReady", "False", "NvidiaXID79Error")
 EKS_GOOD = ("AcceleratedHardwareReady", "True", "NvidiaAcceleratedHardwareIsReady")
-COUNT, COUNT_GOOD = ("GpuCount", "True", "GpuCountBad"), ("GpuCount", "False", "GpuCountGood")
+COUNT, COUNT_GOOD = ("GpuNvlink", "True", "GpuNvlinkBad"), ("GpuNvlink", "False", "GpuNvlinkGood")
 
 
 def policy(match: str = "{}", remedy: str = "{do: drain, within: 10m, then: force}, {do: replace}") -> bytes:
@@ -44,16 +44,16 @@ def both(remedy: str = "{do: drain, within: 10m, then: force}, {do: replace}") -
     return policy(remedy=remedy).replace(b"[conditions]", b"[npd, conditions]")
 
 
-def writes(s: Stage, *conditions: tuple[str, str, str], node: str = "node-0") -> None:
+def writes(s: Stage, *conditions: tuple[str, ...], node: str = "node-0") -> None:
     """The detector on the node writes its conditions, or renews them."""
     now = f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
 
     def change(obj: dict[str, object]) -> None:
         listed: list[dict[str, str]] = obj["status"]["conditions"]  # type: ignore[index]
-        for type_, status, reason in conditions:
+        for type_, status, reason, *message in conditions:
             old = next((c for c in listed if c["type"] == type_), {})
             same = (old.get("status"), old.get("reason")) == (status, reason)
-            new = {"type": type_, "status": status, "reason": reason, "message": "found"}
+            new = {"type": type_, "status": status, "reason": reason, "message": (*message, "found")[0]}
             times = {
                 "lastHeartbeatTime": now,
                 "lastTransitionTime": old["lastTransitionTime"] if same else now,
@@ -101,6 +101,9 @@ def test_a_condition_that_was_never_taken_back_is_latched_until_a_boot() -> None
     writes(s, EKS_GOOD)  # its agent starts with the boot
     s.run(300, step=5)
     assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERED, NO_MARKS, [("reboot", "m-0")])
+    assert any(
+        "by its own signals" in sentence for sentence in s.actors["agent of node-0"].sentences
+    )  # it has no page
     judge(s)
 
 
@@ -158,7 +161,25 @@ def test_a_condition_that_turned_good_a_moment_ago_holds_the_call() -> None:
     remove_pod(s)
     s.run(30)
     assert calls(s) == []
-    assert "GpuCount is good now, which counts once it is renewed and seen again" in sentences(s)[-1]
+    assert "GpuNvlink is good now, which counts once it is renewed and seen again" in sentences(s)[-1]
+
+
+def test_an_agent_that_starts_then_holds_the_call_too_and_gives_the_node_back() -> None:
+    """It never saw the condition bad, and its record says that it was."""
+    s = cast(policy())
+    stubborn_pod(s)
+    writes(s, COUNT)
+    s.run(60)
+    writes(s, COUNT_GOOD)
+    s.run(10)
+    new_process(s, "node-0")
+    remove_pod(s)
+    s.run(30)
+    assert calls(s) == []
+    assert "GpuNvlink is good now, which counts once it is renewed and seen again" in sentences(s)[-1]
+    renewed(s, 4, COUNT_GOOD)
+    assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+    judge(s)
 
 
 def test_what_turns_good_while_the_fleet_is_counted_is_seen_before_the_call() -> None:
@@ -209,8 +230,12 @@ def test_explain_names_each_witness_with_its_evidence_and_what_ends_it() -> None
     assert agent is not None
     (found,) = explanation(agent.view, "node-0", {})["faults"]
     assert found["stated"] == [
-        {"source": "npd", "evidence": f"node-problem-detector reports {DMA} (NeuronHealth)"},
-        {"source": "conditions", "evidence": "the Node's condition NeuronHealth is True: found"},
+        {"source": "npd", "evidence": f"node-problem-detector reports {DMA} (NeuronHealth)", "device": ""},
+        {
+            "source": "conditions",
+            "evidence": "the Node's condition NeuronHealth is True: found",
+            "device": "",
+        },
     ]
     assert found["ends"] == "another boot or machine ends it"
 
@@ -267,6 +292,35 @@ def test_with_recovery_off_a_late_witness_is_no_news_either() -> None:
     assert not any("would only report" in x for x in sentences(s))
 
 
+# ---------------------------------------------------------------- NVSentinel's codes and actions
+
+XID_31 = "ErrorCode:31 GPU:4 PCI:0000:c4:00.0 Xid 31 Recommended Action=NONE;"
+XID_79 = "ErrorCode:79 GPU:5 PCI:0000:c5:00.0 Xid 79 Recommended Action=RESTART_BM;"
+
+
+def xids(message: str) -> tuple[str, ...]:
+    return ("SysLogsXIDError", "True", "SysLogsXIDErrorIsNotHealthy", message)
+
+
+def test_what_nvsentinel_recommends_nothing_for_is_only_told_by_a_rule_for_all_of_its_type() -> None:
+    s = cast(policy('{type: "SysLogs*"}'))
+    writes(s, xids(XID_31))
+    s.run(120)
+    assert (calls(s), marked(s)) == ([], NO_MARKS)
+    assert messages(s, "FaultSeen")
+    writes(s, xids(XID_31 + XID_79))
+    s.run(60)
+    assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize(("reason", "called"), [("*_RESTART_BM", 1), ("*_79_*", 1), ("*_REPLACE_VM", 0)])
+def test_a_rule_may_go_by_the_action_or_by_the_code(reason: str, called: int) -> None:
+    s = cast(policy(f'{{type: SysLogsXIDError, reason: "{reason}"}}'))
+    writes(s, xids(XID_31 + XID_79))
+    to_the_end(s, Cloud(s))
+    assert len(calls(s)) == called
+
+
 # ---------------------------------------------------------------- what it costs
 
 
@@ -282,21 +336,30 @@ def test_a_healthy_node_is_read_every_half_minute() -> None:
 
 XID_OF_EKS = ("AcceleratedHardwareReady", "False", "NvidiaXID79Error")
 ROWS = {
-    "azurehpc": ("", "type: GpuCount", ("GpuCount", "True", "GpuCountBad")),
+    "azurehpc": ("", "type: GpuNvlink", ("GpuNvlink", "True", "GpuNvlinkBad")),
     "a condition of ones own": (
         '[npd, {conditions: {rows: [{type: "Acme*", bad: "True", takesBack: false}]}}]',
         'type: "Acme*"',
         ("AcmeFans", "True", "FansStopped"),
     ),
     "EKS": ("", 'type: AcceleratedHardwareReady, reason: "NvidiaXID*"', XID_OF_EKS),
-    "NVSentinel": ("", 'type: "SysLogs*"', ("SysLogsXIDError", "True", "SysLogsXIDErrorIsNotHealthy")),
+    "NVSentinel": (
+        "",
+        'reason: ["*IsNotHealthy*_RESTART_[BV]M", "*IsNotHealthy*_REPLACE_VM"]',
+        (
+            "SysLogsXIDError",
+            "True",
+            "SysLogsXIDErrorIsNotHealthy",
+            "ErrorCode:79 Recommended Action=RESTART_BM;",
+        ),
+    ),
     "AKS": ("", "type: GPUMissing", ("GPUMissing", "True", "GPUMissing")),
 }
 
 
 @pytest.mark.parametrize(("sources", "match", "condition"), ROWS.values(), ids=ROWS)
 def test_each_row_of_the_table_recovers_what_it_is_for(
-    sources: str, match: str, condition: tuple[str, str, str]
+    sources: str, match: str, condition: tuple[str, ...]
 ) -> None:
     rules = policy(f"{{{match}}}").decode().replace("sources: [conditions]\n", "")
     s = cast((f"sources: {sources}\n" + rules if sources else rules).encode())

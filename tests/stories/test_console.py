@@ -32,7 +32,9 @@ from tests.stories.scenes import (
     patch_node,
     phase,
     ready,
+    stubborn_pod,
 )
+from tests.stories.test_conditions import writes
 
 Sit = Callable[[Stage], Terminal]
 
@@ -79,6 +81,22 @@ def test_status_shows_each_open_record_with_its_sentence_and_who_is_out(sit: Sit
     assert "Out:     node-0 (" in out
     assert "fleet, topology.kubernetes.io/zone=a, node.kubernetes.io/instance-type=trn1.32xlarge)" in out
     assert "Brake:   1 of 4 nodes were sick or unknown when last counted" in out
+
+
+def test_status_and_explain_show_who_states_a_fault_by_what_and_of_which_device(sit: Sit) -> None:
+    s = cast(policy_file("{do: drain, within: 2h, then: handOver}, {do: replace}", match='type: "SysLogs*"'))
+    stubborn_pod(s)
+    xid = "ErrorCode:79 GPU:5 PCI:0000:c5:00.0 fell off Recommended Action=RESTART_BM;"
+    writes(s, ("SysLogsXIDError", "True", "SysLogsXIDErrorIsNotHealthy", xid))
+    s.run(60)
+    reason = "SysLogsXIDErrorIsNotHealthy_79_RESTART_BM"
+    found = f"the Node's condition SysLogsXIDError is True: {xid.partition(' Recommended')[0]}"
+    by = f"conditions of GPU 5 0000:c5:00.0: {found}"
+    terminal = sit(s)
+    assert f"Fault:   node-0: SysLogsXIDError {reason}; {by}\n" in ok(terminal.run("status"))
+    assert f"           {by}\n" in ok(terminal.run("explain", "node-0"))
+    (record,) = terminal.run("status", "-o", "json").json["records"]
+    assert record["faults"][0]["device"] == "GPU 5 0000:c5:00.0"
 
 
 def test_status_leaves_closed_records_out_and_says_so(sit: Sit) -> None:

@@ -128,7 +128,7 @@ def test_a_detector_that_restarts_while_a_fault_is_tolerated_does_not_begin_its_
 # ---------------------------------------------------------------- plugins
 
 
-def sick_page(bad: bool, count: int, kind: str = "GpuCount", *, listed: bool = False) -> bytes:
+def sick_page(bad: bool, count: int, kind: str = "GpuNvlink", *, listed: bool = False) -> bytes:
     """A plugin whose healthy reason shows only where it was healthy since the detector's start."""
     healthy = f'problem_gauge{{reason="{kind}Good",type="{kind}"}} 0\n' if listed else ""
     return (
@@ -146,7 +146,7 @@ def a_released_plugin_fault(kind: str, *, listed: bool = False) -> Stage:
     return s
 
 
-@pytest.mark.parametrize("kind", ["GpuCount", "Fans"], ids=["catalogued", "of nobody's knowledge"])
+@pytest.mark.parametrize("kind", ["GpuNvlink", "Fans"], ids=["catalogued", "of nobody's knowledge"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["the agent goes on", "the agent restarts"])
 def test_a_plugin_that_was_sick_at_the_start_counts_its_runs_and_not_its_faults(
     kind: str, restarted: bool
@@ -161,7 +161,7 @@ def test_a_plugin_that_was_sick_at_the_start_counts_its_runs_and_not_its_faults(
     assert (phase(s), calls(s)) == (Phase.RELEASED, [])
 
 
-@pytest.mark.parametrize("kind", ["GpuCount", "Fans"], ids=["catalogued", "of nobody's knowledge"])
+@pytest.mark.parametrize("kind", ["GpuNvlink", "Fans"], ids=["catalogued", "of nobody's knowledge"])
 @pytest.mark.parametrize("listed", [False, True], ids=["never healthy", "once healthy"])
 def test_a_plugin_that_states_the_same_at_its_next_start_states_nothing_new(kind: str, listed: bool) -> None:
     s = a_released_plugin_fault(kind, listed=listed)
@@ -174,7 +174,7 @@ def test_a_plugin_that_states_the_same_at_its_next_start_states_nothing_new(kind
     assert (phase(s), calls(s)) == (Phase.RELEASED, [])
 
 
-@pytest.mark.parametrize("kind", ["GpuCount", "Fans"], ids=["catalogued", "of nobody's knowledge"])
+@pytest.mark.parametrize("kind", ["GpuNvlink", "Fans"], ids=["catalogued", "of nobody's knowledge"])
 def test_a_plugin_that_was_well_in_between_states_a_new_fault(kind: str) -> None:
     s = a_released_plugin_fault(kind)
     s.pages["node-0"].body = sick_page(False, 1, kind, listed=True)

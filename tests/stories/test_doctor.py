@@ -60,6 +60,7 @@ class Door:
     asked: list[Mapping[str, Any]] = field(default_factory=list)  # the specs of access reviews
     shut: bool = False
     policies: frozenset[str] = frozenset({"nodes", "noderecoveries", "recoverygates", "leases", "eviction"})
+    taint_keys: frozenset[str] = frozenset({"noderecovery.dev/unhealthy", "aznhc"})
     ahead: timedelta = timedelta(0)
 
     def request(self, method: str, path: str, **options: Any) -> Response:
@@ -71,12 +72,15 @@ class Door:
         if path.endswith("accessreviews"):
             return self._review(options["body"])
         if (options.get("query") or {}).get("dryRun"):
-            return self._dry_run(path)
+            return self._dry_run(path, options["body"])
         found = self.store.request(method, path, **options)
         date = format_datetime((self.clock.now() + self.ahead).replace(microsecond=0), usegmt=True)
         return Response(found.status, {**found.headers, "Date": date}, found.body)
 
-    def _dry_run(self, path: str) -> Response:
+    def _dry_run(self, path: str, body: Mapping[str, Any]) -> Response:
+        taints = (body.get("spec") or {}).get("taints") or []
+        if taints and {t["key"] for t in taints} <= self.taint_keys:
+            return Response(200, {}, {})
         if not any(f"/{plural}" in path for plural in self.policies):
             return Response(200, {}, {})
         return refusal(
@@ -293,6 +297,30 @@ def test_a_policy_that_does_not_bind_is_missing_and_it_says_what_to_install(
     assert in_pod.code == 1
 
 
+TAINTS = (
+    "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+    "rules:\n  - name: a\n    match: {source: npd}\n"
+    "    remedy: [{do: taint, key: aznhc, value: failed}, {do: taint, key: example.com/faulty}]\n"
+)
+
+
+def test_it_names_the_taints_of_the_policy_that_the_agent_may_not_set(in_pod: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(TAINTS)
+    in_pod.environ["POLICY_FILE"] = str(tmp_path / "policy.yaml")
+    in_pod()
+    found = in_pod.says("names the taint")
+    assert (found.ok, found.area) == (False, "rights")
+    assert found.sentence.startswith(
+        "the policy names the taint example.com/faulty:NoSchedule, and the admission"
+    )
+    assert "in the chart: taintKeys" in found.remedy
+    in_pod.door.taint_keys |= {"example.com/faulty"}
+    in_pod()
+    assert in_pod.says("the agent may set").sentence == (
+        "the agent may set aznhc=failed:NoSchedule, example.com/faulty:NoSchedule, as the policy says"
+    )
+
+
 def test_a_refusal_by_rbac_says_nothing_about_the_policies(in_pod: Doctor) -> None:
     in_pod.door.answers["/leases"] = refusal(403, "leases is forbidden: User cannot create resource")
     (found,) = in_pod()
@@ -313,7 +341,7 @@ def test_in_the_pod_of_a_healthy_node_nothing_is_missing(in_pod: Doctor) -> None
     assert in_pod.code == 0
     assert {f.area for f in in_pod.findings} == {
         *("settings", "cluster", "node", "rights", "concluder", "policy", "detector", "conditions"),
-        "baremetal",
+        *("sources", "baremetal"),
     }
     assert in_pod.says("its conditions on").sentence == f"its conditions on {NODE} were last renewed 60 s ago"
     assert in_pod.says("can report").sentence == "it can report what these rules act on: neuron-hardware"
@@ -1252,3 +1280,238 @@ def test_a_concluders_own_pod_asks_for_its_own_rights_and_not_for_itself(in_pod:
 
 def wanted(doctor: Doctor) -> list[Json]:
     return [spec["resourceAttributes"] for spec in doctor.door.asked]
+
+
+# ---------------------------------------------------------------- each source of the policy
+
+SOURCES = "sources: [npd, conditions, autopilot, aznhc, konduktor, dcgm]\n"
+
+
+def with_sources(doctor: Doctor, tmp_path: Path) -> None:
+    rule = "rules: [{name: r, match: {type: NeuronHealth}, remedy: [{do: drain, within: 10m}]}]\n"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD + SOURCES + rule)
+    doctor.environ["POLICY_FILE"] = str(policy)
+
+
+def lines(doctor: Doctor) -> dict[str, Finding]:
+    found = [f for f in doctor.findings if f.area == "sources"]
+    return {f.sentence.partition(":")[0]: f for f in found}
+
+
+def test_the_controllers_own_source_has_its_line_and_ends_no_other(in_pod: Doctor, tmp_path: Path) -> None:
+    with_sources(in_pod, tmp_path)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        policy.read_text().replace(SOURCES, "sources: [{prometheus: {rows: [npd]}}, konduktor]\n")
+    )
+    in_pod.environ |= {"RECOVERY_MODE": "fleet", "PROMETHEUS_URL": "http://prometheus.example:9090"}
+    del in_pod.environ["NODE_NAME"]
+    in_pod("--node", NODE)
+    found = lines(in_pod)
+    assert list(found) == ["prometheus", "konduktor"]
+    said = found["prometheus"].sentence
+    assert said.endswith("; it never takes back an alert, or a row whose latch is boot or proof")
+
+
+def test_there_is_a_line_for_each_source_with_what_it_never_takes_back(
+    in_pod: Doctor, tmp_path: Path
+) -> None:
+    with_sources(in_pod, tmp_path)
+    in_pod()
+    found = lines(in_pod)
+    assert list(found) == ["npd", "conditions", "autopilot", "aznhc", "konduktor", "dcgm"]
+    assert all("; it never takes back " in f.sentence for f in found.values())
+    assert found["npd"].sentence.startswith("npd: read just now, states no fault; ")
+    assert found["conditions"].sentence.startswith("conditions: read just now, states no fault; ")
+    assert found["aznhc"].sentence == "aznhc: read just now, states no fault; it never takes back anything"
+    assert found["dcgm"].sentence.startswith(
+        "dcgm: there is no such pod on the node; it never takes back XIDs"
+    )
+    assert found["dcgm"].ok is True
+    assert found["dcgm"].remedy.startswith("if there should be one: ")
+    none = "autopilot: read just now by its marks, no faults; there is no such pod on the node; "
+    assert found["autopilot"].sentence.startswith(none)
+
+
+def exporter(doctor: Doctor, ip: str) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u", "controller": True}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+    labels = {"app": "nvidia-dcgm-exporter"}
+    pod = pod_object("dcgm-1", on=NODE, namespace="gpu-operator", labels=labels)
+    pod["metadata"]["ownerReferences"] = [owner]
+    doctor.door.store.load(namespace, {**pod, "status": {"phase": "Running", "podIP": ip}})
+
+
+def test_a_pod_that_is_there_and_does_not_answer_is_missing(in_pod: Doctor, tmp_path: Path) -> None:
+    with_sources(in_pod, tmp_path)
+    exporter(in_pod, "192.0.2.1")  # reserved for documentation: nobody answers
+    in_pod()
+    found = lines(in_pod)["dcgm"]
+    assert found.ok is False
+    assert "not known: the page of gpu-operator/dcgm-1 cannot be read: " in found.sentence
+    assert in_pod.code == 1
+
+
+def test_from_a_laptop_each_source_is_as_the_agent_has_read_it(at_laptop: Doctor, tmp_path: Path) -> None:
+    with_sources(at_laptop, tmp_path)
+    at = (FakeClock().now() - timedelta(seconds=20)).isoformat()
+    fault = {
+        "type": "GpuXid",
+        "reason": "GpuXid79",
+        "since": (FakeClock().now() - timedelta(minutes=4)).isoformat(),
+    }
+    answer = explained()
+    answer["readings"] += [
+        {"source": "dcgm", "at": at, "problems": [fault], "unknown": {}, "listed": []},
+        {"source": "konduktor", "at": at, "problems": [], "unknown": {"Konduktor": "odd"}, "listed": []},
+        {"source": "autopilot", "at": at, "problems": [], "unknown": {}, "listed": [],
+         "silent": {"AutopilotPCIe": "there is no such pod on the node"}},
+    ]  # fmt: skip
+    at_laptop.door.answers[EXPLAIN] = Response(200, {}, answer)
+    at_laptop("--node", NODE)
+    found = lines(at_laptop)
+    assert found["dcgm"].sentence.startswith("dcgm: read 20 s ago, states 1 fault, the newest 4 min ago; ")
+    assert (found["konduktor"].ok, "not known: odd" in found["konduktor"].sentence) == (False, True)
+    assert (found["autopilot"].ok, found["autopilot"].remedy != "") == (True, True)
+    assert found["aznhc"].sentence.startswith("aznhc: read just now")
+
+
+# ---------------------------------------------------------------- in the controller's pod
+
+
+FLEET = "node-recovery-fleet"
+
+
+def lease(holder: str = "fleet/pod-a", seconds_ago: float = 3) -> Json:
+    at = FakeClock().now() - timedelta(seconds=seconds_ago)
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": FLEET, "namespace": FLEET},
+        "spec": {"holderIdentity": holder, "renewTime": f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"},
+    }
+
+
+@pytest.fixture
+def in_controller(at_laptop: Doctor, store: KubernetesStore) -> Doctor:
+    """A replica of the controller in its pod, which may do what it needs; another one leads."""
+    store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FLEET}})
+    store.load(lease())
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "RECOVERY_MODE": "fleet", "POD_NAMESPACE": FLEET}
+    at_laptop.environ = {**environ, "ENABLE_RECOVERY": "true"}
+    at_laptop.monkeypatch.delenv("KUBECONFIG", raising=False)
+    return at_laptop
+
+
+def test_in_a_controllers_pod_doctor_asks_for_the_controllers_rights_and_says_who_leads(
+    in_controller: Doctor,
+) -> None:
+    in_controller()
+    said = in_controller.says("leads")
+    assert said.ok
+    assert said.sentence == f"fleet/pod-a leads, and renewed the Lease {FLEET}/{FLEET} 3 s ago"
+    asked = {
+        (a["namespace"], a["verb"], a["resource"])
+        for a in (spec["resourceAttributes"] for spec in in_controller.door.asked)
+    }
+    assert {(FLEET, "update", "leases"), ("", "watch", "nodes")} <= asked
+    assert ("", "create", "tokenreviews") in asked
+    assert not any(
+        "no concluder" in f.sentence or "stolen token" in f.sentence for f in in_controller.findings
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "sentence"),
+    [
+        (lease(seconds_ago=60), "of fleet/pod-a was renewed 60 s ago"),
+        (lease(holder=""), "has no holder"),
+    ],
+)
+def test_a_lease_that_nobody_renews_is_no_leader(
+    in_controller: Doctor, store: KubernetesStore, there: Json, sentence: str
+) -> None:
+    assert store.request("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{FLEET}/leases/{FLEET}").ok
+    store.load(there)
+    in_controller()
+    said = in_controller.says("nobody leads")
+    assert (said.ok, sentence in said.sentence, in_controller.code) == (False, True, 1)
+
+
+def test_sidecars_elsewhere_need_one_right_more(in_controller: Doctor) -> None:
+    in_controller.environ["AGENTS_NAMESPACE"] = HOME
+    in_controller.door.denied = {("get", "leases")}
+    in_controller()
+    (said,) = [f for f in in_controller.findings if "to see whether a sidecar is alive" in f.sentence]
+    assert HOME in said.sentence
+    assert "deploy/fleet" in said.remedy
+
+
+def test_of_a_dead_node_the_controller_says_whether_a_rule_is_about_it(
+    in_controller: Doctor, store: KubernetesStore
+) -> None:
+    body = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
+    kind = "application/merge-patch+json"
+    assert store.request("PATCH", f"/api/v1/nodes/{NODE}/status", body=body, content_type=kind).ok
+    in_controller("--node", NODE)
+    assert in_controller.says("no rule matches the type Ready").ok is False
+
+
+def test_a_prometheus_server_that_does_not_answer_is_said(in_controller: Doctor, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD + "sources: [{prometheus: {rows: [dcgm]}}]\nrules: []\n")
+    in_controller.environ |= {"POLICY_FILE": str(policy), "PROMETHEUS_URL": "http://127.0.0.1:9"}
+    in_controller("--node", NODE)
+    assert in_controller.says("the Prometheus server does not answer").ok is False
+    assert in_controller.says("prometheus: what it says is not known").remedy == (
+        "its faults stand on the records: node-recovery status"
+    )
+
+
+def test_from_a_laptop_a_node_without_a_sidecar_is_the_controllers(
+    at_laptop: Doctor, store: KubernetesStore
+) -> None:
+    assert store.request("DELETE", f"/api/v1/namespaces/{HOME}/pods/npd-1", body={"gracePeriodSeconds": 0}).ok
+    labels = {"app.kubernetes.io/name": "node-recovery", "app.kubernetes.io/component": "fleet"}
+    store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FLEET}})
+    ours = [{"name": "node-recovery", "image": "i"}]
+    store.load(pod_object("c-9", on=ELSEWHERE, namespace=FLEET, labels=labels, containers=ours))
+    at_laptop.door.answers[EXPLAIN] = Response(200, {}, {**explained(), "node": NODE})
+    at_laptop("--node", NODE)
+    said = at_laptop.says(
+        f"the controller {FLEET}/c-9 looks after it; it says: healthy: no confirmed problem"
+    )
+    assert said.ok
+    assert not [f for f in at_laptop.findings if "concluder" in f.sentence or f.area == "detector"]
+    assert any("node-recovery-fleet/node-recovery-fleet" in f.sentence for f in at_laptop.findings)
+
+    at_laptop.door.answers[EXPLAIN] = refusal(404, "this replica does not lead")
+    at_laptop("--node", NODE)
+    nobody = at_laptop.says("no replica of the controller answers for it")
+    assert (nobody.ok, "this replica does not lead" in nobody.sentence) == (None, True)
+
+
+def test_a_dead_node_that_the_controller_may_be_replacing_is_not_to_be_replaced_by_hand(
+    at_laptop: Doctor, store: KubernetesStore
+) -> None:
+    assert store.request("DELETE", f"/api/v1/namespaces/{HOME}/pods/npd-1", body={"gracePeriodSeconds": 0}).ok
+    body = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
+    kind = "application/merge-patch+json"
+    assert store.request("PATCH", f"/api/v1/nodes/{NODE}/status", body=body, content_type=kind).ok
+    labels = {"app.kubernetes.io/name": "node-recovery", "app.kubernetes.io/component": "fleet"}
+    store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FLEET}})
+    ours = [{"name": "node-recovery", "image": "i"}]
+    store.load(pod_object("c-9", on=ELSEWHERE, namespace=FLEET, labels=labels, containers=ours))
+    at_laptop("--node", NODE)
+    said = at_laptop.says("is not Ready")
+    assert f"node-recovery explain {NODE}" in said.remedy
+    assert "do not replace it by hand" in said.remedy
+
+
+def test_a_loki_server_that_does_not_answer_is_said(in_controller: Doctor, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD + "sources: [conditions, loki]\nrules: []\n")
+    in_controller.environ |= {"POLICY_FILE": str(policy), "LOKI_URL": "http://127.0.0.1:9"}
+    in_controller("--node", NODE)
+    assert in_controller.says("the Loki server does not answer").ok is False

@@ -138,7 +138,7 @@ def test_a_fault_in_the_queue_that_may_be_gone_waits_for_its_page_and_then_for_a
     assert "waiting: node-problem-detector's page cannot be read" in alive(s, "node-0").sentences[-1]
     s.run(600, step=2)
     assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], NO_MARKS)
-    assert "GpuCountBad was seen, and nothing is known of it since" in the_record(s).sentence
+    assert "GpuNvlinkBad was seen, and nothing is known of it since" in the_record(s).sentence
 
 
 def test_a_fault_in_the_queue_starts_once_its_page_says_that_it_is_there() -> None:
@@ -158,7 +158,7 @@ def test_a_fault_in_the_queue_starts_once_its_page_says_that_it_is_there() -> No
 # ---------------------------------------------------------------- withdrawn
 
 
-@pytest.mark.parametrize("rules", [PLUGIN, policy_file(match="type: GpuCount", after="10m")])
+@pytest.mark.parametrize("rules", [PLUGIN, policy_file(match="type: GpuNvlink", after="10m")])
 def test_a_plugins_fault_that_clears_before_the_call_is_withdrawn(rules: bytes) -> None:
     s = cast(rules, plugin=True)
     stubborn_pod(s)
@@ -168,7 +168,7 @@ def test_a_plugins_fault_that_clears_before_the_call_is_withdrawn(rules: bytes) 
     s.pages["node-0"].body = plugin_page(False, 1)
     s.run(10)
     assert (phase(s), marked(s), no_place(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, True, [])
-    assert "GpuCountBad was taken back by its own source" in the_record(s).sentence
+    assert "GpuNvlinkBad was taken back by its own source" in the_record(s).sentence
 
 
 def test_a_fault_that_flaps_is_news_each_time() -> None:

@@ -196,3 +196,65 @@ def test_an_agent_that_has_told_nothing_of_its_machine_is_waited_for_while_its_n
         seed=279062535,
     )
     assert judged(history) == []
+
+
+def test_an_agent_that_starts_before_a_good_condition_is_confirmed_asks_for_nothing() -> None:
+    """A plugin had taken its fault back while a call was throttled. The agent that held the call for the
+    good condition to be confirmed was restarted, and the next one replaced the machine."""
+    history = played(
+        Scene(policy="reboot, replace", sources="npd, conditions"),
+        act(10, "flash", 1, 399.0),
+        act(20, "calls throttle", -1, 600.0),
+        act(220, "calls throttle", -1, 600.0),
+        seed=1065309758,
+    )
+    assert judged(history) == []
+
+
+def test_a_closed_record_too_small_for_all_witnesses_is_not_written_in_a_circle() -> None:
+    """Page and condition had stated two faults each. Of the four the record kept three in full and a digest
+    of the other, which was taken for a late witness: remembered again, it put out another, without end."""
+    history = played(
+        Scene(policy="replace at once", sources="npd, conditions"),
+        act(40, "lost pod", 0, 22, True, 40.0),
+        act(210, "fault", 0, NC, ()),
+        act(250, "group is short", -1, 2400.0),
+        act(860, "fault", 0, HBM, ()),
+        seed=1771492427,
+    )
+    assert judged(history) == []
+
+
+def test_a_node_that_names_its_boot_too_late_is_no_proof_of_a_reboot() -> None:
+    """etcd was restored to before the last boot, and the record was lost with it. A new agent asked for a
+    reboot, and only then did the kubelet write the boot that the machine had been in all the time."""
+    history = played(
+        Scene(nodes=5, policy="drain, reboot, replace"),
+        act(10, "fault", 4, HBM, ()),
+        act(60, "etcd restored", -1, 60.0),
+        seed=230876086,
+    )
+    assert judged(history) == []
+
+
+def test_a_controller_knows_that_a_machine_has_booted_though_etcd_was_restored() -> None:
+    """The Node named the boot before the last one again, and the machine was rebooted once more."""
+    history = played(
+        Scene(policy="drain, reboot, replace", sources="conditions", replicas=2),
+        act(10, "plugin fault", 3, ()),
+        act(50, "pods never go", 1, 600.0),
+        act(130, "etcd restored", -1, 240.0),
+        seed=2625505845,
+    )
+    assert judged(history) == []
+
+
+def test_a_controller_takes_no_new_machine_for_the_sick_one_whose_name_it_has() -> None:
+    """It had seen both, and held what the one before had shown for the new one's."""
+    history = played(
+        Scene(same_name=True, sources="EKS alone", replicas=2),
+        act(10, "group is short", -1, 2400.0),
+        act(430, "eks fault", 3, ()),
+        seed=2825570244,
+    )
+    assert judged(history) == []

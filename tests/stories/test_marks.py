@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recovery_testkit.stage import Killed, Stage, npd_page
+from recovery_testkit.stage import Stage
 
 from recovery.catalog import claims
 from recovery.model import Phase
@@ -17,15 +17,16 @@ from tests.stories.scenes import (
     PLUGIN,
     REBOOTS,
     TAINT,
-    boot,
     calls,
     cast,
+    dies_once_it_has_marked,
     marked,
     messages,
     new_process,
     patch_node,
     phase,
     plugin_page,
+    rebooted_and_proved,
     remove_pod,
     stubborn_pod,
     taints,
@@ -36,13 +37,6 @@ FOREIGN: list[dict[str, Any]] = [
     {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
     {"key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-11-20T00:00:00Z"},
 ]
-
-
-def rebooted_and_proved(s: Stage) -> None:
-    boot(s, "node-0")
-    s.pages["node-0"].body = npd_page()
-    s.run(130)
-    assert phase(s) is Phase.RECOVERED
 
 
 def test_our_marks_come_before_the_call_and_go_with_the_proof() -> None:
@@ -120,12 +114,7 @@ def test_a_taint_set_while_ours_comes_off_is_not_lost() -> None:
 
 def test_a_crash_between_the_marks_and_the_record_leaves_no_mark_behind() -> None:
     s = cast(REBOOTS)
-
-    def die(asked: Any, go: Any) -> Any:
-        go()
-        raise Killed
-
-    s.api.fail_next(lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0", die)
+    dies_once_it_has_marked(s)
     s.fault("node-0")
     s.run(3)
     assert marked(s) == ALL_MARKS

@@ -17,6 +17,7 @@ from tests.stories.scenes import (
     marked,
     new_process,
     phase,
+    remove_pod,
     sayings,
     stubborn_pod,
     taints,
@@ -61,6 +62,32 @@ def test_a_mark_that_is_still_there_after_the_reboot_has_nothing_replaced(source
     assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERED, NO_MARKS, [("reboot", "m-0")])
     if source != "autopilot":
         assert TAINTS[source] in taints(s), "the mark of another is not ours to remove"
+    new_process(s, "node-0")
+    s.run(1800, step=30)
+    assert calls(s) == [("reboot", "m-0")]
+    judge(s)
+
+
+@pytest.mark.parametrize("source", TAINTS)
+def test_one_that_was_taken_off_and_put_there_again_before_the_reboot_is_from_before_it_too(
+    source: str,
+) -> None:
+    s = cast(policy(source))
+    stubborn_pod(s)
+    put(s, source)
+    s.run(60)
+    again = {**TAINTS[source], "timeAdded": "2026-11-21T03:01:00Z"}
+    others = [t for t in taints(s) if t != TAINTS[source]]
+    change_node(s, "node-0", lambda n: n["spec"].update(taints=others))
+    s.run(60)
+    change_node(s, "node-0", lambda n: n["spec"].update(taints=[*others, again]))
+    s.run(60)
+    remove_pod(s)
+    s.run(30)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    s.run(300, step=5)
+    assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERED, NO_MARKS, [("reboot", "m-0")])
     new_process(s, "node-0")
     s.run(1800, step=30)
     assert calls(s) == [("reboot", "m-0")]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Page, Stage, StoreTransport
 
+from recovery.config.policy_file import exporter
+from recovery.kube.cluster import Cluster
 from recovery.model import Phase, Says, Statement
+from recovery.signals.dcgm_witness import DcgmWitness
+from tests.builders.exporters import dcgm_line
 from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     NO_MARKS,
@@ -175,4 +179,58 @@ def test_the_built_in_policy_acts_on_a_machine_without_the_witness_and_not_again
     s = cast(None)
     s.fault("node-0", DMA)
     s.run(10)
+    assert calls(s) == [("replace", "m-0")]
+
+
+# ---------------------------------------------------------------- of a GPU
+
+
+XID_LINE = b"""\
+problem_counter{reason="GpuXid79"} 1
+problem_gauge{reason="GpuXid79",type="GpuXid"} 1
+"""
+NO_LINE = XID_LINE.replace(b"} 1", b"} 0")
+LAST_XID = "DCGM_FI_DEV_XID_ERRORS"
+
+
+def page_of(*lines: str) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def gpu_node(*lines: str) -> tuple[Stage, Page]:
+    """A GPU node, and the page of its dcgm-exporter."""
+    rule = policy_file(match="type: GpuXid", witness="source: dcgm, absent: act")
+    s = cast(rule)
+    s.pages["node-0"].body = NO_LINE
+    exporter_page = s.add_exporter("node-0", page_of(*lines), 9400, {"app": "nvidia-dcgm-exporter"})
+    pods = Cluster(StoreTransport(s.api, "agent of node-0"), s.clock, "default")
+    choice = exporter(s.policy)
+    s.witnesses["dcgm"] = DcgmWitness(lambda: pods.list_pods("node-0"), choice, s.open_page)
+    s.run(5)
+    return s, exporter_page
+
+
+def test_an_xid_in_the_kernels_log_that_the_driver_knows_nothing_of_takes_no_node_out() -> None:
+    s, _ = gpu_node(*(dcgm_line(LAST_XID, gpu, 0) for gpu in range(8)))
+    s.pages["node-0"].body = XID_LINE
+    s.run(60)
+    assert (phase(s), marked(s), calls(s)) == (Phase.WAITING, NO_MARKS, [])
+    why = "npd and dcgm disagree: no GPU has had XID 79 since the exporter was started"
+    assert s.actors["agent of node-0"].sentences[-1].endswith(why)
+
+
+def test_an_xid_that_both_know_of_has_the_machine_replaced_and_the_sentence_names_both() -> None:
+    s, page = gpu_node(*(dcgm_line(LAST_XID, gpu, 0) for gpu in range(8)))
+    page.body = page_of(*(dcgm_line(LAST_XID, gpu, 79 * (gpu == 5)) for gpu in range(8)))
+    s.pages["node-0"].body = XID_LINE
+    s.run(6)
+    assert calls(s) == [("replace", "m-0")]
+    assert any("npd and dcgm agree: the last XID of GPU 5 is 79" in x for x in record_sentences(s))
+
+
+def test_a_node_without_an_exporter_goes_by_the_log_where_the_rule_says_so() -> None:
+    s, _ = gpu_node()
+    s.witnesses["dcgm"] = DcgmWitness(tuple, exporter(s.policy), s.open_page)
+    s.pages["node-0"].body = XID_LINE
+    s.run(6)
     assert calls(s) == [("replace", "m-0")]

@@ -354,7 +354,7 @@ def test_where_the_remedy_was_that_one_step_the_node_is_kept_free_for_a_person()
 
 def test_a_fault_that_flaps_after_its_recovery_is_the_same_incident_each_time() -> None:
     remedy = "{do: reboot, within: 10m}, {do: replace, within: 30m}"
-    s = cast(policy_file(remedy, match="type: GpuCount", after="10s"), plugin=True)
+    s = cast(policy_file(remedy, match="type: GpuNvlink", after="10s"), plugin=True)
     s.pages["node-0"].body = plugin_page(True, 1)
     s.run(15)
     assert calls(s) == [("reboot", "m-0")]

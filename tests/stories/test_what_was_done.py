@@ -20,7 +20,7 @@ from tests.stories.scenes import (
 )
 
 REBOOT_THEN_REPLACE = policy_file(
-    "{do: reboot, within: 10m}, {do: replace, within: 30m}", match="type: GpuCount"
+    "{do: reboot, within: 10m}, {do: replace, within: 30m}", match="type: GpuNvlink"
 )
 
 

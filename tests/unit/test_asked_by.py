@@ -44,6 +44,18 @@ def test_a_token_made_for_this_agent_in_its_own_namespace_is_answered() -> None:
     assert reviews.asked == [("t", "noderecovery.dev/explain/n1")]
 
 
+def test_who_looks_after_many_nodes_is_asked_about_each_by_a_token_for_that_one() -> None:
+    reviews = Reviews()
+    assert AskedBy(reviews, "guards", "").refused("t", "n7") is None
+    assert reviews.asked == [("t", "noderecovery.dev/explain/n7")]
+
+
+def test_who_looks_after_one_node_answers_for_no_other() -> None:
+    reviews = Reviews()
+    AskedBy(reviews, "guards", "n1").refused("t", "n7")
+    assert reviews.asked == [("t", "noderecovery.dev/explain/n1")]
+
+
 @pytest.mark.parametrize(
     "user",
     [

@@ -431,7 +431,14 @@ def test_with_nothing_in_the_way_the_slot_is_taken() -> None:
 
 
 def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> None:
-    assert [key for key, _ in brakes.GOING_ON] == ["off", "excluded", "claimed", "paused", "brake"]
+    assert [key for key, _ in brakes.GOING_ON] == [
+        "off",
+        "excluded",
+        "claimed",
+        "paused",
+        "correlated",
+        "brake",
+    ]
 
 
 def test_the_first_reason_is_none_where_no_question_has_one() -> None:

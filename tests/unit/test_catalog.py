@@ -53,13 +53,17 @@ def test_what_is_not_this_nodes_fault_is_only_told() -> None:
             assert [rung.do for rung in row.remedy] == [Step.NOTIFY]
 
 
-def test_only_neurons_hardware_faults_have_a_remedy_that_destroys() -> None:
-    destroyed = {row.reason for row in faults() for rung in row.remedy or () if rung.do.provider_action}
-    assert destroyed == {
+def test_only_faults_of_neurons_hardware_and_of_gpus_have_a_remedy_that_destroys() -> None:
+    destroyed = [row for row in faults() for rung in row.remedy or () if rung.do.provider_action]
+    assert {row.reason for row in destroyed if row.type.startswith("Neuron")} == {
         "NeuronHasError_SRAM_UNCORRECTABLE_ERROR",
         "NeuronHasError_NC_UNCORRECTABLE_ERROR",
         "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
         "NeuronHasError_DMA_ERROR",
+    }
+    assert {row.type for row in destroyed if not row.type.startswith("Neuron")} == {
+        *("GpuHang", "GpuEcc", "GpuRowRemapPending", "GpuRowRemapFailed", "GpuNvlink", "GpuXid", "NvSwitch"),
+        *("GpuRecoveryReset", "GpuRecoveryReboot", "GpuRecoveryDrainAndReset", "FabricManagerDown"),
     }
 
 
@@ -84,8 +88,12 @@ def test_a_fault_that_nobody_described_is_not_known() -> None:
     assert lookup("", "NeuronHasError_DMA_ERROR") is None
 
 
-def test_an_infiniband_link_is_never_a_reason_to_reboot() -> None:
-    row = lookup("IbDev", "IbDevBad")
+@pytest.mark.parametrize(
+    ("type", "reason"),
+    [("IbDev", "IbDevBad"), ("IbDev", "IbPortDown"), ("IbLinkFlapping", "IbLinkFlapping")],
+)
+def test_an_infiniband_link_is_never_a_reason_to_reboot(type: str, reason: str) -> None:
+    row = lookup(type, reason)
     assert row is not None
     assert row.remedy is not None
     assert [rung.do for rung in row.remedy] == [Step.CORDON]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -121,3 +122,16 @@ def test_each_labels_value_has_its_own_share() -> None:
 
 def test_an_empty_fleet_has_nobody_sick() -> None:
     assert counted([]) == Census(NOW, 0, ())
+
+
+def test_nodes_that_are_read_one_at_a_time_are_each_judged_by_their_own_conditions() -> None:
+    def read() -> Iterator[NodeView]:
+        for number in range(50):  # none is kept by whoever reads them, so the next may be where it was
+            bad = number % 2 == 1
+            yield replace(
+                conditions(NeuronHealth=("True" if bad else "False", "NeuronHasError_DMA_ERROR")),
+                name=f"node-{number}",
+            )
+
+    found = count(read(), (), own_fault, [], NOW)
+    assert found.sick == tuple(sorted(f"node-{number}" for number in range(1, 50, 2)))

@@ -145,7 +145,8 @@ def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["polcy"], "No such command 'polcy'"),
         (["policy", "check"], "Missing argument 'FILE'"),
-        (["demo", "--cloud", "gcp"], "found 'gcp', expected aws, azure or baremetal"),
+        (["demo", "--cloud", "gcp"], "found 'gcp', expected aws, aws-gpu, azure or baremetal"),
+        (["demo", "--mode", "fleets"], "found 'fleets', expected sidecar or fleet"),
         (["run", "--fast"], "No such option"),
     ],
 )
@@ -215,7 +216,7 @@ def test_the_demo_is_given_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recovery_demo.demo", demo)
     with pytest.raises(SystemExit):
         main(["demo", "--fast", "--cloud", "azure"])
-    assert seen == [{"fast": True, "keep": False, "cloud": "azure"}]
+    assert seen == [{"fast": True, "keep": False, "cloud": "azure", "mode": "sidecar"}]
 
 
 def test_the_command_of_the_demo_explains_itself_too() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -11,25 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recovery_demo import manifests, on_azure, processes, run
+from recovery_demo import manifests, on_azure, run
 from recovery_demo.kubelets import Machine
 from recovery_demo.on_azure import OnAzure
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
+from tests.builders.demo_sidecars import Sidecar, arguments, pretended
+
 API = "?api-version=2024-07-01"
-
-
-class Sidecar:
-    """A process that never was."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.environment = environment
-        self.pid = 4711
-        self.killed = False
-
-    def poll(self) -> int | None:
-        return -9 if self.killed else None
 
 
 class Place(OnAzure):
@@ -73,29 +62,11 @@ class Place(OnAzure):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    sidecars: list[Sidecar] = []
-
-    def start(_: object, *, environment: dict[str, str], log: Path) -> Sidecar:
-        log.touch()
-        sidecars.append(Sidecar(environment))
-        return sidecars[-1]
-
-    monkeypatch.setattr(processes, "start", start)
-    monkeypatch.setattr(processes, "kill", lambda sidecar: setattr(sidecar, "killed", True))
-    monkeypatch.setattr(processes, "stop", lambda sidecars: None)
+    sidecars = pretended(monkeypatch, Sidecar)
     for wait in ("OFF_AFTER", "KUBELET_IN", "CHECKED_IN"):
         monkeypatch.setattr(on_azure, wait, 0.0)
-    (tmp_path / "logs").mkdir()
     with KubernetesServer(KubernetesStore()) as server:
-        asked = argparse.Namespace(
-            kubernetes=server.url,
-            kubeconfig=tmp_path / "kubeconfig",
-            policy=tmp_path / "policy.yaml",
-            lease="6s",
-            folder=tmp_path,
-            nodes=2,
-        )
-        found = Place(asked)
+        found = Place(arguments(tmp_path, server.url, 2))
         found.sidecars = sidecars
         try:
             found.begin()
@@ -234,7 +205,7 @@ def test_a_cloud_without_a_story_is_refused_with_those_that_have_one(
 ) -> None:
     assert run.run(fast=True, keep=False, cloud="gcp") == run.USAGE
     assert capsys.readouterr().err == (
-        "There is no demo of gcp. Try one of CLOUD=aws, CLOUD=azure, CLOUD=baremetal.\n"
+        "There is no demo of gcp. Try one of CLOUD=aws, CLOUD=aws-gpu, CLOUD=azure, CLOUD=baremetal.\n"
     )
 
 

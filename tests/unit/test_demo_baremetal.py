@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,25 +16,20 @@ from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 from recovery.config.policy_file import load_policy
 from recovery.decide.validation import job_of
 from recovery.model import PodMode, Step
+from tests.builders import demo_sidecars
+from tests.builders.demo_sidecars import arguments
 
 BOOT = "0f0f0f0f-1111-4222-8333-444444444444"
 EVICT_AFTER = "noderecovery.dev/evict-after"
 
 
-class Sidecar:
-    """A process that never was."""
+class Sidecar(demo_sidecars.Sidecar):
+    """It sees what was in its machine's memory when it died."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.environment = environment
-        self.pid = 4711
-        self.killed = False
-        self.saw_sentinel: bool | None = None
-
-    def poll(self) -> int | None:
-        return -9 if self.killed else None
+    saw_sentinel: bool | None = None
 
     def kill(self) -> None:
-        self.killed = True
+        super().kill()
         self.saw_sentinel = Path(self.environment["KURED_SENTINEL"]).exists()
 
 
@@ -80,35 +74,16 @@ class Place(OnMetal):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    sidecars: list[Sidecar] = []
-
-    def start(_: object, *, environment: dict[str, str], log: Path) -> Sidecar:
-        log.touch()
-        sidecars.append(Sidecar(environment))
-        return sidecars[-1]
-
-    monkeypatch.setattr(processes, "start", start)
-    monkeypatch.setattr(processes, "kill", Sidecar.kill)
-    monkeypatch.setattr(processes, "stop", lambda sidecars: None)
+    sidecars = demo_sidecars.pretended(monkeypatch, Sidecar)
     for wait in ("KURED_AFTER", "KERNEL_IN", "KUBELET_IN", "CHECKED_IN"):
         monkeypatch.setattr(on_metal, wait, 0.0)
     for module, wait in ((jobs, "CHECKPOINT"), (jobs, "VALIDATES"), (workload, "START")):
         monkeypatch.setattr(module, wait, 0.0)
     monkeypatch.setattr(on_metal, "BOOT_ID", tmp_path / "boot_id")
     (tmp_path / "boot_id").write_text(f"{BOOT}\n")
-    for folder in ("logs", "memory"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "memory").mkdir()
     with KubernetesServer(KubernetesStore()) as server:
-        asked = argparse.Namespace(
-            kubernetes=server.url,
-            kubeconfig=tmp_path / "kubeconfig",
-            policy=tmp_path / "policy.yaml",
-            lease="6s",
-            folder=tmp_path,
-            memory=tmp_path / "memory",
-            nodes=3,
-        )
-        found = Place(asked)
+        found = Place(arguments(tmp_path, server.url, 3, memory=tmp_path / "memory"))
         found.sidecars = sidecars
         try:
             found.begin()
@@ -261,16 +236,16 @@ def test_a_validation_job_fails_where_a_gpu_is_missing(place: Place) -> None:
 # ---------------------------------------------------------------- before it begins
 
 
-@pytest.mark.parametrize("cloud", ["aws", "azure", "baremetal"])
+@pytest.mark.parametrize("cloud", ["aws", "aws-gpu", "azure", "baremetal"])
 def test_the_policy_of_each_demo_is_one_without_warnings(cloud: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    file.write_text(manifests.policy(cloud, "2s"))
+    file.write_text(manifests.policy(cloud, "2s", "5s"))
     assert load_policy(str(file)).warnings == ()
 
 
 def test_the_policy_of_bare_metal_gives_trainers_time_and_validates(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    file.write_text(manifests.policy("baremetal", "2s"))
+    file.write_text(manifests.policy("baremetal", "2s", "5s"))
     policy = load_policy(str(file)).policy
     (pods,) = policy.drain.pods
     assert (pods.mode, dict(pods.annotate)) == (PodMode.WAIT, {manifests.CHECKPOINT: "requested"})

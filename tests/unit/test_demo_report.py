@@ -9,7 +9,7 @@ import pytest
 from recovery_demo import manifests, seen
 from recovery_demo.ledger import Ledger
 from recovery_demo.narrator import Line, Narrator
-from recovery_demo.report import moved, replaced, table
+from recovery_demo.report import moved, rebooted_first, replaced, table
 from recovery_demo.screen import Screen
 from recovery_demo.seen import Seen
 
@@ -273,6 +273,103 @@ def test_metrics_of_a_machine_are_no_metrics_of_the_scale_set(moving: Moving) ->
     moving.metrics(point("GpuCountBad", subject=f"{SCALE_SET}/virtualMachines/0"))
     (wrong,) = moving.wrong_here()
     assert wrong.startswith("they are metrics of the scale set")
+
+
+# ---------------------------------------------------------------- a GPU on AWS
+
+XID_METRICS = {
+    "GpuXid79": 1.0,
+    "RecoveryAction(reboot, started)": 1.0,
+    "RecoveryAction(replace, started)": 1.0,
+    "RecoveryAction(replace, succeeded)": 1.0,
+}
+
+
+class Xid(Story):
+    """A reboot that does not help, and then a replacement; each test spoils one thing."""
+
+    def all(self, *, hidden: bool = True, boot: str = "boot-2", waits: float = 5.0, again: int = 0) -> None:
+        self.hear(seen.NODES, booted("n1", "boot-1", closed=False))
+        self.ledger.expect("n1", "GpuXid79", self.at)
+        self.hear(seen.RECORDS, record_object("n1", "suspect"))
+        if hidden:
+            self.hear(seen.SIMULATOR, {"did": "restarted", "node": "n1"})
+        self.at += waits
+        self.hear(seen.GATES, gate_object("n1"))
+        self.hear(seen.NODES, booted("n1", "boot-1"))
+        self.hear(seen.PODS, leaving("t-n1", "n1"))
+        self.hear(seen.EVENTS, event_object("n1", "Waiting", "t: The disruption budget trainer needs 3"))
+        self.hear(seen.PODS, trainer("t-again", "n3"))
+        self.hear(seen.RECORDS, record_object("n1", "recovering", ("rung", "drained in 5 s; next: reboot")))
+        for _ in range(1 + again):
+            self.hear(seen.AWS, {"action": "RebootInstances", "instance": "i-1"})
+        self.hear(seen.NODES, booted("n1", "boot-1", off=True))
+        self.hear(seen.NODES, booted("n1", boot))
+        self.hear(seen.SIMULATOR, {"did": "again", "node": "n1", "page": "xid-79"})
+        self.hear(seen.EVENTS, event_object("n1", "FaultReturned", "GpuXid79 came back in probation"))
+        self.hear(seen.AWS, {"action": "SetInstanceHealth", "instance": "i-1"})
+        self.hear(seen.SIMULATOR, {"did": "terminated", "node": "n1", "instance": "i-1", "process": 7})
+        self.hear(seen.NODES, booted("n1", boot), gone=True)
+        self.hear(seen.SIMULATOR, {"did": "launched", "node": "n5", "instance": "i-new", "instead": "n1"})
+        self.hear(seen.NODES, node_object("n5"))
+        holder = {"metadata": {"name": lease_name("n1")}, "spec": {"holderIdentity": "concluder/n3/p/t"}}
+        self.hear(seen.LEASES, holder)
+        self.hear(seen.RECORDS, record_object("n1", "recovered"))
+        self.hear(seen.GATES, gate_object())
+
+    def wrong_here(self, metrics: dict[str, float] = XID_METRICS) -> list[str]:
+        return [str(c) for c in rebooted_first(self.ledger, metrics, 4, 4, 5.0) if not c.kept]
+
+
+@pytest.fixture
+def xid() -> Xid:
+    return Xid()
+
+
+def test_the_story_of_an_xid_as_it_should_be(xid: Xid) -> None:
+    xid.all()
+    assert xid.wrong_here() == []
+    assert xid.ledger.over
+    assert list(xid.ledger.recoveries["n1"].times) == [
+        "fault", "seen", "hidden", "slot", "cordoned", "drained",
+        "reboot", "booted", "again", "marked", "terminated", "ready", "proved",
+    ]  # fmt: skip
+
+
+def test_nothing_is_kept_of_an_xid_when_nothing_happened(xid: Xid) -> None:
+    assert len(xid.wrong_here({})) == 11
+
+
+def test_a_node_that_was_cordoned_too_soon(xid: Xid) -> None:
+    xid.all(waits=0.0)
+    (wrong,) = xid.wrong_here()
+    assert wrong == "nothing was done to the node before its XID was 5 s old: it was cordoned after 4.0 s"
+
+
+def test_an_xid_that_the_page_still_showed_proves_less(xid: Xid) -> None:
+    xid.all(hidden=False)
+    (wrong,) = xid.wrong_here()
+    assert wrong.endswith("the page still showed it")
+
+
+def test_a_second_reboot(xid: Xid) -> None:
+    xid.all(again=1)
+    (wrong,) = xid.wrong_here()
+    assert wrong.endswith(
+        "it was asked for RebootInstances of i-1, RebootInstances of i-1, SetInstanceHealth of i-1"
+    )
+
+
+def test_a_reboot_that_was_none(xid: Xid) -> None:
+    xid.all(boot="boot-1")
+    (wrong,) = xid.wrong_here()
+    assert wrong.endswith("the boot IDs were boot-1")
+
+
+def test_a_call_that_reaches_aws_is_told_by_its_name() -> None:
+    narrator = Narrator("10s")
+    (line,) = narrator.hear(Seen(1.0, seen.AWS, {"action": "RebootInstances", "instance": "i-1"}))
+    assert line.text == "RebootInstances has arrived for i-1"
 
 
 # ---------------------------------------------------------------- lines

@@ -113,6 +113,24 @@ def test_on_a_dead_machine_terminating_pods_stay(store: KubernetesStore, clock: 
     assert not there(store, f"{PODS}/p")
 
 
+def test_a_kubelet_may_be_dead_by_what_the_node_controller_says(clock: Clock) -> None:
+    store = KubernetesStore(now=clock.now, kubelets_by_ready=True)
+    store.load(node_object("n1"), node_object("n2"), pod_object("p", on="n1"), pod_object("other", on="n2"))
+    says_ready(store, "n1", "Unknown")
+    for name in ("p", "other"):
+        store.request("DELETE", f"{PODS}/{name}")
+    clock.pass_(hours=1)
+    assert there(store, f"{PODS}/p")
+    assert not there(store, f"{PODS}/other")
+    says_ready(store, "n1", "True")
+    assert not there(store, f"{PODS}/p")
+
+
+def says_ready(store: KubernetesStore, node: str, status: str) -> None:
+    body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    assert store.request("PATCH", f"/api/v1/nodes/{node}/status", body=body, content_type=MERGE).ok
+
+
 def test_a_shorter_grace_period_counts_and_a_longer_does_not(store: KubernetesStore) -> None:
     store.load(pod_object("p"))
     ends = []

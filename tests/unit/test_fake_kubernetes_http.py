@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recovery_testkit import kubeserver
 from recovery_testkit.kubernetes import FaultyApi, KubernetesServer, KubernetesStore, lost_answer, throttled
 
 from tests.builders.objects import node_object
@@ -150,6 +151,17 @@ def test_a_watch_streams_lines_until_it_is_over(
     assert [each["type"] for each in lines] == ["ADDED", "BOOKMARK"]
     connection.request("GET", "/version")
     assert connection.getresponse().status == 200, "the connection serves on after a watch"
+
+
+def test_a_quiet_watch_hears_bookmarks(store: KubernetesStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeserver, "BOOKMARKS", 0.05)
+    with KubernetesServer(store) as server:
+        opened = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
+        opened.request("GET", "/api/v1/nodes?watch=1&allowWatchBookmarks=true")
+        stream = opened.getresponse()
+        for _ in range(2):
+            assert json.loads(stream.readline())["type"] == "BOOKMARK"
+        opened.close()
 
 
 def test_a_watch_that_cannot_open_is_a_plain_answer(ask: Ask) -> None:

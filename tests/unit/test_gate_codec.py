@@ -13,7 +13,7 @@ from recovery_testkit.kubestore import KubernetesStore
 from recovery.decide import budget
 from recovery.decide.budget import CLAIMS, STARTS
 from recovery.errors import Conflict, NotFound, Undecodable
-from recovery.model import Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
+from recovery.model import Approval, Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
 from recovery.store.gate import CODEC, Gates, decode, encode, size
 from tests.builders.faults import DMA
 from tests.builders.gates import slot
@@ -24,7 +24,10 @@ from tests.builders.stores import store_with_crds
 from tests.builders.times import HOUR, NOW, SECOND
 
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/recoverygates"
-PAUSED = {"pause": {"owner": "ada", "reason": "a network change", "until": "2026-11-21T04:00:00Z"}}
+PAUSED = {
+    "pause": {"owner": "ada", "reason": "a network change", "until": "2026-11-21T04:00:00Z"},
+    "approved": [{"reason": DMA, "by": "bob", "until": "2026-11-21T04:00:00Z"}],
+}
 FULL = Gate(
     uid="u",
     resource_version="7",
@@ -36,6 +39,7 @@ FULL = Gate(
     starts=(GroupStart(NOW, "node-0", "workers", "m-0", DMA),),
     census=Census(NOW, 10, ("node-0",), {"zone=a": (1, 4)}, seconds=3),
     claimed=(Claim("m-9", "m-0"),),
+    approved=(Approval(DMA, "bob", NOW + HOUR),),
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.builders.histories import FAULT, TAINT, History, agent
 from tests.search import facts
 from tests.search.facts import from_file, to_file
+from tests.search.judge import Bounds, judge
 
 SEARCH = Path(__file__).resolve().parents[1] / "search"
 
@@ -127,6 +128,12 @@ def test_a_fourth_start_on_one_machine_breaks_law_1() -> None:
     assert ("law 1", "attempts") in again_and_again(4).kinds()
 
 
+def test_starts_that_only_a_record_knew_are_forgotten_with_it() -> None:
+    assert ("law 1", "attempts") in again_and_again(3).starts("node-0").kinds()
+    h = again_and_again(3).delete("NodeRecovery", "node-0", by="a person").after(1)
+    assert ("law 1", "attempts") not in h.starts("node-0").kinds()
+
+
 def test_a_third_start_on_one_machine_does_not() -> None:
     assert ("law 1", "attempts") not in again_and_again(3).kinds()
 
@@ -170,9 +177,53 @@ def test_a_call_while_the_page_is_unreadable_breaks_law_3() -> None:
     assert ("law 3", "unreadable") in h.asks().kinds()
 
 
+@pytest.mark.parametrize(("lag", "kinds"), [(0.0, ["withdrawn"]), (45.0, [])])
+def test_what_is_said_on_the_node_is_seen_later_than_on_a_page(lag: float, kinds: list[str]) -> None:
+    h = History().starts("node-0").after(40).record("node-0", "withdrawn").unmarks("node-0").frees("node-0")
+    found = judge(h.facts, ours=lambda actor: actor.startswith("agent"), bounds=Bounds(lag=lag))
+    assert [v.kind for v in found] == kinds
+
+
 def test_a_call_right_after_the_page_was_lost_does_not() -> None:
     h = History().starts().happens(facts.PAGE, "node-0", state="unreadable").after(5)
     assert h.asks().kinds() == []
+
+
+def stated_by(*sources: str) -> History:
+    h = History().starts().happens(facts.FAULT_SHOWN, "m-0", **FAULT, by=list(sources))
+    return h.happens(facts.PAGE, "node-0", state="unreadable").after(60)
+
+
+@pytest.mark.parametrize(
+    ("named", "by", "kinds"),
+    [(True, "conditions", ["withdrawn"]), (False, "conditions", []), (False, "npd", ["withdrawn"])],
+)
+def test_what_stood_on_the_node_and_nobody_saw_is_no_reason_to_keep_a_record(
+    named: bool, by: str, kinds: list[str]
+) -> None:
+    other = {"type": "GpuCount", "reason": "GpuCountBad"}
+    h = History().starts("node-0").happens(facts.FAULT_SHOWN, "m-0", **FAULT, by=[by]).after(1)
+    h.happens(facts.FAULT_HIDDEN, "m-0", **FAULT, because="masked").after(120)
+    h.record("node-0", "withdrawn", faults=[FAULT if named else other])
+    assert [v.kind for v in h.unmarks("node-0").frees("node-0").found()] == kinds
+
+
+def test_a_call_without_a_page_is_right_while_another_source_states_the_fault() -> None:
+    assert stated_by("conditions").asks().kinds() == []
+    assert stated_by("npd", "konduktor").asks().kinds() == []
+    assert stated_by("npd").asks().kinds() == [("law 3", "unreadable")]
+
+
+def test_and_where_that_one_hides_it_the_call_breaks_law_3() -> None:
+    h = stated_by("conditions").happens(facts.FAULT_HIDDEN, "m-0", **FAULT, because="masked")
+    assert h.asks().kinds() == [("law 3", "unreadable")]
+
+
+def test_a_mark_from_before_a_boot_may_be_seen_first_after_it() -> None:
+    h = History().starts().happens(facts.FAULT_SHOWN, "m-0", **FAULT, by=["konduktor"])
+    h.happens(facts.PAGE, "node-0", state="unreadable").boots("node-0", by="unasked")
+    h.happens(facts.FAULT_HIDDEN, "m-0", **FAULT, because="masked").after(60)
+    assert h.asks(bootID="m-0-boot-2").kinds() == []
 
 
 @pytest.mark.parametrize(("latched", "laws"), [(False, ["started unreadable"]), (True, [])])

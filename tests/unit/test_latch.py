@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import pytest
 from recovery.agent.boot_id import KernelBoot
 from recovery.catalog import default_for, faults
 from recovery.config.policy_file import parse_policy
-from recovery.decide.acknowledged import digest, remembered
+from recovery.decide.acknowledged import dealt_with, digest, late_witness, remembered
 from recovery.decide.diagnosis import diagnosed
-from recovery.decide.latch import latch_of, over, what_ends
+from recovery.decide.latch import hold_of, latch_of, over, what_ends
 from recovery.errors import SettingsError
-from recovery.model import Detector, Kind, Latch, Phase
-from recovery.signals import autopilot, aznhc, konduktor
+from recovery.model import Detector, Ends, Kind, Latch, Phase
+from recovery.signals import autopilot, autopilot_gauge, aznhc, dcgm, device_counts, konduktor
 from tests.builders.faults import DMA, fault, reading
 from tests.builders.policies import HEAD, policy
 from tests.builders.records import record
@@ -23,9 +24,9 @@ from tests.builders.situations import situation
 from tests.builders.times import MINUTE, NOW
 
 XID = fault("GpuXidBad", type="GpuXid", latched=False)
-COUNT = fault("GpuCountBad", type="GpuCount", latched=False)
+LINK = fault("IbDevBad", type="IbDev", latched=False)
 FANS = fault("FansBad", type="Fans", latched=False)
-BACK = reading(cleared=frozenset((f.type, f.reason) for f in (XID, COUNT, FANS)))
+BACK = reading(cleared=frozenset((f.type, f.reason) for f in (XID, LINK, FANS)))
 
 
 def rules(**more: str) -> str:
@@ -38,7 +39,7 @@ def rules(**more: str) -> str:
     [
         (fault(DMA), Latch.BOOT),
         (XID, Latch.PROOF),
-        (COUNT, Latch.SOURCE),
+        (LINK, Latch.SOURCE),
         (FANS, Latch.SOURCE),
         (fault("FansBad", type="Fans"), Latch.BOOT),
         (fault("OOMKilling", type="", kind=Kind.EDGE, latched=False), Latch.BOOT),
@@ -57,8 +58,19 @@ def test_who_takes_a_fault_back_is_a_plugin_whatever_it_looked_like_at_first() -
 @pytest.mark.parametrize("latch", Latch)
 def test_a_rule_says_it_before_the_catalogue(latch: Latch) -> None:
     s = situation(policy=policy(rules(latch=latch.value)), readings=(BACK,))
-    for it in (XID, COUNT, FANS):
+    for it in (XID, LINK, FANS):
         assert over(it, diagnosed(it, s).rule, s) is (latch is Latch.SOURCE)
+
+
+@pytest.mark.parametrize("latch", Latch)
+def test_a_row_of_the_source_says_it_before_the_catalogue_and_after_a_rule(latch: Latch) -> None:
+    said = replace(BACK, ends={("GpuXid", "GpuXidBad"): Ends(latch, 7 * MINUTE)})
+    s = situation(readings=(said,))
+    assert (latch_of(XID, None, s), hold_of(XID, None, s)) == (latch, 7 * MINUTE)
+    assert latch_of(LINK, None, s) is Latch.SOURCE
+    ruled = situation(policy=policy(rules(latch="boot", hold="1m")), readings=(said,))
+    rule = ruled.policy.rules[0]
+    assert (latch_of(XID, rule, ruled), hold_of(XID, rule, ruled)) == (Latch.BOOT, MINUTE)
 
 
 def test_a_hold_counts_from_the_moment_that_is_on_the_record() -> None:
@@ -73,7 +85,8 @@ def test_a_hold_counts_from_the_moment_that_is_on_the_record() -> None:
 
 
 def test_every_row_of_the_catalogue_says_what_states_it() -> None:
-    others = {"SignalUnknown", aznhc.TYPE, konduktor.TYPE, autopilot.HEALTH, autopilot.LEVEL_3}
+    others = {"SignalUnknown", aznhc.TYPE, konduktor.TYPE, dcgm.HEALTH}
+    others |= autopilot.TYPES | autopilot_gauge.TYPES | device_counts.TYPES
     assert {row.type for row in faults() if row.detector is None} == others
     assert all(default_for(d, "Any").hold == timedelta(0) for d in Detector)
 
@@ -109,7 +122,10 @@ def test_a_source_that_is_not_there_is_a_mistake() -> None:
     text = f"{HEAD}rules:\n  - name: a\n    match: {{source: ndp}}\n"
     with pytest.raises(SettingsError) as caught:
         parse_policy(text.encode(), "p.yaml")
-    choices = 'expected one of npd, conditions, autopilot, aznhc, konduktor; did you mean "npd"?'
+    choices = (
+        "expected one of npd, conditions, autopilot, aznhc, konduktor, dcgm, prometheus, loki, api; "
+        'did you mean "npd"?'
+    )
     assert list(caught.value.mistakes) == [f'p.yaml:5: field rules[0].match.source: found "ndp", {choices}']
 
 
@@ -143,6 +159,15 @@ def test_the_faults_to_treat_stay_whole_and_the_others_become_digests() -> None:
         *(f"A{i}" for i in range(10, 15)),
     }
     assert r.acknowledged_more == "".join(digest(f) for f in first[:10])
+
+
+def test_a_second_witness_that_only_a_digest_remembers_is_not_late_again() -> None:
+    """Remembered in full again, it would put the other one out, which would then be late: in each cycle."""
+    page, condition = fault(), fault(source="conditions")
+    assert late_witness(condition, record(Phase.RELEASED, acknowledged=(page,)))
+    r = record(Phase.RELEASED, acknowledged=(page,), acknowledged_more=digest(condition))
+    assert not late_witness(condition, r)
+    assert dealt_with(condition, situation(record=r))
 
 
 # ---------------------------------------------------------------- the kernel's boot ID

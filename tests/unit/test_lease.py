@@ -13,7 +13,7 @@ from recovery_testkit.kubestore import KubernetesStore
 from recovery.clock import ApiTime
 from recovery.decide.situation import Role
 from recovery.errors import ApiUnavailable, Conflict, NotFound
-from recovery.store.lease import Identity, InstanceLock, Leases, lease_name
+from recovery.store.lease import Identity, InstanceLock, Leases, identified, lease_name
 
 NODE = "node-0"
 
@@ -312,3 +312,21 @@ def test_one_process_at_a_time_has_the_place() -> None:
     third = InstanceLock()
     assert third.take("node-of-this-test")
     third.close()
+
+
+def test_of_two_processes_in_one_network_neither_takes_the_other_for_ended() -> None:
+    """Two pods in a node's own network have one host name."""
+    first, second = InstanceLock(), InstanceLock()
+    try:
+        a, b = identified("fleet", first, "two of us"), identified("fleet", second, "two of us")
+        assert (a.alone, b.alone) == (True, False)
+        assert not a.ended_in_this_pod(b.holder(Role.OWNER))
+        assert not b.ended_in_this_pod(a.holder(Role.OWNER))
+    finally:
+        first.close()
+        second.close()
+    third = InstanceLock()
+    try:
+        assert identified("fleet", third, "two of us").ended_in_this_pod(a.holder(Role.OWNER))
+    finally:
+        third.close()

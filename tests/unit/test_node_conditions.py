@@ -10,7 +10,8 @@ import pytest
 from recovery.catalog import bad_status, faults, polarities, polarity
 from recovery.decide.census import ill
 from recovery.model import Condition, Polarity, Reading
-from recovery.signals.conditions import EVIDENCE, RENEWED, Look, State, observe
+from recovery.signals.conditions import RENEWED, Look, State, observe
+from recovery.signals.own_node import EVIDENCE
 from tests.builders.nodes import node
 from tests.builders.times import MINUTE, NOW, SECOND
 

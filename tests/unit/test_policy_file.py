@@ -23,6 +23,7 @@ from recovery.model import (
     DrainPolicy,
     Limits,
     Match,
+    PodChoice,
     PodMode,
     PodRule,
     Rate,
@@ -30,6 +31,7 @@ from recovery.model import (
     Rung,
     Share,
     Step,
+    Taint,
     Then,
     Witness,
 )
@@ -222,6 +224,32 @@ MISTAKES = {
         "3: field drain.pods[0].match.namespace: unknown, expected one of namespaces, labels; "
         'did you mean "namespaces"?',
     ),
+    "a misspelt option of a source": (
+        "sources: [{dcgm: {namespace: gpu}}]\n" + ANY,
+        "3: field sources[0].dcgm.namespace: unknown, expected one of namespaces, selector, port; "
+        'did you mean "namespaces"?',
+    ),
+    "any namespace at all": (
+        "sources: [{dcgm: {namespaces: ['*']}}]\n" + ANY,
+        '3: field sources[0].dcgm.namespaces[0]: found "*", expected the name of a namespace, without '
+        "wildcards: whoever may make pods in it is believed",
+    ),
+    "no namespace at all": (
+        "sources: [{autopilot: {namespaces: []}}]\n" + ANY,
+        "3: field sources[0].autopilot.namespaces: found an empty list, expected at least one namespace",
+    ),
+    "a port that is none": (
+        "sources: [{autopilot: {port: 80810}}]\n" + ANY,
+        "3: field sources[0].autopilot.port: found 80810, expected a port from 1 to 65535",
+    ),
+    "a selector of nothing": (
+        "sources: [{dcgm: {selector: {}}}]\n" + ANY,
+        "3: field sources[0].dcgm.selector: found an empty mapping, expected at least one label",
+    ),
+    "a bandwidth of nothing": (
+        "sources: [{autopilot: {pcieBandwidth: 0}}]\n" + ANY,
+        "3: field sources[0].autopilot.pcieBandwidth: found 0, expected a whole number of at least 1",
+    ),
     "a misspelt mode": (
         "drain: {pods: [{match: {}, mode: nevr}]}\n" + ANY,
         '3: field drain.pods[0].mode: found "nevr", expected one of evict, wait, never; '
@@ -255,6 +283,58 @@ MISTAKES = {
     "then on another step than drain": (
         rule("remedy: [{do: replace, then: force}]"),
         "6: field rules[0].remedy[0].then: given on replace; only drain has a then",
+    ),
+    "a key on another step than taint": (
+        rule("remedy: [{do: cordon, key: aznhc}]"),
+        "6: field rules[0].remedy[0].key: given on cordon; only taint has a key",
+    ),
+    "an effect without a key": (
+        rule("remedy: [{do: taint, effect: NoSchedule}]"),
+        "6: field rules[0].remedy[0].effect: given without key; without one the step sets "
+        "noderecovery.dev/unhealthy alone",
+    ),
+    "one taint twice": (
+        rule('remedy: [{do: taint, key: a, value: "1"}, {do: taint, key: a, value: "2"}]'),
+        '6: field rules[0].remedy[1].key: found "a" with NoSchedule again; remedy[0] sets that taint',
+    ),
+    "a taint that evicts": (
+        rule("remedy: [{do: taint, key: aznhc, effect: NoExecute}]"),
+        '6: field rules[0].remedy[0].effect: found "NoExecute", expected NoSchedule or PreferNoSchedule: '
+        "NoExecute ends pods at once, past the drain and their disruption budgets",
+    ),
+    "a misspelt effect": (
+        rule("remedy: [{do: taint, key: aznhc, effect: noschedule}]"),
+        '6: field rules[0].remedy[0].effect: found "noschedule", expected one of NoSchedule, '
+        'PreferNoSchedule; did you mean "NoSchedule"?',
+    ),
+    "a value that YAML takes for a boolean": (
+        rule("remedy: [{do: taint, key: aznhc, value: true}]"),
+        '6: field rules[0].remedy[0].value: found the boolean true; quote it: "true"',
+    ),
+    "a value that no taint has": (
+        rule("remedy: [{do: taint, key: aznhc, value: a b}]"),
+        '6: field rules[0].remedy[0].value: found "a b", expected at most 63 letters, digits, dots, dashes '
+        "and underscores; leave it out for none",
+    ),
+    "a key that no taint has": (
+        rule("remedy: [{do: taint, key: a/b/c}]"),
+        '6: field rules[0].remedy[0].key: found "a/b/c", expected the key of a taint, such as '
+        "example.com/faulty",
+    ),
+    "a key with a long domain": (
+        rule(f"remedy: [{{do: taint, key: {'a.' * 126}abc/b}}]"),
+        f'6: field rules[0].remedy[0].key: found "{"a." * 30}…", expected a domain of at most 253 characters '
+        "before the /",
+    ),
+    "a taint of the cluster's own": (
+        rule("remedy: [{do: taint, key: node.kubernetes.io/unreachable}]"),
+        '6: field rules[0].remedy[0].key: found "node.kubernetes.io/unreachable", expected a key outside '
+        "kubernetes.io: its taints are the cluster's own, and mean what it says",
+    ),
+    "a taint that is set anyway": (
+        rule("remedy: [{do: taint, key: noderecovery.dev/unhealthy}]"),
+        '6: field rules[0].remedy[0].key: found "noderecovery.dev/unhealthy", expected a key outside '
+        "noderecovery.dev: the taint noderecovery.dev/unhealthy is set in any case",
     ),
     "a number for a duration": (
         rule("after: 10"),
@@ -365,7 +445,8 @@ MISTAKES = {
     ),
     "a misspelt witness": (
         rule("witness: {source: neuron-sysf}"),
-        '6: field rules[0].witness.source: found "neuron-sysf", expected "neuron-sysfs"',
+        '6: field rules[0].witness.source: found "neuron-sysf", expected one of neuron-sysfs, dcgm; '
+        'did you mean "neuron-sysfs"?',
     ),
     "a witness in one word": (
         rule("witness: neuron-sysfs"),
@@ -515,10 +596,11 @@ def _put(data: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
+REMEDY = [{"do": "drain", "then": "hold"}, {"do": "taint", "key": "a", "value": "b", "effect": "NoSchedule"}]
 SMALL = yaml.safe_load(HEAD) | {
     "limits": {"budget": 1, "attempts": {"max": 3, "within": "1h"}},
     "exclude": [{"labels": {"a": "b"}}],
-    "rules": [{"name": "a", "match": {"reason": ["A"]}, "remedy": [{"do": "drain", "then": "hold"}]}],
+    "rules": [{"name": "a", "match": {"reason": ["A"]}, "remedy": REMEDY}],
 }
 
 
@@ -552,9 +634,49 @@ def test_a_policy_is_named_after_its_file(tmp_path: Path) -> None:
     assert load_policy(path).policy.name == str(path)
 
 
+def test_a_taint_step_names_key_value_and_effect() -> None:
+    taints = [
+        (
+            f'{{do: taint, key: {TAINT}, value: "true", effect: NoSchedule}}',
+            Taint(TAINT, "true", "NoSchedule"),
+        ),
+        (f"{{do: taint, key: {TAINT}}}", Taint(TAINT, "", "NoSchedule")),
+        ("{do: taint, key: aznhc, effect: PreferNoSchedule}", Taint("aznhc", "", "PreferNoSchedule")),
+        ("{do: taint}", None),
+    ]
+    for written, taint in taints:
+        file = parsed(rule(f"remedy: [{written}]"))
+        assert file.policy.rules[0].remedy == (Rung(Step.TAINT, timedelta(minutes=15), taint=taint),)
+        assert file.warnings == ()
+        assert (
+            list(
+                jsonschema.Draft202012Validator(schema()).iter_errors(
+                    yaml.safe_load(HEAD + rule(f"remedy: [{written}]"))
+                )
+            )
+            == []
+        )
+
+
+TAINT = "trainy.konduktor.ai/faulty"
+
 # ---------------------------------------------------------------- what is surprising
 
 WARNINGS = {
+    "a taint of the user's own": (
+        rule("remedy: [{do: taint, key: example.com/faulty}]"),
+        [
+            "6: field rules[0].remedy[0].key: example.com/faulty is not among the keys that the shipped "
+            "admission policies let an agent set: add it there (in the chart: taintKeys)"
+        ],
+    ),
+    "a taint by which another claims a node": (
+        rule("remedy: [{do: taint, key: amd-gpu-unhealthy}]"),
+        [
+            "6: field rules[0].remedy[0].key: AMD GPU Operator sets amd-gpu-unhealthy while it works on a "
+            "node: who looks at it may take ours for that"
+        ],
+    ),
     "a rule behind a wider one": (
         "rules:\n  - {name: wide, match: {type: Neuron*}}\n"
         "  - {name: late, match: {type: NeuronHealth, reason: [X, Y*]}}\n",
@@ -616,6 +738,14 @@ WARNINGS = {
         "    witness: {source: neuron-sysfs, absent: act}\n",
         [],
     ),
+    "a type of a source that reads marks": (
+        "sources: [conditions, aznhc]\nrules: [{name: a, match: {type: AzureNHC}}]\n",
+        [],
+    ),
+    "a type that no source states": (
+        "sources: [conditions]\nrules: [{name: a, match: {type: AzureNHC}}]\n",
+        ["4: field rules[0].match.type: no source of the policy states AzureNHC, so the rule never matches"],
+    ),
     "a wildcard over another node's fault": (
         'rules: [{name: a, match: {reason: "NeuronHasError_*"}, remedy: [{do: replace}]}]',
         [
@@ -651,9 +781,7 @@ def test_a_rule_without_a_remedy_asks_nothing_of_the_provider() -> None:
 def test_a_sidecar_takes_a_budget_of_fifty(mode: str, count: int) -> None:
     assert check_for(parsed("limits: {budget: 50}\n" + ANY), frozenset(), "aws", mode) == []
     told = check_for(parsed("limits: {budget: 51}\n" + ANY), frozenset(), "aws", mode)
-    sentence = (
-        "found 51, expected at most 50 in sidecar mode; more needs fleet mode, which is not in this version"
-    )
+    sentence = "found 51, expected at most 50 in sidecar mode; more needs fleet mode"
     assert told == [f"p.yaml:3: field limits.budget: {sentence}"] * count
 
 
@@ -681,6 +809,12 @@ NO_DATA = ("given twice", "the tag", "as a key", "merges something")
 def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
     beyond = {
         "then on another step than drain",
+        "a key on another step than taint",
+        "an effect without a key",
+        "one taint twice",
+        "a key with a long domain",
+        "a taint of the cluster's own",
+        "a taint that is set anyway",
         "a pod that waits without an end",
         "a deadline for a pod that does not wait",
         "more than a year",
@@ -696,6 +830,66 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         jsonschema.Draft202012Validator(schema()).iter_errors(yaml.safe_load(HEAD + MISTAKES[name][0]))
     )
     assert bool(errors) is (name not in beyond)
+
+
+# ---------------------------------------------------------------- sources that read a pod
+
+
+def test_a_source_that_reads_a_pod_knows_where_it_is_without_a_word() -> None:
+    npd, autopilot, dcgm = parsed("sources: [npd, autopilot, dcgm]\n" + ANY).policy.sources
+    assert npd.pod is None
+    assert autopilot.pod == PodChoice(("autopilot",), ({"app": "autopilot"},), 8081)
+    assert autopilot.slow_pcie == 4
+    assert dcgm.pod is not None
+    assert (dcgm.pod.port, dcgm.pod.namespaces[0]) == (9400, "gpu-operator")
+    assert {"app": "nvidia-dcgm-exporter"} in dcgm.pod.selectors
+
+
+def test_its_options_are_read_as_they_are_written() -> None:
+    body = """sources:
+  - dcgm: {namespaces: [gpu], selector: {app: mine}, port: 9500}
+  - autopilot: {namespaces: [ap], pcieBandwidth: 15}
+"""
+    dcgm, autopilot = parsed(body + ANY).policy.sources
+    assert dcgm.pod == PodChoice(("gpu",), ({"app": "mine"},), 9500)
+    assert autopilot.pod == PodChoice(("ap",), ({"app": "autopilot"},), 8081)
+    assert autopilot.slow_pcie == 15
+
+
+@pytest.mark.parametrize(
+    ("sources", "match", "warned"),
+    [
+        ("[dcgm]", "type: GpuXid", False),
+        ("[dcgm]", "type: GpuRecoveryReboot", False),
+        ("[aznhc]", "type: AzureNHC", False),
+        ("[autopilot]", "type: AutopilotRemap", False),
+        ("[dcgm]", "type: AutopilotRemap", True),
+        ("[autopilot, dcgm]", "source: autopilot, type: GpuXid", True),
+    ],
+)
+def test_a_type_that_no_source_states_is_warned_of(sources: str, match: str, warned: bool) -> None:
+    body = f"sources: {sources}\nrules: [{{name: a, match: {{{match}}}, remedy: [{{do: cordon}}]}}]\n"
+    told = [x for x in parsed(body).warnings if "no source of the policy states" in x]
+    assert bool(told) is warned
+
+
+@pytest.mark.parametrize(
+    ("match", "after", "warned"),
+    [
+        ("source: autopilot", "0s", True),
+        ("type: AutopilotPCIe", "59m", True),
+        ("type: AutopilotPCIe", "65m", False),
+        ("source: autopilot, reason: AutopilotEvict", "0s", False),
+        ("source: dcgm", "0s", False),
+    ],
+)
+def test_a_rule_that_acts_on_one_measurement_of_a_link_is_warned_of(
+    match: str, after: str, warned: bool
+) -> None:
+    made = f"{{name: a, match: {{{match}}}, after: {after}, remedy: [{{do: cordon}}]}}"
+    told = [x for x in parsed(f"sources: [autopilot, dcgm]\nrules: [{made}]\n").warnings if ".after" in x]
+    assert bool(told) is warned
+    assert all("LowPCIeBandwidth is measured once an hour: write after: 65m" in x for x in told)
 
 
 # ---------------------------------------------------------------- the drain

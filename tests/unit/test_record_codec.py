@@ -33,13 +33,15 @@ from recovery.model import (
     Record,
     Reference,
     ReleaseRequest,
+    Rung,
     Start,
     Step,
+    Taint,
     Validation,
     ValidationRun,
 )
 from recovery.store.record import Records
-from recovery.store.record_codec import ACKNOWLEDGED, FOURTH, MOST, STARTS, decode, encode
+from recovery.store.record_codec import ACKNOWLEDGED, FIFTH, MOST, STARTS, decode, encode
 from recovery.units import duration, moment, parse_moment
 from tests.builders.faults import fault
 from tests.builders.nodes import MACHINE
@@ -50,6 +52,7 @@ from tests.builders.stores import store_with_crds
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 COLLECTION = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
+KONDUKTOR = Taint("trainy.konduktor.ai/faulty", "true", "NoSchedule")
 FULL = Record(
     node="ip-10-0-1-5.ec2.internal",
     phase=Phase.RECOVERING,
@@ -57,23 +60,23 @@ FULL = Record(
     node_uid="uid-1",
     boot_id="boot-1",
     faults=(
-        fault(counter=2.5, cleared=True, life="1763800000.5", quiet_since=NOW, treated=True),
+        fault(counter=2.5, cleared=True, life="1763800000.5", quiet_since=NOW, treated=True, device="GPU 3"),
         fault("OOMKilling", type="", kind=Kind.EDGE, counter=None),
     ),
     phase_since=NOW + timedelta(microseconds=1),
     uid="u",
     resource_version="7",
     rule="neuron-hardware",
-    ladder=LADDER,
+    ladder=(Rung(Step.TAINT, MINUTE, taint=KONDUKTOR), *LADDER),
     probation=timedelta(seconds=90, microseconds=500),
     after=10 * MINUTE,
     rung=1,
     rung_since=NOW,
     attempt=3,
-    intent=intent(IntentState.AMBIGUOUS),
+    intent=replace(intent(IntentState.AMBIGUOUS), kernel_boot="boot-1"),
     replacement="ip-10-0-1-9",
     replacement_machine="m-9",
-    marks=Marks(cordoned=True, tainted=True, out_of_service=True),
+    marks=Marks(cordoned=True, tainted=True, out_of_service=True, taints=(KONDUKTOR,)),
     sentence="replace may or may not have been asked for",
     history=(Outcome(NOW, 2, "started", "recovery starts"), Outcome(NOW, 3, "intent", "about to")),
     starts=(Start(NOW, "m-0", "DMA", "workers", ("serial-1",)),),
@@ -190,9 +193,9 @@ def broken(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_record_of_a_later_version_is_held_and_names_both_versions() -> None:
-    why = "was written in version 5 of the record; this program understands versions up to 4"
+    why = "was written in version 6 of the record; this program understands versions up to 5"
     with pytest.raises(Undecodable, match=why):
-        decode(broken("status.version", FOURTH + 1))
+        decode(broken("status.version", FIFTH + 1))
 
 
 def test_a_record_that_is_larger_than_any_of_ours_is_held() -> None:
@@ -312,7 +315,7 @@ def test_a_missing_time_limit_of_an_intent_is_the_usual_one() -> None:
 
 
 def test_a_rung_beyond_the_ladder_is_no_step() -> None:
-    assert replace(FULL, rung=2, phase_since=NOW + HOUR).step is None
+    assert replace(FULL, rung=3, phase_since=NOW + HOUR).step is None
 
 
 class Shelf:
@@ -366,6 +369,18 @@ def test_what_an_agent_of_before_would_write_away_makes_it_hold_the_record(said:
     """It knows version 1, and says of any other that it touches nothing."""
     made = encode(replace(DEFAULTS, **said))
     assert made["status"]["version"] == 2
+    assert decode(made) == replace(DEFAULTS, **said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"marks": Marks(taints=(KONDUKTOR,))}, {"ladder": (Rung(Step.TAINT, MINUTE, taint=KONDUKTOR),)}],
+    ids=lambda said: next(iter(said)),
+)
+def test_a_taint_that_a_remedy_names_makes_an_agent_of_before_hold_the_record(said: dict[str, Any]) -> None:
+    """It would leave the taint on the node for ever."""
+    made = encode(replace(DEFAULTS, **said))
+    assert made["status"]["version"] == FIFTH
     assert decode(made) == replace(DEFAULTS, **said)
 
 

@@ -111,9 +111,13 @@ def test_empty_paths_and_urls_are_as_if_left_out() -> None:
 
 
 MISTAKES = [
-    ("RECOVERY_MODE", "fleet", 'fleet mode is not in this version, expected "sidecar" or "concluder"'),
-    ("RECOVERY_MODE", "sidcar", 'expected "sidecar" or "concluder"; did you mean "sidecar"?'),
-    ("RECOVERY_MODE", "", 'expected "sidecar" or "concluder"'),
+    ("RECOVERY_MODE", "sidcar", 'expected "sidecar", "fleet" or "concluder"; did you mean "sidecar"?'),
+    ("RECOVERY_MODE", "", 'expected "sidecar", "fleet" or "concluder"'),
+    (
+        "FLEET_SELECTOR",
+        "pool in gpu",
+        "expected a label selector such as node.kubernetes.io/instance-type=p5.48xlarge",
+    ),
     ("NODE_NAME", "", "expected the name of a Node (from spec.nodeName)"),
     ("NODE_NAME", "a/b", "expected the name of a Node (from spec.nodeName)"),
     ("NODE_NAME", "a\n", "expected the name of a Node (from spec.nodeName)"),
@@ -218,7 +222,62 @@ def test_other_variables_are_left_alone(name: str) -> None:
 
 def test_a_prometheus_server_is_of_no_use_without_fleet_mode() -> None:
     (warning,) = settings(PROMETHEUS_URL="http://prometheus:9090").warnings
-    assert warning == "PROMETHEUS_URL: ignored; it is for fleet mode, which is not in this version"
+    assert warning == "PROMETHEUS_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"
+
+
+def test_a_url_with_a_password_in_it_is_refused_and_not_repeated() -> None:
+    assert mistakes(PROMETHEUS_URL="https://me:secret@monitoring:9090") == [
+        'PROMETHEUS_URL: found "https://***@monitoring:9090", expected a URL without a user name; '
+        "PROMETHEUS_TOKEN_FILE is for credentials"
+    ]
+
+
+def test_a_token_that_goes_over_http_is_warned_of() -> None:
+    found = settings(
+        RECOVERY_MODE="fleet",
+        PROMETHEUS_URL="http://prometheus:9090",
+        PROMETHEUS_TOKEN_FILE="/run/token",  # noqa: S106
+    )
+    assert found.warnings == (
+        "PROMETHEUS_URL: http, so that the token of PROMETHEUS_TOKEN_FILE can be read on the way",
+    )
+    assert found.prometheus_token_file == "/run/token"  # noqa: S105
+
+
+ASKS = """apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+sources:
+  - conditions
+  - prometheus: {rows: [dcgm]}
+rules: [{name: any, match: {}, remedy: [{do: notify}]}]
+"""
+
+
+def test_a_policy_that_asks_prometheus_needs_fleet_mode_and_a_server(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(ASKS)
+    there = {"POLICY_FILE": str(file), "PROMETHEUS_URL": "https://prometheus:9090"}
+    assert mistakes(POLICY_FILE=str(file)) == [
+        f'{file}:5: field sources[1]: found "prometheus", which runs in fleet mode only '
+        "(RECOVERY_MODE=fleet)",
+    ]
+    assert mistakes(RECOVERY_MODE="fleet", POLICY_FILE=str(file)) == [
+        "PROMETHEUS_URL: missing, and the policy's source prometheus needs it",
+    ]
+    assert settings(RECOVERY_MODE="fleet", **there).prometheus_url == "https://prometheus:9090"
+    assert settings(RECOVERY_MODE="concluder", **there).policy.source("prometheus") is not None
+
+
+def test_what_only_an_agent_on_the_node_could_read_is_no_source_in_fleet_mode(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(ASKS.replace("prometheus: {rows: [dcgm]}", "dcgm").replace("  - conditions", "  - npd"))
+    why = "which is read on the node itself: no agent is there in fleet mode"
+    assert mistakes(RECOVERY_MODE="fleet", POLICY_FILE=str(file)) == [
+        f'{file}:4: field sources[0]: found "npd", {why}',
+        f'{file}:5: field sources[1]: found "dcgm", {why}',
+    ]
+    assert settings(RECOVERY_MODE="fleet").policy.source("npd") is not None, "the default is no mistake"
+    assert settings(POLICY_FILE=str(file)).policy.source("dcgm") is not None
 
 
 def test_every_variable_is_described_with_a_default_that_is_right() -> None:
@@ -226,9 +285,16 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
     assert [name for name, _, _ in rows] == [
         "ENABLE_RECOVERY",
         "RECOVERY_MODE",
+        "FLEET_SELECTOR",
         "NODE_NAME",
         "NPD_METRICS_URL",
         "PROMETHEUS_URL",
+        "PROMETHEUS_TOKEN_FILE",
+        "PROMETHEUS_CA_FILE",
+        "LOKI_URL",
+        "LOKI_TOKEN_FILE",
+        "LOKI_CA_FILE",
+        "LOKI_TENANT",
         "PROVIDER",
         "POLICY_FILE",
         "CLUSTER_NAME",

@@ -21,6 +21,7 @@ from recovery.model import (
     OUT_OF_SERVICE,
     OUT_OF_SERVICE_BY,
     TAINT,
+    TAINTED,
     Attempt,
     Claim,
     Done,
@@ -318,6 +319,7 @@ def test_what_brought_it_back_is_in_the_outcome(asked: Any, action: str) -> None
         (node(annotations={CORDONED_BY: "node-recovery"}), True),
         (node(annotations={CORDONED_BY: "somebody"}), False),
         (node(annotations={OUT_OF_SERVICE_BY: "node-recovery"}), True),
+        (node(annotations={TAINTED: "aznhc:NoSchedule"}), True),
         (node(unschedulable=True, taints=((OUT_OF_SERVICE, "", "NoExecute"),)), False),
     ],
 )

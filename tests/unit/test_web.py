@@ -37,8 +37,13 @@ class Site:
     metrics: Metrics
     sick: str | None = None
     unready: str | None = "not yet: nothing has been read"
-    explained: dict[str, Any] | None = None
+    explained: dict[str, Any] | str = "nothing"
     refused: Callable[[str], str | None] = lambda _: None
+    asked_for: str = ""
+
+    def answers(self, node: str) -> dict[str, Any] | str:
+        self.asked_for = node
+        return self.explained
 
     def ask(self, path: str, method: str = "GET", token: str = "") -> tuple[int, str, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
@@ -77,8 +82,8 @@ def server(quick_to_stop: None) -> Iterator[Site]:
         made.metrics.registry,
         lambda: made.sick,
         lambda: made.unready,
-        lambda: made.explained,
-        lambda token: made.refused(token),
+        lambda node: made.answers(node),
+        lambda token, _: made.refused(token),
     )
     made.port = server.server_address[1]
     try:
@@ -130,12 +135,16 @@ def test_what_was_decided_is_served_as_json(site: Site) -> None:
 
 
 def test_an_agent_without_a_node_of_its_own_has_nothing_to_explain(site: Site) -> None:
-    site.explained = None
+    site.explained = "this agent has no node of its own (RECOVERY_MODE=concluder)"
     status, body, _ = site.ask("/api/v1/explain")
-    assert (status, json.loads(body)) == (
-        404,
-        {"error": "this agent has no node of its own (RECOVERY_MODE=concluder)"},
-    )
+    assert (status, json.loads(body)) == (404, {"message": site.explained})
+
+
+@pytest.mark.parametrize(("query", "node"), [("", ""), ("?node=n7", "n7"), ("?node=a%2Fb&node=c", "a/b")])
+def test_it_may_be_said_which_node_is_asked_about(site: Site, query: str, node: str) -> None:
+    site.explained = {"node": "n1"}
+    assert site.ask(f"/api/v1/explain{query}")[0] == 200
+    assert site.asked_for == node
 
 
 def test_who_merely_reaches_the_port_is_not_told_what_the_agent_thinks(site: Site) -> None:

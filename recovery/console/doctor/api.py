@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from recovery.console.api import COMPONENT, OURS, AgentPod, UserApi, agent_pod
 from recovery.kube.cluster import MERGE_PATCH
 from recovery.kube.rights import Right
 from recovery.model import GROUP, VERSION
+from recovery.units import parse_moment
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
@@ -44,6 +46,13 @@ class DoctorApi(UserApi):
             for schema in named.values()
             for kind in schema.get("x-kubernetes-group-version-kind") or []
         }
+
+    def lease(self, namespace: str, name: str) -> tuple[str, datetime | None]:
+        """Who holds a Lease, "" for nobody, and when it was renewed."""
+        where = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{quote(name)}"
+        spec = self._call("GET", where).get("spec") or {}
+        renewed = spec.get("renewTime")
+        return str(spec.get("holderIdentity") or ""), parse_moment(str(renewed)) if renewed else None
 
     def concluders(self) -> list[Mapping[str, Any]]:
         """The concluder's pods, by the labels that they have in the manifests. Needs ``list`` on pods."""

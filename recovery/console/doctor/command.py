@@ -8,13 +8,25 @@ import sys
 import click
 
 from recovery.clock import SystemClock
-from recovery.console.doctor import cluster, concluder, conditions, detector, node, policy, rights, settings
+from recovery.console.doctor import (
+    cluster,
+    concluder,
+    conditions,
+    controller,
+    detector,
+    node,
+    policy,
+    rights,
+    settings,
+    sources,
+)
 from recovery.console.doctor.context import new_context
 from recovery.console.doctor.printer import Printer, exit_code, last_sentence, report_as_json
 from recovery.console.doctor.runner import Check, run_checks
 from recovery.console.output import JSON, as_json
 from recovery.kube.transport import CONNECT_TIMEOUT, READ_TIMEOUT
 from recovery.provider.protocol import Finding
+from recovery.signals import server_http
 
 CHECKS = (
     Check(settings.AREA, settings.check),
@@ -24,9 +36,11 @@ CHECKS = (
     Check(node.AREA, node.check),
     Check(rights.AREA, rights.check),
     Check(concluder.AREA, concluder.check),
+    Check(controller.AREA, controller.check, seconds=2 * server_http.TIMEOUT + 1),
     Check(policy.AREA, policy.check),
     Check(detector.AREA, detector.check),
     Check(conditions.AREA, conditions.check),
+    Check(sources.AREA, sources.check),
     Check(policy.CLOUD, policy.check_provider),
 )
 

@@ -20,7 +20,7 @@ WHERE = (
 
 def check(context: CheckContext) -> Iterator[Finding]:
     """One finding for each of its pods, or that there is none. Agents work without it: that is advice."""
-    if context.api is None or _is_it(context):
+    if context.api is None or context.in_fleet_mode or _is_it(context):
         return
     try:
         found = [_pod(context.api, pod) for pod in context.api.concluders()]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recovery.clock import Clock
+from recovery.config.environment import Mode
 from recovery.config.settings import Settings
 from recovery.console.api import AgentPod
 from recovery.console.doctor.api import DoctorApi
@@ -30,7 +31,18 @@ class CheckContext:
     node: NodeView | None = None
     identified: Identified = field(default_factory=Identified)
     pod: AgentPod | None = None
+    controllers: bool = False  # replicas of fleet mode's controller run, and no sidecar on the node
     agent_view: dict[str, Any] = field(default_factory=dict)  # the agent's answer to /api/v1/explain
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this is a pod of fleet mode's controller."""
+        return self.in_pod and self.settings is not None and self.settings.mode is Mode.FLEET
+
+    @property
+    def in_fleet_mode(self) -> bool:
+        """Whether a controller looks after the node, as far as can be told from here."""
+        return self.is_controller or self.controllers
 
     @property
     def reads_page(self) -> bool:

@@ -30,8 +30,8 @@ PairsFound = Generator[Finding, None, frozenset[Pair] | None]
 
 def check(context: CheckContext) -> Iterator[Finding]:
     """In the agent's pod the page itself; from elsewhere what the agent has read of it."""
-    if not context.node_name:
-        return
+    if not context.node_name or context.in_fleet_mode:
+        return  # a controller reads no page
     if context.settings is not None and context.settings.policy.source("npd") is None:
         return  # the policy does not read it
     if context.reads_page and context.settings is not None:

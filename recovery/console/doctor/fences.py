@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.console.doctor.api import DoctorApi
+from recovery.decide.marks import mark_patch, not_on
 from recovery.errors import ApiError, Conflict, Fenced, NotFound
-from recovery.model import GROUP, VERSION
+from recovery.model import GROUP, VERSION, Marks, NodeView, Policy
 from recovery.provider.protocol import Finding
 
 AREA = "rights"
@@ -17,6 +18,10 @@ BY_POLICY = "ValidatingAdmissionPolicy"
 INSTALL = (
     "apply deploy/rbac/admission.yaml (Kubernetes 1.30 or later; in the chart: admissionPolicies). Where "
     "that is done, it names another account: see deploy/README.md on another namespace"
+)
+ADD_KEY = (
+    "add its key to the variable taintKeys of the policy node-recovery-nodes (in the chart: taintKeys); "
+    "docs/security.md says how"
 )
 LABELS = {f"{GROUP}/doctor": "tried"}
 """Nobody's: no agent may put it on anything."""
@@ -37,6 +42,32 @@ def check(api: DoctorApi, node: str) -> Iterator[Finding]:
             return
         bound.append(what)
     yield Finding(AREA, True, f"admission policies limit what its token may do to {', '.join(bound)}")
+
+
+def check_taints(api: DoctorApi, node: NodeView, policy: Policy) -> Iterator[Finding]:
+    """A finding for each taint that a step of ``policy`` names and the agent may not set. Nothing is changed.
+
+    One that is on the Node already cannot be tried there.
+    """
+    rungs = [rung for rule in policy.rules for rung in rule.remedy or ()]
+    named = dict.fromkeys(rung.taint for rung in rungs if rung.taint is not None)
+    tried = not_on(node, named)
+    missing = False
+    for taint in tried:
+        patch = mark_patch(node, Marks(taints=(taint,)))
+        assert patch is not None
+        del patch["metadata"]["resourceVersion"]
+        try:
+            refused = _refused(api, "PATCH", f"/api/v1/nodes/{quote(node.name)}", patch)
+        except ApiError as error:
+            yield Finding(AREA, None, f"whether the agent may set the taint {taint}: {error.reason}")
+            return
+        if refused:
+            missing = True
+            why = f"the policy names the taint {taint}, and the admission policies let no agent set it"
+            yield Finding(AREA, False, f"{why}: its step goes on without it", ADD_KEY)
+    if tried and not missing:
+        yield Finding(AREA, True, f"the agent may set {', '.join(map(str, tried))}, as the policy says")
 
 
 def _refused(api: DoctorApi, method: str, path: str, body: dict[str, Any]) -> bool:

@@ -9,14 +9,17 @@ from recovery.config.settings import Settings
 from recovery.console.api import CONTAINER, AgentPod
 from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
+from recovery.console.node_facts import ask_controllers
 from recovery.decide import brakes
 from recovery.decide.situation import Situation
 from recovery.errors import ApiError, NotFound
 from recovery.model import EXCLUDE, NodeView
 from recovery.provider.protocol import Finding, ProviderContext, load_provider
 from recovery.provider.registry import Providers
+from recovery.signals.kubelet import READY
 
 AREA = "node"
+OBSERVES = " (ENABLE_RECOVERY=false: it only observes)"
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -45,23 +48,34 @@ def check(context: CheckContext) -> Iterator[Finding]:
     except ApiError as error:
         yield Finding(AREA, None, f"{context.node_name} could not be read: {why_not(error)}")
         return
-    yield _ready(context.node)
+    agent = [] if context.in_pod else list(_agent(context, context.api))
+    yield _ready(context.node, context)
     if context.settings is not None:
         yield _machine(context, context.settings, context.node)
         yield from _exclusions(context.api, context.settings, context.node)
-    if not context.in_pod:
-        yield from _agent(context, context.api)
+    yield from agent
 
 
-def _ready(node: NodeView) -> Finding:
+def _ready(node: NodeView, context: CheckContext) -> Finding:
     if node.ready:
         return Finding(AREA, True, f"{node.name} is Ready")
     status, reason = node.conditions.get("Ready", ("missing", ""))
+    why = f"{node.name} is not Ready (condition Ready is {status}{', ' + reason if reason else ''})"
+    settings = context.settings
+    if context.is_controller and settings is not None:
+        named = [rule.name for rule in settings.policy.rules if rule.match.type == READY]
+        if named:
+            return Finding(AREA, True, f"{why}: rule {named[0]} is about that")
+        return Finding(
+            AREA, False, f"{why}, and no rule matches the type {READY}", "docs/fleet.md, Dead nodes"
+        )
+    if context.controllers:
+        explain = f"node-recovery explain {node.name} says what the controller does about it"
+        return Finding(AREA, True, why, f"{explain}; do not replace it by hand before you have read that")
     return Finding(
         AREA,
         False,
-        f"{node.name} is not Ready (condition Ready is {status}{', ' + reason if reason else ''}): its agent "
-        "cannot be relied on, and a sidecar does not recover a node that is NotReady",
+        f"{why}: its agent cannot be relied on, and a sidecar does not recover a node that is NotReady",
         f"kubectl describe node {node.name}; replace it by hand if it is dead",
     )
 
@@ -112,10 +126,14 @@ def _agent(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
     where = f"kubectl get pods -A -o wide --field-selector spec.nodeName={context.node_name}"
     try:
         context.pod = api.agent_pod(context.node_name)
+        controllers = [] if context.pod else api.controllers()
     except ApiError as error:
         yield Finding(AREA, None, f"whether an agent runs there: {why_not(error)}", where)
         return
-    if context.pod is None:
+    if context.pod is None and controllers:
+        context.controllers = True
+        yield _ask_controllers(context, api, controllers)
+    elif context.pod is None:
         yield Finding(
             AREA,
             False,
@@ -133,6 +151,24 @@ def _agent(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
         yield _ask(context, api, context.pod)
 
 
+def _ask_controllers(context: CheckContext, api: DoctorApi, pods: list[AgentPod]) -> Finding:
+    pod, answer, why = ask_controllers(api, context.node_name, pods)
+    if answer is None:
+        return Finding(
+            AREA,
+            None,
+            f"no sidecar runs there, and no replica of the controller answers for it: {why}",
+            f"ask in its pod: kubectl -n {pods[0].namespace} exec {pods[0].name} -- node-recovery doctor "
+            f"--node {context.node_name}",
+        )
+    context.agent_view = answer
+    off = "" if (answer.get("agent") or {}).get("recovery") else OBSERVES
+    said = answer["decision"].get("reason") or "nothing"
+    return Finding(
+        AREA, True, f"no sidecar runs there; the controller {pod} looks after it{off}; it says: {said}"
+    )
+
+
 def _ask(context: CheckContext, api: DoctorApi, pod: AgentPod) -> Finding:
     try:
         answer = api.ask_agent(pod, context.node_name)
@@ -147,5 +183,5 @@ def _ask(context: CheckContext, api: DoctorApi, pod: AgentPod) -> Finding:
     context.agent_view = answer if isinstance(answer, dict) else {}
     agent = context.agent_view.get("agent") or {}
     said = (context.agent_view.get("decision") or {}).get("reason") or "nothing"
-    off = "" if agent.get("recovery") else " (ENABLE_RECOVERY=false: it only observes)"
+    off = "" if agent.get("recovery") else OBSERVES
     return Finding(AREA, True, f"the agent {pod} answers{off}; it says: {said}")

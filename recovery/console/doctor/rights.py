@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 
 from recovery.config.environment import Mode
+from recovery.config.settings import Settings
 from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
 from recovery.errors import ApiError, NotFound
-from recovery.kube.rights import CONCLUDERS, KARPENTER, OWN, RIGHTS, Right, asked_by
+from recovery.kube.rights import CONCLUDERS, CONTROLLERS, KARPENTER, OWN, RIGHTS, Right, asked_by
 from recovery.provider.protocol import Finding
 
 AREA = "rights"
 USER = "system:serviceaccount:"
 NAMESPACE, ACCOUNT = "neuron-healthcheck-system", "node-problem-detector"
 """The namespace and service account of ``deploy/eks-neuron``."""
+CONTROLLER = "node-recovery-fleet"
+"""Those of ``deploy/fleet``, which have one name."""
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -45,14 +49,18 @@ def check(context: CheckContext) -> Iterator[Finding]:
         else:
             yield Finding(AREA, True, f"the agent's service account is {account}")
     yield from reviewer.findings(_wanted(context), certain=context.identified.machine is not None)
-    if context.in_pod and not context.account:
+    if context.in_pod and not context.account and not context.is_controller:
         yield from fences.check(api, context.node_name)
+        if context.node is not None and context.settings is not None:
+            yield from fences.check_taints(api, context.node, context.settings.policy)
 
 
 def _account(context: CheckContext, api: DoctorApi) -> str:
     """NAMESPACE/NAME: as given, else that of the agent's pod, else the one in the manifests."""
     if context.account:
         return context.account
+    if context.pod is None and context.controllers:
+        return f"{CONTROLLER}/{CONTROLLER}"
     if context.pod is None:
         return f"{NAMESPACE}/{ACCOUNT}"
     try:
@@ -75,10 +83,23 @@ def _wanted(context: CheckContext) -> list[Right]:
     """All rights and those the policy needs; without Karpenter's where the machine is not Karpenter's."""
     if context.in_pod and not context.account and _concludes(context):
         return list(CONCLUDERS)
+    if context.controllers and not context.account:
+        return list(CONTROLLERS)
+    if context.is_controller and not context.account and context.settings is not None:
+        return [*_of_controller(context.settings), *asked_by(context.settings.policy)]
     machine = context.identified.machine
     karpenter = machine is None or "nodepool" in machine.route
     more = asked_by(context.settings.policy) if context.settings is not None else ()
     return [*(r for r in RIGHTS if karpenter or r.group != KARPENTER), *more]
+
+
+def _of_controller(settings: Settings) -> Iterator[Right]:
+    """Its own Lease is in its own namespace. Where sidecars are elsewhere, it looks at their Leases there."""
+    for right in CONTROLLERS:
+        yield replace(right, namespace=settings.pod_namespace) if right.namespace == OWN else right
+    if settings.agents_namespace not in ("", settings.pod_namespace):
+        look = next(r for r in CONTROLLERS if r.namespace == OWN and r.verb == "get")
+        yield replace(look, namespace=settings.agents_namespace, why="to see whether a sidecar is alive")
 
 
 def _concludes(context: CheckContext) -> bool:

@@ -33,6 +33,7 @@ from recovery.model import (
     Slot,
     Start,
     Step,
+    Taint,
     Validation,
     ValidationRun,
 )
@@ -41,6 +42,7 @@ from recovery.store import record_codec as records
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)
+TAINT = Taint("k", "v", "NoSchedule")
 
 
 def full_objects() -> dict[str, dict[str, Any]]:
@@ -49,12 +51,19 @@ def full_objects() -> dict[str, dict[str, Any]]:
     return {obj["kind"]: {k: v for k, v in obj.items() if k in ("spec", "status")} for obj in objects}
 
 
-_PAUSED = {"pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z"}}
+_PAUSED = {
+    "pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z"},
+    "approved": [{"reason": "r", "by": "o", "until": "2026-01-01T00:00:00Z"}],
+}
 
 
 def _record() -> Record:
-    fault = Fault("npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT, treated=True)
-    intent = Intent("replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"}))
+    fault = Fault(
+        "npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT, treated=True, device="d"
+    )
+    intent = Intent(
+        "replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"}), kernel_boot="b"
+    )
     held = (Held(Cause.PAUSE, MOMENT),)
     return Record(
         node="n",
@@ -65,14 +74,14 @@ def _record() -> Record:
         faults=(fault,),
         phase_since=AT,
         rule="r",
-        ladder=(Rung(Step.REPLACE, MOMENT),),
+        ladder=(Rung(Step.TAINT, MOMENT, taint=TAINT), Rung(Step.REPLACE, MOMENT)),
         probation=MOMENT,
         after=MOMENT,
         rung_since=AT,
         intent=intent,
         replacement="n2",
         replacement_machine="i2",
-        marks=Marks(cordoned=True, tainted=True, out_of_service=True),
+        marks=Marks(cordoned=True, tainted=True, out_of_service=True, taints=(TAINT,)),
         sentence="s",
         history=(Outcome(AT, 1, "e", "s"),),
         starts=(Start(AT, "i", "R", "g", ("h",), "i2"),),

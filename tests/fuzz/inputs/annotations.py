@@ -22,7 +22,17 @@ from providers.baremetal.metal3_host import HOST, REBOOT
 from recovery.catalog import foreign_claim
 from recovery.decide import marks
 from recovery.errors import NodeRecoveryError
-from recovery.model import CORDONED_BY, OUT_OF_SERVICE_BY, TAINT, Marks, NodeView, Reference, Step
+from recovery.model import (
+    CORDONED_BY,
+    OUT_OF_SERVICE_BY,
+    TAINT,
+    TAINTED,
+    Marks,
+    NodeView,
+    Reference,
+    Step,
+    Taint,
+)
 from recovery.provider.protocol import ObjectRef
 from tests.fuzz.engine import Called, Input
 from tests.fuzz.inputs.provider_ids import UUID
@@ -30,12 +40,13 @@ from tests.fuzz.mutate import TEXTS
 
 WEIGHT = 12
 NETWORKS = "10.0.7.0/24,fd00:7::/64"
-OURS = {CORDONED_BY, OUT_OF_SERVICE_BY}
+OURS = {CORDONED_BY, OUT_OF_SERVICE_BY, TAINTED}
+NAMED = Taint("aznhc", "failed", "NoSchedule")
 WORDS = (
     BMC_ADDRESS.encode(), BMC_CREDENTIALS.encode(), HOST.encode(), REBOOT.encode(), CORDONED_BY.encode(), TAINT.encode(), b"node-recovery",
     b"https://10.0.7.9/redfish/v1/Systems/1", b"https://10.0.7.9@evil.example", b"https://[fd00:7::1%25eth0]", b"https://0x0a000709",
     b"https://10.0.7.9\\@10.0.8.9/", b"http://10.0.7.9", b"https://[::ffff:10.0.7.9]", b"https://10.0.7.9:443", b"/../", b"?", b"//",
-    b"reboot.metal3.io/x", b'{"by": "node-recovery"}', b"provisioned", b"error", b"servicing",
+    TAINTED.encode(), b"a=b:NoExecute", b"aznhc=failed:NoSchedule", b"reboot.metal3.io/x", b'{"by": "node-recovery"}', b"provisioned", b"error", b"servicing",
 )  # fmt: skip
 
 
@@ -72,7 +83,9 @@ class Site:
         marks.marked(view)
         for cordoned in (True, False):
             marks.undone(view, Marks(cordoned, True))
-            patches = [marks.mark_patch(view, Marks(cordoned, True)), marks.unmark_patch(view)]
+            named = Marks(cordoned, True, taints=(NAMED,))
+            patches = [marks.mark_patch(view, x) for x in (Marks(cordoned, True), named)]
+            patches += [marks.unmark_patch(view), marks.disown_patch(view, (NAMED,))]
             patches += [marks.out_of_service_patch(view, on) for on in (True, False)]
             for patch in filter(None, patches):
                 if (patch["metadata"].get("annotations") or {}).keys() - OURS:
@@ -82,7 +95,7 @@ class Site:
                     if "taints" in patch["spec"]
                     else None
                 )
-                foreign = {key for key, _, _ in view.taints} - {TAINT, marks.OUT_OF_SERVICE}
+                foreign = {key for key, _, _ in view.taints_of_others} - {TAINT, marks.OUT_OF_SERVICE}
                 if kept is not None and not foreign <= kept:
                     raise Called(f"a taint of somebody else's: {patch}")
 
@@ -200,7 +213,12 @@ def make() -> Input:
         {"key": TAINT, "value": "", "effect": "NoSchedule"},
         {"key": "a", "value": "b", "effect": "NoExecute"},
     ]
-    examples = [example(), example(annotations=marked, taints=ours, unschedulable=True, providerID="")]
+    named = {**marked, TAINTED: f"a=b:NoExecute,{NAMED}"}
+    examples = [
+        example(),
+        example(annotations=marked, taints=ours, unschedulable=True, providerID=""),
+        example(annotations=named, taints=ours, unschedulable=True, providerID=""),
+    ]
     modules = (
         "recovery.decide.marks",
         "providers.baremetal.metal3_host",

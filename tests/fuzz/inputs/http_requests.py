@@ -42,7 +42,7 @@ class Site:
             Metrics().registry,
             lambda: None,
             lambda: "not yet",
-            lambda: {"faults": VIEW},
+            lambda _: {"faults": VIEW},
             asked.refused,
         )
         self.port, self.fed = server.server_address[1], 0

@@ -63,5 +63,7 @@ def _value(rng: Random) -> str:
 
 
 def make() -> Input:
-    modules = tuple(f"recovery.signals.{name}" for name in ("page", "compare", "npd", "tracker", "memory"))
+    modules = tuple(
+        f"recovery.signals.{name}" for name in ("page", "series", "compare", "npd", "tracker", "memory")
+    )
     return Input("NPD page", Reader().feed, EXAMPLES, made, WORDS, WEIGHT, modules)

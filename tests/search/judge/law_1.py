@@ -182,9 +182,16 @@ class Starts(Law):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.last: tuple[float, str] | None = None
-        self.machines: dict[str, list[float]] = defaultdict(list)
-        self.groups: dict[str, list[float]] = defaultdict(list)
+        self.machines: dict[str, list[tuple[float, str]]] = defaultdict(list)  # when, and of which record
+        self.groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self.forgiven = -1.0
+
+    def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        """Somebody deletes a record: a gate that has forgotten its starts knows them from nowhere else."""
+        if after is not None or self.world.ours(w.actor):
+            return
+        for series in (*self.machines.values(), *self.groups.values()):
+            series[:] = [each for each in series if each[1] != w.uid]
 
     def gate(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         world = self.world
@@ -213,9 +220,9 @@ class Starts(Law):
                 self.breaks("cooldown", r.node, what, r)
         for series, key, kind in ((self.machines, r.machine, "attempts"), (self.groups, r.group, "perGroup")):
             if key and exact:
-                past = [x for x in series[key] if x > self.forgiven]
+                past = [x for x, _ in series[key] if x > self.forgiven]
                 self._within(past, at, rules, kind, r, slack)
-                series[key].append(at)
+                series[key].append((at, r.uid))
         self.last = (at, r.node)
 
     def _within(

@@ -7,7 +7,7 @@ from tests.search.facts import Happened, Wrote
 from tests.search.judge.law import Law
 from tests.search.judge.objects import Json, duration, ready, status
 from tests.search.judge.recoveries import Intent, Recovery
-from tests.search.judge.world import Fault, Machine
+from tests.search.judge.world import PAGE, Fault, Machine
 
 REBOOTS = ("reboot", "reimage", "redeploy")
 NODE_LAGS = 40.0
@@ -94,7 +94,7 @@ class Evidence(Law):
         self._healthy(r, m)
 
     def _healthy(self, r: Recovery, m: Machine) -> None:
-        latest = self.world.at - self.bounds.sickness
+        latest = self.world.at - self.bounds.sickness - self.bounds.lag
         about = self._about(r)
         own = self.world.recoveries.get(m.node)
         taken = (
@@ -170,15 +170,20 @@ class NotLost(Law):
         if standing is not None and standing.intent is not None and standing.intent.recovery is r:
             told = f"closed as withdrawn while {standing.asked.action} of {r.machine} stands at the cloud"
             self.breaks("withdrawn after the call", r.node, told, r)
-        if there := [f for f in m.there() if self._visible(f)]:
+        about = {f.get("reason") for f in status(r.record).get("faults") or ()}
+        if there := [f for f in m.there() if self._visible(f, known=f.reason in about)]:
             told = f"closed as withdrawn, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("withdrawn", r.node, told, r)
 
-    def _visible(self, f: Fault) -> bool:
-        latest = self.world.at - self.bounds.sickness
+    def _visible(self, f: Fault, *, known: bool) -> bool:
+        """Whether it is there for all to see. What stood on the Node, and does not any more, may have gone before
+        anybody looked: only a record that names it has ``known`` it."""
+        latest = self.world.at - self.bounds.sickness - self.bounds.lag
         if not self.world.treated(f) or max(f.began, f.anew) > latest:
             return False
-        return (f.shown is not None and f.shown <= latest) or f.hidden in ("masked", "restart")
+        if f.shown is not None:
+            return f.shown <= latest
+        return f.hidden in ("masked", "restart") and (known or f.by == PAGE)
 
 
 class Succeeded(Law):

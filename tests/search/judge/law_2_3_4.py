@@ -73,7 +73,7 @@ class Known(Law):
         if call.intent is None:
             return
         r, a = call.intent.recovery, call.asked
-        bad = self.world.page_bad(r.node)
+        bad = self.world.blind(r.node)
         meant = any(f.get("reason") == "SignalUnknown" for f in status(r.record).get("faults") or ())
         allowed = self.bounds.stale + self.bounds.submit
         if bad is not None and a.at - bad > allowed and not meant:
@@ -87,7 +87,7 @@ class Known(Law):
         for node, uid in self.world.slots:
             if self.world.slots[node, uid] != w.at:
                 continue
-            r, bad = self.world.by_uid.get(uid), self.world.page_bad(node)
+            r, bad = self.world.by_uid.get(uid), self.world.blind(node)
             if r is None or bad is None or r.begun is not None or r.slot != w.at:
                 continue
             if any(f.get("latched") for f in status(r.record).get("faults") or ()):
@@ -155,7 +155,8 @@ class SameMachine(Law):
         """Whether all that was left said this boot: etcd was restored to before the last one, and neither the
         agent's process nor its record is older. Nothing shows it that its kernel is the Node's."""
         p, restored = self.world.processes.get(intent.actor), self.world.restored
-        young = p is not None and p.started >= restored and r.opened >= restored
+        # One that was started right before has not looked yet.
+        young = p is not None and p.started >= restored - self.bounds.in_flight and r.opened >= restored
         return young and boot_id(self.world.nodes.get(r.node)) == intent.boot
 
     def _name(self, call: Call, r: Recovery) -> None:

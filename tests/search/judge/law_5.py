@@ -13,10 +13,13 @@ from tests.search.judge.objects import (
     OUT_OF_SERVICE,
     OUT_OF_SERVICE_BY,
     TAINT,
+    TAINTED,
     Json,
+    as_text,
     claimed,
     cordoned,
     metadata,
+    named,
     notes,
     spec,
     status,
@@ -24,7 +27,7 @@ from tests.search.judge.objects import (
 )
 from tests.search.judge.recoveries import Call
 
-OUR_NOTES = frozenset({BY, OUT_OF_SERVICE_BY})
+OUR_NOTES = frozenset({BY, OUT_OF_SERVICE_BY, TAINTED})
 KEPT = ("finalizers", "ownerReferences")
 
 
@@ -101,6 +104,12 @@ class Foreign(Law):
 
     def _a_node(self, w: Wrote, before: Json, after: Json) -> None:
         was, now = taints(before), taints(after)
+        if mine := (named(after) - named(before)) & {*map(as_text, was)}:
+            self._told(
+                w, "taint called ours", f"called the taints {sorted(mine)} ours, which were there before"
+            )
+        remedys = named(before) | named(after)
+        was, now = ([t for t in x if as_text(t) not in remedys] for x in (was, now))
         if was != now:
             ours = {TAINT}
             if OUT_OF_SERVICE_BY in notes(before) or OUT_OF_SERVICE_BY in notes(after):

@@ -17,6 +17,7 @@ BY = f"{GROUP}/cordoned-by"
 EXCLUDE = f"{GROUP}/exclude"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 OUT_OF_SERVICE_BY = f"{GROUP}/out-of-service-by"
+TAINTED = f"{GROUP}/taints"
 ZONE, TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 
 OPEN = frozenset({"suspect", "waiting", "recovering", "proving"})
@@ -78,7 +79,18 @@ def cordoned(node: Json | None) -> bool:
 
 def marked(node: Json | None) -> bool:
     """Whether a mark of ours is on the node."""
-    return BY in notes(node) or any(t.get("key") == TAINT for t in taints(node))
+    return bool({BY, TAINTED} & {*notes(node)}) or any(t.get("key") == TAINT for t in taints(node))
+
+
+def named(node: Json | None) -> set[str]:
+    """The taints that a remedy has set, as kubectl writes them, by the annotation."""
+    return {*filter(None, str(notes(node).get(TAINTED) or "").split(","))}
+
+
+def as_text(taint: Json) -> str:
+    """A taint as kubectl writes it."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
 def excluded(node: Json | None) -> bool:

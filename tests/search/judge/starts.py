@@ -81,7 +81,10 @@ class DealtWith(Law):
         if m is None or not m.told or machine != r.machine or r.made_up or at <= self.world.restored:
             return
         # What was stated right before the release may be read after it.
-        if r.machine not in self.stated or self.stated[r.machine] >= at - self.bounds.sickness:
+        if (
+            r.machine not in self.stated
+            or self.stated[r.machine] >= at - self.bounds.sickness - self.bounds.lag
+        ):
             return
         if not _reasons(r.record) <= self.about[r.node]:
             return  # it has a fault that the person was not told of: the release is not about that

@@ -45,6 +45,8 @@ class Bounds:
     sickness: float = 15.0
     """Fresh signals lag behind the machine: a fault that ended or began that long ago may be judged as
     before."""
+    lag: float = 0.0
+    """What is said on the Node is read now and then: a fault is seen there so much later than on a page."""
     announced: bool = False
     """Whether each call has to be announced by an Event that names it, while the agent's requests succeed. The
     harness says so whose facts have ``trouble``: an actor's request that was lost or refused."""

@@ -121,7 +121,9 @@ class Words(Law):
         m = self.world.machines.get(r.machine) if r is not None else None
         if r is None or m is None or not m.told or not r.intents:
             return
-        began = r.intents[-1].at - self.bounds.in_flight
+        # An Event may come later than the next step does, and a restored record is before it.
+        boots = [i for i in r.intents if i.action in ("reboot", "reimage", "redeploy")]
+        began = (boots or r.intents)[-1].at - self.bounds.in_flight
         if not m.booted_since(began):
             self._false(node, sentence, f"it has not booted: {m.id} is in {m.boot}", r)
 

@@ -31,6 +31,7 @@ from tests.search.judge.recoveries import Call, Intent, Recovery
 from tests.search.judge.violation import Bounds
 
 NEVER = float("inf")
+PAGE = frozenset({"npd"})
 BOOT = "boot"
 """Why no source states a fault that was stated before its machine booted."""
 
@@ -49,6 +50,8 @@ class Fault:
     ended: float | None = None
     ended_by: str = ""
     cleared: bool = False  # its source took it back by its own rule
+    by: frozenset[str] = PAGE  # the sources that state it
+    stays: bool = False  # that a source states it no more does not end it
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +88,8 @@ class Process:
     started: float = 0.0
     on: bool = True
     on_since: float = 0.0
+    everywhere: bool = False  # a replica of the controller
+    leads: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -370,6 +375,8 @@ class World:
     def _fault_shown(self, h: Happened) -> None:
         if fault := self._find(h):
             fault.shown, fault.hidden = (h.at if fault.shown is None else fault.shown), ""
+            fault.by = frozenset(h.detail.get("by") or PAGE)
+            fault.stays = bool(h.detail.get("stays"))
 
     def _fault_hidden(self, h: Happened) -> None:
         if fault := self._find(h):
@@ -432,9 +439,13 @@ class World:
     def _process(self, h: Happened) -> None:
         p = self.processes.setdefault(h.subject, Process())
         p.node = str(h.detail.get("node", p.node))
+        p.everywhere = bool(h.detail.get("everywhere", p.everywhere))
+        p.leads = bool(h.detail.get("leads", p.leads))
         p.state, p.since = str(h.detail["state"]), h.at
         if p.state == "started":
             p.started = p.on_since = h.at
+        if p.everywhere:
+            self._hold_all()
         self._hold(p.node)
 
     def _clock(self, h: Happened) -> None:
@@ -508,13 +519,29 @@ class World:
         state, since = self.pages.get(node, ("fresh", 0.0))
         return since if state in ("unreadable", "wrong") else None
 
+    def blind(self, node: str) -> float | None:
+        """As ``page_bad``, but not where another source than the page states a fault of the node's machine, or has
+        stated one that its silence does not end, or that it stated before the last boot: a mark stays, and is
+        first seen by an agent that came after it."""
+        m = self.machines.get(machine_of(self.nodes.get(node)))
+        if m is not None and any(
+            f.by - PAGE and (f.stays or f.shown is not None or f.hidden == BOOT) for f in m.there()
+        ):
+            return None
+        return self.page_bad(node)
+
     def agent_of(self, node: str) -> Process | None:
-        """The living agent of a node; None where there is none, or nobody said so."""
+        """The living agent of a node, or the replica that leads; None where there is none, or nobody said so."""
         found = None
         for p in self.processes.values():
-            if p.node == node and p.state in ("started", "resumed", "stopped"):
+            if (p.leads if p.everywhere else p.node == node) and p.state in ("started", "resumed", "stopped"):
                 found = p
         return found
+
+    def _all_off(self) -> bool:
+        """Whether there are replicas of the controller, and all that live are off."""
+        on = [p.on for p in self.processes.values() if p.everywhere and p.state != "killed"]
+        return bool(on) and not any(on)
 
     def sound(self, since: float) -> bool:
         """Whether nobody disturbs anything, and has not since then."""
@@ -567,9 +594,10 @@ class World:
             self.paused() is not None
             or name in self.excluded
             or name in self.claimed
-            or (self.page_bad(name) is not None and not drains)  # only what destroys waits for its page
+            or (self.blind(name) is not None and not drains)  # only what destroys waits for its page
             or self.braked_since is not None
             or (agent is not None and not agent.on)
+            or self._all_off()
             or (r is not None and r.slot is not None and (name, r.uid) not in self.slots)
             or (r is not None and r.marked and name in self.nodes and not cordoned(self.nodes[name]))
         )

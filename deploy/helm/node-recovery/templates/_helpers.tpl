@@ -10,6 +10,29 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* Values of an earlier release of the chart, reused, say neither the mode nor anything of a controller. */}}
+{{- define "node-recovery.mode" -}}
+{{- if and (eq (.Values.mode | default "sidecar") "fleet") (not .Values.fleet) }}
+{{- fail "fleet: missing: the values that are reused are of an earlier release of the chart: say --reset-then-reuse-values instead of --reuse-values" }}
+{{- end }}
+{{- .Values.mode | default "sidecar" }}
+{{- end }}
+
+{{/* The namespaces of the program's pods, between commas: of the agents and the concluder, or of the controller. */}}
+{{- define "node-recovery.namespaces" -}}
+{{- if eq (include "node-recovery.mode" .) "fleet" }}{{ .Values.fleet.namespace }}
+{{- else if .Values.concluder.create }}{{ .Release.Namespace }},{{ .Values.concluder.namespace }}
+{{- else }}{{ .Release.Namespace }}
+{{- end }}
+{{- end }}
+
+{{/* The policy file. A controller always has one: the built-in policy goes by what is read on the nodes. */}}
+{{- define "node-recovery.policy" -}}
+{{- if .Values.policy }}{{ .Values.policy }}
+{{- else if eq (include "node-recovery.mode" .) "fleet" }}{{ .Files.Get "files/fleet-policy.yaml" }}
+{{- end }}
+{{- end }}
+
 {{/* A pod that reads a ConfigMap once, at its start, is started again when the map changes; its identity too. */}}
 {{- define "node-recovery.annotations" -}}
 checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml") .) ((.Values.azure).clientId | default "") | sha256sum }}
@@ -49,7 +72,7 @@ checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml"
 azure.workload.identity/use: "true"
 {{- end }}
 
-{{/* What the container of a sidecar and that of the concluder share. */}}
+{{/* What the containers of a sidecar, of the concluder and of the controller share. */}}
 {{- define "node-recovery.container" -}}
 image: {{ include "node-recovery.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -76,9 +99,12 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
   seccompProfile: {type: RuntimeDefault}
-{{- if .Values.policy }}
+{{- if include "node-recovery.policy" . }}
 volumeMounts:
   - {name: policy, mountPath: /etc/node-recovery, readOnly: true}
+  {{- if and (eq (include "node-recovery.mode" .) "fleet") .Values.fleet.secret }}
+  - {name: secret, mountPath: /var/run/secrets/node-recovery, readOnly: true}
+  {{- end }}
 {{- end }}
 {{- end }}
 
@@ -121,8 +147,8 @@ configMap: {name: {{ .Release.Name }}-policy}
 {{- define "node-recovery.npdFlags" -}}
 {{- $logs := include "node-recovery.logMonitors" . | fromYaml | keys | sortAlpha }}
 {{- $plugins := .Values.npd.pluginMonitors | keys | sortAlpha }}
-{{- if not (or $logs $plugins) }}
-{{- fail "npd has nothing to watch: set npd.neuron, npd.logMonitors or npd.pluginMonitors" }}
+{{- if not (or $logs $plugins .Values.npd.gpu) }}
+{{- fail "npd has nothing to watch: set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors" }}
 {{- end }}
 {{- with $logs }}
 - --config.system-log-monitor=/config/{{ join ",/config/" . }}
@@ -132,7 +158,7 @@ configMap: {name: {{ .Release.Name }}-policy}
 {{- end }}
 {{- end }}
 
-{{/* Who the pods of an account are in the cloud: the agents, and the concluder that sees what became of their calls. */}}
+{{/* Who the pods of an account are in the cloud: the agents, and the concluder that sees what became of their calls; or the controller. */}}
 {{- define "node-recovery.accountAnnotations" -}}
 {{- $annotations := deepCopy (.Values.serviceAccount.annotations | default dict) }}
 {{- with (.Values.azure).clientId }}
@@ -176,4 +202,54 @@ nodeAffinity:
       preference:
         matchExpressions:
           - {key: node-role.kubernetes.io/infra, operator: Exists}
+{{- end }}
+
+{{/* Off the nodes that are labelled as having accelerators, and off those that the detector runs on. */}}
+{{- define "node-recovery.controllersPlace" -}}
+{{- $terms := list }}
+{{- if .Values.npd.create }}
+{{- with .Values.npd.instanceTypes }}
+{{- $terms = append $terms (dict "key" "node.kubernetes.io/instance-type" "operator" "NotIn" "values" .) }}
+{{- end }}
+{{- range $key, $value := .Values.npd.nodeSelector }}
+{{- $terms = append $terms (dict "key" $key "operator" "NotIn" "values" (list $value)) }}
+{{- end }}
+{{- end }}
+nodeAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      preference:
+        matchExpressions:
+          - {key: node-role.kubernetes.io/control-plane, operator: Exists}
+    - weight: 50
+      preference:
+        matchExpressions:
+          - {key: node-role.kubernetes.io/infra, operator: Exists}
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      {{- range $terms | default (list nil) }}
+      - matchExpressions:
+          - {key: nvidia.com/gpu.present, operator: DoesNotExist}
+          - {key: aws.amazon.com/neuron.present, operator: DoesNotExist}
+          {{- with . }}
+          - {{ toYaml . | nindent 12 | trim }}
+          {{- end }}
+      {{- end }}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            app: {{ .Release.Name }}-fleet
+{{- end }}
+
+{{/* The flags for the GPU pack: those of deploy/npd-gpu/pack/patch.yaml. */}}
+{{- define "node-recovery.gpuFlags" -}}
+{{- range (.Files.Get "files/gpu-pack-patch.yaml" | fromYamlArray) }}
+{{- if eq .path "/spec/template/spec/containers/0/command/-" }}
+- {{ .value }}
+{{- end }}
+{{- end }}
 {{- end }}

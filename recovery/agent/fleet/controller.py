@@ -1,0 +1,174 @@
+"""The leader's work: an agent for each node that something is said of, and for no other.
+
+A node has an agent from the moment at which its conditions or marks say anything but good, or a record of it
+that counts is found. Work grows with what changed, not with the fleet: a node that is well costs an event of
+the watch now and then.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable
+
+from recovery.agent.cycle import Agent
+from recovery.agent.execute import Executor
+from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.outbreaks import Outbreaks
+from recovery.agent.fleet.sources import Says
+from recovery.agent.observe import Observer
+from recovery.agent.world import World
+from recovery.decide.decision import Verb
+from recovery.report.metrics import Metrics
+from recovery.report.own_view import View
+from recovery.report.publish import Publisher
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN = 30.0
+"""Seconds after which an agent looks again, whatever its last decision says: a heartbeat may have failed."""
+AT_REST = 600.0
+"""Seconds for which a node keeps its agent after nothing more was said of it."""
+MOST_AT_ONCE = 100
+"""So many agents have their turn in one step, so that a stop is not waited for."""
+
+
+class Controller:
+    """Looks after a share of the fleet's nodes, one after the other. One thread calls ``step``; any may call
+    ``look_at``."""
+
+    def __init__(
+        self,
+        world: World,
+        observer: Observer,
+        executor: Executor,
+        publisher: Publisher,
+        metrics: Metrics,
+        nodes: Nodes,
+        says: Says,
+        outbreaks: Outbreaks,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._w = world
+        self._observer = observer
+        self._executor = executor
+        self._publisher = publisher
+        self._metrics = metrics
+        self._nodes = nodes
+        self._says = says
+        self._outbreaks = outbreaks
+        self._beat = beat
+        self._agents: dict[str, Agent] = {}
+        self._due: list[tuple[float, str]] = []
+        self._due_at: dict[str, float] = {}
+        self._resting: dict[str, float] = {}
+        self._news: dict[str, bool] = {}
+        self._lock = threading.Lock()
+        self.woken = threading.Event()  # there is news; whoever waits before a step may stop waiting
+
+    @property
+    def agents(self) -> int:
+        """How many nodes have an agent now."""
+        return len(self._agents)
+
+    def view(self, node: str) -> View | None:
+        """What the agent of ``node`` last saw and decided; None where it has none. Any thread may ask."""
+        agent = self._agents.get(node)
+        return agent.view if agent is not None else None
+
+    def look_at(self, node: str, *, record: bool = False) -> None:
+        """``node`` has changed. ``record``: there is a record of it that counts.
+
+        A heartbeat of a node that is well wakes nobody. An agent that is being made meanwhile looks at the
+        node after this, so it misses nothing.
+        """
+        if not record and node not in self._agents and not self._said_of(node):
+            return
+        with self._lock:
+            self._news[node] = self._news.get(node, False) or record
+        self.woken.set()
+
+    def _said_of(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        try:
+            return node is not None and self._says.anything(node)
+        except Exception:  # whatever this Node has on it: ``step`` tells of it, and the watch goes on
+            return True
+
+    def forget_all(self) -> None:
+        """This replica leads no more: what it knew of recoveries is another's to know."""
+        for name in list(self._agents):
+            self._drop(name)
+        with self._lock:
+            self._news.clear()
+
+    def step(self) -> float:
+        """Give each agent that is due its turn. Seconds until the next one is."""
+        self.woken.clear()
+        with self._lock:
+            news, self._news = self._news, {}
+        for name, record in news.items():
+            try:
+                self._hear(name, record)
+            except Exception:  # whatever this Node has on it: the others are to be heard
+                self._metrics.errors.labels("bug").inc()
+                log.exception("%s: a bug; the node is looked at when it changes", name)
+        for _ in range(MOST_AT_ONCE):
+            if not self._due or self._due[0][0] > self._w.clock.monotonic():
+                break
+            at, name = heapq.heappop(self._due)
+            if self._due_at.get(name) == at:
+                self._turn(name)
+                self._beat()
+        return max(0.0, self._due[0][0] - self._w.clock.monotonic()) if self._due else LOOK_AGAIN
+
+    # ------------------------------------------------------------ one node
+
+    def _hear(self, name: str, record: bool) -> None:
+        node = self._nodes.get(name)
+        if name not in self._agents:
+            if not record and (node is None or not self._says.anything(node)):
+                return
+            self._agents[name] = self._made(name)
+        if record:
+            self._agents[name].look_at_record()
+        self._schedule(name, 0.0)
+
+    def _made(self, name: str) -> Agent:
+        return Agent(
+            self._w,
+            self._observer,
+            self._executor,
+            self._publisher,
+            self._metrics,
+            self._says.sources(name, self._w.cluster.time.now),
+            name,
+        )
+
+    def _turn(self, name: str) -> None:
+        agent = self._agents[name]
+        d = agent.cycle()
+        if (s := agent.view.situation) is not None and s.record is not None and s.record.phase.open:
+            self._outbreaks.tell(name, s.record.machine.id, s.record.faults)
+        node = self._nodes.get(name)
+        if d.verb is Verb.LEAVE and not agent.busy and (node is None or not self._says.anything(node)):
+            since = self._resting.setdefault(name, self._w.clock.monotonic())
+            if self._w.clock.monotonic() - since >= AT_REST:
+                self._drop(name)
+                return
+        else:
+            self._resting.pop(name, None)
+        self._schedule(name, min(d.look_again.total_seconds(), LOOK_AGAIN))
+
+    def _schedule(self, name: str, seconds: float) -> None:
+        at = self._w.clock.monotonic() + seconds
+        self._due_at[name] = at
+        heapq.heappush(self._due, (at, name))
+
+    def _drop(self, name: str) -> None:
+        self._agents.pop(name, None)
+        self._due_at.pop(name, None)
+        self._resting.pop(name, None)
+        self._observer.forget(name)
+        self._metrics.forget(name)

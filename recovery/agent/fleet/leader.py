@@ -1,0 +1,78 @@
+"""Which replica of the controller leads? The one that holds the Lease ``node-recovery-fleet``.
+
+As client-go elects leaders: a Lease that nobody has changed for its whole length, on the own clock, may be
+taken. The others only watch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+
+from recovery.clock import Clock
+from recovery.decide.situation import Lease, Role
+from recovery.errors import ApiError
+from recovery.store.lease import Identity, LeaseObjects, Leases
+
+log = logging.getLogger(__name__)
+
+LEASE = "node-recovery-fleet"
+LENGTH = timedelta(seconds=15)
+RETRY = 2.0
+"""Seconds between two tries to take or renew it; client-go's, as the length is."""
+AT_ONCE = 0.1
+"""Seconds by which a Lease that nobody renews is to be over, when it is tried for."""
+
+
+class Leader:
+    """This replica's part in the election. Any thread may ask; one calls ``campaign``.
+
+    ``on``: ENABLE_RECOVERY. Without it no Lease is written (law 7), so each replica observes by itself.
+    """
+
+    def __init__(self, cluster: LeaseObjects, clock: Clock, identity: Identity, on: bool) -> None:
+        self._on = on
+        self._leases = Leases(cluster, clock, identity, LENGTH, named=lambda _: LEASE)
+        self._lock = threading.Lock()
+        self._lease = Lease(stale=False)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads, by its own clock: it renewed the Lease so lately that nobody can have
+        taken it."""
+        return not self._on or (self._lease.mine and self._leases.held(LEASE))
+
+    @property
+    def lease(self) -> Lease:
+        """The Lease as it was last seen."""
+        return self._lease
+
+    def campaign(self) -> float:
+        """Take or renew the Lease. Never raises. Seconds until the next try.
+
+        Who does not lead tries at the very moment at which the Lease may be taken.
+        """
+        if not self._on:
+            return RETRY
+        with self._lock:
+            led = self._lease.mine
+            try:
+                self._lease = self._leases.hold(LEASE, Role.OWNER)
+            except ApiError as error:
+                log.warning("the Lease %s: %s", LEASE, error)
+        if self._lease.mine is not led:
+            log.info("this replica %s", "leads" if self._lease.mine else f"yields to {self._lease.holder}")
+        left = self._leases.stale_in(LEASE)
+        return left + AT_ONCE if 0.0 < left < RETRY and not self._lease.mine else RETRY
+
+    def still_leads(self) -> bool:
+        """Whether this replica leads, by a read of the Lease now. May raise ``ApiError``."""
+        with self._lock:
+            return self.leads and self._leases.look(LEASE, fresh=True).mine
+
+    def resign(self) -> None:
+        """Give the Lease away, so that the other replica need not wait."""
+        with self._lock:
+            self._leases.release_all()
+            self._lease = Lease(stale=False)

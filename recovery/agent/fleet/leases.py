@@ -1,0 +1,90 @@
+"""The Leases of records in fleet mode: the leader's own stands for all of them (rulings 47).
+
+A node whose sidecar is alive is that one's: its Lease of the record is looked at, and never taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from recovery.agent.fleet.leader import Leader
+from recovery.clock import Clock
+from recovery.decide.situation import Lease, Role
+from recovery.store.lease import Leases, Word
+
+Summon = Callable[[str], None]
+LOOKED_AT = 10.0
+"""Seconds for which the Lease of a record is not looked at again, but right before a destructive call."""
+
+
+class LeadersLeases:
+    """What ``Leases`` is to a sidecar. ``sidecars`` is only looked at."""
+
+    def __init__(self, leader: Leader, sidecars: Leases, clock: Clock) -> None:
+        self._leader = leader
+        self._sidecars = sidecars
+        self._clock = clock
+        self._seen: dict[str, tuple[float, Lease]] = {}
+
+    @property
+    def renew_every(self) -> float:
+        return self._sidecars.renew_every
+
+    def look(self, node: str, *, fresh: bool = False) -> Lease:
+        """Who works on the record of ``node``: a living sidecar, or the leader."""
+        leads = self._leader.still_leads() if fresh else self._leader.leads
+        if not leads:
+            return replace(self._leader.lease, mine=False, stale=False)
+        of_record = self._of_record(node, fresh)
+        return self._leader.lease if of_record.stale else of_record
+
+    def _of_record(self, node: str, fresh: bool) -> Lease:
+        now = self._clock.monotonic()
+        known = self._seen.get(node)
+        if known is None or fresh or now - known[0] >= LOOKED_AT:
+            known = self._seen[node] = (now, self._sidecars.look(node, fresh=True))
+        return known[1]
+
+    def hold(self, node: str, role: Role) -> Lease:
+        """The leader renews nothing for a single record."""
+        return self.look(node)
+
+    def word(self, node: str) -> Word:
+        return self._sidecars.word(node)
+
+    def tell(self, node: str, word: str, *, at_once: bool) -> None:
+        """The controller is on none of the nodes, and reads no page."""
+
+    def fall_silent(self, node: str) -> None:
+        """It has told nothing."""
+
+    def release(self, node: str) -> None:
+        self._seen.pop(node, None)
+
+    def release_all(self) -> None:
+        self._seen.clear()
+
+    def start_over(self) -> None:
+        self._sidecars.start_over()
+
+
+class SweepersLeases(LeadersLeases):
+    """For the sweep over all records: those whose Node is there are the agents' of the controllers.
+
+    ``summon`` is told the node of each such record: its agent may not have been made yet.
+    """
+
+    def __init__(
+        self, leader: Leader, sidecars: Leases, clock: Clock, there: Callable[[str], bool], summon: Summon
+    ) -> None:
+        super().__init__(leader, sidecars, clock)
+        self._there = there
+        self._summon = summon
+
+    def look(self, node: str, *, fresh: bool = False) -> Lease:
+        lease = super().look(node, fresh=fresh)
+        if not lease.mine or not self._there(node):
+            return lease
+        self._summon(node)
+        return replace(lease, mine=False, stale=False)

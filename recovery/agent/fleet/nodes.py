@@ -1,0 +1,229 @@
+"""All Nodes of the fleet, as the watch shows them: one list, then watches for as long as the process lives.
+
+Each Node is a whole, frozen view, so other threads may read it while the watch goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from recovery.agent.backoff import Backoff
+from recovery.clock import Clock
+from recovery.errors import ApiError, Expired
+from recovery.kube.cluster import Cluster
+from recovery.kube.paging import folded
+from recovery.kube.transport import Streams
+from recovery.kube.watch import Change, watch_nodes
+from recovery.model import NodeView
+from recovery.signals.kubelet import READY
+from recovery.signals.own_node import Seen
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, WORST_PAUSE = 1.0, 30.0
+"""Seconds until the Nodes are listed or watched again after an error; each further one doubles them."""
+SILENT = 120.0
+"""Seconds of silence of the watch, above which nothing is known of any Node. A bookmark comes each minute."""
+BOOTS_IN = timedelta(seconds=10)
+"""No machine boots faster. Times on a Node are whole seconds, by the node's own clock."""
+MOST_BOOTS = 8
+"""Of one machine are remembered."""
+BEHIND = timedelta(minutes=2)
+"""So long another boot is doubted, of which a kubelet wrote before it was heard last. A kubelet puts right
+within ten seconds what its Node says of its boot (nodeStatusUpdateFrequency); or its clock was set back."""
+FRESH_FOR = timedelta(seconds=SILENT)
+Changed = Callable[[str], None]
+"""Is told the name of each Node that has come, changed or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boots:
+    """The boots that the machine of a Node was seen in: the last one, since when, and those before it.
+
+    ``heard``: when its kubelet last wrote, by its own clock. ``doubted``: since when the Node names another
+    boot that its kubelet wrote before that.
+    """
+
+    machine: str
+    last: str
+    since: datetime
+    heard: datetime | None
+    before: tuple[str, ...] = ()
+    doubted: datetime | None = None
+
+    def then(self, node: NodeView, now: datetime) -> Boots:
+        """After ``node`` was seen.
+
+        No machine goes back to an earlier boot. A Node does, where etcd was restored to a moment before the
+        last one, until its kubelet writes to it; its heartbeat goes back, too.
+        """
+        boot_id, heard = node.boot_id, _heard(node)
+        if node.provider_id != self.machine:
+            return first_seen(node, now)
+        if boot_id == self.last:
+            return self if heard == self.heard and not self.doubted else self._again(heard)
+        if not boot_id or boot_id in self.before:
+            return self
+        if heard is not None and self.heard is not None and heard < self.heard:
+            doubted = self.doubted or now
+            if now - doubted < BEHIND:
+                return replace(self, doubted=doubted)
+        return Boots(self.machine, boot_id, now, heard, (*self.before, self.last)[-MOST_BOOTS:])
+
+    def of(self, node: NodeView) -> NodeView:
+        """``node`` in the boot that its machine is in."""
+        return node if node.boot_id in ("", self.last) else replace(node, boot_id=self.last)
+
+    def _again(self, heard: datetime | None) -> Boots:
+        latest = max(filter(None, (heard, self.heard)), default=None)
+        return replace(self, heard=latest, doubted=None)
+
+
+def first_seen(node: NodeView, now: datetime) -> Boots:
+    return Boots(node.provider_id, node.boot_id, now, _heard(node))
+
+
+def _heard(node: NodeView) -> datetime | None:
+    return next((c.heartbeat for c in node.stated if c.type == READY), None)
+
+
+class Nodes:
+    """The Nodes of the label selector ``selector``; "" is all of them."""
+
+    def __init__(
+        self, cluster: Cluster, streams: Streams, clock: Clock, selector: str, changed: Changed
+    ) -> None:
+        self._cluster = cluster
+        self._streams = streams
+        self._clock = clock
+        self._selector = selector
+        self._changed = changed
+        self._nodes: dict[str, NodeView] = {}
+        self._boots: dict[str, Boots] = {}
+        self._version = ""
+        self._heard_at = float("-inf")
+        self._backoff = Backoff(clock, FIRST_PAUSE, WORST_PAUSE, random.Random())  # noqa: S311 - jitter
+
+    # ------------------------------------------------------------ looking
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether all Nodes were listed once, and the watch is heard of."""
+        return bool(self._version) and not self.silent()
+
+    def silent(self) -> str:
+        """Why the Nodes are not known as they are now; "" where they are."""
+        if self._heard_at == float("-inf"):
+            return "the Nodes could not be listed yet"
+        silence = self._clock.monotonic() - self._heard_at
+        return f"the watch of Nodes has been silent for {silence:.0f} s" if silence > SILENT else ""
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def all(self) -> Iterator[NodeView]:
+        return iter(list(self._nodes.values()))
+
+    def now(self) -> datetime:
+        """The API server's time."""
+        return self._cluster.time.now()
+
+    def get(self, name: str) -> NodeView | None:
+        return self._nodes.get(name)
+
+    def seen(self, name: str, now: datetime) -> Seen:
+        """The Node as the watch shows it ``now``."""
+        node, why = self._nodes.get(name), self.silent()
+        if node is None:
+            return Seen(None, now, timedelta(0), why or "there is no such Node")
+        # A copy: what has not changed is looked at again.
+        return Seen(replace(node), now, FRESH_FOR, why)
+
+    def known_since(self, name: str, boot_id: str) -> datetime | None:
+        """From when on what stands on the Node is of this boot: it was first seen in it then, and what was
+        written in the boot before is older by more than ``BOOTS_IN``. None: it is not in this boot."""
+        boots = self._boots.get(name)
+        return boots.since - BOOTS_IN if boots is not None and boots.last == boot_id else None
+
+    def in_its_boot(self, node: NodeView) -> NodeView:
+        """``node`` with the last boot that its machine was seen in, where it names an earlier one."""
+        boots = self._boots.get(node.name)
+        return boots.then(node, self.now()).of(node) if boots is not None else node
+
+    # ------------------------------------------------------------ following
+
+    def follow(self, stop: threading.Event) -> None:
+        """List and watch until ``stop``."""
+        while not stop.is_set():
+            stop.wait(self.round(stop))
+
+    def round(self, stop: threading.Event) -> float:
+        """``once``, whatever comes of it. Seconds until the next round."""
+        try:
+            self.once(stop)
+            self._backoff.answered()
+        except Expired:
+            self._version = ""
+        except ApiError as error:
+            log.warning("Nodes: %s", error)
+            return self._backoff.failed(error.retry_after)
+        except Exception:  # whatever a Node has on it: the others are to be seen
+            log.exception("Nodes: a bug; all are listed again")
+            self._version = ""
+            return self._backoff.failed()
+        return 0.0
+
+    def once(self, stop: threading.Event) -> None:
+        """List all Nodes where that is needed; then one watch, until the server ends it."""
+        if not self._version:
+            self._list()
+        for change in watch_nodes(self._streams, self._selector, self._version):
+            self._heard_at = self._clock.monotonic()
+            self._take(change)
+            if stop.is_set():
+                return
+        self._heard_at = self._clock.monotonic()  # the server has ended it, so it was there
+
+    def _list(self) -> None:
+        """All Nodes as they are now. Those that went meanwhile are gone."""
+        found: dict[str, NodeView] = {}
+
+        def listed() -> str:
+            found.clear()
+            return self._cluster.nodes_of(self._selector, lambda node: found.__setitem__(node.name, node))
+
+        version = folded(listed)
+        self._heard_at = self._clock.monotonic()
+        before = self._nodes.keys()
+        for name in before - found.keys():
+            self._gone(name)
+        now = self._cluster.time.now()
+        for node in found.values():
+            self._put(node, now)
+        self._version = version
+        log.info("%d Nodes are listed, and watched from now on", len(found))
+
+    def _take(self, change: Change) -> None:
+        if change.node is not None:
+            self._put(change.node, self._cluster.time.now())
+        elif change.gone:
+            self._gone(change.gone)
+        self._version = change.version or self._version
+
+    def _put(self, node: NodeView, now: datetime) -> None:
+        old, boots = self._nodes.get(node.name), self._boots.get(node.name)
+        boots = boots.then(node, now) if boots is not None else first_seen(node, now)
+        self._boots[node.name] = boots
+        self._nodes[node.name] = boots.of(node)
+        if old is None or old.resource_version != node.resource_version:
+            self._changed(node.name)
+
+    def _gone(self, name: str) -> None:
+        self._nodes.pop(name, None)
+        self._boots.pop(name, None)
+        self._changed(name)

@@ -1,0 +1,138 @@
+"""Remembers which faults began on which machines lately: the leader sees all of them (law 10, ruling 46)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from recovery.agent.fleet.nodes import Nodes
+from recovery.clock import Clock
+from recovery.decide.correlated import (
+    FEWEST,
+    Case,
+    Trait,
+    Workload,
+    counted,
+    shared,
+    together,
+    traits_of,
+    workloads_of,
+)
+from recovery.errors import ApiError
+from recovery.model import Fault, PodView
+
+log = logging.getLogger(__name__)
+
+COUNTED_AGAIN = 30.0
+"""Seconds for which it is not counted again how many Nodes have which label, or run which workload."""
+REMEMBERED = 3600.0
+"""Seconds for which a case is remembered after its fault was last on record: its machine may be gone."""
+
+
+class Pods(Protocol):
+    def list_pods(self, node: str) -> tuple[PodView, ...]: ...
+    def nodes_running(self, namespace: str, label: str, value: str) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A case, and when its fault was last on record. ``workloads``: None while nobody could list them."""
+
+    case: Case
+    at: float
+    workloads: frozenset[Workload] | None
+
+
+class Outbreaks:
+    """Cases by reason. Any thread may tell and ask."""
+
+    def __init__(self, nodes: Nodes, clock: Clock, pods: Callable[[], Pods]) -> None:
+        self._nodes = nodes
+        self._clock = clock
+        self._pods = pods
+        self._lock = threading.Lock()
+        self._cases: dict[str, dict[str, _Known]] = {}
+        self._counted: tuple[float, tuple[Mapping[Trait, int], int]] | None = None
+        self._running: dict[Workload, tuple[float, int]] = {}
+
+    def tell(self, name: str, machine: str, faults: Iterable[Fault]) -> None:
+        """These faults are on the record of the Node ``name``."""
+        node, now = self._nodes.get(name), self._clock.monotonic()
+        if node is None:
+            return
+        faults = tuple(faults)
+        with self._lock:
+            known = {f.reason: self._cases.get(f.reason, {}).get(machine) for f in faults}
+        workloads = next((k.workloads for k in known.values() if k and k.workloads is not None), None)
+        if workloads is None:
+            workloads = self._workloads_on(name)
+        traits = traits_of(node) | {w.trait for w in workloads or ()}
+        with self._lock:
+            for f in faults:
+                before = known[f.reason]
+                since = min(f.since, before.case.since) if before else f.since
+                of_reason = self._cases.setdefault(f.reason, {})
+                of_reason[machine] = _Known(Case(machine, since, traits), now, workloads)
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        for reason, known in list(self._cases.items()):
+            for machine in [m for m, k in known.items() if now - k.at > REMEMBERED]:
+                del known[machine]
+            if not known:
+                del self._cases[reason]
+
+    def shared_by(self, machine: str, reasons: Iterable[str], now: datetime) -> str:
+        """What the machines with one of these faults share, as a sentence; "" where it is nothing."""
+        for reason in reasons:
+            with self._lock:
+                known = dict(self._cases.get(reason, {}))
+            if machine not in known or len(known) < FEWEST:
+                continue
+            cases = together(known[machine].case, (k.case for k in known.values()))
+            have, population = self._population()
+            have = {**have, **self._running_on(known.values())}
+            if (found := shared(cases, have, population)) is not None:
+                return f"{reason} has one cause on many machines: {found}"
+        return ""
+
+    def _population(self) -> tuple[Mapping[Trait, int], int]:
+        now = self._clock.monotonic()
+        if self._counted is None or now - self._counted[0] > COUNTED_AGAIN:
+            self._counted = (now, counted(self._nodes.all()))
+        return self._counted[1]
+
+    # ------------------------------------------------------------ what runs there
+
+    def _workloads_on(self, node: str) -> frozenset[Workload] | None:
+        try:
+            return workloads_of(self._pods().list_pods(node))
+        except ApiError as error:
+            log.warning("%s: which workload ran there is not known yet: %s", node, error)
+            return None
+
+    def _running_on(self, cases: Iterable[_Known]) -> Mapping[Trait, int]:
+        """On how many Nodes each workload is that several of ``cases`` have in common."""
+        common = Counter(w for k in cases for w in k.workloads or ())
+        return {w.trait: self._count(w) for w, sick in common.items() if sick >= FEWEST}
+
+    def _count(self, workload: Workload) -> int:
+        now = self._clock.monotonic()
+        at, count = self._running.get(workload, (float("-inf"), 0))
+        if now - at <= COUNTED_AGAIN:
+            return count
+        try:
+            found = self._pods().nodes_running(workload.namespace, workload.label, workload.name)
+        except ApiError as error:
+            log.warning(
+                "workload %s/%s: where it runs is not known: %s", workload.namespace, workload.name, error
+            )
+            return count
+        self._running = {w: x for w, x in self._running.items() if now - x[0] <= REMEMBERED}
+        self._running[workload] = (now, len(found))
+        return len(found)

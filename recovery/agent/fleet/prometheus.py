@@ -1,0 +1,276 @@
+"""Asks the Prometheus server about all nodes at once: each row of the policy is one question, whatever the
+fleet.
+
+It remembers what each series said last, since one that goes away must not pass for a good one. What is
+unknown on many nodes at once is told once, and not on each of them: it says something of the monitoring, not
+of the nodes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from recovery.agent.fleet.names import NodeNames
+from recovery.agent.fleet.nodes import Changed, Nodes
+from recovery.errors import NoAnswer, Unreadable
+from recovery.model import MetricRow, NodeView
+from recovery.report.metrics import Metrics
+from recovery.signals.prometheus import Look, RowWord
+from recovery.signals.prometheus_answer import (
+    MOST_SERIES,
+    Series,
+    State,
+    Stated,
+    ages,
+    asked_at,
+    read,
+    time_of,
+)
+
+log = logging.getLogger(__name__)
+
+EVERY = 15.0
+"""Seconds between two rounds."""
+MOST_TOLD = 20
+"""What is unknown on more nodes than this is told once for all of them."""
+FORGOTTEN = timedelta(hours=1)
+"""A series that was good and is gone for so long is one that nobody exports any more."""
+MOST_COMPLAINTS = 100
+Key = tuple[str, str, str]
+
+
+class Asks(Protocol):
+    """A Prometheus server."""
+
+    def ask(self, query: str, at: float | None = None) -> list[Any]:
+        """The series of an instant query. Raises ``Unreadable``, nothing else."""
+
+
+@dataclass
+class _Known:
+    """What is known of one node by one row. ``life``: the Node and its boot. ``gone``: since when a series is
+    not in the answer any more, which was there before; ``bad``: those of them that were a fault then.
+    ``owed``: those that were a fault when the boot before ended."""
+
+    life: tuple[str, str]
+    stated: Mapping[Key, Stated] = field(default_factory=dict)
+    gone: Mapping[Key, datetime] = field(default_factory=dict)
+    bad: frozenset[Key] = frozenset()
+    owed: frozenset[Key] = frozenset()
+
+
+@dataclass
+class _Row:
+    """One row, and what is known by it."""
+
+    row: MetricRow
+    word: RowWord
+    nodes: dict[str, _Known] = field(default_factory=dict)
+    unresolved: int = 0
+
+
+class Poller:
+    """Asks ``server`` about the nodes. One thread calls ``once``; any may ask what is known."""
+
+    def __init__(
+        self,
+        rows: Sequence[MetricRow],
+        server: Asks,
+        nodes: Nodes,
+        changed: Changed,
+        metrics: Metrics,
+        whole_fleet: bool = True,
+    ) -> None:
+        self._rows = [_Row(row, RowWord(row)) for row in rows]
+        self._server = server
+        self._nodes = nodes
+        self._now = nodes.now
+        self._changed = changed
+        self._metrics = metrics
+        self._whole_fleet = whole_fleet
+        self._told: tuple[Sequence[RowWord], Mapping[str, Sequence[Stated]]] = (self._words(), {})
+        self._telling: Mapping[str, frozenset[tuple[Key, State]]] = {}
+        self._complaints: set[tuple[str, str]] = set()
+
+    # ------------------------------------------------------------ any thread
+
+    def anything(self, node: str) -> bool:
+        """Whether anything but good is known of ``node``."""
+        return node in self._telling
+
+    def look(self, node: str, boot_id: str) -> Look:
+        """What is known of ``node`` now. ``boot_id``: of the boot that is asked about, "" for that of now."""
+        words, of = self._told
+        view = self._nodes.get(node)
+        booted = view.boot_id if view is not None else ""
+        why = self._nodes.silent()
+        if view is not None and boot_id and boot_id != booted:
+            why = why or "the watch of Nodes shows another boot"
+        return Look(self._now(), words, of.get(node, ()), booted, self._nodes.known_since(node, booted), why)
+
+    def _words(self) -> Sequence[RowWord]:
+        return tuple(r.word for r in self._rows)
+
+    # ------------------------------------------------------------ one round
+
+    def once(self) -> None:
+        """Ask every row once, and say which nodes have changed. Never raises."""
+        views = {node.name: node for node in self._nodes.all()}
+        names = NodeNames(views.values())
+        down = ""
+        for r in self._rows:
+            began = self._now()
+            try:
+                if down:
+                    raise Unreadable(down)
+                found = self._ask(r.row, began)
+                self._take(r, found, names, views, began)
+            except Unreadable as error:
+                down = error.reason if isinstance(error, NoAnswer) else down
+                self._fail(r, error.reason, began)
+            except Exception as error:
+                log.exception("Prometheus, row %s: a bug", r.row.name)
+                self._fail(r, f"{type(error).__name__}: {error}", began)
+        self._tell(views)
+
+    def _ask(self, row: MetricRow, now: datetime) -> list[Series]:
+        result = self._server.ask(row.query)
+        at = asked_at(result)
+        when = time_of(row.query)
+        old = ages(self._server.ask(when, at)) if at is not None and when else None
+        return read(row, result, old, now)
+
+    def _fail(self, r: _Row, why: str, now: datetime) -> None:
+        if r.word.why != why:
+            log.warning("Prometheus, row %s: %s", r.row.name, why)
+        r.word = replace(r.word, why=why, since=r.word.since or now)
+
+    def _take(
+        self, r: _Row, found: list[Series], names: NodeNames, views: Mapping[str, NodeView], now: datetime
+    ) -> None:
+        said: dict[str, dict[Key, Stated]] = {}
+        unresolved: Counter[str] = Counter()
+        for series in found:
+            # A label that names no Node may be an address. Then ``instance`` may be another machine's by now.
+            name, why = names.node_of(series.node or series.instance, "a series")
+            if not name:
+                unresolved[why] += 1
+                continue
+            of_node = said.setdefault(name, {})
+            old = of_node.get(series.stated.key)
+            if old is None or _RANK[series.stated.state] > _RANK[old.state]:
+                of_node[series.stated.key] = series.stated
+        r.unresolved = sum(unresolved.values())
+        self._complain(r.row, unresolved)
+        for name in r.nodes.keys() - views.keys():
+            del r.nodes[name]
+        if not said and r.nodes and not r.row.of_alerts:
+            raise Unreadable(f"the answer names no node; the one before named {len(r.nodes)}")
+        if r.word.why:
+            log.info("Prometheus, row %s: it is answered again", r.row.name)
+        first = r.word.at is None
+        r.word = RowWord(r.row, now)
+        for name in r.nodes.keys() | said.keys():
+            life = (views[name].uid, views[name].boot_id)
+            known = _followed(r.nodes.get(name), life, _bounded(said.get(name, {}), r.row, now), now, first)
+            if r.row.of_alerts:
+                known = _Known(life, {k: s for k, s in known.stated.items() if k not in known.gone})
+            if known.stated:
+                r.nodes[name] = known
+            else:
+                r.nodes.pop(name, None)
+
+    def _complain(self, row: MetricRow, unresolved: Mapping[str, int]) -> None:
+        """Each series that is nobody's is told once. Where the nodes are a part of the fleet, it may be
+        another's."""
+        for why in sorted(unresolved):
+            if self._whole_fleet and len(self._complaints) < MOST_COMPLAINTS:
+                if (row.name, why) not in self._complaints:
+                    log.warning("Prometheus, row %s: %s", row.name, why)
+                self._complaints.add((row.name, why))
+
+    # ------------------------------------------------------------ telling
+
+    def _tell(self, views: Mapping[str, NodeView]) -> None:
+        """Publish what is known now."""
+        of: dict[str, list[Stated]] = {}
+        telling: dict[str, set[tuple[Key, State]]] = {}
+        told_once: Counter[str] = Counter()
+        for r in self._rows:
+            unknown = r.nodes.keys() if r.word.why else {n for n, k in r.nodes.items() if _unknown(k)}
+            few = len(unknown) <= MOST_TOLD
+            if r.word.why or not few:
+                told_once[r.row.name] = 1
+            for name, known in r.nodes.items():
+                of.setdefault(name, []).extend(known.stated.values())
+                for key, s in known.stated.items():
+                    state = State.UNKNOWN if r.word.why and s.state is State.GOOD else s.state
+                    if state is State.BAD or key in known.bad or (state is State.UNKNOWN and few):
+                        telling.setdefault(name, set()).add((key, state))
+        for name in {r.row.name for r in self._rows}:
+            unresolved = sum(r.unresolved for r in self._rows if r.row.name == name)
+            self._metrics.prometheus_unknown.labels(name).set(told_once[name])
+            self._metrics.prometheus_unresolved.labels(name).set(unresolved)
+        self._told = (self._words(), of)
+        before, self._telling = self._telling, {name: frozenset(what) for name, what in telling.items()}
+        for name in before.keys() | self._telling.keys():
+            if before.get(name) != self._telling.get(name) and name in views:
+                self._changed(name)
+
+
+def _unknown(known: _Known) -> bool:
+    return any(s.state is State.UNKNOWN for s in known.stated.values())
+
+
+_RANK = {State.GOOD: 0, State.UNKNOWN: 1, State.BAD: 2}
+"""Of two series that speak of the same thing the worse one counts."""
+
+
+def _bounded(said: Mapping[Key, Stated], row: MetricRow, now: datetime) -> Mapping[Key, Stated]:
+    if len(said) <= MOST_SERIES:
+        return said
+    worst = sorted(said.values(), key=lambda s: (-_RANK[s.state], s.key))[:MOST_SERIES]
+    log.warning("Prometheus, row %s: %d series of one node; %d are read", row.name, len(said), MOST_SERIES)
+    return {s.key: s for s in worst}
+
+
+def _followed(
+    old: _Known | None, life: tuple[str, str], said: Mapping[Key, Stated], now: datetime, first: bool
+) -> _Known:
+    """What is known of a node after an answer. ``first``: there was none before it."""
+    booted = False
+    if old is None or old.life[0] != life[0]:
+        old = _Known(life)
+    elif old.life != life:  # a boot: what is gone since then may be gone for good
+        owed = old.bad | {key for key, s in old.stated.items() if s.state is State.BAD}
+        old = replace(old, life=life, bad=frozenset(), owed=owed)
+        booted = True
+    stated = {key: _begun(s, old, now, first) for key, s in said.items()}
+    gone = {key: old.gone.get(key, now) for key in old.stated.keys() - said.keys()}
+    bad = frozenset(
+        key
+        for key in gone
+        if key in old.bad or (key not in old.gone and not booted and old.stated[key].state is State.BAD)
+    )
+    gone = {key: since for key, since in gone.items() if key in bad or now - since < FORGOTTEN}
+    for key, since in gone.items():
+        why = f"its series is gone since {since:%H:%M:%SZ}"
+        stated[key] = old.stated[key]._replace(state=State.UNKNOWN, said=why)
+    for key in old.owed & stated.keys():
+        stated[key] = stated[key]._replace(owed=True)
+    return _Known(life, stated, gone, bad, old.owed)
+
+
+def _begun(s: Stated, old: _Known, now: datetime, first: bool) -> Stated:
+    """``s``, with the moment at which it was seen to turn bad."""
+    if s.state is not State.BAD or first:
+        return s
+    before = old.stated.get(s.key)
+    if before is not None and before.state is State.BAD:
+        return s._replace(begun=before.begun)
+    return s._replace(begun=now)

@@ -1,0 +1,223 @@
+"""One replica of the controller: its parts, and what each of its threads does in one round.
+
+What is common to the threads is only read, or has a lock of its own: the Nodes, the election, what is told.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from recovery.agent.execute import Executor
+from recovery.agent.fleet import loki
+from recovery.agent.fleet.alike import Alike
+from recovery.agent.fleet.cluster import WatchedCluster
+from recovery.agent.fleet.controller import Controller
+from recovery.agent.fleet.leader import Leader
+from recovery.agent.fleet.leases import LeadersLeases, SweepersLeases
+from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.outbreaks import Outbreaks
+from recovery.agent.fleet.prometheus import EVERY, Asks, Poller
+from recovery.agent.fleet.sources import Says
+from recovery.agent.observe import Observer
+from recovery.agent.peers import Sweeper
+from recovery.agent.world import World
+from recovery.clock import Clock
+from recovery.decide.decision import leave
+from recovery.kube.cluster import Cluster
+from recovery.kube.transport import Streams, Transport
+from recovery.model import Policy
+from recovery.provider.registry import Providers
+from recovery.report.metrics import Metrics
+from recovery.report.own_view import View
+from recovery.report.publish import Publisher
+from recovery.store.gate import Gates
+from recovery.store.lease import Identity, Leases
+from recovery.store.record import Records
+
+MOST_SLOTS = 200
+"""Of any budget: one leader writes the gate, and the admission policies admit so many slots on it."""
+SWEEP_EVERY = 10.0
+"""Seconds between two looks at the gate, for records whose Node is gone."""
+WAITS = 0.2
+"""Seconds until a replica that does not lead looks again whether it does."""
+Beat = Callable[[str], None]
+"""Is told the name of the thread that is alive."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a replica is connected to, and what it goes by.
+
+    ``namespace`` is its own; ``agents``: that of the sidecars' Leases, which last ``lease`` each.
+    ``providers`` makes those of one thread, by the cluster that it asks. ``selector``: "" is all nodes.
+    ``prometheus``: the server that the policy's rows are asked of, None where there is none. ``loki``: the
+    one that the kernel's log is read from.
+    """
+
+    clock: Clock
+    transport: Transport
+    streams: Streams
+    namespace: str
+    agents: str
+    policy: Policy
+    on: bool
+    providers: Callable[[Cluster], Providers]
+    publisher: Publisher
+    metrics: Metrics
+    identity: Identity
+    selector: str = ""
+    lease: timedelta = timedelta(seconds=60)
+    beat: Beat = lambda _: None
+    prometheus: Asks | None = None
+    loki: loki.Asks | None = None
+
+
+class Replica:
+    """Follows the Nodes, stands for election, and looks after the fleet while it leads. ``workers``: how many
+    threads look after nodes, each after its own share of them."""
+
+    def __init__(self, around: Around, workers: int = 1) -> None:
+        self._a = around
+        self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
+        self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
+        self._poller = self._made_poller()
+        self._logs = self._made_log_reader()
+        alike = Alike(self.nodes, around.clock)
+        self._says = Says(around.policy, self.nodes, alike, self._poller, self._logs)
+        self._outbreaks = Outbreaks(self.nodes, around.clock, self._cluster)
+        self.controllers: list[Controller] = []
+        self.controllers += [self._controller(f"worker {i}") for i in range(workers)]
+        self._led = [False] * workers
+        self._sweeper = self._made_sweeper()
+
+    # ------------------------------------------------------------ one round of each thread
+
+    def work(self, worker: int) -> float:
+        """Look after the share of ``worker``, while this replica leads. Seconds until the next round."""
+        controller = self.controllers[worker]
+        if not self.leader.leads or not self.nodes.in_sync:
+            controller.woken.clear()  # the news can wait, and who takes the lead looks at every node
+            if self._led[worker] and not self.leader.leads:
+                controller.forget_all()
+                self._led[worker] = False
+            return WAITS
+        if not self._led[worker]:
+            self._led[worker] = True
+            for node in self.nodes.all():
+                if self._controller_of(node.name) is controller:
+                    controller.look_at(node.name)
+        return controller.step()
+
+    def sweep(self) -> float:
+        """Look at the records whose Node is gone, while this replica leads. Seconds until the next look."""
+        return self._sweeper.sweep() if self.leader.leads and self.nodes.in_sync else WAITS
+
+    def poll(self) -> float:
+        """Ask the Prometheus server, where there is one. A replica that does not lead does so, too: what goes
+        away must have been seen. Seconds until the next round."""
+        if self._poller is None or not self.nodes.in_sync:
+            return WAITS
+        self._poller.once()
+        return EVERY
+
+    def read_logs(self) -> float:
+        """Read the kernel's log from Loki, where there is one; a replica that does not lead does so, too: who
+        takes over must not have missed a line. Seconds until the next round."""
+        if self._logs is None or not self.nodes.in_sync:
+            return WAITS
+        self._logs.once()
+        return loki.EVERY
+
+    def view(self, node: str) -> View | str:
+        """What is known and decided of ``node``, or why this replica cannot say. Any thread may ask."""
+        if not self.leader.leads:
+            return "this replica does not lead"
+        if not self.nodes.in_sync:
+            return f"the Nodes are not known: {self.nodes.silent()}"
+        if (view := self._controller_of(node).view(node)) is not None:
+            return view
+        if (found := self.nodes.get(node)) is None:
+            return f"{node} is not among the Nodes that this controller looks after"
+        sources = self._says.sources(node, self.nodes.now)
+        readings = tuple(source.poll(found.boot_id) for source in sources)
+        return View(self.nodes.now(), readings, leave("healthy: nothing that is read says otherwise"))
+
+    # ------------------------------------------------------------ parts
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self._a.transport, self._a.clock, self._a.namespace)
+
+    def _world(self, leases: Callable[[Leases], LeadersLeases]) -> World:
+        a = self._a
+        cluster = WatchedCluster(a.transport, a.clock, a.namespace, self.nodes, whole=not a.selector)
+        records = Records(cluster)
+        of_sidecars = Leases(Cluster(a.transport, a.clock, a.agents), a.clock, a.identity, a.lease)
+        return World(
+            clock=a.clock,
+            cluster=cluster,
+            records=records,
+            gates=Gates(cluster, records.readable),
+            leases=leases(of_sidecars),
+            providers=a.providers(cluster),
+            policy=a.policy,
+            on=a.on,
+            most_slots=MOST_SLOTS,
+            shared_by=self._outbreaks.shared_by,
+        )
+
+    def _made_poller(self) -> Poller | None:
+        a, choice = self._a, self._a.policy.source("prometheus")
+        if choice is None or a.prometheus is None:
+            return None
+        whole = not a.selector
+        return Poller(choice.metrics, a.prometheus, self.nodes, self._changed, a.metrics, whole)
+
+    def _made_log_reader(self) -> loki.LogReader | None:
+        a, choice = self._a, self._a.policy.source("loki")
+        if choice is None or choice.logs is None or a.loki is None:
+            return None
+        counted, whole = loki.counted_by(a.policy), not a.selector
+        return loki.LogReader(choice.logs, a.loki, self.nodes, self._changed, a.metrics, counted, whole)
+
+    def _controller(self, thread: str) -> Controller:
+        a = self._a
+        world = self._world(lambda sidecars: LeadersLeases(self.leader, sidecars, a.clock))
+        observer = Observer(world)
+        executor = Executor(world, observer, a.publisher)
+        return Controller(
+            world,
+            observer,
+            executor,
+            a.publisher,
+            a.metrics,
+            self.nodes,
+            self._says,
+            self._outbreaks,
+            partial(a.beat, thread),
+        )
+
+    def _made_sweeper(self) -> Sweeper:
+        a = self._a
+        world = self._world(
+            lambda sidecars: SweepersLeases(self.leader, sidecars, a.clock, self._is_there, self._summon)
+        )
+        observer = Observer(world)
+        executor = Executor(world, observer, a.publisher)
+        beat = partial(a.beat, "sweep")
+        return Sweeper(world, observer, executor, a.publisher, a.metrics, "", idle=SWEEP_EVERY, beat=beat)
+
+    def _is_there(self, node: str) -> bool:
+        return self.nodes.get(node) is not None
+
+    def _summon(self, node: str) -> None:
+        self._controller_of(node).look_at(node, record=True)
+
+    def _changed(self, node: str) -> None:
+        self._controller_of(node).look_at(node)
+
+    def _controller_of(self, node: str) -> Controller:
+        return self.controllers[zlib.crc32(node.encode()) % len(self.controllers)]

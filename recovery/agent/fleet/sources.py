@@ -1,0 +1,88 @@
+"""The sources of signals in fleet mode: what stands on the Nodes, as the watch shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from recovery.agent import sources
+from recovery.agent.cycle import Source
+from recovery.agent.fleet.alike import Alike
+from recovery.agent.fleet.loki import LogReader
+from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.prometheus import Poller
+from recovery.catalog import polarity
+from recovery.model import NodeView, Policy
+from recovery.signals import autopilot, device_counts, kubelet
+from recovery.signals.conditions import ConditionsSource
+from recovery.signals.loki import LokiSource
+from recovery.signals.marks import MarksSource
+from recovery.signals.own_node import Seen
+from recovery.signals.prometheus import PrometheusSource
+
+MARKS = {**sources.MARKS, autopilot.SOURCE: autopilot.read}
+"""What each system writes to a Node. Autopilot's gauge is on a page, which the controller does not read."""
+
+
+class Says:
+    """What the policy's sources have to go by on a Node."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        nodes: Nodes,
+        alike: Alike,
+        poller: Poller | None = None,
+        logs: LogReader | None = None,
+    ) -> None:
+        self._policy = policy
+        self._nodes = nodes
+        self._alike = alike
+        self._poller = poller
+        self._counts = policy.source(device_counts.SOURCE) is not None
+        self._logs = logs
+        named = frozenset(rule.match.type for rule in policy.rules)
+        self._kubelet = kubelet.READY in named
+        self._named = named - {kubelet.READY}
+        conditions = policy.source("conditions")
+        self._rows = conditions.rows if conditions is not None else None
+        self._marks = [MARKS[x.name] for x in policy.sources if x.name in MARKS]
+
+    def anything(self, node: NodeView) -> bool:
+        """Whether something stands on ``node`` that is not good. Asked at each event of the watch."""
+        if self._kubelet and not node.ready:
+            return True
+        if self._poller is not None and self._poller.anything(node.name):
+            return True
+        if self._counts and device_counts.short(node.devices, self._alike.norms(node)):
+            return True
+        if self._logs is not None and self._logs.anything(node.name):
+            return True
+        if self._rows is not None:
+            for type_, (status, _) in node.conditions.items():
+                row = polarity(type_, self._rows, self._named)
+                if row is not None and (status == row.bad or status == "Unknown"):
+                    return True
+        return any(said.marks or said.unknown for said in (read(node) for read in self._marks))
+
+    def sources(self, name: str, now: Callable[[], datetime]) -> Sequence[Source]:
+        """The sources of one node, new: they have seen nothing yet."""
+
+        def look(_: float | None) -> Seen:
+            return self._nodes.seen(name, now())
+
+        made: list[Source] = [kubelet.KubeletSource(look)] if self._kubelet else []
+        began = partial(self._nodes.known_since, name)
+        for choice in self._policy.sources:
+            if choice.name == "conditions":
+                made.append(ConditionsSource(look, began, choice.rows, self._named))
+            elif choice.name == device_counts.SOURCE:
+                made.append(device_counts.DeviceCountsSource(look, self._alike.norms, began))
+            elif choice.name in MARKS:
+                made.append(MarksSource(choice.name, look, MARKS[choice.name]))
+        if self._poller is not None:
+            made.append(PrometheusSource(name, partial(self._poller.look, name)))
+        if self._logs is not None:
+            made.append(LokiSource(name, partial(self._logs.look, name)))
+        return made

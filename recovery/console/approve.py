@@ -1,0 +1,55 @@
+"""``node-recovery approve``: let a correlated fault go, though many machines that have it share something."""
+
+from __future__ import annotations
+
+import copy
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from recovery.console.api import UserApi, connect
+from recovery.console.output import JSON, as_json, say
+from recovery.console.recoveries import retry_on_conflict
+from recovery.errors import NotFound, NotInstalled
+from recovery.model import Approval
+from recovery.store.gate import read_approvals
+from recovery.units import moment
+
+MOST = 20
+"""So many other approvals are kept on the gate beside a new one: those written last."""
+
+
+def approve(reason: str, length: timedelta, output: str) -> None:
+    """Let recoveries for ``reason`` start for ``length``."""
+    api = connect()
+    sentence = retry_on_conflict(lambda: _approve(api, reason, length))
+    if output == JSON:
+        found = read_approvals(_gate(api).get("spec"))
+        click.echo(as_json({"approved": list(map(_row, found)), "sentence": sentence}))
+        return
+    say(sentence)
+
+
+def _approve(api: UserApi, reason: str, length: timedelta) -> str:
+    obj = _gate(api)
+    now, by = api.time.now(), api.caller()
+    mine = Approval(reason, by, (now + length).replace(microsecond=0))
+    others = [a for a in read_approvals(obj.get("spec")) if a.reason != reason and a.until > now]
+    changed = copy.deepcopy(obj)
+    approved = [_row(a) for a in (*others[-MOST:], mine)]
+    changed["spec"] = {**(changed.get("spec") or {}), "approved": approved}
+    api.replace_gate(changed)
+    end = f"{mine.until:%Y-%m-%d %H:%M:%SZ}"
+    return f"{by} lets {reason} go until {end}: its recoveries may start, as far as budget and brake allow."
+
+
+def _row(a: Approval) -> dict[str, str]:
+    return {"reason": a.reason, "by": a.by, "until": moment(a.until)}
+
+
+def _gate(api: UserApi) -> dict[str, Any]:
+    try:
+        return api.get_gate()
+    except NotFound:
+        raise NotInstalled from None

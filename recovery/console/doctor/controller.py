@@ -1,0 +1,87 @@
+"""Fleet mode: which replica of the controller leads, and does what it asks for all nodes answer?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from recovery.agent.fleet.leader import LEASE, LENGTH
+from recovery.agent.fleet.servers import loki_of, prometheus_of
+from recovery.config.settings import Settings
+from recovery.console.doctor.api import DoctorApi
+from recovery.console.doctor.context import CheckContext, why_not
+from recovery.console.output import ago
+from recovery.errors import ApiError, NotFound, Unreadable
+from recovery.model import LogChoice
+from recovery.provider.protocol import Finding
+from recovery.signals.loki import SOURCE as LOKI
+from recovery.signals.prometheus import SOURCE as PROMETHEUS
+
+AREA = "controller"
+LATE = LENGTH + timedelta(seconds=5)
+"""A Lease that was renewed longer ago should have another holder by now."""
+LOG = "do the replicas run, and may they update the Lease? look at the log of their pods"
+ANYTHING = "vector(1)"
+"""A question that every Prometheus server answers."""
+
+
+def check(context: CheckContext) -> Iterator[Finding]:
+    """In the controller's pod, and nowhere else."""
+    settings = context.settings
+    if context.api is None or settings is None or not context.is_controller:
+        return
+    yield _leader(context.api, settings)
+    if settings.policy.source(PROMETHEUS) is not None:
+        yield _prometheus(settings)
+    if (choice := settings.policy.source(LOKI)) is not None and choice.logs is not None:
+        yield _loki(settings, choice.logs, context.api.time.now())
+
+
+def _leader(api: DoctorApi, settings: Settings) -> Finding:
+    if not settings.enable_recovery:
+        return Finding(AREA, True, "ENABLE_RECOVERY is false: no replica leads, each observes by itself")
+    name = f"{settings.pod_namespace}/{LEASE}"
+    try:
+        holder, renewed = api.lease(settings.pod_namespace, LEASE)
+    except NotFound:
+        return Finding(AREA, False, f"nobody leads: there is no Lease {name}", LOG)
+    except ApiError as error:
+        return Finding(AREA, None, f"which replica leads: {why_not(error)}")
+    now = api.time.now()
+    if not holder or renewed is None or now - renewed > LATE:
+        return Finding(AREA, False, f"nobody leads: the Lease {name} {_stale(holder, renewed, now)}", LOG)
+    return Finding(AREA, True, f"{holder} leads, and renewed the Lease {name} {ago(renewed, now)}")
+
+
+def _stale(holder: str, renewed: datetime | None, now: datetime) -> str:
+    if not holder:
+        return "has no holder"
+    return f"of {holder} was renewed {ago(renewed, now)}" if renewed else f"of {holder} was never renewed"
+
+
+def _prometheus(settings: Settings) -> Finding:
+    client = prometheus_of(settings)
+    if client is None:
+        why = "the policy has the source prometheus, and PROMETHEUS_URL is not set"
+        return Finding(AREA, False, why, "set it to the server's address")
+    return _answers(
+        "Prometheus", lambda: client.ask(ANYTHING), "what its rows would say is unknown meanwhile"
+    )
+
+
+def _loki(settings: Settings, logs: LogChoice, now: datetime) -> Finding:
+    client = loki_of(settings)
+    if client is None:
+        why = "the policy has the source loki, and LOKI_URL is not set"
+        return Finding(AREA, False, why, "set it to the server's address")
+    end = int(now.timestamp()) * 10**9
+    meanwhile = "no line is read meanwhile; no call is made for what lines stated"
+    return _answers("Loki", lambda: client.ask(logs.selector, end - 10**9, end, 1), meanwhile)
+
+
+def _answers(server: str, ask: Callable[[], object], meanwhile: str) -> Finding:
+    try:
+        ask()
+    except Unreadable as error:
+        return Finding(AREA, False, f"the {server} server does not answer: {error.reason}", meanwhile)
+    return Finding(AREA, True, f"the {server} server answers")

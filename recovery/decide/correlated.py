@@ -1,0 +1,155 @@
+"""Do machines with one fault share something that the others have not? PURE.
+
+One cause that many machines share (a rack, an image, a driver, a minute of launch) makes many of them sick.
+Recovering them one by one repairs none, and takes out more with each start (law 10). So a fault that is
+over-represented is held until a person lets it go. A job that crashes may leave one XID on all its machines,
+and none of them is broken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from math import comb
+
+from recovery.model import Approval, NodeView, PodView
+
+WINDOW = timedelta(minutes=10)
+"""Faults that begin so close to one another may have one cause."""
+FEWEST = 3
+"""Machines. Two may well be chance."""
+CHANCE = Fraction(1, 1000)
+"""A share of the sick that chance alone would make less often than this has a cause."""
+LAUNCHED = timedelta(minutes=10)
+"""Machines that joined within one such stretch of time were launched together."""
+UNIQUE = ("kubernetes.io/hostname", "noderecovery.dev/")
+"""Labels that each machine has a value of its own of, or that are ours."""
+
+WORKLOADS = (
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "ray.io/cluster",
+    "kueue.x-k8s.io/pod-group-name",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+)
+"""Labels of pods that say which workload they are of, the widest first: JobSet, Kubeflow's trainer, Volcano,
+LeaderWorkerSet, KubeRay, Kueue, and Kubernetes' own Job (before 1.27 without a domain)."""
+
+Trait = tuple[str, str]
+"""What a machine may share with others: a word for it, and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One machine on which a fault was first stated at ``since``."""
+
+    machine: str
+    since: datetime
+    traits: frozenset[Trait]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What ``sick_with`` of ``sick`` machines share, and ``all_with`` of ``population`` have."""
+
+    trait: Trait
+    sick_with: int
+    sick: int
+    all_with: int
+    population: int
+    chance: Fraction
+
+    def __str__(self) -> str:
+        name, value = self.trait
+        share = f"{self.sick_with} of the {self.sick} machines have {name}={value}"
+        return f"{share}, as {self.all_with} of {self.population} do (by chance: {float(self.chance):.1g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What several pods belong to, by a label that all of them have."""
+
+    namespace: str
+    label: str
+    name: str
+
+    @property
+    def trait(self) -> Trait:
+        return "workload", f"{self.namespace}/{self.name}"
+
+
+def workloads_of(pods: Iterable[PodView]) -> frozenset[Workload]:
+    """The workloads that have, or had, a pod among these. What runs on every node is none."""
+    found = set()
+    for pod in pods:
+        label = next((x for x in WORKLOADS if pod.labels.get(x)), "")
+        if label and pod.owner_kind != "DaemonSet" and not pod.mirror:
+            found.add(Workload(pod.namespace, label, pod.labels[label]))
+    return frozenset(found)
+
+
+def traits_of(node: NodeView) -> frozenset[Trait]:
+    """What ``node`` may share with others."""
+    found = {(k, v) for k, v in node.labels.items() if v and not k.startswith(UNIQUE)}
+    found |= {(name, value) for name, value in node.system.items() if value}
+    if node.created is not None:
+        stretch = int(node.created.timestamp() // LAUNCHED.total_seconds()) * int(LAUNCHED.total_seconds())
+        found.add(("launched", f"{datetime.fromtimestamp(stretch, node.created.tzinfo):%Y-%m-%d %H:%MZ}"))
+    return frozenset(found)
+
+
+def counted(nodes: Iterable[NodeView]) -> tuple[Mapping[Trait, int], int]:
+    """How many of ``nodes`` have each trait, and how many there are."""
+    found: Counter[Trait] = Counter()
+    population = 0
+    for node in nodes:
+        population += 1
+        found.update(traits_of(node))
+    return found, population
+
+
+def together(me: Case, cases: Iterable[Case]) -> tuple[Case, ...]:
+    """The cases that began close to that of ``me``, and ``me``; one for each machine."""
+    near = {c.machine: c for c in cases if abs(c.since - me.since) <= WINDOW}
+    return tuple({**near, me.machine: me}.values())
+
+
+def shared(cases: tuple[Case, ...], have: Mapping[Trait, int], population: int) -> Shared | None:
+    """What is most over-represented among ``cases``, by Fisher's exact test (one-sided); None: nothing is.
+
+    What half of the population has, or what is not twice as frequent among the sick, is the brake's business.
+    """
+    if len(cases) < FEWEST:
+        return None
+    best: Shared | None = None
+    for trait, sick_with in Counter(t for c in cases for t in c.traits).items():
+        all_with = max(have.get(trait, 0), sick_with)
+        everybody = max(population, len(cases), all_with)
+        rare = 2 * all_with < everybody
+        twice = sick_with * everybody >= 2 * all_with * len(cases)
+        if sick_with < FEWEST or not rare or not twice:
+            continue
+        chance = _at_least(sick_with, len(cases), all_with, everybody)
+        if chance < CHANCE and (best is None or (chance, trait) < (best.chance, best.trait)):
+            best = Shared(trait, sick_with, len(cases), all_with, everybody, chance)
+    return best
+
+
+def _at_least(hits: int, drawn: int, marked: int, population: int) -> Fraction:
+    """How likely it is by chance that of ``drawn`` machines at least ``hits`` are ``marked`` ones."""
+    ways = sum(
+        comb(marked, k) * comb(population - marked, drawn - k) for k in range(hits, min(drawn, marked) + 1)
+    )
+    return Fraction(ways, comb(population, drawn))
+
+
+def approved(approvals: Iterable[Approval], reasons: Iterable[str], now: datetime) -> bool:
+    """Whether a person has let one of these reasons go."""
+    wanted = set(reasons)
+    return any(a.reason in wanted and now < a.until for a in approvals)

@@ -1,0 +1,137 @@
+"""What many Nodes have alike is in memory once: of tens of thousands, only what is each one's own is kept."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import _lru_cache_wrapper, lru_cache
+from itertools import chain
+from sys import intern
+from typing import Any, SupportsIndex, TypeVar, overload
+
+from recovery.model import Condition
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+NEVER = -(2**63)
+SHAPES, LONGEST = 1024, 4096
+"""So many of a kind are remembered, of at most so many characters each: strangers write to Nodes. Others are
+as good, and take more memory."""
+Made = TypeVar("Made")
+Said = tuple[str, str, str, str]
+"""Type, status, reason and message of a condition: all but its times."""
+
+
+class Texts(Mapping[str, str]):
+    """Labels or annotations. The keys are shared with all Nodes that have the same ones in the same order."""
+
+    __slots__ = ("_at", "_values")
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._at = _once(_places, tuple(texts), texts)
+        self._values = tuple(map(intern, texts.values()))
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[self._at[key]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+class Conditions(Sequence[Condition]):
+    """Conditions as they were written, each made when it is asked for. Often only the times differ."""
+
+    __slots__ = ("_said", "_times")
+
+    def __init__(self, conditions: Iterable[tuple[Said, datetime | None, datetime | None]]) -> None:
+        found = tuple(conditions)
+        said = tuple(_once(_same, said, said) for said, _, _ in found)
+        self._said: tuple[Said, ...] = _once(_same, said, chain.from_iterable(said))
+        # Of 50,000 Nodes they are more than a million: as datetimes they took most of the memory.
+        self._times = array("q", (_number(at) for _, *times in found for at in times))
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> Condition: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Condition]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> Condition | Sequence[Condition]:
+        return tuple(self)[at]
+
+    def __iter__(self) -> Iterator[Condition]:
+        times = map(_moment, self._times)
+        for said in self._said:
+            yield Condition(*said, heartbeat=next(times), transition=next(times))
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a NodeView has none
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def _number(at: datetime | None) -> int:
+    return NEVER if at is None else (at - EPOCH) // MICROSECOND
+
+
+def _moment(number: int) -> datetime | None:
+    return None if number == NEVER else EPOCH + number * MICROSECOND
+
+
+def by_type(conditions: tuple[tuple[str, str, str], ...]) -> Mapping[str, tuple[str, str]]:
+    """Type -> (status, reason) of such conditions. It is shared: nobody changes it."""
+    return _once(_by_type, conditions, chain.from_iterable(conditions))
+
+
+def facts(named: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """Facts by name. They are shared: nobody changes them."""
+    return _once(_facts, named, chain.from_iterable(named))
+
+
+def devices(counted: tuple[tuple[str, str, str], ...]) -> Mapping[str, tuple[int, int]]:
+    """Resource -> capacity and allocatable, of those that are whole numbers. It is shared, too."""
+    return _once(_devices, counted, chain.from_iterable(counted))
+
+
+def _once(made: _lru_cache_wrapper[Made], of: Hashable, texts: Iterable[str]) -> Made:
+    """What is made of ``of``, from memory unless the ``texts`` in it are too long for that."""
+    return made(of) if sum(map(len, texts)) <= LONGEST else made.__wrapped__(of)
+
+
+@lru_cache(SHAPES)
+def _same(value: Any) -> Any:
+    return value
+
+
+@lru_cache(SHAPES)
+def _places(keys: tuple[str, ...]) -> dict[str, int]:
+    return {intern(key): at for at, key in enumerate(keys)}
+
+
+@lru_cache(SHAPES)
+def _by_type(conditions: tuple[tuple[str, str, str], ...]) -> Mapping[str, tuple[str, str]]:
+    return {intern(kind): (status, reason) for kind, status, reason in conditions}
+
+
+@lru_cache(SHAPES)
+def _devices(counted: tuple[tuple[str, str, str], ...]) -> Mapping[str, tuple[int, int]]:
+    whole = [x for x in counted if x[1].isdecimal()]
+    return {
+        intern(name): (int(there), int(given) if given.isdecimal() else 0) for name, there, given in whole
+    }
+
+
+@lru_cache(SHAPES)
+def _facts(named: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return dict(named)

@@ -1,0 +1,198 @@
+"""How many devices a Node has, and how many of them its kubelet gives to pods. Pure but for the look at it.
+
+No detector is needed: the kubelet writes both to the Node. ``capacity`` is what the device plugin has
+reported, ``allocatable`` what of it the plugin calls healthy
+(https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/). How many a
+machine should have, machines like it say: a node with seven of eight GPUs looks well by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from recovery.model import NodeView, Problem, Reading
+from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen, devices
+from recovery.units import span
+
+SOURCE = "api"
+COUNT, ALLOCATABLE = "DeviceCount", "DeviceAllocatable"
+MISSING, ABSENT, UNHEALTHY = "DevicesMissing", "DevicesAbsent", "DevicesUnhealthy"
+TYPES = frozenset({COUNT, ALLOCATABLE})
+LASTS = {COUNT: timedelta(minutes=10), ALLOCATABLE: timedelta(minutes=5)}
+"""So long a count has to be wrong: device plugins and kubelets are started anew."""
+AFTER_A_BOOT = timedelta(minutes=10)
+"""So long after a boot nothing counts: drivers are loaded, and plugins register their devices."""
+TWICE = timedelta(seconds=60)
+"""A count is looked at twice, so far apart, before it takes a fault back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """What machines like this one have of a resource: ``count`` devices, which ``have`` of ``of`` of them."""
+
+    count: int
+    have: int
+    of: int
+
+
+Norms = Mapping[str, Norm | None]
+"""Of each resource that machines like one have: how many; None where they do not agree."""
+UNKNOWN = {
+    COUNT: "machines like this one no longer agree how many devices they have",
+    ALLOCATABLE: "the device plugin no longer reports all devices",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the Node. ``devices``: of each resource, capacity and allocatable. ``norms``: of each
+    resource of machines like it, None where they do not agree. ``boot_began``: None where it is not known."""
+
+    at: datetime
+    boot_id: str
+    boot_began: datetime | None
+    devices: Mapping[str, tuple[int, int]]
+    norms: Norms
+    fresh_for: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What must be remembered between two looks, of one boot. ``wrong``, ``good``: since when a type is."""
+
+    boot_id: str = ""
+    wrong: Mapping[str, datetime] = field(default_factory=dict)
+    good: Mapping[str, datetime] = field(default_factory=dict)
+    held: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    reason: str
+    resource: str
+    said: str
+
+
+def observe(state: State, look: Look) -> tuple[State, Reading]:
+    """What the counts say now."""
+    if look.boot_id and look.boot_id != state.boot_id:
+        state = State(boot_id=look.boot_id)
+    said = {COUNT: _counts(look), ALLOCATABLE: _allocatable(look)}
+    known = {COUNT: bool(look.norms) and all(look.norms.values()), ALLOCATABLE: _all_reported(look)}
+    wrong, good, held = dict[str, datetime](), dict[str, datetime](), dict(state.held)
+    unknown, unsure, back = dict[str, str](), dict[str, str](), set[str]()
+    for type_, words in said.items():
+        if words:
+            wrong[type_] = state.wrong.get(type_, look.at)
+            if why := _too_soon(type_, wrong[type_], look):
+                if type_ in held:
+                    unknown[type_] = f"{words[0].said}, {why}"
+            else:
+                held[type_] = tuple(_problems(type_, words, state, wrong[type_], look))
+        elif known[type_]:
+            good[type_] = state.good.get(type_, look.at)
+            if look.at - good[type_] >= TWICE:
+                back.add(type_)
+                held.pop(type_, None)
+            else:
+                unsure[type_] = f"{type_} is as it should be now, which counts once it is seen again"
+        elif type_ in held:
+            unknown[type_] = UNKNOWN[type_]
+    reading = Reading(
+        source=SOURCE,
+        at=look.at,
+        problems=tuple(p for _, found in sorted(held.items()) for p in found),
+        unknown=unknown | {t: why for t, why in unsure.items() if t in held},
+        unconfirmed=unsure,
+        cleared=frozenset((type_, "*") for type_ in back),
+        listed=frozenset({*((t, "") for t in TYPES), *((t, p.reason) for t, x in held.items() for p in x)}),
+    )
+    return replace(state, wrong=wrong, good=good, held=held), reading
+
+
+def short(devices: Mapping[str, tuple[int, int]], norms: Norms) -> bool:
+    """Whether anything is wrong with these counts now."""
+    return any(n is not None and n.count > devices.get(r, (0, 0))[0] for r, n in norms.items()) or any(
+        given < there for there, given in devices.values()
+    )
+
+
+def _all_reported(look: Look) -> bool:
+    """Whether the plugins report devices of each resource, but where machines like this one have none.
+
+    Of those that a plugin no longer reports nobody says that they are well.
+    """
+    nothing = {r for r, n in look.norms.items() if n is not None and n.count == 0}
+    expected = (look.norms.keys() | look.devices.keys()) - nothing
+    return bool(look.devices) and all(look.devices.get(r, (0, 0))[0] for r in expected)
+
+
+def _counts(look: Look) -> list[_Word]:
+    found = []
+    for resource, norm in sorted(look.norms.items()):
+        there = look.devices.get(resource, (0, 0))[0]
+        if norm is not None and there < norm.count:
+            like = f"and {norm.have} of {norm.of} machines like it have {norm.count}"
+            found.append(_Word(MISSING if there else ABSENT, resource, f"{there} {resource}, {like}"))
+    return found
+
+
+def _allocatable(look: Look) -> list[_Word]:
+    return [
+        _Word(UNHEALTHY, resource, f"the device plugin calls {there - given} of {there} {resource} unhealthy")
+        for resource, (there, given) in sorted(look.devices.items())
+        if given < there
+    ]
+
+
+def _too_soon(type_: str, since: datetime, look: Look) -> str:
+    """Why what is wrong does not count yet, "" if it does."""
+    if look.boot_began is None or look.at - look.boot_began < AFTER_A_BOOT + LASTS[type_]:
+        return f"which counts once the node is up for {span(AFTER_A_BOOT + LASTS[type_])}"
+    if look.at - since < LASTS[type_]:
+        return f"which counts after {span(LASTS[type_])}"
+    return ""
+
+
+def _problems(type_: str, words: list[_Word], state: State, since: datetime, look: Look) -> list[Problem]:
+    """One for each reason."""
+    made = []
+    for reason, group in groupby(sorted(words, key=lambda w: w.reason), key=lambda w: w.reason):
+        of_reason = list(group)
+        old = next((p for p in state.held.get(type_, ()) if p.reason == reason), None)
+        made.append(
+            Problem(
+                source=SOURCE,
+                type=type_,
+                reason=reason,
+                message="; ".join(w.said for w in of_reason)[:EVIDENCE],
+                since=old.since if old else since,
+                fresh_until=look.at + look.fresh_for,
+                device=devices(w.resource for w in of_reason),
+            )
+        )
+    return made
+
+
+class DeviceCountsSource(OwnNodeSource):
+    """The counts of one Node. ``norms``: what machines like a Node have. ``boot_began``: see ``Look``."""
+
+    def __init__(
+        self,
+        look: Looks,
+        norms: Callable[[NodeView], Norms],
+        boot_began: Callable[[str], datetime | None],
+    ) -> None:
+        super().__init__(SOURCE, look)
+        self._norms = norms
+        self._boot_began = boot_began
+        self._state = State()
+
+    def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
+        began = self._boot_began(boot_id)
+        look = Look(seen.at, boot_id, began, node.devices, self._norms(node), seen.fresh_for)
+        self._state, reading = observe(self._state, look)
+        return reading

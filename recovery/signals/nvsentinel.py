@@ -1,0 +1,80 @@
+"""What NVSentinel writes into its Node conditions: codes, devices and the action that it recommends.
+
+Its platform connector gives a condition the reason ``<type>IsNotHealthy``, and one message for all that the
+check found (https://github.com/NVIDIA/NVSentinel, pull requests 664 and 1270, issue 911)::
+
+    ErrorCode:119 PCI:0002:00:00 GPU_UUID:GPU-2.. Xid .. Recommended Action=COMPONENT_RESET;ErrorCode:94 ..
+
+Its documentation shows another form, ``[119] text - RecommendedAction: COMPONENT_RESET``. Both are read. A
+message may be cut; what is left without its action is stated under the condition's own reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from recovery.model import Condition
+from recovery.signals.own_node import devices
+
+LONGEST = 16 * 1024
+MOST = 10
+"""The most faults that one condition states."""
+_ACTION = re.compile(r"(?:Recommended Action=|- RecommendedAction: ?)([A-Z_]{1,40})(?:;|$)")
+_CODES = re.compile(r"(?:ErrorCode:\S{1,64}(?:\s+|$))+|\[[^\]]{1,200}\]")
+_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ENTITY = re.compile(r"(?<!\S)(GPU|GPU_UUID|PCI):(\S{1,80})")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One fault that a condition states. ``said``: NVSentinel's own words."""
+
+    reason: str
+    said: str
+    device: str = ""
+
+
+def found(c: Condition) -> tuple[Found, ...]:
+    """Each code with the action that is recommended for it; none where the condition is not NVSentinel's."""
+    if c.reason != f"{c.type}IsNotHealthy":
+        return ()
+    about: dict[str, tuple[str, list[str]]] = {}
+    for reason, said in _entries(c.reason, c.message[:LONGEST]):
+        about.setdefault(reason, (said, []))[1].append(_device(said))
+    return tuple(Found(reason, said, devices(of)) for reason, (said, of) in list(about.items())[:MOST])
+
+
+def _entries(base: str, message: str) -> Iterator[tuple[str, str]]:
+    """(reason, words) of each. The rest of a message that was cut has no action."""
+    end = 0
+    for action in _ACTION.finditer(message):
+        said, end = message[end : action.start()].strip(), action.end()
+        for code in _codes(said) or [""]:
+            yield "_".join(filter(None, (base, code, action[1]))), said
+    if rest := message[end:].strip():
+        yield base, rest
+
+
+def _codes(said: str) -> list[str]:
+    head = _CODES.match(said)
+    words = re.split(r"[\s,\[\]]+", head[0]) if head else ()
+    return [word for each in words if _CODE.fullmatch(word := each.removeprefix("ErrorCode:"))]
+
+
+def _device(said: str) -> str:
+    """The GPU by its index, or else by what is said of it. What the check's own words name is no entity."""
+    entity: dict[str, str] = {}
+    for word in said[_end_of_codes(said) :].split():
+        known = _ENTITY.fullmatch(word)
+        if known is None:
+            break
+        entity[known[1]] = known[2]
+    names = [f"GPU {entity['GPU']}"] if "GPU" in entity else []
+    return " ".join([*names, *(entity[key] for key in ("GPU_UUID", "PCI") if key in entity)])
+
+
+def _end_of_codes(said: str) -> int:
+    head = _CODES.match(said)
+    return head.end() if head else 0

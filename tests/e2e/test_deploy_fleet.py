@@ -1,0 +1,525 @@
+"""What the chart sends in fleet mode: `deploy/fleet` and, where it is wanted, a detector without an agent."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_deploy import (
+    CHART,
+    CLUSTER,
+    CONTROLLER,
+    DEPLOY,
+    IDENTITY,
+    LATER,
+    NAMESPACE,
+    Document,
+    Tools,
+    comparable,
+    container,
+    documents,
+    one,
+    pod,
+    sound,
+    workloads,
+)
+
+FLEET = (CHART / "values-fleet.yaml").read_text()
+ALONE = FLEET + "  create: false\n"
+"""No detector of ours: those that are there write conditions. ``npd`` is the last section of the file."""
+DETECTOR = "node-problem-detector"
+ROLE = "eks.amazonaws.com/role-arn"
+IRSA = f'serviceAccount: {{annotations: {{{ROLE}: "arn:aws:iam::111122223333:role/r"}}}}\n'
+AZURE = f"azure: {{clusterId: {CLUSTER}, region: eastus2, clientId: {IDENTITY}}}\n"
+LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+Rule = dict[str, list[str]]
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Tools:
+    return Tools(tmp_path)
+
+
+def controller(found: list[Document]) -> Document:
+    return one(found, "Deployment", CONTROLLER)
+
+
+def of_the_agents_namespace(found: list[Document]) -> list[Document]:
+    return [d for d in found if d["metadata"].get("namespace") == NAMESPACE]
+
+
+def in_any_order(listed: list[Any]) -> list[str]:
+    return sorted(json.dumps(each, sort_keys=True) for each in listed)
+
+
+def granted_to(found: list[Document], account: str) -> dict[tuple[str, str], list[Rule]]:
+    """(kind of role, namespace) -> its rules, of all roles that are bound to ``account``."""
+    rules: dict[tuple[str, str], list[Rule]] = {}
+    for binding in found:
+        if account not in {subject["name"] for subject in binding.get("subjects", ())}:
+            continue
+        place, named = binding["metadata"].get("namespace", ""), binding["roleRef"]
+        (role,) = [
+            d
+            for d in found
+            if (d["kind"], d["metadata"]["name"]) == (named["kind"], named["name"])
+            and d["metadata"].get("namespace", "") == place
+        ]
+        rules.setdefault((role["kind"], place), []).extend(role["rules"])
+    return rules
+
+
+def test_the_chart_in_fleet_mode_is_the_kustomization_and_the_sidecars_leases(tools: Tools) -> None:
+    ours, charts = comparable(tools.kustomize(DEPLOY / "fleet")), dict(comparable(tools.template(ALONE)))
+    # Who goes over from sidecars has their Leases in the release's namespace.
+    for kind in ("Role", "RoleBinding"):
+        del charts[kind, NAMESPACE, CONTROLLER]
+    env = container(charts["Deployment", CONTROLLER, CONTROLLER])["env"]
+    env.remove({"name": "AGENTS_NAMESPACE", "value": NAMESPACE})
+    settings = charts["ConfigMap", CONTROLLER, "node-recovery"]["data"]
+    assert settings.pop("CLOUDWATCH_NAMESPACE") == "NodeRecovery", "the program's default"
+    assert ours.keys() == charts.keys()
+    for which in ours:
+        assert charts[which] == ours[which], which
+
+
+def test_a_detector_changes_nothing_of_the_controller_but_where_it_may_run(tools: Tools) -> None:
+    alone, found = comparable(tools.template(ALONE)), comparable(tools.template(FLEET))
+    types = yaml.safe_load(FLEET)["npd"]["instanceTypes"]
+    required = pod(found["Deployment", CONTROLLER, CONTROLLER])["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    (term,) = required["nodeSelectorTerms"]
+    off = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": types}
+    term["matchExpressions"].remove(off)
+    for which in alone:
+        assert found[which] == alone[which], which
+    assert {(kind, name) for kind, _, name in found.keys() - alone.keys()} == {
+        ("ServiceAccount", DETECTOR),
+        ("DaemonSet", DETECTOR),
+        ("NetworkPolicy", DETECTOR),
+        ("ConfigMap", "gpu-pack"),
+        ("ClusterRole", "node-recovery-npd"),
+        ("ClusterRoleBinding", "node-recovery-npd"),
+        ("ValidatingAdmissionPolicy", "node-recovery-detector"),
+        ("ValidatingAdmissionPolicyBinding", "node-recovery-detector"),
+    }
+
+
+def test_the_detector_is_the_one_of_deploy_npd_gpu(tools: Tools) -> None:
+    """It runs alone, writes conditions, and shows its page to who may reach it."""
+    theirs = comparable(documents(tools.kubectl("kustomize", DEPLOY / "npd-gpu")))
+    ours = comparable(tools.template(FLEET))
+    name = "gpu-problem-detector"
+    shipped, charts = (
+        container(found["DaemonSet", place, called], DETECTOR)
+        for found, place, called in ((theirs, name, name), (ours, NAMESPACE, DETECTOR))
+    )
+    for listed in ("command", "env", "volumeMounts"):
+        assert in_any_order(charts.pop(listed)) == in_any_order(shipped.pop(listed)), listed
+    assert charts == shipped
+    spec, others = (pod(d) for d in (ours["DaemonSet", NAMESPACE, DETECTOR], theirs["DaemonSet", name, name]))
+    assert spec["volumes"] == others["volumes"]
+    assert spec["tolerations"] == others["tolerations"]
+    of_account = {
+        which: found["ValidatingAdmissionPolicy", "", "node-recovery-detector"]["spec"]
+        for which, found in (("ours", ours), ("theirs", theirs))
+    }
+    (theirs_is,), (ours_is,) = (of_account[which].pop("matchConditions") for which in ("theirs", "ours"))
+    assert of_account["ours"] == of_account["theirs"]
+    assert theirs_is["expression"].endswith(f'"system:serviceaccount:{name}:{name}"')
+    assert ours_is["expression"].endswith(f'"system:serviceaccount:{NAMESPACE}:{DETECTOR}"')
+    guard, other = ours["NetworkPolicy", NAMESPACE, DETECTOR], theirs["NetworkPolicy", name, name]
+    assert guard["spec"]["ingress"] == other["spec"]["ingress"]
+    labels = ours["DaemonSet", NAMESPACE, DETECTOR]["spec"]["template"]["metadata"]["labels"]
+    assert guard["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert "app.kubernetes.io/name" in labels
+    assert labels["app.kubernetes.io/name"] != "node-recovery", "the other policy is for agents' pods"
+
+
+@pytest.mark.parametrize("more", ["", IRSA, AZURE], ids=["as it ships", "IRSA", "workload identity"])
+@pytest.mark.parametrize("values", [FLEET, ALONE], ids=["with a detector", "without"])
+def test_it_is_sound_and_helms_linter_has_nothing_to_say(tools: Tools, values: str, more: str) -> None:
+    sound(tools.template(values + more), of_deployments=CONTROLLER)
+    assert "0 chart(s) failed" in tools.helm(
+        "lint", "--strict", CHART, *LATER, "-f", tools.folder / "values.yaml"
+    )
+
+
+# ---------------------------------------------------------------- who may what, and who is who
+
+
+def test_nothing_on_the_nodes_has_a_right_but_to_say_what_it_sees(tools: Tools) -> None:
+    found = tools.template(FLEET)
+    accounts = {
+        d["metadata"]["name"]: d["metadata"]["namespace"] for d in found if d["kind"] == "ServiceAccount"
+    }
+    assert accounts == {DETECTOR: NAMESPACE, CONTROLLER: CONTROLLER}
+    assert granted_to(found, DETECTOR) == {
+        ("ClusterRole", ""): [
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+        ]
+    }
+    (daemonset,) = [d for d in workloads(found) if d["kind"] == "DaemonSet"]
+    assert [c["name"] for c in pod(daemonset)["containers"]] == [DETECTOR]
+
+
+def test_the_controller_has_the_rights_of_deploy_fleet_and_sees_the_sidecars_leases(tools: Tools) -> None:
+    shipped = granted_to(documents((DEPLOY / "fleet" / "rbac.yaml").read_text()), CONTROLLER)
+    granted = granted_to(tools.template(FLEET), CONTROLLER)
+    assert granted.pop(("Role", NAMESPACE)) == [LEASES | {"verbs": ["get"]}]
+    assert granted == shipped
+
+
+def test_without_a_detector_the_releases_namespace_holds_that_one_right(tools: Tools) -> None:
+    found = of_the_agents_namespace(tools.template(ALONE))
+    assert [(d["kind"], d["metadata"]["name"]) for d in found] == [
+        ("Role", CONTROLLER),
+        ("RoleBinding", CONTROLLER),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "annotations", "labelled", "grace"),
+    [
+        (IRSA, {ROLE: "arn:aws:iam::111122223333:role/r"}, False, 30),
+        (AZURE, {"azure.workload.identity/client-id": IDENTITY}, True, 60),
+    ],
+    ids=["on AWS", "on Azure"],
+)
+def test_the_controller_alone_is_somebody_in_the_cloud(
+    tools: Tools, more: str, annotations: dict[str, str], labelled: bool, grace: int
+) -> None:
+    found = tools.template(FLEET + more)
+    assert one(found, "ServiceAccount", CONTROLLER)["metadata"]["annotations"] == annotations
+    assert "annotations" not in one(found, "ServiceAccount", DETECTOR)["metadata"]
+    identified = {
+        d["metadata"]["name"]: "azure.workload.identity/use" in d["spec"]["template"]["metadata"]["labels"]
+        for d in workloads(found)
+    }
+    assert identified == {CONTROLLER: labelled, DETECTOR: False}
+    assert "azure" not in json.dumps(one(found, "DaemonSet", DETECTOR))
+    assert pod(controller(found))["terminationGracePeriodSeconds"] == grace
+
+
+def test_the_policies_bind_the_controllers_account_wherever_it_is(tools: Tools) -> None:
+    found = tools.template(FLEET + "fleet: {namespace: apart}\ntaintKeys: [example.com/faulty]\n")
+    policies = [
+        d
+        for d in found
+        if d["kind"] == "ValidatingAdmissionPolicy" and d["metadata"]["name"] != "node-recovery-detector"
+    ]
+    assert len(policies) == 7
+    for policy in policies:
+        (condition,) = policy["spec"]["matchConditions"]
+        account = f"system:serviceaccount:apart:{CONTROLLER}"
+        assert condition["expression"] == f'request.userInfo.username == "{account}"'
+    text = json.dumps(policies)
+    assert f'object.metadata.name == \\"{CONTROLLER}\\"' in text, (
+        "the Lease has the name that the program gives it"
+    )
+    assert '] + [\\"example.com/faulty\\"]' in text
+    sound(found, of_deployments="apart")
+
+
+def test_a_release_of_another_name_keeps_the_name_of_the_lease(tools: Tools) -> None:
+    (tools.folder / "values.yaml").write_text(FLEET)
+    words = (*LATER, "--namespace", NAMESPACE, "-f", tools.folder / "values.yaml")
+    found = documents(tools.helm("template", "mine", CHART, *words))
+    sound(found, of_deployments=CONTROLLER)
+    leases = one(found, "ValidatingAdmissionPolicy", "mine-fleet-leases")
+    assert f'object.metadata.name == "{CONTROLLER}"' in json.dumps(leases).replace("\\", "")
+    assert f"system:serviceaccount:{CONTROLLER}:mine-fleet" in json.dumps(leases)
+
+
+# ---------------------------------------------------------------- the chart's own
+
+
+def test_from_sidecars_and_back_the_detector_stays_where_it_is_and_all_else_changes(tools: Tools) -> None:
+    """Helm deletes what the new mode does not name: the agents' rights and policies, and their concluder."""
+    as_fleet = tools.template(FLEET)
+    sidecars = tools.template(FLEET, "--set", "mode=sidecar")
+    (before,), (after,) = ([d for d in found if d["kind"] == "DaemonSet"] for found in (sidecars, as_fleet))
+    for immutable in ("name", "namespace"):
+        assert before["metadata"][immutable] == after["metadata"][immutable]
+    assert before["spec"]["selector"] == after["spec"]["selector"]
+    gone = {(d["kind"], d["metadata"]["name"]) for d in sidecars} - {
+        (d["kind"], d["metadata"]["name"]) for d in as_fleet
+    }
+    assert {
+        ("ClusterRole", "node-recovery"),
+        ("Role", "node-recovery"),
+        ("Deployment", "node-recovery-concluder"),
+        ("Namespace", "node-recovery-concluder"),
+        ("ValidatingAdmissionPolicy", "node-recovery-nodes"),
+    } <= gone
+    said = {e["name"]: e.get("value") for e in container(controller(as_fleet))["env"]}
+    assert said["AGENTS_NAMESPACE"] == before["metadata"]["namespace"], "where the sidecars' Leases are"
+
+
+def test_a_change_of_settings_or_policy_starts_the_controller_again_and_no_detector(tools: Tools) -> None:
+    shipped = tools.template(FLEET)
+    for words in (
+        ("--set", "settings.ENABLE_RECOVERY=true"),
+        ("--set-file", f"policy={DEPLOY / 'fleet/policy.yaml'}", "--set", "settings.CLUSTER_NAME=x"),
+    ):
+        found = tools.template(FLEET, *words)
+        assert controller(found)["spec"]["template"] != controller(shipped)["spec"]["template"]
+        assert one(found, "DaemonSet", DETECTOR) == one(shipped, "DaemonSet", DETECTOR)
+
+
+def test_a_policy_of_ones_own_replaces_the_one_that_ships(tools: Tools, tmp_path: Path) -> None:
+    mine = tmp_path / "policy.yaml"
+    mine.write_text(
+        "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nsources: [conditions]\nrules: []\n"
+    )
+    data = one(tools.template(FLEET, "--set-file", f"policy={mine}"), "ConfigMap", "node-recovery-policy")[
+        "data"
+    ]
+    assert yaml.safe_load(data["policy.yaml"]) == yaml.safe_load(mine.read_text())
+
+
+@pytest.mark.parametrize(
+    ("npd", "kept_off"),
+    [
+        ("{instanceTypes: [p5.48xlarge]}", [["node.kubernetes.io/instance-type"]]),
+        ("{instanceTypes: [], nodeSelector: {pool: gpu}}", [["pool"]]),
+        (
+            "{instanceTypes: [a], nodeSelector: {pool: gpu}}",
+            [["node.kubernetes.io/instance-type"], ["pool"]],
+        ),
+        ("{instanceTypes: []}", [[]]),
+    ],
+    ids=["types of instances", "a label", "either", "every node has a detector"],
+)
+def test_the_controller_stays_off_accelerators_and_off_the_detectors_nodes(
+    tools: Tools, npd: str, kept_off: list[list[str]]
+) -> None:
+    place = pod(controller(tools.template(f"mode: fleet\nnpd: {npd}")))["affinity"]["nodeAffinity"]
+    terms = place["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    labelled = ["nvidia.com/gpu.present", "aws.amazon.com/neuron.present"]
+    assert [[e["key"] for e in term["matchExpressions"]] for term in terms] == [
+        [*labelled, *keys] for keys in kept_off
+    ], "any one of the terms will do"
+    operators = {e["operator"] for term in terms for e in term["matchExpressions"]}
+    assert operators <= {"DoesNotExist", "NotIn"}
+
+
+def test_where_it_runs_what_it_resolves_by_and_its_secret_can_be_said(tools: Tools) -> None:
+    mine = "{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}"
+    found = tools.template(
+        FLEET + f"fleet: {{affinity: {mine}, nodeSelector: {{pool: system}}, tolerations: [{{key: own}}], "
+        "dnsPolicy: ClusterFirst, dnsConfig: {nameservers: [10.0.0.2]}, secret: prometheus}\n",
+        "--set",
+        "settings.PROMETHEUS_URL=http://prometheus.monitoring.svc:9090",
+    )
+    spec = pod(controller(found))
+    assert spec["affinity"] == yaml.safe_load(mine)
+    assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "system"}, [{"key": "own"}])
+    assert (spec["dnsPolicy"], spec["dnsConfig"]) == ("ClusterFirst", {"nameservers": ["10.0.0.2"]})
+    mounts = {m["name"]: m["mountPath"] for m in container(controller(found))["volumeMounts"]}
+    assert mounts["secret"] == "/var/run/secrets/node-recovery"  # noqa: S105
+    assert {"name": "secret", "secret": {"secretName": "prometheus"}} in spec["volumes"]
+    sound(found, of_deployments=CONTROLLER)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://prometheus.example.com",
+        "http://10.1.2.3:9090",
+        "http://[fd00::1]:9090",
+        "https://svc.example.com",
+    ],
+)
+def test_a_server_that_the_nodes_can_find_needs_no_dns_of_the_cluster(tools: Tools, url: str) -> None:
+    found = tools.template(FLEET, "--set", f"settings.PROMETHEUS_URL={url}")
+    assert pod(controller(found))["dnsPolicy"] == "Default"
+
+
+SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("mode: both", "at '/mode': value must be one of 'sidecar', 'fleet'"),
+        (
+            f"mode: fleet\nfleet: {{namespace: {NAMESPACE}}}",
+            f"fleet.namespace: {NAMESPACE} is the release's own namespace, where node-problem-detector runs, "
+            "which is privileged: name another one, or install the release elsewhere",
+        ),
+        ("mode: fleet\nfleet: null", "say --reset-then-reuse-values instead of --reuse-values"),
+        (
+            "mode: fleet\nnpd: {onNode: true, reservePort: true}",
+            "npd.onNode: in fleet mode nothing reads the page of a node's own detector, and what that writes "
+            "to its Node is read anyhow: set npd.onNode=false, npd.reservePort=false and npd.create=false",
+        ),
+        ("mode: fleet\nnpd: {reservePort: true}", "at that port: set npd.reservePort=false"),
+        (
+            "mode: fleet\nnpd: {extraArgs: [--enable-k8s-exporter=false]}",
+            "npd.extraArgs: with --enable-k8s-exporter=false it writes no conditions, and fleet mode goes by "
+            "nothing else: leave it out, or set mode=sidecar",
+        ),
+        (
+            "mode: fleet\nsidecar: {extraEnv: [{name: LOG, value: '1'}]}",
+            "sidecar.extraEnv: no sidecar runs in fleet mode: leave it out, and say variables of the program "
+            "in settings",
+        ),
+        ("mode: fleet\noptions: {checkpoint: true}", "set options.checkpoint=false, or mode=sidecar"),
+        (
+            "mode: fleet\noptions: {validation: node-validation}",
+            "set options.validation to an empty name, or mode=sidecar",
+        ),
+        (
+            "mode: fleet\nsettings: {NPD_METRICS_URL: 'http://127.0.0.1:1/'}",
+            "settings.NPD_METRICS_URL: fleet mode reads no page of a detector: leave it out, or set "
+            "mode=sidecar",
+        ),
+        (
+            "mode: fleet\n" + SOURCES.format("[npd, conditions]"),
+            "policy: its source npd is read on the node itself, where no agent is in fleet mode: say "
+            "sources: [conditions] there, or set mode=sidecar",
+        ),
+        (
+            "mode: fleet\n" + SOURCES.format("[{dcgm: {}}]"),
+            "policy: its source dcgm is read on the node itself",
+        ),
+        (
+            "mode: fleet\nsettings: {PROMETHEUS_URL: 'http://prometheus.monitoring.svc:9090'}",
+            "settings.PROMETHEUS_URL: prometheus.monitoring.svc is a name of the cluster's own DNS, which is "
+            "not asked: set fleet.dnsPolicy=ClusterFirst, or give an address that the nodes know",
+        ),
+        (
+            "mode: fleet\nsettings: {PROMETHEUS_URL: 'http://prometheus/'}",
+            "settings.PROMETHEUS_URL: prometheus is a name of the cluster's own DNS",
+        ),
+        (
+            "mode: fleet\nnpd: {neuron: false}",
+            "npd has nothing to watch: set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
+        ),
+        (
+            "mode: fleet\nfleet: {dnsPolicy: None}",
+            "at '/fleet/dnsPolicy': value must be one of 'Default', 'Clust",
+        ),
+        ("mode: fleet\nfleet: {replicas: 3}", "at '/fleet': additional properties 'replicas' not allowed"),
+        (
+            "settings: {FLEET_SELECTOR: pool=gpu}",
+            "settings.FLEET_SELECTOR: no sidecar reads it: set mode=fleet, or leave it out",
+        ),
+        (
+            "settings: {PROMETHEUS_URL: 'https://prometheus.example.com'}",
+            "settings.PROMETHEUS_URL: no sidecar reads it: set mode=fleet, or leave it out",
+        ),
+        (
+            "mode: fleet\nsettings: {LOKI_URL: 'http://loki-gateway.monitoring.svc'}",
+            "settings.LOKI_URL: loki-gateway.monitoring.svc is a name of the cluster's own DNS",
+        ),
+        ("settings: {LOKI_TENANT: gpus}", "settings.LOKI_TENANT: no sidecar reads it: set mode=fleet"),
+        (SOURCES.format("[conditions, loki]"), "policy: its source loki is asked in fleet mode only"),
+        (SOURCES.format("[conditions, api]"), "policy: its source api is asked in fleet mode only"),
+        (
+            SOURCES.format("[conditions, {prometheus: {rows: [alerts]}}]"),
+            "policy: its source prometheus is asked in fleet mode only: set mode=fleet, or leave it out of "
+            "the policy's sources",
+        ),
+    ],
+)
+def test_what_a_mode_cannot_do_is_refused_with_what_to_set_instead(
+    tools: Tools, values: str, message: str
+) -> None:
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        tools.template(values)
+
+
+def test_on_an_older_kubernetes_it_says_what_is_lost_without_the_policies(tools: Tools) -> None:
+    with pytest.raises(AssertionError, match="nothing but RBAC limits the controller's token then"):
+        tools.template(FLEET, "--kube-version", "1.29.0")
+    found = tools.template(FLEET, "--kube-version", "1.29.0", "--set", "admissionPolicies=false")
+    assert not [d for d in found if d["kind"].startswith("Validating")]
+
+
+def test_values_of_an_earlier_release_of_the_chart_are_those_of_sidecars(tools: Tools) -> None:
+    """Reused values (`--reuse-values`) lack what this release has added."""
+    found = tools.template("mode: null\nfleet: null")
+    assert comparable(found) == comparable(tools.template("{}"))
+
+
+# ---------------------------------------------------------------- the notes
+
+
+def notes(tools: Tools, values: str, *words: str) -> str:
+    """NOTES.txt as Helm would print it: only an installation in a cluster shows it by itself."""
+    copy = tools.folder / "chart"
+    shutil.copytree(CHART, copy, dirs_exist_ok=True)
+    shown = copy / "templates" / "shown.yaml"
+    shown.write_text('notes: {{ include (print $.Template.BasePath "/NOTES.txt") . | toJson }}\n')
+    (tools.folder / "values.yaml").write_text(values)
+    place = ("--namespace", NAMESPACE, "-f", tools.folder / "values.yaml", *LATER)
+    found: dict[str, Any] = yaml.safe_load(
+        tools.helm("template", "node-recovery", copy, "-s", "templates/shown.yaml", *place, *words)
+    )
+    return str(found["notes"])
+
+
+def test_the_notes_say_what_was_installed_and_what_is_next(tools: Tools) -> None:
+    said = notes(tools, FLEET)
+    assert f"the Deployment {CONTROLLER}/{CONTROLLER}" in said
+    assert f"the DaemonSet {NAMESPACE}/{DETECTOR} runs node-problem-detector alone" in said
+    assert f"system:serviceaccount:{CONTROLLER}:{CONTROLLER}" in said
+    assert "--set settings.ENABLE_RECOVERY=true" in said
+    assert "-c node-recovery" not in said, "no sidecar has a log"
+
+
+def test_the_notes_name_the_sidecar_that_a_patch_may_have_left(tools: Tools) -> None:
+    assert "take it out" in notes(tools, ALONE, "--is-upgrade")
+    assert "take it out" not in notes(tools, ALONE)
+    assert "take it out" not in notes(tools, FLEET, "--is-upgrade")
+
+
+def test_the_notes_ask_for_no_identity_that_was_given(tools: Tools) -> None:
+    for given in (IRSA, AZURE):
+        assert "identity in the cloud" not in notes(tools, FLEET + given)
+
+
+def test_the_notes_of_sidecars_are_as_they_were(tools: Tools) -> None:
+    said = notes(tools, "{}")
+    assert f"in the pods of the DaemonSet {NAMESPACE}/{DETECTOR}" in said
+    assert "-c node-recovery" in said
+    assert "fleet" not in said
+
+
+# ---------------------------------------------------------------- what the docs have one write
+
+
+def blocks_of(page: str, word: str) -> str:
+    """The one example in YAML on ``page`` that has ``word`` in it."""
+    text = (DEPLOY.parent / page).read_text()
+    (found,) = [b for b in re.findall(r"(?ms)^ *```yaml\n(.*?)^ *```$", text) if word in b]
+    return textwrap.dedent(found)
+
+
+def test_the_patch_for_the_clusters_dns_is_what_the_chart_makes_of_its_values(tools: Tools) -> None:
+    patch = blocks_of("docs/fleet.md", "dnsPolicy")
+    patched = pod(controller(tools.overlay("resources: [BASE]\n" + patch, over="fleet")))
+    config = json.dumps({"dnsPolicy": patched["dnsPolicy"], "dnsConfig": patched["dnsConfig"]})
+    charts = pod(controller(tools.template(FLEET + f"fleet: {config}\n")))
+    assert (patched["dnsPolicy"], patched["dnsConfig"]) == (charts["dnsPolicy"], charts["dnsConfig"])
+    assert patched["dnsPolicy"] == "ClusterFirst"
+
+
+def test_the_overlay_for_going_over_names_the_sidecars_namespace_as_the_chart_does(tools: Tools) -> None:
+    overlay = blocks_of("deploy/README.md", "leases.yaml").replace(", leases.yaml", "")
+    patched = container(
+        controller(tools.overlay(overlay.replace("../node-recovery/deploy/fleet", "BASE"), over="fleet"))
+    )
+    charts = container(controller(tools.template(FLEET)))
+    assert patched["env"] == charts["env"]

@@ -1,0 +1,314 @@
+"""What a Prometheus server says of the fleet: faults, flashes, silence, and series that are nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.builders.policies import HEAD
+from tests.stories.prometheus_server import Server, serving
+from tests.stories.scenery import judge, pass_time, to_the_end
+from tests.stories.scenes import NO_MARKS, boot, calls, controller, marked, messages, patch_node, phase, value
+from tests.stories.test_one_controller import Group
+
+IB = '{name: ib, query: "max by (node) (ib_dev)", node: node, bad: "> 0", type: IbDev, reason: IbDevBad}'
+REPLACE = "{do: drain, within: 10m, then: force}, {do: replace}"
+REBOOT = "{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"
+
+
+def asking(
+    row: str = IB, match: str = "{source: prometheus}", remedy: str = REPLACE, more: str = ""
+) -> bytes:
+    rule = f"  - name: hardware\n    match: {match}\n    remedy: [{remedy}]\n    probation: 2m\n{more}"
+    silent = "  - {name: silent, match: {type: SignalUnknown}, remedy: [{do: notify}]}\n"
+    sources = f"sources: [conditions, {{prometheus: {{rows: [{row}]}}}}]"
+    return f"{HEAD}{sources}\nlimits: {{cooldown: 0s}}\nrules:\n{silent}{rule}".encode()
+
+
+class Scene:
+    """A fleet without agents, one controller, and a Prometheus server that scrapes every 15 s."""
+
+    def __init__(self, server: Server, policy: bytes, count: int = 4, metric: str = "ib_dev") -> None:
+        self.server = server
+        self.s = Stage(policy)
+        server.clock = self.s.clock
+        self.s.prometheus = server.client()
+        self.names = self.s.nodes(count)
+        self.metric = metric
+
+    def start(self) -> Scene:
+        self.s.fleet()
+        self.cloud = Group(self.s)
+        self.s.run(5)
+        return self
+
+    def well(self, *nodes: str) -> None:
+        for node in nodes or self.names:
+            self.server.put(self.metric, 0, node=node)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(FakeClock()) as made:
+        yield made
+
+
+def scene(server: Server, policy: bytes | None = None, count: int = 4, metric: str = "ib_dev") -> Scene:
+    made = Scene(server, policy or asking(), count, metric)
+    made.well()
+    return made.start()
+
+
+# ---------------------------------------------------------------- faults
+
+
+def test_a_bad_value_ends_in_a_replacement_without_an_agent_on_any_node(server: Server) -> None:
+    w = scene(server)
+    w.server.put("ib_dev", 3, node="node-0")
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("replace", "m-0")]
+    assert phase(w.s) is Phase.RECOVERED
+    judge(w.s)
+
+
+def test_a_value_that_is_bad_when_the_controller_starts_is_a_fault(server: Server) -> None:
+    w = Scene(server, asking())
+    w.well("node-1", "node-2", "node-3")
+    w.server.put("ib_dev", 3, node="node-0")
+    w.start()
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("replace", "m-0")]
+
+
+def test_an_alert_that_fires_ends_in_a_drain_and_a_replacement(server: Server) -> None:
+    w = scene(server, asking("alerts", "{type: GpuFellOffTheBus}"))
+    w.s.add_pod("train", "node-0")
+    w.server.put(
+        "ALERTS", 1, alertname="GpuFellOffTheBus", alertstate="firing", node="node-0", severity="page"
+    )
+    w.server.put("ALERTS", 1, alertname="GpuFellOffTheBus", alertstate="pending", node="node-1")
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("replace", "m-0")]
+    assert phase(w.s) is Phase.RECOVERED
+    assert w.s.record("node-1") is None
+    judge(w.s)
+
+
+def test_an_alert_that_is_over_has_mended_nothing(server: Server) -> None:
+    w = scene(server, asking("alerts", "{type: GpuHot}", more="    after: 2m\n"))
+    w.server.put("ALERTS", 1, alertname="GpuHot", alertstate="firing", node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    w.server.drop("ALERTS")
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("replace", "m-0")]
+
+
+def test_an_alert_that_looks_back_is_no_reason_to_replace_what_was_rebooted(server: Server) -> None:
+    w = scene(server, asking("alerts", "{type: GpuHot}", REBOOT))
+    w.server.put("ALERTS", 1, alertname="GpuHot", alertstate="firing", node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0")]
+    boot(w.s, "node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
+    w.server.drop("ALERTS")
+    pass_time(w.s, 1800, w.cloud)
+    w.server.put("ALERTS", 1, alertname="GpuHot", alertstate="firing", node="node-0")  # it is news by now
+    pass_time(w.s, 300, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_a_gauge_that_is_still_bad_after_the_boot_goes_on_to_the_next_step(server: Server) -> None:
+    w = scene(server, asking(remedy=REBOOT))
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0")]
+    boot(w.s, "node-0")
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0"), ("replace", "m-0")]
+    judge(w.s)
+
+
+def test_a_reboot_is_proved_only_once_the_node_was_scraped_in_its_new_boot(server: Server) -> None:
+    w = scene(server, asking(remedy=REBOOT))
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    w.server.drop("ib_dev", node="node-0")
+    boot(w.s, "node-0")
+    pass_time(w.s, 300, w.cloud)
+    assert phase(w.s) is Phase.PROVING
+    w.well("node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
+
+
+# ---------------------------------------------------------------- what is over, and what is not known
+
+
+def test_a_flash_is_tolerated_for_as_long_as_the_rule_says(server: Server) -> None:
+    w = scene(server, asking(more="    after: 2m\n"))
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 20, w.cloud)
+    assert phase(w.s) is Phase.SUSPECT
+    w.well("node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s), marked(w.s)) == ([], Phase.WITHDRAWN, NO_MARKS)
+
+
+def test_the_rows_own_hold_keeps_a_fault_that_comes_and_goes(server: Server) -> None:
+    w = scene(server, asking(IB[:-1] + ", hold: 10m, latch: source}", more="    after: 5m\n"))
+    for _ in range(4):
+        w.server.put("ib_dev", 3, node="node-0")
+        pass_time(w.s, 30, w.cloud, step=5)
+        w.well("node-0")
+        pass_time(w.s, 60, w.cloud, step=5)
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize("how", ["vanishes", "stale", "nan", "warned of", "partial", "refused"])
+def test_what_is_not_known_neither_ends_a_fault_nor_treats_it(server: Server, how: str) -> None:
+    w = scene(server, asking(more="    after: 5m\n"))
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 40, w.cloud)
+    assert phase(w.s) is Phase.SUSPECT
+    if how == "vanishes":
+        w.server.drop("ib_dev", node="node-0")
+    elif how == "stale":
+        w.server.scrapes = False
+    elif how == "nan":
+        w.server.put("ib_dev", "NaN", node="node-0")
+    elif how == "refused":
+        w.server.answer = (503, b"{}")
+    else:
+        w.server.more = {"warnings": ["cut"]} if how == "warned of" else {"isPartial": True}
+    pass_time(w.s, 900, w.cloud)
+    assert calls(w.s) == []
+    assert marked(w.s) == NO_MARKS
+    assert phase(w.s) not in (Phase.WITHDRAWN, Phase.RECOVERED)
+    assert any("nothing is known from prometheus" in m for m in messages(w.s, "FaultSeen"))
+
+
+def test_a_healthy_node_whose_series_vanishes_is_told_after_ten_minutes_and_left_alone(
+    server: Server,
+) -> None:
+    w = scene(server)
+    w.server.drop("ib_dev", node="node-0")
+    pass_time(w.s, 900, w.cloud)
+    assert calls(w.s) == []
+    record = w.s.record("node-0")
+    assert record is not None
+    assert [f.type for f in record.faults] == ["SignalUnknown"]
+    assert w.s.record("node-1") is None
+    w.well("node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), marked(w.s)) == ([], NO_MARKS)
+
+
+def test_a_server_that_is_down_is_told_and_nothing_is_done(server: Server) -> None:
+    w = scene(server)
+    w.server.answer = (503, b"{}")
+    pass_time(w.s, 1200, w.cloud)
+    assert calls(w.s) == []
+    assert value(controller(w.s), "node_recovery_prometheus_unknown", row="ib") == 1
+    assert {f.type for name in w.names if (r := w.s.record(name)) for f in r.faults} == {"SignalUnknown"}
+    w.server.answer = None
+    pass_time(w.s, 60, w.cloud)
+    assert value(controller(w.s), "node_recovery_prometheus_unknown", row="ib") == 0
+    w.server.put("ib_dev", 3, node="node-1")
+    pass_time(w.s, 600, w.cloud)
+    assert calls(w.s) == [("replace", "m-1")]
+
+
+def test_of_a_large_fleet_a_silent_server_is_told_once_and_not_on_each_node(server: Server) -> None:
+    w = scene(server, count=25)
+    w.server.drop("ib_dev")
+    pass_time(w.s, 1200, w.cloud)
+    assert value(controller(w.s), "node_recovery_prometheus_unknown", row="ib") == 1
+    assert all(w.s.record(name) is None for name in w.names)
+    assert sum(c.agents for c in controller(w.s).replica.controllers) == 0
+
+
+def test_other_sources_go_on_while_the_server_is_silent(server: Server) -> None:
+    w = scene(
+        server,
+        asking(match="{}", more="limits: {cooldown: 0s, brake: 100%}\n").replace(
+            b"limits: {cooldown: 0s}\n", b"", 1
+        ),
+    )
+    w.server.answer = (503, b"{}")
+    pass_time(w.s, 120, w.cloud)
+    now = f"{w.s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
+    stated = {"type": "GpuCount", "status": "True", "reason": "GpuCountBad", "lastHeartbeatTime": now}
+    patch_node(
+        w.s, "node-0", {"status": {"conditions": [{"type": "Ready", "status": "True"}, stated]}}, "status"
+    )
+    pass_time(w.s, 240, w.cloud)
+    assert calls(w.s) == [("replace", "m-0")]
+
+
+# ---------------------------------------------------------------- whose series it is
+
+
+def addressed(w: Scene, node: str, *addresses: str) -> None:
+    listed = [{"type": "InternalIP", "address": a} for a in addresses]
+    patch_node(w.s, node, {"status": {"addresses": listed}}, "status")
+
+
+def test_a_series_of_no_node_or_of_several_is_nobodys_and_told(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = scene(server, asking(IB.replace("(node)", "(node, instance)")))
+    addressed(w, "node-2", "10.0.0.2")
+    w.s.run(5)
+    for nobody in ("node-9", "10.0.0.1:9100"):  # all but one node of the stage have this address
+        w.server.put("ib_dev", 3, node=nobody)
+    w.server.put("ib_dev", 3, instance="10.0.0.1:9100")
+    w.server.put("ib_dev", 3, node="node-8", instance="10.0.0.2:9100")  # of a machine that had the address
+    w.server.put("ib_dev", 3, job="x")
+    pass_time(w.s, 600, w.cloud)
+    assert calls(w.s) == []
+    assert all(w.s.record(name) is None for name in w.names)
+    assert value(controller(w.s), "node_recovery_prometheus_unresolved_series", row="ib") == 5
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "row ib" in r.getMessage()]
+    assert sorted(told) == [
+        "Prometheus, row ib: 10.0.0.1:9100 is the address of several Nodes",
+        "Prometheus, row ib: a series names no node",
+        "Prometheus, row ib: node-8 is no Node, and no Node's address",
+        "Prometheus, row ib: node-9 is no Node, and no Node's address",
+    ]
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.2:9100", "10.0.0.2", "[fd00::2]:9100", "FD00:0::2", "gpu-2.example:9100"]
+)
+def test_a_series_without_the_label_is_of_the_one_node_with_its_address(server: Server, host: str) -> None:
+    w = scene(server, asking(IB.replace("(node)", "(node, instance)")))
+    addressed(w, "node-2", "10.0.0.2", "fd00::2", "gpu-2.example")
+    w.s.run(5)
+    w.server.put("ib_dev", 3, instance=host)
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("replace", "m-2")]
+
+
+def test_the_server_is_asked_twice_a_round_whatever_the_fleet(server: Server) -> None:
+    w = scene(server, count=12)
+    before = len(w.server.asked)
+    pass_time(w.s, 600, w.cloud, step=1)
+    assert 76 <= len(w.server.asked) - before <= 82  # every 15 s: the values, and the time of their samples
+
+
+def test_who_takes_over_knows_what_was_there(server: Server) -> None:
+    w = scene(server)
+    w.s.fleet("second")
+    w.s.run(30)
+    w.s.kill(w.s.actors["controller"])
+    w.server.drop("ib_dev", node="node-0")
+    pass_time(w.s, 900, w.cloud)
+    record = w.s.record("node-0")
+    assert record is not None
+    assert calls(w.s) == []

@@ -1,0 +1,475 @@
+"""One controller for the whole fleet: no agent on any node, the same records, gate and laws."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+import pytest
+from recovery_testkit.stage import FleetActor, Stage
+
+from recovery.agent.fleet.leader import LEASE
+from recovery.agent.fleet.sources import Says
+from recovery.errors import ApiUnavailable
+from recovery.kube.transport import Streams
+from recovery.model import NodeView, Phase
+from tests.builders.faults import DMA
+from tests.builders.objects import pod_object
+from tests.stories.console import Terminal
+from tests.stories.scenery import GATE, Cloud, Reaper, judge, pass_time, settled, to_the_end
+from tests.stories.scenes import MERGE, NO_MARKS, PERSON, boot, calls, marked, phase, ready, record_sentences
+from tests.stories.test_conditions import EKS, EKS_GOOD, NEURON, policy, writes
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+DEAD = policy("{type: Ready}", "{do: drain, within: 2m, then: force}, {do: replace}")
+
+
+class Group(Cloud):
+    """An Auto Scaling group whose new machines have no agent."""
+
+    def _join(self, group: str, machine: str) -> None:
+        self.stage.register(machine.replace("m-", "node-"), machine, group)
+
+
+def fleet(text: bytes | None = None, count: int = 4, replicas: int = 1) -> tuple[Stage, Group]:
+    s = Stage(text or policy())
+    s.nodes(count)
+    for i in range(replicas):
+        s.fleet(f"controller-{i}")
+    s.run(5)
+    return s, Group(s)
+
+
+def leaders(s: Stage) -> list[str]:
+    return [
+        a.name for a in s.actors.values() if isinstance(a, FleetActor) and a.alive and a.replica.leader.leads
+    ]
+
+
+@pytest.mark.parametrize("condition", [NEURON, EKS], ids=["NPD's log rule", "EKS's agent"])
+def test_a_condition_ends_in_a_replacement_without_an_agent_on_any_node(
+    condition: tuple[str, str, str],
+) -> None:
+    s, cloud = fleet()
+    writes(s, condition)
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+def test_a_reboot_is_proved_by_the_new_boot_and_the_node_goes_back_to_service() -> None:
+    s, cloud = fleet(policy(remedy="{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
+    writes(s, EKS)
+    pass_time(s, 60, cloud)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    writes(s, EKS_GOOD)
+    to_the_end(s, cloud)
+    assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERED, NO_MARKS, [("reboot", "m-0")])
+    judge(s)
+
+
+def test_what_a_healthy_fleet_costs_does_not_grow_with_it() -> None:
+    asked = []
+    for count in (3, 30):
+        s, _ = fleet(count=count)
+        s.run(60)
+        before = sum(n for (verb, _), n in s.store.requests.items() if verb != "watch")
+        s.run(600)
+        asked.append(sum(n for (verb, _), n in s.store.requests.items() if verb != "watch") - before)
+    assert abs(asked[1] - asked[0]) < 10
+    assert max(asked) < 600
+
+
+def test_a_node_whose_kubelet_died_is_replaced() -> None:
+    s, cloud = fleet(DEAD)
+    s.add_pod("train", "node-0")
+    s.store.stop_kubelet("node-0")
+    ready(s, "node-0", "Unknown")
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+def test_a_dead_node_that_comes_back_in_time_is_left_alone() -> None:
+    s, cloud = fleet(DEAD.replace(b"    probation", b"    after: 5m\n    probation"))
+    ready(s, "node-0", "Unknown")
+    pass_time(s, 200, cloud)
+    ready(s, "node-0", "True")
+    to_the_end(s, cloud)
+    assert (calls(s), phase(s), marked(s)) == ([], Phase.WITHDRAWN, NO_MARKS)
+
+
+def test_a_new_machine_under_the_old_name_does_not_inherit_what_was_wrong_with_the_one_before() -> None:
+    s, _ = fleet(policy(remedy="{do: cordon}"))
+    writes(s, EKS)
+    s.run(60)
+    assert phase(s) is Phase.HANDED_OVER
+    assert s.store.request("DELETE", "/api/v1/nodes/node-0").ok
+    s.run(30)
+    s.register("node-0", "m-9")  # nothing has written its condition yet
+    s.run(120)
+    assert (phase(s), marked(s)) == (Phase.SUPERSEDED, NO_MARKS)
+
+
+def test_what_a_person_released_is_not_what_the_next_machine_of_that_name_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s, cloud = fleet(policy(remedy="{do: cordon}"))
+    writes(s, EKS)
+    s.run(60)
+    released = Terminal(s, monkeypatch).run("release", "node-0", "--yes")
+    assert released.code == 0
+    s.run(120)
+    assert phase(s) is Phase.RELEASED
+    assert s.store.request("DELETE", "/api/v1/nodes/node-0").ok
+    s.register("node-0", "m-9")  # before anybody has looked
+    pass_time(s, 300, cloud)
+    assert (phase(s), marked(s), calls(s)) == (Phase.RELEASED, NO_MARKS, [])
+
+
+def test_a_node_that_names_the_boot_before_the_last_is_in_the_last_one() -> None:
+    s, _ = fleet()
+    boot(s, "node-0")
+    s.run(5)
+    boot(s, "node-0", "m-0-boot-1")  # etcd was restored, and its kubelet has not written yet
+    s.run(5)
+    writes(s, NEURON)
+    s.run(1)
+    record = s.record("node-0")
+    assert record is not None
+    assert record.boot_id == "m-0-boot-2"
+
+
+def test_nothing_is_begun_while_nobody_sees_the_nodes() -> None:
+    broken: list[bool] = []
+
+    class Watches:
+        def __init__(self, streams: Streams) -> None:
+            self.streams = streams
+
+        def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+            if broken:
+                raise ApiUnavailable("the connection was reset")
+            return self.streams.stream(path, query)
+
+    s = Stage(policy().replace(b"    probation", b"    after: 4m\n    probation"))
+    s.wrap_streams = Watches
+    s.nodes(4)
+    s.fleet()
+    s.run(5)
+    cloud = Group(s)
+    writes(s, NEURON)
+    s.run(60)
+    broken.append(True)
+    pass_time(s, 600, cloud)
+    assert (phase(s), marked(s), calls(s)) == (Phase.SUSPECT, NO_MARKS, [])
+    broken.clear()
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_of_two_replicas_one_leads_and_the_other_takes_its_place_within_twenty_seconds() -> None:
+    s, cloud = fleet(replicas=2)
+    (leader,) = leaders(s)
+    s.kill(s.actors[leader])
+    began = s.clock.monotonic()
+    while leaders(s) == [leader] or not leaders(s):
+        s.run(0.5, step=0.1)
+        assert s.clock.monotonic() - began <= 18
+    writes(s, NEURON)
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
+
+
+def test_a_replica_that_does_not_lead_is_not_kept_awake_by_news() -> None:
+    s, _ = fleet(replicas=2)
+    other = next(a for a in s.actors.values() if isinstance(a, FleetActor) and not a.replica.leader.leads)
+    writes(s, NEURON)
+    s.run(1)
+    assert not any(c.woken.is_set() for c in other.replica.controllers)
+
+
+def test_a_leader_may_be_killed_at_any_boundary_and_nothing_is_done_twice() -> None:
+    seen = 0
+    for at in range(40):
+        for side in ("before", "after"):
+            s = Stage(policy())
+            s.nodes(3)
+            reaper = Reaper(s, lambda actor: actor == "controller-0", at, side)
+            s.fleet("controller-0")
+            s.run(3)
+            s.fleet("controller-1")
+            cloud = Group(s)
+            writes(s, NEURON)
+            to_the_end(s, cloud)
+            assert calls(s) == [("replace", "m-0")], (at, side, record_sentences(s))
+            assert phase(s) is Phase.RECOVERED, (at, side)
+            assert settled(s)
+            judge(s)
+            seen = max(seen, len(reaper.seen))
+        if not reaper.fired:
+            break
+    assert seen > 10
+
+
+def test_off_means_off_no_lease_either() -> None:
+    s = Stage(policy())
+    s.nodes(3)
+    for name in ("controller-0", "controller-1"):
+        s.fleet(name, on=False)
+    s.run(5)
+    writes(s, NEURON)
+    s.run(300)
+    written = [w.path for w in s.store.history if w.actor.startswith("controller")]
+    assert written
+    assert all(path.endswith("/events") for path in written)
+    assert calls(s) == []
+    assert s.record("node-0") is None
+
+
+def test_a_leader_whose_lease_another_has_calls_nothing_though_its_own_time_is_not_over() -> None:
+    s, cloud = fleet(policy(remedy="{do: drain, within: 10m, then: force}, {do: replace}"))
+    writes(s, NEURON)
+    actor = next(a for a in s.actors.values() if isinstance(a, FleetActor))
+    taken = {"spec": {"holderIdentity": "another"}}
+    answer = s.store.request("PATCH", f"{LEASES}/{LEASE}", body=taken, content_type=MERGE, user_agent=PERSON)
+    assert answer.status == 200, answer.body
+    assert actor.replica.leader.leads
+    assert not actor.replica.leader.still_leads()
+    s.turns()
+    assert calls(s) == []
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
+
+
+def replicas_pods(s: Stage) -> None:
+    labels = {"app.kubernetes.io/name": "node-recovery", "app.kubernetes.io/component": "fleet"}
+    ours = [{"name": "node-recovery"}]
+    for name in [a.name for a in s.actors.values() if isinstance(a, FleetActor)]:
+        s.store.load(pod_object(name, on="infra", labels=labels, containers=ours))
+
+
+def test_explain_asks_the_replica_that_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    s, _ = fleet(policy(remedy="{do: drain, within: 10m, then: force}, {do: replace}"), replicas=2)
+    replicas_pods(s)
+    writes(s, NEURON)
+    s.run(5)
+    terminal = Terminal(s, monkeypatch)
+    said = terminal.run("explain", "node-0")
+    assert said.code == 0
+    assert "m-0 is being taken out of group workers" in said.out.splitlines()[0]
+    assert "conditions" in said.out
+    well = terminal.run("explain", "node-1")
+    assert "healthy: nothing that is read says otherwise" in well.out
+    (leader,) = leaders(s)
+    s.kill(s.actors[leader])
+    nobody = terminal.run("explain", "node-0")
+    assert "this replica does not lead" in nobody.out
+
+
+def test_explain_works_while_the_controller_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = Stage(policy())
+    s.nodes(3)
+    s.fleet(on=False)
+    s.run(5)
+    replicas_pods(s)
+    writes(s, NEURON)
+    s.run(5)
+    assert "would have replaced" in Terminal(s, monkeypatch).run("explain", "node-0").out
+
+
+# ---------------------------------------------------------------- from sidecars to the controller, and back
+
+BOTH = policy().replace(b"[conditions]", b"[npd, conditions]")
+
+
+@pytest.mark.parametrize("after", [2, 8, 15, 40])
+def test_sidecars_may_be_taken_away_in_the_middle_of_a_recovery(after: int) -> None:
+    s = Stage(BOTH)
+    s.nodes(3)
+    for node in ("node-0", "node-1", "node-2"):
+        s.agent(node)
+    s.run(3)
+    cloud = Group(s)
+    writes(s, NEURON)
+    s.fault("node-0")
+    pass_time(s, after, cloud, step=1)
+    for actor in s.actors.values():
+        s.kill(actor)
+    s.fleet()
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+@pytest.mark.parametrize("after", [2, 4, 8])
+def test_sidecars_may_come_in_the_middle_of_a_recovery_and_the_controller_stands_back(after: int) -> None:
+    s, cloud = fleet(BOTH)
+    s.add_pod("train", "node-0")
+    writes(s, NEURON)
+    s.fault("node-0")
+    pass_time(s, after, cloud, step=1)
+    s.agent("node-0")
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+def test_a_record_whose_sidecar_lives_is_that_ones_alone() -> None:
+    s, cloud = fleet(BOTH)
+    s.agent("node-0")
+    s.run(5)
+    s.fault("node-0")
+    s.run(5)
+    writes(s, NEURON)
+    s.run(60)  # nobody replaces it: its sidecar lives on
+    assert calls(s) == [("replace", "m-0")]
+    written = {w.actor for w in s.store.history if "/noderecoveries" in w.path}
+    assert written == {s.actors["agent of node-0"].name}
+    to_the_end(s, cloud)
+    judge(s)
+
+
+# ---------------------------------------------------------------- correlated faults
+
+LIMITS = b"{cooldown: 0s, budget: 10, brake: 100%, brakePer: {}, perGroup: {max: 50, within: 6h}}"
+MANY = policy().replace(b"{cooldown: 0s}", LIMITS)
+
+
+def racks(sick: int, count: int = 60) -> tuple[Stage, Group]:
+    """Sixty nodes, of which the first five stand in one rack, and ``sick`` of those have a fault at once."""
+    s = Stage(MANY)
+    for i in range(count):
+        s.add_node(f"node-{i}", f"m-{i}", rack="r7" if i < 5 else f"r{8 + i // 5}")
+    s.fleet()
+    s.run(5)
+    for i in range(sick):
+        writes(s, NEURON, node=f"node-{i}")
+    return s, Group(s)
+
+
+def test_a_fault_on_machines_of_one_rack_is_held_until_a_person_lets_it_go() -> None:
+    s, cloud = racks(4)
+    pass_time(s, 300, cloud)
+    assert calls(s) == []
+    said = " ".join(record_sentences(s, "node-3"))
+    assert "4 of the 4 machines have rack=r7, as 5 of 60 do" in said
+    assert "node-recovery approve NeuronHasError_DMA_ERROR lets it go" in said
+    approve(s, DMA)
+    to_the_end(s, cloud)
+    assert sorted(calls(s)) == [("replace", f"m-{i}") for i in range(4)]
+    judge(s)
+
+
+def test_the_same_fault_on_machines_that_share_nothing_is_not_held() -> None:
+    s = Stage(MANY)
+    for i in range(60):
+        s.add_node(f"node-{i}", f"m-{i}", rack=f"r{i % 12}")
+    s.fleet()
+    s.run(5)
+    cloud = Group(s)
+    for i in range(4):
+        writes(s, NEURON, node=f"node-{i}")
+    to_the_end(s, cloud)
+    assert len(calls(s)) == 4
+
+
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+
+
+def job_on(count: int, sick: int, of: int = 60, **labels: str) -> tuple[Stage, Group]:
+    """``of`` nodes that share nothing but one job. It runs on the first ``count``, and leaves a fault on the
+    first ``sick`` of them."""
+    s = Stage(MANY)
+    for i in range(of):
+        s.add_node(f"node-{i}", f"m-{i}", rack=f"r{i % 12}")
+    for i in range(count):
+        s.add_pod(f"worker-{i}", f"node-{i}", **{JOBSET: "llama", "batch.kubernetes.io/job-name": f"w-{i}"})
+    s.fleet()
+    s.run(5)
+    for i in range(sick):
+        writes(s, NEURON, node=f"node-{i}")
+    return s, Group(s)
+
+
+def test_a_fault_on_the_machines_of_one_job_is_held_since_the_job_may_be_its_cause() -> None:
+    s, cloud = job_on(6, 4)
+    pass_time(s, 300, cloud)
+    assert calls(s) == []
+    said = " ".join(record_sentences(s, "node-3"))
+    assert "4 of the 4 machines have workload=default/llama, as 6 of 60 do" in said
+
+
+def test_a_job_that_runs_nearly_everywhere_is_no_cause() -> None:
+    s, cloud = job_on(40, 4)
+    to_the_end(s, cloud)
+    assert sorted(calls(s)) == [("replace", f"m-{i}") for i in range(4)]
+
+
+def test_pods_are_listed_once_for_each_machine_with_a_fault_and_not_in_each_round() -> None:
+    s, cloud = job_on(6, 4)
+    pass_time(s, 600, cloud)
+    assert s.store.requests["list", "pods"] < 60
+
+
+def approve(s: Stage, reason: str) -> None:
+    body = {"spec": {"approved": [{"reason": reason, "by": "ada", "until": "2999-01-01T00:00:00Z"}]}}
+    answer = s.store.request("PATCH", GATE, body=body, content_type=MERGE, user_agent=PERSON)
+    assert answer.status == 200, answer.body
+
+
+def test_a_node_that_nobody_understands_keeps_no_other_from_being_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+
+    anything = Says.anything
+
+    def stumbles(self: Says, node: NodeView) -> bool:
+        if node.name == "node-1":
+            raise TypeError("what is this")
+        return anything(self, node)
+
+    monkeypatch.setattr(Says, "anything", stumbles)
+    s, cloud = fleet()
+    writes(s, NEURON, node="node-1")
+    writes(s, NEURON)
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def leases_read(s: Stage) -> int:
+    return sum(n for (verb, resource), n in s.store.requests.items() if (verb, resource) == ("get", "leases"))
+
+
+def test_what_the_leader_wrote_itself_makes_it_read_no_lease_again() -> None:
+    s, cloud = fleet(policy(remedy="{do: cordon}"))
+    s.run(60)
+    idle = -leases_read(s)
+    s.run(60)
+    idle += leases_read(s)
+    began = leases_read(s)
+    writes(s, EKS)
+    pass_time(s, 60, cloud)
+    assert phase(s) is Phase.HANDED_OVER
+    assert leases_read(s) - began - idle <= 6
+
+
+def test_the_heartbeat_of_a_node_that_is_well_wakes_nobody_and_a_fault_does() -> None:
+    s, _ = fleet()
+    (actor,) = (a for a in s.actors.values() if isinstance(a, FleetActor))
+
+    def woken() -> bool:
+        actor.replica.nodes.once(threading.Event())
+        return any(controller.woken.is_set() for controller in actor.replica.controllers)
+
+    writes(s, EKS_GOOD)
+    assert not woken()
+    writes(s, EKS)
+    assert woken()

@@ -1,0 +1,63 @@
+"""What the API server knows by itself: a node that has fewer devices than machines like it."""
+
+from __future__ import annotations
+
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.stories.scenery import judge, pass_time, to_the_end
+from tests.stories.scenes import MERGE, calls, phase, record_sentences
+from tests.stories.test_conditions import policy
+from tests.stories.test_one_controller import Group
+
+GPU = "nvidia.com/gpu"
+COUNTS = policy("{type: DeviceCount}", "{do: drain, within: 2m, then: force}, {do: replace}").replace(
+    b"[conditions]", b"[api]"
+)
+MINUTES = 60
+
+
+def has(s: Stage, node: str, there: int) -> None:
+    """Its device plugin reports so many."""
+    counts = {GPU: str(there)}
+    body = {"status": {"capacity": {**counts, "cpu": "96"}, "allocatable": {**counts, "cpu": "95"}}}
+    answer = s.store.request("PATCH", f"/api/v1/nodes/{node}/status", body=body, content_type=MERGE)
+    assert answer.ok, answer.body
+
+
+def machines(*counts: int) -> tuple[Stage, Group]:
+    s = Stage(COUNTS)
+    for name, there in zip(s.nodes(len(counts)), counts, strict=True):
+        has(s, name, there)
+    s.fleet()
+    s.run(5)
+    return s, Group(s)
+
+
+def test_a_node_with_seven_of_eight_gpus_is_replaced_once_that_has_lasted() -> None:
+    s, cloud = machines(7, 8, 8, 8, 8, 8)
+    pass_time(s, 19 * MINUTES, cloud, step=10)
+    assert (calls(s), s.record("node-0")) == ([], None)
+    pass_time(s, 3 * MINUTES, cloud, step=10)
+    assert calls(s) == [("replace", "m-0")]
+    to_the_end(s, cloud)
+    assert phase(s) is Phase.RECOVERED
+    assert any("DevicesMissing" in x for x in record_sentences(s))
+    judge(s)
+
+
+def test_machines_of_which_no_five_agree_are_left_alone() -> None:
+    s, cloud = machines(7, 8, 8, 8, 8)
+    pass_time(s, 40 * MINUTES, cloud, step=10)
+    assert (calls(s), s.record("node-0")) == ([], None)
+
+
+def test_a_plugin_that_is_started_anew_takes_no_node_out() -> None:
+    s, cloud = machines(8, 8, 8, 8, 8, 8)
+    pass_time(s, 30 * MINUTES, cloud, step=10)
+    for _ in range(3):
+        has(s, "node-0", 0)
+        pass_time(s, 5 * MINUTES, cloud, step=10)
+        has(s, "node-0", 8)
+        pass_time(s, 5 * MINUTES, cloud, step=10)
+    assert (calls(s), s.record("node-0")) == ([], None)

@@ -1,0 +1,103 @@
+"""Thousands of Nodes are held in little memory, and nothing of what they say is lost by that."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from recovery.kube.alike import Conditions, Texts
+from recovery.kube.views import node_view
+from recovery.model import Condition, NodeView
+
+MOMENTS = [
+    None,
+    datetime(2026, 11, 23, 10, 15, 3, tzinfo=UTC),
+    datetime(2026, 11, 23, 10, 15, 3, 250001, tzinfo=UTC),
+    datetime(1, 1, 1, tzinfo=UTC),  # Go's zero time
+    datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+]
+
+
+@pytest.mark.parametrize("at", MOMENTS)
+def test_a_condition_comes_back_as_it_was_put_in_to_the_microsecond(at: datetime | None) -> None:
+    said = ("NeuronHealth", "True", "NeuronHasError_DMA_ERROR", "on device 3")
+    row = Conditions([(said, at, None), (said, None, at)])
+    assert row == (Condition(*said, at, None), Condition(*said, None, at))
+    assert (len(row), row[1]) == (2, Condition(*said, None, at))
+
+
+def test_labels_of_one_node_never_show_on_another_with_the_same_keys() -> None:
+    a, b = Texts({"zone": "a", "rack": "r1"}), Texts({"zone": "b", "rack": "r2"})
+    assert (dict(a), dict(b)) == ({"zone": "a", "rack": "r1"}, {"zone": "b", "rack": "r2"})
+    assert a != b
+    assert a == {"rack": "r1", "zone": "a"}
+    assert (a.get("none"), "zone" in a, "none" in a) == (None, True, False)
+
+
+def node(number: int) -> dict[str, Any]:
+    """A Node with fourteen conditions, each with a transition of its own, and twelve labels."""
+    hour, second = number % 24, number % 60
+    return {
+        "metadata": {
+            "name": f"node-{number}",
+            "uid": f"{number:036d}",
+            "labels": {f"example.com/label-{i}": f"value-{number % 7 * i}" for i in range(12)},
+            "annotations": {"csi.volume.kubernetes.io/nodeid": f"i-{number:017x}"},
+        },
+        "status": {
+            "nodeInfo": {"bootID": f"boot-{number:031d}", "kernelVersion": "6.1", "osImage": "Linux"},
+            "conditions": [
+                {
+                    "type": f"Condition{i}",
+                    "status": "False",
+                    "reason": f"Condition{i}IsGood",
+                    "message": f"condition {i} is as it should be, as far as its detector sees",
+                    "lastHeartbeatTime": f"2026-11-23T10:15:{second:02d}Z",
+                    "lastTransitionTime": f"2026-11-{1 + i:02d}T{hour:02d}:{number % 50:02d}:{second:02d}Z",
+                }
+                for i in range(14)
+            ],
+        },
+    }
+
+
+def views(count: int) -> list[NodeView]:
+    return [node_view(node(number), whole=True) for number in range(count)]
+
+
+def test_a_node_of_fourteen_conditions_takes_less_than_two_kib() -> None:
+    views(10)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        held = views(2000)
+        gc.collect()
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used / len(held) < 2048
+
+
+def test_what_a_stranger_writes_at_length_is_not_remembered_after_its_node() -> None:
+    long = "x" * 100_000
+    views(10)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            obj = node(number)
+            for place in obj["status"]["conditions"]:
+                place["message"] = place["reason"] = f"{number} {long}"
+            obj["metadata"]["annotations"] = {f"{number}-{i}.{'y' * 200}/key": long for i in range(50)}
+            obj["status"]["nodeInfo"]["kernelVersion"] = f"{number} {long}"
+            node_view(obj, whole=True)
+        del obj, place
+        gc.collect()
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used < 1024 * 1024

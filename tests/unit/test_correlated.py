@@ -1,0 +1,54 @@
+"""What machines with one fault share: Fisher's exact test, and what is left to the brake."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from fractions import Fraction
+
+import pytest
+
+from recovery.decide.correlated import CHANCE, Case, Trait, shared, together
+from tests.builders.times import NOW
+
+RACK: Trait = ("rack", "r7")
+
+
+def cases(count: int, *traits: Trait) -> tuple[Case, ...]:
+    return tuple(Case(f"m-{i}", NOW, frozenset(traits)) for i in range(count))
+
+
+def test_three_machines_of_one_rack_among_forty_have_one_cause() -> None:
+    found = shared(cases(3, RACK), {RACK: 10}, 400)
+    assert found is not None
+    assert found.chance == Fraction(120, 10586800)  # 10 over 3, of 400 over 3
+    assert str(found) == ("3 of the 3 machines have rack=r7, as 10 of 400 do (by chance: 1e-05)")
+
+
+@pytest.mark.parametrize(
+    ("found", "have", "population"),
+    [
+        (cases(2, RACK), {RACK: 2}, 400),  # two may be chance
+        (cases(3, RACK), {RACK: 5}, 10),  # so may three of a small fleet
+        (cases(9, RACK), {RACK: 200}, 400),  # half of the fleet: the brake's business
+        (cases(40, RACK), {RACK: 400}, 400),  # what all share says nothing
+        (cases(3), {}, 400),  # they share nothing
+    ],
+)
+def test_what_is_held_by_nobody_or_by_the_brake(
+    found: tuple[Case, ...], have: dict[Trait, int], population: int
+) -> None:
+    assert shared(found, have, population) is None
+
+
+def test_of_several_things_that_they_share_the_least_likely_is_named() -> None:
+    image: Trait = ("image", "ami-2")
+    found = shared(cases(4, RACK, image), {RACK: 40, image: 5}, 400)
+    assert found is not None
+    assert found.trait == image
+    assert found.chance < CHANCE
+
+
+def test_only_faults_that_began_within_ten_minutes_belong_together() -> None:
+    me, *others = cases(3, RACK)
+    late = Case("m-9", NOW + timedelta(minutes=11), frozenset({RACK}))
+    assert {c.machine for c in together(me, [*others, late])} == {"m-0", "m-1", "m-2"}

@@ -1,0 +1,306 @@
+"""What dcgm-exporter's page says of the GPUs, from page to page."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from recovery.model import Kind, Problem, Reading
+from recovery.signals.dcgm import OF_THE_NODE, STAYS, TYPES, State, observe
+from tests.builders.exporters import UUIDS, dcgm_line, dcgm_page
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
+
+CAPTURES = Path(__file__).parents[1] / "exporters"
+EVERY = timedelta(seconds=15)
+EMPTY = b""
+RESET = ("GpuRecoveryReset", "GpuRecoveryReset")
+
+
+def pages(*each: bytes, boots: tuple[str, ...] = (), state: State | None = None) -> tuple[State, Reading]:
+    """The pages, 15 s apart, in one boot. The state and what the last one says."""
+    state, reading = state or State(), None
+    for i, page in enumerate(each):
+        boot = boots[i] if boots else "boot-1"
+        state, reading = observe(state, page.decode(), NOW + i * EVERY, boot)
+    assert reading is not None
+    return state, reading
+
+
+def stated(reading: Reading) -> list[tuple[str, str]]:
+    return [(p.type, p.reason) for p in reading.problems]
+
+
+def the_one(reading: Reading) -> Problem:
+    (problem,) = reading.problems
+    return problem
+
+
+# ---------------------------------------------------------------- XIDs
+
+
+def test_what_is_there_at_first_is_the_past() -> None:
+    assert stated(pages(dcgm_page(xids={3: 79}), dcgm_page(xids={3: 79}))[1]) == []
+
+
+@pytest.mark.parametrize("before", [0, 13, 48])
+def test_a_change_to_an_xid_is_a_fault_of_that_gpu(before: int) -> None:
+    problem = the_one(pages(dcgm_page(xids={3: before}), dcgm_page(xids={3: 79}))[1])
+    assert (problem.type, problem.reason, problem.latched) == ("GpuXid", "GpuXid79", True)
+    assert problem.device == f"GPU 3 {UUIDS[3]} 00000000:61:00.0"
+    assert problem.message == 'DCGM_FI_DEV_XID_ERRORS{gpu="3",pci_bus_id="00000000:61:00.0"} 79'
+    assert problem.stated == NOW + EVERY
+
+
+def test_an_xid_stays_a_fault_when_the_exporter_starts_anew_and_shows_none() -> None:
+    reading = pages(dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(), dcgm_page())[1]
+    assert stated(reading) == [("GpuXid", "GpuXid79")]
+    assert the_one(reading).fresh_until > NOW + 3 * EVERY
+    assert not reading.cleared
+
+
+def test_the_same_xid_after_a_restart_that_kept_it_is_no_new_statement() -> None:
+    once = the_one(pages(dcgm_page(), dcgm_page(xids={3: 79}))[1])
+    kept = the_one(
+        pages(dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(without=["DCGM_FI_DEV_XID_ERRORS"]),
+              dcgm_page(xids={3: 79}))[1]
+    )  # fmt: skip
+    assert kept.life == once.life
+
+
+def test_the_same_xid_after_a_restart_that_forgot_it_is_a_new_statement() -> None:
+    seen = [dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(), dcgm_page(xids={3: 79})]
+    assert the_one(pages(*seen)[1]).life == (NOW + 3 * EVERY).isoformat()
+
+
+def test_an_xid_of_two_gpus_is_one_fault_of_both() -> None:
+    reading = pages(dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(xids={3: 79, 5: 79}))[1]
+    assert the_one(reading).device == "GPU 3, GPU 5"
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 63, 94, 145, 154])
+def test_an_xid_that_applications_cause_or_that_only_informs_is_only_counted(xid: int) -> None:
+    reading = pages(dcgm_page(), dcgm_page(xids={0: xid}), dcgm_page(xids={0: 0}), dcgm_page(xids={0: xid}))[
+        1
+    ]
+    problem = the_one(reading)
+    assert (problem.type, problem.reason, problem.kind) == ("", f"GpuXid{xid}", Kind.EDGE)
+    assert problem.times == (NOW + EVERY, NOW + 3 * EVERY)
+    assert xid not in OF_THE_NODE
+
+
+def test_another_boot_forgets_what_was() -> None:
+    seen = (dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(xids={3: 79}))
+    assert stated(pages(*seen, boots=("boot-1", "boot-1", "boot-2"))[1]) == []
+
+
+def test_a_boot_that_becomes_known_forgets_nothing() -> None:
+    seen = (dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(xids={3: 79}))
+    assert stated(pages(*seen, boots=("", "", "boot-1"))[1]) == [("GpuXid", "GpuXid79")]
+
+
+def test_a_count_of_xids_goes_before_the_last_one_and_misses_none_between_two_pages() -> None:
+    after = dcgm_page(xids={3: 45}, counted={(3, 79): 1, (3, 45): 2})
+    reading = pages(dcgm_page(counted={}), after, after)[1]
+    assert stated(reading) == [("GpuXid", "GpuXid79"), ("", "GpuXid45")]
+    assert len(reading.problems[1].times) == 1
+
+
+def test_a_count_that_is_there_at_first_or_falls_is_no_statement() -> None:
+    at_first = dcgm_page(counted={(3, 79): 2})
+    assert stated(pages(at_first, at_first, dcgm_page(counted={(3, 79): 1}), dcgm_page(counted={}))[1]) == []
+
+
+def test_a_count_that_rises_again_after_its_window_is_a_new_statement() -> None:
+    seen = [dcgm_page(counted={}), dcgm_page(counted={(3, 79): 1})]
+    again = pages(*seen, dcgm_page(counted={}), dcgm_page(counted={(3, 79): 1}))[1]
+    assert the_one(again).life == (NOW + 3 * EVERY).isoformat()
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_rows_that_could_not_be_remapped_are_a_fault_at_once_and_for_good() -> None:
+    reading = pages(dcgm_page(remap_failed=[1]), dcgm_page())[1]
+    assert (the_one(reading).reason, the_one(reading).latched) == ("GpuRowRemapFailed", True)
+    assert not reading.cleared
+
+
+def test_a_row_that_is_remapped_waits_for_a_reboot() -> None:
+    reading = pages(dcgm_page(rows={1: 2}), dcgm_page(rows={1: 3}), dcgm_page(rows={1: 3}))[1]
+    problem = the_one(reading)
+    assert (problem.type, problem.reason, problem.latched) == (
+        "GpuRowRemapPending",
+        "GpuRowRemapPending",
+        True,
+    )
+    assert problem.life == (NOW + EVERY).isoformat()
+    assert stated(pages(dcgm_page(rows={1: 3}), dcgm_page(rows={1: 0}))[1]) == []
+
+
+# ---------------------------------------------------------------- health and recovery action
+
+
+def failed(watch: str = "PCIE", code: str = "DCGM_FR_PCI_REPLAY_RATE", value: int = 20) -> bytes:
+    return dcgm_page(health={(2, watch): (value, code)})
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        (failed(), "GpuHealthPcie"),
+        (failed("ALL", "DCGM_FR_XID_ERROR"), "GpuHealthAll"),
+        (failed("MEM", "DCGM_FR_VOLATILE_DBE_DETECTED"), "GpuHealthMem"),
+        (failed("MEM", "DCGM_FR_XID_ERROR"), "GpuHealthWarning"),
+        (failed("NVLINK", "DCGM_FR_IMEX_UNHEALTHY"), "GpuHealthWarning"),
+        (failed("THERMAL", "DCGM_FR_THERMAL_VIOLATIONS", 10), "GpuHealthWarning"),
+    ],
+)
+def test_dcgms_own_word_is_a_fault_by_its_watch_and_its_code(page: bytes, reason: str) -> None:
+    problem = the_one(pages(page)[1])
+    assert (problem.type, problem.reason, problem.latched) == ("GpuHealth", reason, False)
+
+
+def test_a_watch_that_passes_takes_its_fault_back_after_a_minute() -> None:
+    good = dcgm_page(health={})
+    held = pages(failed(), good, good)[1]
+    assert stated(held) == [("GpuHealth", "GpuHealthPcie")]
+    assert "counts after a minute" in held.silent["GpuHealth"]
+    over = pages(failed(), *[good] * (STAYS // EVERY + 1))[1]
+    assert stated(over) == []
+    assert ("GpuHealth", "GpuHealthPcie") in over.cleared
+    assert not over.silent
+
+
+def test_a_watch_that_fails_again_in_that_minute_was_never_good() -> None:
+    good = dcgm_page(health={})
+    assert stated(pages(failed(), good, good, failed(), good, good)[1]) == [("GpuHealth", "GpuHealthPcie")]
+
+
+def test_a_recovery_action_counts_once_it_has_stayed_and_the_latest_wins() -> None:
+    reset, reboot = dcgm_page(actions={1: 1}), dcgm_page(actions={1: 2})
+    assert stated(pages(reset, reset)[1]) == []
+    assert "counts after a minute" in pages(reset, reset)[1].silent["GpuRecoveryReset"]
+    reading = pages(*[reset] * 5)[1]
+    assert stated(reading) == [RESET]
+    assert stated(pages(*[reset] * 5, *[reboot] * 4)[1]) == [RESET]
+    reading = pages(*[reset] * 5, *[reboot] * 9)[1]
+    assert stated(reading) == [("GpuRecoveryReboot", "GpuRecoveryReboot")]
+    assert RESET in reading.cleared
+    reading = pages(*[reset] * 5, *[dcgm_page(actions={})] * 9)[1]
+    assert (stated(reading), RESET in reading.cleared, dict(reading.silent)) == ([], True, {})
+
+
+@pytest.mark.parametrize(
+    ("action", "name"),
+    [
+        (1, "Reset"),
+        (2, "Reboot"),
+        (3, "Other"),
+        (4, "DrainAndReset"),
+        (5, "Other"),
+        (6, "Reset"),
+        (7, "Reboot"),
+        (9, "Other"),
+    ],
+)  # fmt: skip
+def test_each_action_has_the_name_that_the_gpu_pack_gives_it(action: int, name: str) -> None:
+    reading = pages(*[dcgm_page(actions={1: action})] * 5)[1]
+    assert stated(reading) == [(f"GpuRecovery{name}", f"GpuRecovery{name}")]
+
+
+def test_an_action_that_flashes_is_nothing() -> None:
+    none = dcgm_page(actions={})
+    assert stated(pages(none, dcgm_page(actions={1: 2}), none, none, none, none, none)[1]) == []
+
+
+# ---------------------------------------------------------------- what is not known
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        EMPTY,
+        b"\x00\xff" * 100,
+        b"<html><body>GPU Exporter</body></html>\n",
+        b"process_start_time_seconds 1\n",
+        dcgm_page()[:-9],
+    ],
+    ids=["empty", "bytes", "a page of another kind", "other series", "cut"],
+)
+def test_a_page_that_is_none_is_unknown_and_changes_nothing(page: bytes) -> None:
+    state, _ = pages(dcgm_page(), dcgm_page(xids={3: 79}))
+    after, reading = observe(state, page.decode(errors="replace"), NOW + HOUR, "boot-1")
+    assert after == state
+    assert set(reading.unknown) == {"*"}
+    assert not reading.cleared
+
+
+def test_a_gpu_that_is_no_longer_shown_is_unknown_and_clears_nothing() -> None:
+    fewer = dcgm_page(gpus=range(7), health={}, actions={})
+    all_of_them = dcgm_page(health={(7, "SM"): (20, "DCGM_FR_UNKNOWN")}, actions={})
+    reading = pages(all_of_them, *[fewer] * 9)[1]
+    assert set(reading.unknown) == TYPES
+    assert reading.unknown["GpuHealth"] == f"DCGM_EXP_GPU_HEALTH_STATUS no longer shows {UUIDS[7]}"
+    assert reading.unknown_since["GpuHealth"] == NOW + EVERY
+    assert stated(reading) == [("GpuHealth", "GpuHealthSm")]
+    assert not reading.cleared
+    assert the_one(reading).fresh_until < NOW + 9 * EVERY
+
+
+def test_a_family_that_is_gone_is_unknown_and_the_others_go_on() -> None:
+    reading = pages(dcgm_page(health={}), dcgm_page(xids={3: 79}))[1]
+    assert set(reading.unknown) == {"GpuHealth"}
+    assert stated(reading) == [("GpuXid", "GpuXid79")]
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "seven", "1 2 3", ""])
+def test_a_broken_line_spoils_its_own_family_alone(value: str) -> None:
+    page = dcgm_page(xids={3: 79}) + (dcgm_line("DCGM_FI_DEV_ROW_REMAP_FAILURE", 7, value) + "\n").encode()
+    reading = pages(dcgm_page(), page)[1]
+    assert set(reading.unknown) == {"GpuRowRemapFailed"}
+    assert stated(reading) == [("GpuXid", "GpuXid79")]
+
+
+@pytest.mark.parametrize("blank", [9223372036854775794, 2147483632])
+def test_the_word_of_old_exporters_for_no_value_is_no_value(blank: int) -> None:
+    line = dcgm_line("DCGM_FI_DEV_ROW_REMAP_FAILURE", 0, blank) + "\n"
+    assert stated(pages(line.encode())[1]) == []
+
+
+@pytest.mark.parametrize("xid", ["79.5", "-1", "100000"])
+def test_what_is_no_xid_is_unknown(xid: str) -> None:
+    before, after = (dcgm_line("DCGM_FI_DEV_XID_ERRORS", 0, value) + "\n" for value in ("0", xid))
+    reading = pages(before.encode(), after.encode())[1]
+    assert (stated(reading), set(reading.unknown)) == ([], {"GpuXid"})
+
+
+def test_the_evidence_and_the_devices_are_bounded_whatever_the_labels_are() -> None:
+    long = dcgm_line("DCGM_FI_DEV_ROW_REMAP_FAILURE", 0, 1, pci_bus_id="x" * 1500)
+    problem = the_one(pages(f"{long}\n".encode())[1])
+    assert len(problem.message) <= 256
+    assert len(problem.device) <= 160
+    assert problem.message.endswith(" 1")
+
+
+# ---------------------------------------------------------------- whole pages
+
+
+@pytest.mark.parametrize(("name", "found"), [
+    ("healthy", []),
+    ("xid-79", [("GpuXid", "GpuXid79")]),
+    ("remap-failed", [("GpuRowRemapFailed", "GpuRowRemapFailed")]),
+])  # fmt: skip
+def test_a_whole_page_after_a_healthy_one(name: str, found: list[tuple[str, str]]) -> None:
+    first, second = ((CAPTURES / f"dcgm-{each}.txt").read_bytes() for each in ("healthy", name))
+    assert stated(pages(first, second)[1]) == found
+
+
+def test_a_page_read_hourly_costs_no_memory_for_ever() -> None:
+    state = State()
+    for n in range(500):
+        page = dcgm_page(xids={0: 13 if n % 2 else 0})
+        state, _ = observe(state, page.decode(), NOW + n * MINUTE, "boot-1")
+    assert len(state.edges["GpuXid13"].times) <= 100
+    assert NOW + 500 * MINUTE - state.edges["GpuXid13"].times[0] <= 24 * HOUR + SECOND

@@ -1,0 +1,127 @@
+"""What NVSentinel's conditions say beyond True: codes, devices, and what to do."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from recovery.catalog import lookup
+from recovery.model import Condition
+from recovery.signals.conditions import EVIDENCE
+from recovery.signals.nvsentinel import MOST, Found, found
+from tests.unit.test_node_conditions import condition, looks, stated
+
+TYPE = "SysLogsXIDError"
+BASE = f"{TYPE}IsNotHealthy"
+UUID = "GPU-22222222-2222-2222-2222-222222222222"
+GSP = (
+    f"ErrorCode:119 PCI:0002:00:00 GPU_UUID:{UUID} kernel: [16450076.435595] NVRM: Xid (PCI:0002:00:00): "
+    "119, pid=1582259, name=nvc:[driver], Timeout after 6s of waiting for RPC response from GPU1 GSP! "
+    "Recommended Action=COMPONENT_RESET;"
+)
+CONTAINED = (
+    f"ErrorCode:94 PCI:0002:00:00 GPU_UUID:{UUID} kernel: [16450076.435595] NVRM: Xid (PCI:0002:00:00): 94, "
+    "pid=789012, name=process, Contained ECC error. Recommended Action=CONTACT_SUPPORT;"
+)
+MEMORY = (
+    "ErrorCode:DCGM_FR_XID_ERROR GPU:4 PCI:0000:c4:00.0 GPU_UUID:GPU-d1816eb1 Detected XID 31 for GPU 4 "
+    "Please consult the documentation for details of this XID. Recommended Action=NONE;"
+)
+
+
+def bad(message: str, type: str = TYPE, reason: str = "") -> Condition:
+    return condition(type, "True", reason or f"{type}IsNotHealthy", message=message)
+
+
+@pytest.mark.parametrize(
+    ("message", "reasons"),
+    [
+        (GSP, [f"{BASE}_119_COMPONENT_RESET"]),
+        (GSP + CONTAINED, [f"{BASE}_119_COMPONENT_RESET", f"{BASE}_94_CONTACT_SUPPORT"]),
+        ("[119] GSP timeout - RecommendedAction: RESTART_BM", [f"{BASE}_119_RESTART_BM"]),
+        ("[48, 95] memory - RecommendedAction: REPLACE_VM",
+         [f"{BASE}_48_REPLACE_VM", f"{BASE}_95_REPLACE_VM"]),
+        ("ErrorCode:48 ErrorCode:95 GPU:1 memory Recommended Action=REPLACE_VM;",
+         [f"{BASE}_48_REPLACE_VM", f"{BASE}_95_REPLACE_VM"]),
+        ("GPU:1 it is hot Recommended Action=RUN_DCGMEUD;", [f"{BASE}_RUN_DCGMEUD"]),
+        (GSP + CONTAINED[:90], [f"{BASE}_119_COMPONENT_RESET", BASE]),
+        ("ErrorCode:95 Recommended Action=RESTART_BM;", [f"{BASE}_95_RESTART_BM"]),
+        ("something else", [BASE]),
+        ("", []),
+        (f"ErrorCode:{'x' * 500} much Recommended Action=RESTART_VM;", [f"{BASE}_RESTART_VM"]),
+    ],
+    ids=["one", "two", "other", "in brackets", "codes", "no code", "cut", "bare", "no form", "", "long"],
+)  # fmt: skip
+def test_each_code_with_its_action_is_a_reason(message: str, reasons: list[str]) -> None:
+    assert [x.reason for x in found(bad(message))] == reasons
+
+
+def test_the_device_is_what_is_named_before_the_words_of_the_check() -> None:
+    (one,) = found(bad(MEMORY, "GpuMemWatch"))
+    assert one.device == "GPU 4 GPU-d1816eb1 0000:c4:00.0"
+    (logged,) = found(bad(GSP))
+    assert logged.device == f"{UUID} 0002:00:00"
+
+
+def test_one_code_on_two_devices_is_one_fault_of_both() -> None:
+    (both,) = found(bad(MEMORY + MEMORY.replace("GPU:4", "GPU:5"), "GpuMemWatch"))
+    assert both.device == "GPU 4, GPU 5"
+
+
+def test_a_word_of_a_process_in_the_kernels_line_gives_no_code_to_an_action_of_its_own() -> None:
+    forged = GSP.replace("nvc:[driver]", ";ErrorCode:79 ").replace("COMPONENT_RESET", "NONE")
+    assert {x.reason for x in found(bad(forged))} == {f"{BASE}_119_NONE"}
+
+
+def test_the_condition_of_another_writer_is_taken_as_it_is() -> None:
+    assert found(bad(GSP, reason="SomebodyElse")) == ()
+    assert stated(looks(bad(GSP, "GpuCount", "GpuCountBad"))[1]) == [("GpuCount", "GpuCountBad")]
+
+
+def test_a_message_without_end_states_no_more_than_a_few_faults() -> None:
+    many = "".join(f"ErrorCode:{n} x Recommended Action=RESTART_VM;" for n in range(5000))
+    assert len(found(bad(many))) == MOST
+
+
+def test_a_message_without_end_and_without_an_action_is_read_in_no_time() -> None:
+    began = time.process_time()
+    found(bad("ErrorCode:" * 100_000))
+    found(bad("Recommended Action " * 100_000))
+    assert time.process_time() - began < 0.5
+
+
+def test_the_evidence_is_what_was_said_of_this_code() -> None:
+    first, second = looks(bad(GSP + CONTAINED))[1].problems
+    assert first.message == f"the Node's condition {TYPE} is True: {found(bad(GSP))[0].said[:EVIDENCE]}"
+    assert second.message.startswith(f"the Node's condition {TYPE} is True: ErrorCode:94 ")
+    assert first.device == f"{UUID} 0002:00:00"
+
+
+def test_what_a_worse_code_adds_is_a_fault_of_its_own() -> None:
+    reading = looks(bad(MEMORY, "GpuMemWatch"), bad(MEMORY + GSP, "GpuMemWatch"))[1]
+    assert [r for _, r in stated(reading)] == [
+        "GpuMemWatchIsNotHealthy_119_COMPONENT_RESET",
+        "GpuMemWatchIsNotHealthy_DCGM_FR_XID_ERROR_NONE",
+    ]
+
+
+def test_a_code_that_is_no_longer_listed_stays_until_the_whole_condition_is_good() -> None:
+    both, one = bad(GSP + CONTAINED), bad(GSP)
+    _, reading = looks(both, one)
+    assert [(p.reason, p.masked) for p in reading.problems] == [
+        (f"{BASE}_119_COMPONENT_RESET", False),
+        (f"{BASE}_94_CONTACT_SUPPORT", True),
+    ]
+    good = replace(condition(TYPE, "False", f"{TYPE}IsHealthy"))
+    assert stated(looks(both, one, good, good, good)[1]) == []
+
+
+def test_what_no_action_is_recommended_for_is_no_fault_of_the_node() -> None:
+    row = lookup("GpuMemWatch", "GpuMemWatchIsNotHealthy_DCGM_FR_XID_ERROR_NONE")
+    assert row is not None
+    assert not row.this_node
+    assert lookup("GpuMemWatch", "GpuMemWatchIsNotHealthy_DCGM_FR_XID_ERROR_RESTART_VM") is None
+    assert lookup("Another", "GpuMemWatchIsNotHealthy_DCGM_FR_XID_ERROR_NONE") is None
+    assert Found("a", "b").device == ""

@@ -1,0 +1,140 @@
+"""The rows of the source ``prometheus`` in a policy: what is said of them, with file, line and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from recovery.catalog import metric_rows
+from recovery.cli import group
+from recovery.config.policy_file import PolicyFile, check_for, parse_policy
+from recovery.errors import SettingsError
+from recovery.model import Bound, Latch, Named
+from tests.builders.policies import HEAD
+from tests.builders.times import MINUTE
+
+OWN = """
+      - name: ib
+        query: max by (node) (ib_dev)
+        node: node
+        bad: "> 0"
+        type: IbDev
+        reason: {label: why}
+        hold: 10m
+        latch: source
+"""
+FIELD = "p.yaml:{line}: field sources[0].prometheus.rows"
+
+
+def parsed(rows: str = OWN) -> PolicyFile:
+    rules = "rules: [{name: any, match: {}, remedy: [{do: notify}]}]\n"
+    return parse_policy(
+        f"{HEAD}sources:\n  - prometheus:\n      rows:{rows.rstrip()}\n{rules}".encode(), "p.yaml"
+    )
+
+
+def mistakes(rows: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        parsed(rows)
+    return list(caught.value.mistakes)
+
+
+def test_a_row_that_is_spelled_out_is_as_it_says() -> None:
+    source = parsed().policy.source("prometheus")
+    assert source is not None
+    (row,) = source.metrics
+    assert (row.bad, row.type, row.reason) == (Bound(">", 0), Named("IbDev"), Named(label="why"))
+    assert (row.ends.latch, row.ends.hold) == (Latch.SOURCE, 10 * MINUTE)
+    assert parsed().warnings == ()
+
+
+def test_a_ready_made_row_is_its_name() -> None:
+    source = parsed(" [npd, autopilot]").policy.source("prometheus")
+    assert source is not None
+    assert source.metrics == (*metric_rows()["npd"], *metric_rows()["autopilot"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "sentence"),
+    [
+        ('"> 0"', "0", 9, '[0].bad: found 0, expected a comparison such as "> 0", ">= 5", "== 1", "!= 0" or'),
+        ('"> 0"', '"=> 0"', 9, '[0].bad: found "=> 0", expected a comparison such as'),
+        ("        node: node\n", "", 6, "[0].node: missing"),
+        ("node: node", "node: the node", 8, '[0].node: found "the node", expected the name of a label'),
+        (
+            "{label: why}",
+            "{labl: why}",
+            11,
+            "[0].reason: found a mapping, expected a word, or a mapping with",
+        ),
+        ("type: IbDev", "type: Ib Dev", 10, '[0].type: found "Ib Dev", expected one word of at most 128'),
+        ("hold: 10m", "hold: 600", 12, "[0].hold: found 600, expected a duration such as 10s or 5m"),
+        (
+            "latch: source",
+            "latch: never",
+            13,
+            '[0].latch: found "never", expected one of source, boot, proof',
+        ),
+        (
+            "hold:",
+            "held:",
+            12,
+            "[0].held: unknown, expected one of name, query, node, bad, type, reason, hold",
+        ),
+        (
+            "max by (node) (ib_dev)",
+            "ALERTS{alertname='x'}",
+            13,
+            '[0].latch: found "source" for alerts, whose going away proves nothing; expected boot or proof',
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(old: str, new: str, line: int, sentence: str) -> None:
+    (told,) = mistakes(OWN.replace(old, new))
+    assert told.startswith(FIELD.format(line=line) + sentence)
+
+
+def test_a_name_that_is_not_known_or_given_twice_is_told() -> None:
+    assert mistakes(" [dcmg]") == [
+        FIELD.format(line=5)
+        + '[0]: found "dcmg", expected one of npd, dcgm, autopilot, alerts; did you mean "dcgm"?'
+    ]
+    assert mistakes(" [npd, npd]") == [FIELD.format(line=5) + ": found a list, expected each name once"]
+    assert mistakes(" []") == [FIELD.format(line=5) + ": found an empty list, expected at least one row"]
+
+
+@pytest.mark.parametrize(
+    ("query", "warning"),
+    [
+        ("max by (gpu) (x)", "no by (...) keeps the label node, so its series may name no node"),
+        ("max by (instance, gpu) (x)", ""),
+        ("max by (gpu) (x) * on (gpu) max by (node, gpu) (y)", ""),
+        ("max by (node) (x) > 0", "it keeps only some values, and a series that goes away proves nothing"),
+        ("max by (node) (x > bool 0)", ""),
+    ],
+)
+def test_a_query_that_leaves_something_open_is_warned_of(query: str, warning: str) -> None:
+    rows = f"\n      - npd{OWN.rstrip()}".replace("max by (node) (ib_dev)", query)
+    told = [w for w in parsed(rows).warnings if "query" in w]
+    assert [w.startswith(FIELD.format(line=8) + f"[1].query: {warning}") for w in told] == [True] * bool(
+        warning
+    )
+
+
+def test_it_runs_in_fleet_mode_only() -> None:
+    assert check_for(parsed(), frozenset(), "aws", "fleet") == []
+    assert check_for(parsed(), frozenset(), "aws", "sidecar") == [
+        'p.yaml:4: field sources[0]: found "prometheus", which runs in fleet mode only (RECOVERY_MODE=fleet)'
+    ]
+
+
+def test_policy_check_takes_the_mode(tmp_path: Path) -> None:
+    runner = CliRunner()
+    file = tmp_path / "p.yaml"
+    file.write_text(f"{HEAD}sources: [{{prometheus: {{rows: [npd]}}}}]\nrules: []\n")
+    assert runner.invoke(group, ["policy", "check", str(file), "--mode", "fleet"]).exit_code == 0
+    assert runner.invoke(group, ["policy", "check", str(file)]).exit_code != 0
+    by_the_environment = runner.invoke(group, ["policy", "check", str(file)], env={"RECOVERY_MODE": "fleet"})
+    assert by_the_environment.exit_code == 0
