@@ -1082,7 +1082,8 @@ class ProviderFacts:
     """What a provider declares for this machine.
 
     ``software_remedy``: the default for a fault of software. ``out_of_band``: steps that only the concluder
-    may start. ``cancels``: a call can be cancelled. ``sees_power``: it can show that the machine is down.
+    may start. ``cancels``: a call can be cancelled. ``sees_power``: it can show that it runs nothing.
+    ``cloud``: it can tell whether it exists.
     """
 
     name: str
@@ -1094,6 +1095,7 @@ class ProviderFacts:
     out_of_band: frozenset[Step] = frozenset()
     cancels: bool = False
     sees_power: bool = False
+    cloud: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,11 @@ class AwsProvider:
         state = lookup.ec2_state(self._session, machine, where)
         return f"{machine} is {state or 'unknown to EC2'}" if state in ("", "terminated") else None
 
+    def down(self, machine: Machine) -> str | None:
+        """By EC2: stopped, or terminated. One that is stopping or shutting down may run on for minutes."""
+        state = lookup.ec2_state(self._session, machine, machine.route.get("region", ""))
+        return f"EC2 says that {machine} is {state}" if state in ("stopped", "terminated") else None
+
     # ------------------------------------------------------------ preflight
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:

@@ -19,6 +19,7 @@ from recovery.errors import Refused
 from recovery.model import Step
 
 READY = "Succeeded"
+POWER = "PowerState/"
 UNDER_WAY = frozenset({"Updating", "Deleting", "Creating", "Migrating"})
 Route = Mapping[str, str]
 
@@ -64,20 +65,36 @@ class ScaleSet:
 
 def vm(session: AzureSession, route: Route) -> Vm | None:
     """The VM of a route; None where Azure knows none. Raises ``Retry`` or ``Refused``."""
-    what = f"a look at {named(route)}"
+    found = _asked(session, route)
+    return None if found is None else _vm(found)
 
+
+def power(session: AzureSession, route: Route) -> tuple[str, str]:
+    """The ID of the VM of a route, and its power state: running, stopping, stopped, deallocated and others
+    ("States and billing of Azure Virtual Machines"); "" where Azure does not say. One answer has both.
+
+    Raises ``Retry`` or ``Refused``.
+    """
+    found = _asked(session, route, expand="instanceView")
+    statuses = getattr(_under(found, "instance_view"), "statuses", None) or ()
+    codes = [str(getattr(status, "code", "") or "") for status in statuses]
+    states = [code.removeprefix(POWER) for code in codes if code.startswith(POWER)]
+    return canonical(str(_under(found, "vm_id") or "")), states[0] if len(states) == 1 else ""
+
+
+def _asked(session: AzureSession, route: Route, **more: str) -> Any:
     def ask(client: Any) -> Any:
+        of_kind = (
+            client.virtual_machine_scale_set_vms if route["kind"] == UNIFORM else client.virtual_machines
+        )
         try:
-            if route["kind"] == UNIFORM:
-                return _vm(client.virtual_machine_scale_set_vms.get(*where(route)))
-            return _vm(client.virtual_machines.get(*where(route)))
+            return of_kind.get(*where(route), **more)
         except Exception as error:
             if fate_of(error) is Fate.MISSING:
                 return None
             raise
 
-    found: Vm | None = session.read(route["subscription"], what, ask)
-    return found
+    return session.read(route["subscription"], f"a look at {named(route)}", ask)
 
 
 def members(session: AzureSession, route: Route) -> list[Vm]:

@@ -94,6 +94,14 @@ class AzureProvider:
             return f"{named(machine.route)} does not exist any more"
         return None if found.id == machine.id else f"another VM is {named(machine.route)} now"
 
+    def down(self, machine: Machine) -> str | None:
+        """By the power state of the very VM: stopped, or deallocated."""
+        if not machine.route:
+            return None
+        vm, state = machines.power(self._session, machine.route)
+        surely = vm == machine.id and state in ("stopped", "deallocated")
+        return f"Azure says that {named(machine.route)} is {state}" if surely else None
+
     # ------------------------------------------------------------ preflight
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:

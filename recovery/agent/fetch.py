@@ -127,7 +127,7 @@ class Fetcher:
             return None
 
     def _down(self, s: Situation, memory: Memory) -> str:
-        """What shows that the machine is powered down; empty where nothing does, or it cannot be seen."""
+        """What shows that the machine runs nothing; empty where nothing does, or it cannot be seen."""
         assert s.machine is not None
         assert s.provider is not None
         provider = self._w.providers.get(s.provider.name)

@@ -128,6 +128,7 @@ class Observer:
             machine_problem=identified.problem,
             provider=identified.facts,
             apart=not me,
+            afar=w.afar,
             most_slots=w.most_slots,
             forbidden=(foreign_claim(node) or "") if node else "",
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",

@@ -40,7 +40,8 @@ class World:
     ``settle``: how long a queue entry waits before a slot is granted, so that a fault that hits several
     nodes at once is counted on all of them first. ``kernel_boot``: the boot ID of this process's own kernel,
     "" where it cannot be read. ``shared_by``: what machines with one of these reasons share, as a sentence,
-    for a machine; only fleet mode knows. ``witnesses``: the second witnesses of this machine, by name.
+    for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node that it looks
+    after. ``witnesses``: the second witnesses of this machine, by name.
     """
 
     clock: Clock
@@ -55,6 +56,7 @@ class World:
     kernel_boot: Callable[[], str] = str
     most_slots: int = MOST_SLOTS
     shared_by: Callable[[str, Iterable[str], datetime], str] = lambda *_: ""
+    afar: bool = False
     witnesses: Mapping[str, Callable[[tuple[str, ...]], Statement]] = field(default_factory=dict)
 
     def node(self, name: str) -> NodeView | None:

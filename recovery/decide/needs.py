@@ -60,8 +60,9 @@ def _closed(s: Situation, r: Record) -> Iterator[Need]:
 def _needs(s: Situation, r: Record) -> Iterator[Need]:
     """All needs, in order. The caller reads one and starts again with what it found, so the code after a
     ``yield`` may depend on it."""
-    if s.role is Role.CONCLUDER and s.apart:
-        yield from _of_a_dead_agent(s)
+    on_metal = s.provider is not None and not s.provider.cloud
+    if s.afar or s.may_power or (s.role is Role.CONCLUDER and s.apart and on_metal):
+        yield from _of_a_dead_machine(s)
     missing = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
     if missing or (s.gate is not None and s.gate.stamp != s.gate.uid):
         yield GateMadeReady()
@@ -83,8 +84,11 @@ def _needs(s: Situation, r: Record) -> Iterator[Need]:
             yield from _on_the_rung(s, r)
 
 
-def _of_a_dead_agent(s: Situation) -> Iterator[Need]:
-    """Whether the dead machine is surely powered down. If it is, which pods are stuck on it."""
+def _of_a_dead_machine(s: Situation) -> Iterator[Need]:
+    """Whether a machine that is not Ready surely runs nothing. If so, which pods are stuck on it.
+
+    The concluder asks it on bare metal alone: in a cloud it has no right to pods and Nodes.
+    """
     if s.node is None or s.node.ready or s.machine is None or s.provider is None or not s.provider.sees_power:
         return
     yield PowerState()

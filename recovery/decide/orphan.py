@@ -13,12 +13,10 @@ from datetime import timedelta
 from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.decision import (
-    POLLED,
     REPEAT,
     Decision,
     EventReason,
     FreeSlot,
-    OutOfService,
     Report,
     WriteRecord,
     act,
@@ -34,11 +32,11 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import observe_call
 from recovery.decide.ladder import without_slot
 from recovery.decide.lifecycle import Event
-from recovery.decide.marks import out_of_service
 from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
-from recovery.model import OUT_OF_SERVICE, Cause, IntentState, Machine, NodeView, Phase, Record, Unfinished
+from recovery.decide.stuck_pods import PATIENCE, gone_so_far, stuck_pods
+from recovery.model import Cause, IntentState, Machine, Phase, Record
 from recovery.units import span
 
 MARGIN = 5.0
@@ -46,8 +44,6 @@ DEAD_AFTER = timedelta(minutes=5)
 """How long an agent has to be gone, with its node not Ready, before its machine counts as dead."""
 OWN_AGENT_FIRST = timedelta(seconds=90)
 """How long a release request is left to the node's own agent, which looks at its record once a minute."""
-PATIENCE = timedelta(minutes=15)
-"""How long a record with no call in flight waits for the node's own agent to come back."""
 
 
 def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> Decision:
@@ -133,56 +129,6 @@ def _not_waited_for(s: Situation) -> tuple[Cause, str] | None:
     return (tried.BY_KEY[found[0]], found[1]) if found else None
 
 
-def gone_so_far(s: Situation, r: Record) -> timedelta:
-    """How long the node's own agent is gone at least: what this process saw, or what the record says."""
-    return max(s.owner_gone_for, tried.gone_for(s, r))
-
-
-# ---------------------------------------------------------------- the out-of-service taint
-
-
-def _stuck_pods(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Pods are stuck terminating on a machine that is proved down: set the out-of-service taint.
-
-    Kubernetes then deletes them and detaches their volumes. The taint comes off once no pod is stuck, or
-    nothing proves any more that the machine is down. If the pods stay, the recovery goes on without that.
-    """
-    if s.node is None or (r.in_flight and not isinstance(s.poll, Unfinished)):
-        return None  # the call in flight may have switched the machine off for a moment
-    past = [p for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now]
-    stuck = len(past) if s.down else 0
-    if out_of_service(s.node):
-        return _taint_is_set(s, r, stuck)
-    if not stuck or not _may_set_taint(s, a, r, s.node):
-        return None
-    why = f"{r.node}: {s.down}; {stuck} of its pods are stuck terminating: the out-of-service taint is set"
-    return act(OutOfService(True), why, Report(EventReason.OUT_OF_SERVICE, warning=True))
-
-
-def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
-    if not stuck:
-        why = "no pod is stuck terminating any more" if s.down else "nothing shows any more that it is down"
-        return act(OutOfService(False), f"{r.node}: {why}; the out-of-service taint comes off")
-    if gone_so_far(s, r) >= PATIENCE:
-        return None
-    why = f"{r.node}: the out-of-service taint is set for {stuck} stuck pods"
-    return wait(why, POLLED, "given-up", held=None if r.in_flight else Cause.AGENT)
-
-
-def _may_set_taint(s: Situation, a: Assessment, r: Record, node: NodeView) -> bool:
-    """Whether our out-of-service taint may be set.
-
-    It may not where the API server refused it a moment ago, where another's taint is set already, for a
-    machine that is another than the record's or that another Node claims, or once ``PATIENCE`` is over.
-    """
-    if OUT_OF_SERVICE in s.refusals or node.has_taint(OUT_OF_SERVICE) or s.rivals:
-        return False
-    if s.machine is None or s.machine.id != r.machine.id or gone_so_far(s, r) >= PATIENCE:
-        return False
-    under_way = a.slot is not None and r.phase in (Phase.RECOVERING, Phase.PROVING)
-    return under_way and brakes.first_reason(brakes.FORBIDDEN, s) is None
-
-
 # ---------------------------------------------------------------- a power cycle out of band
 
 
@@ -213,7 +159,7 @@ UNDER_LEASE = (_alive, _fenced)
 
 QUESTIONS = (
     _wanted_back,
-    _stuck_pods,
+    stuck_pods,
     _call_in_flight,
     _not_its_node,
     _out_of_band,

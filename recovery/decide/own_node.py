@@ -45,6 +45,7 @@ from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
 from recovery.decide.room import kept
 from recovery.decide.situation import Situation
+from recovery.decide.stuck_pods import stuck_pods
 from recovery.decide.tried import accounted
 from recovery.model import Cause, Marks, Phase, Record, Step
 
@@ -179,8 +180,9 @@ def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return wanted_back(s, r)
 
 
-def _up_again(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    return up_again(s, r)
+def _given_up(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """An agent that runs on its node shows that the machine is up; the controller asks its provider."""
+    return stuck_pods(s, a, r) if s.afar else up_again(s, r)
 
 
 def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -238,7 +240,7 @@ FIRST = (
     _new_node_object,
     _disowned,
     _rebooted,
-    _up_again,
+    _given_up,
     _boot_confirmed,
     _unrecorded,
     _marked_anew,

@@ -97,7 +97,7 @@ class ValidationJob:
 
 @dataclass(frozen=True, slots=True)
 class PowerState:
-    """Whether a machine whose agent is gone is surely powered down."""
+    """Whether a machine that is not Ready surely runs nothing: it is powered down, stopped or terminated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +227,9 @@ class Situation:
     job: JobView | None = None  # the validation Job that the record names
     job_problem: str = ""  # why it cannot be read or created
     job_due: bool = True  # whether it may be created now, if it does not exist
-    down: str = ""  # what shows that the machine is powered down; empty: nothing does
+    down: str = ""  # what shows that the machine runs nothing; empty: nothing does
     apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
+    afar: bool = False  # who looks after the node does not run on it (RECOVERY_MODE=fleet)
     finish_refused: str = ""  # why the provider refused the last step of an unfinished action
     take_back_refused: str = ""  # why what was asked of the provider cannot be taken back
     watched_for: timedelta | None = None  # how long this very process has watched the probation

@@ -110,7 +110,7 @@ class OutOfBand(Protocol):
 
 @runtime_checkable
 class PowerSensor(Protocol):
-    """A provider that can see whether a machine is powered down."""
+    """A provider that can see whether a machine runs nothing: it is powered down, stopped or terminated."""
 
     def down(self, machine: Machine) -> str | None:
         """What proves that ``machine`` runs nothing any more, for a sentence; None if it may still run.

@@ -9,7 +9,7 @@ from functools import cache
 from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts
 from recovery.provider.installed import Installed, conflict, installed
-from recovery.provider.protocol import Cancellable, PowerSensor, Provider, abilities_of
+from recovery.provider.protocol import Cancellable, PowerSensor, Provider, Whereabouts, abilities_of
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 AUTO = "auto"
@@ -38,13 +38,13 @@ class Identified:
             able.software_remedy,
             able.note,
             able.out_of_band,
-            *_cancels_and_sees_power(type(p)),
+            *_senses(type(p)),
         )
 
 
 @cache  # a protocol is compared member by member, and this is asked in each cycle
-def _cancels_and_sees_power(kind: type[Provider]) -> tuple[bool, bool]:
-    return issubclass(kind, Cancellable), issubclass(kind, PowerSensor)
+def _senses(kind: type[Provider]) -> tuple[bool, ...]:
+    return tuple(issubclass(kind, able) for able in (Cancellable, PowerSensor, Whereabouts))
 
 
 class Providers:

@@ -793,6 +793,36 @@ def test_a_group_that_is_gone_replaces_nothing(begun: AwsWorld) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("state", "surely"),
+    [
+        ("running", False),
+        ("stopping", False),
+        ("stopped", True),
+        ("shutting-down", False),
+        ("terminated", True),
+    ],
+)
+def test_an_instance_is_down_once_ec2_says_that_it_is_stopped_or_terminated(
+    world: AwsWorld, machine: Machine, state: str, surely: bool
+) -> None:
+    if state != "running":
+        world.proxy.edit("DescribeInstances", "<name>running</name>", f"<name>{state}</name>")
+    assert world.provider().down(machine) == (f"EC2 says that {machine} is {state}" if surely else None)
+
+
+def test_a_stopped_instance_of_the_emulator_is_down_and_an_unknown_one_is_not(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    assert provider.down(machine) is None
+    world.aws.client("ec2").stop_instances(InstanceIds=[world.instance])
+    assert provider.down(machine) == f"EC2 says that {machine} is stopped"
+    assert provider.down(replace(machine, id="i-0123456789abcdef0")) is None
+    world.proxy.fail("DescribeInstances", 403, "UnauthorizedOperation", "You are not authorized")
+    with pytest.raises(Refused, match="DescribeInstances"):
+        provider.down(machine)
+
+
 def test_an_instance_ec2_has_forgotten_is_gone(begun: AwsWorld) -> None:
     new = begun.aws.replace(begun.instance, begun.group)
     begun.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")

@@ -578,6 +578,34 @@ def test_a_vm_that_is_gone_has_nothing_to_come(world: AzureWorld, provider: Azur
     assert provider.take_back(machine, reference).endswith("is gone")
 
 
+# ---------------------------------------------------------------- is it down?
+
+
+@pytest.mark.parametrize("kind", ["Uniform", "Flexible"])
+def test_a_vm_is_down_once_azure_says_that_it_is_stopped_or_deallocated(arm: FakeArm, kind: str) -> None:
+    world = AzureWorld(arm, kind)
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    states = ("running", "starting", "stopping", "stopped", "deallocating", "deallocated", "unknown")
+    said = {}
+    for state in states:
+        arm.put(world.first.id, power=state)
+        said[state] = provider.down(machine)
+    down = {state for state, why in said.items() if why}
+    assert down == {"stopped", "deallocated"}
+    assert str(said["stopped"]).endswith(" is stopped")
+
+
+def test_neither_another_vm_under_its_number_nor_none_is_down(
+    world: AzureWorld, provider: AzureProvider
+) -> None:
+    machine = provider.identify(world.node)
+    world.arm.put(world.first.id, power="stopped")
+    assert provider.down(replace(machine, id="another")) is None
+    world.remove_machine()
+    assert provider.down(machine) is None
+
+
 # ---------------------------------------------------------------- answers that are none
 
 

@@ -221,6 +221,10 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
         concluders(Phase.RECOVERING, **ON_REPLACE, s_provider=replace(FAKE, sees_power=True)),
         [PowerState(), LATELY],
     ),
+    "concluder: a cloud, whose pods are not its own to list": (
+        concluders(Phase.RECOVERING, **ON_REPLACE, s_provider=replace(FAKE, sees_power=True, cloud=True)),
+        [LATELY],
+    ),
 }
 
 

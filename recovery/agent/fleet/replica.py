@@ -167,6 +167,7 @@ class Replica:
             on=a.on,
             most_slots=MOST_SLOTS,
             shared_by=self._outbreaks.shared_by,
+            afar=True,
         )
 
     def _made_poller(self) -> Poller | None:
