@@ -202,6 +202,7 @@ class Executor:
         now = self._w.cluster.time.now()
         gate = s.gate
         if isinstance(effect, FreeSlot):
+            self._w.cluster.forget(s.node_name)
             gate = self._w.gates.read()
             if self._needs_slot(s.node_name, effect.record_uid):
                 return wait(f"the record of {s.node_name} is not closed: its slot stays", key="conflict")

@@ -74,6 +74,8 @@ EVENTS_AGE = 30.0
 always are."""
 PAST_AGE = 10.0
 """Seconds for which what the records tell of earlier recoveries is not read again."""
+PAST_AGE_OF_OTHERS = 2.0
+"""Seconds for which it serves another node, too: the gate may have no room for all that was started since."""
 WITNESS_AGE = 10.0
 """Seconds for which a second witness is not asked again."""
 DOWN_AGE = 15.0
@@ -85,6 +87,7 @@ class Fetcher:
 
     def __init__(self, world: World) -> None:
         self._w = world
+        self._latest_past: tuple[float, Past] | None = None
         self.without_node: set[str] = set()  # handed over, and without a Node when last counted
 
     def fetch(
@@ -317,7 +320,9 @@ class Fetcher:
         since then is on the gate.)"""
         now = self._w.clock.monotonic()
         if memory.past is None or now - memory.past[0] >= PAST_AGE:
-            memory.past = (now, folded(lambda: self._all_past(s)))
+            if self._latest_past is None or now - self._latest_past[0] >= PAST_AGE_OF_OTHERS:
+                self._latest_past = (now, folded(lambda: self._all_past(s)))
+            memory.past = self._latest_past
         return memory.past[1]
 
     def _all_past(self, s: Situation) -> Past:

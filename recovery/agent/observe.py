@@ -106,10 +106,13 @@ class Observer:
     ) -> Situation:
         """Node, record, gate and Lease: quick, and about as volatile as it gets."""
         w = self.world
-        self.memory(node_name).looked_at = w.clock.monotonic()
+        if fresh:
+            w.cluster.forget(node_name)
+        self.memory(node_name).looked_at = w.cluster.read_since(node_name)
         node = w.node(node_name)
         for _ in range(w.cluster.time.FIRST_ANSWERS):
             if w.cluster.time.doubtful:  # of a new process: the first API server that answers may be wrong
+                w.cluster.forget(node_name)
                 node = w.node(node_name)
         now = w.cluster.time.now()
         identified = w.providers.identify(node) if node else Identified()

@@ -66,6 +66,15 @@ class Cluster:
                 return
         self.time.learn(self._date[1], asked)
 
+    # ------------------------------------------------------------ what is remembered: here nothing
+
+    def read_since(self, node: str) -> float:
+        """The monotonic moment at which the oldest was asked for of ``node``, its record and the gate."""
+        return self._clock.monotonic()
+
+    def forget(self, node: str) -> None:
+        """Whatever was remembered of ``node``, its record and the gate is read anew."""
+
     # ------------------------------------------------------------ nodes and pods
 
     def get_node(self, name: str) -> NodeView:
@@ -98,9 +107,8 @@ class Cluster:
 
     def patch_node(self, name: str, patch: dict[str, Any]) -> NodeView:
         """A merge patch. Put ``metadata.resourceVersion`` into it: merge patch replaces whole lists."""
-        return node_view(
-            self._call("PATCH", f"/api/v1/nodes/{quote(name)}", body=patch, content_type=MERGE_PATCH)
-        )
+        path = f"/api/v1/nodes/{quote(name)}"
+        return node_view(self._call("PATCH", path, body=patch, content_type=MERGE_PATCH), whole=True)
 
     def list_pods(self, node: str) -> tuple[PodView, ...]:
         query = {"fieldSelector": f"spec.nodeName={node}"}

@@ -1,28 +1,49 @@
-"""The API server as the controller asks it: what the watch knows already is not listed again."""
+"""The API server as the controller asks it: what the watch knows already is not listed again, and what was
+read or written a moment ago is not read again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.recent import Key, Recent
 from recovery.clock import Clock
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Transport
 from recovery.model import NodeView
 
+GATE: Key = ("gate", "")
+
+
+def node_key(name: str) -> Key:
+    return ("node", name)
+
+
+def record_key(name: str) -> Key:
+    return ("record", name)
+
 
 class WatchedCluster(Cluster):
-    """``nodes``: as the watch shows them; ``whole``: it shows all there are."""
+    """``nodes``: as the watch shows them; ``whole``: it shows all there are. ``recent`` is the replica's."""
 
     def __init__(
-        self, transport: Transport, clock: Clock, namespace: str, nodes: Nodes, *, whole: bool
+        self,
+        transport: Transport,
+        clock: Clock,
+        namespace: str,
+        nodes: Nodes,
+        recent: Recent,
+        *,
+        whole: bool,
     ) -> None:
         super().__init__(transport, clock, namespace)
         self._nodes = nodes
+        self._recent = recent
         self._whole = whole
 
-    def get_node(self, name: str) -> NodeView:
-        return self._nodes.in_its_boot(super().get_node(name))
+    # ------------------------------------------------------------ what the watch knows
 
     def list_nodes(self) -> Iterator[NodeView]:
         return self._nodes.all() if self._knows_all() else super().list_nodes()
@@ -32,3 +53,44 @@ class WatchedCluster(Cluster):
 
     def _knows_all(self) -> bool:
         return self._whole and self._nodes.in_sync
+
+    # ------------------------------------------------------------ what was asked for a moment ago
+
+    def read_since(self, node: str) -> float:
+        return self._recent.since(node_key(node), record_key(node), GATE)
+
+    def forget(self, node: str) -> None:
+        self._recent.forget(node_key(node), record_key(node), GATE)
+
+    def get_node(self, name: str) -> NodeView:
+        found: NodeView = self._recent.read(node_key(name), partial(super().get_node, name))
+        return self._nodes.in_its_boot(found)
+
+    def patch_node(self, name: str, patch: dict[str, Any]) -> NodeView:
+        found: NodeView = self._recent.write(node_key(name), partial(super().patch_node, name, patch))
+        return found
+
+    def get_record(self, node: str) -> dict[str, Any]:
+        return dict(self._recent.read(record_key(node), partial(super().get_record, node)))
+
+    def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._written(record_key(body["metadata"]["name"]), partial(super().create_record, body))
+
+    def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._written(record_key(body["metadata"]["name"]), partial(super().replace_record, body))
+
+    def delete_record(self, name: str, uid: str, version: str) -> None:
+        self._recent.forget(record_key(name))
+        super().delete_record(name, uid, version)
+
+    def get_gate(self) -> dict[str, Any]:
+        return dict(self._recent.read(GATE, super().get_gate))
+
+    def create_gate(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._written(GATE, partial(super().create_gate, body))
+
+    def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._written(GATE, partial(super().replace_gate, body))
+
+    def _written(self, key: Key, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return dict(self._recent.write(key, ask))

@@ -14,13 +14,14 @@ from functools import partial
 from recovery.agent.execute import Executor
 from recovery.agent.fleet import loki
 from recovery.agent.fleet.alike import Alike
-from recovery.agent.fleet.cluster import WatchedCluster
+from recovery.agent.fleet.cluster import WatchedCluster, node_key
 from recovery.agent.fleet.controller import Controller
 from recovery.agent.fleet.leader import Leader
 from recovery.agent.fleet.leases import LeadersLeases, SweepersLeases
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.prometheus import EVERY, Asks, Poller
+from recovery.agent.fleet.recent import Recent
 from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
@@ -84,6 +85,7 @@ class Replica:
         self._a = around
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
+        self._recent = Recent(around.clock)
         self._poller = self._made_poller()
         self._logs = self._made_log_reader()
         alike = Alike(self.nodes, around.clock)
@@ -153,7 +155,8 @@ class Replica:
 
     def _world(self, leases: Callable[[Leases], LeadersLeases]) -> World:
         a = self._a
-        cluster = WatchedCluster(a.transport, a.clock, a.namespace, self.nodes, whole=not a.selector)
+        whole = not a.selector
+        cluster = WatchedCluster(a.transport, a.clock, a.namespace, self.nodes, self._recent, whole=whole)
         records = Records(cluster)
         of_sidecars = Leases(Cluster(a.transport, a.clock, a.agents), a.clock, a.identity, a.lease)
         return World(
@@ -218,6 +221,9 @@ class Replica:
         self._controller_of(node).look_at(node, record=True)
 
     def _changed(self, node: str) -> None:
+        seen = self.nodes.get(node)
+        version = seen.resource_version if seen is not None else ""
+        self._recent.forget_other(node_key(node), lambda known: known.resource_version == version)
         self._controller_of(node).look_at(node)
 
     def _controller_of(self, node: str) -> Controller:

@@ -1,0 +1,74 @@
+"""What this process has read or written a moment ago: one decision follows the other within milliseconds, and
+what nobody else has changed meanwhile need not be read again.
+
+No harmful step goes by it: right before one, all is read anew (``forget``). And every write names the version
+that it was decided on, so the API server refuses one that is out of date.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from recovery.clock import Clock
+
+RECENT = 0.5
+"""Seconds for which an object is remembered."""
+MOST = 500
+"""Objects. With more, those are forgotten that are too old, or else all."""
+Key = tuple[str, str]
+"""The kind of an object, and its name."""
+
+
+class Recent:
+    """The latest objects, each with the moment at which it was asked for.
+
+    The threads of a replica share it: they all read and write the gate.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._objects: dict[Key, tuple[float, Any]] = {}
+
+    def read(self, key: Key, ask: Callable[[], Any]) -> Any:
+        """The object, asked for with ``ask`` where it is not remembered."""
+        now = self._clock.monotonic()
+        with self._lock:
+            known = self._objects.get(key)
+        if known is not None and now - known[0] <= RECENT:
+            return known[1]
+        return self.write(key, ask)
+
+    def write(self, key: Key, ask: Callable[[], Any]) -> Any:
+        """What ``ask`` returns: the object as it is now. After an error nothing is known of it."""
+        asked = self._clock.monotonic()
+        self.forget(key)
+        found = ask()
+        with self._lock:
+            if len(self._objects) >= MOST:
+                self._objects = {k: x for k, x in self._objects.items() if asked - x[0] <= RECENT}
+            if len(self._objects) >= MOST:
+                self._objects.clear()
+            self._objects[key] = (asked, found)
+        return found
+
+    def since(self, *keys: Key) -> float:
+        """When the oldest of these objects was asked for; now where none is remembered."""
+        now = self._clock.monotonic()
+        with self._lock:
+            asked = [self._objects[key][0] for key in keys if key in self._objects]
+        return min((at for at in asked if now - at <= RECENT), default=now)
+
+    def forget(self, *keys: Key) -> None:
+        """These are read anew."""
+        with self._lock:
+            for key in keys:
+                self._objects.pop(key, None)
+
+    def forget_other(self, key: Key, is_it: Callable[[Any], bool]) -> None:
+        """Forget the object, unless it is the one that is meant: somebody has seen it change."""
+        with self._lock:
+            if key in self._objects and not is_it(self._objects[key][1]):
+                del self._objects[key]
