@@ -136,6 +136,10 @@ class Agent:
             self._summoned = True
             self._due = 0.0
 
+    def look_again(self) -> None:
+        """Look at the cluster in the next cycle, whatever the last decision said."""
+        self._due = 0.0
+
     def complaint(self) -> str:
         """The fault that speaks against this node now, as its sources show it; empty if none does."""
         s = self._view.situation

@@ -282,6 +282,12 @@ def ahead_of(gate: Gate, record_uid: str) -> list[str]:
     return [line.node for line in before if line.record_uid not in out]
 
 
+def next_in_line(gate: Gate, most: int) -> list[str]:
+    """The first ``most`` nodes of the queue that have no slot yet."""
+    out = {x.record_uid for x in gate.slots}
+    return list(itertools.islice((line.node for line in gate.open if line.record_uid not in out), most))
+
+
 def line_of(gate: Gate | None, record_uid: str) -> Line | None:
     """The record's place in the queue, if it has joined it."""
     return next((x for x in gate.open if x.record_uid == record_uid), None) if gate else None

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import FleetActor, Stage
 
 from recovery.agent.fleet.leader import LEASE
 from recovery.agent.fleet.sources import Says
 from recovery.errors import ApiUnavailable
 from recovery.kube.transport import Streams
-from recovery.model import NodeView, Phase
+from recovery.model import Machine, NodeView, Phase, Preflight, Step
 from tests.builders.faults import DMA
 from tests.builders.objects import pod_object
 from tests.stories.console import Terminal
 from tests.stories.scenery import GATE, Cloud, Reaper, judge, pass_time, settled, to_the_end
-from tests.stories.scenes import MERGE, NO_MARKS, PERSON, boot, calls, marked, phase, ready, record_sentences
+from tests.stories.scenes import (
+    MERGE,
+    NO_MARKS,
+    PERSON,
+    boot,
+    calls,
+    exclude,
+    marked,
+    pause,
+    phase,
+    ready,
+    record_sentences,
+)
 from tests.stories.test_conditions import EKS, EKS_GOOD, NEURON, policy, writes
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -473,3 +486,51 @@ def test_the_heartbeat_of_a_node_that_is_well_wakes_nobody_and_a_fault_does() ->
     assert not woken()
     writes(s, EKS)
     assert woken()
+
+
+def crowd(count: int, budget: int) -> Stage:
+    """As many nodes as ``count``, each of a group of its own, have a fault in the same moment."""
+    limits = f"{{cooldown: 0s, budget: {budget}, brake: 100%, brakePer: {{}}, budgetPer: {{}}}}"
+    text = policy(remedy="{do: cordon}").replace(b"{cooldown: 0s}", limits.encode())
+    s = Stage(text)
+    for i in range(count):
+        s.add_node(f"node-{i}", f"m-{i}", f"group-{i}")
+    s.fleet()
+    s.run(5)
+    for i in range(count):
+        writes(s, NEURON, node=f"node-{i}")
+    return s
+
+
+@pytest.mark.parametrize(("count", "budget"), [(20, 20), (8, 1)], ids=["room for all", "one slot"])
+def test_of_a_crowd_the_next_one_is_started_as_soon_as_it_is_its_turn(count: int, budget: int) -> None:
+    s = crowd(count, budget)
+    s.run(2, step=0.05)
+    out = [i for i in range(count) if s.node(f"node-{i}")["spec"].get("unschedulable")]
+    assert len(out) == count
+
+
+class LookedAt(FakeProvider):
+    """A cloud that lets something happen while it is asked for the last preflight."""
+
+    happens: Callable[[], None] = staticmethod(lambda: None)
+
+    def preflight(self, machine: Machine, action: Step) -> Preflight:
+        found = super().preflight(machine, action)
+        self.happens()
+        return found
+
+
+@pytest.mark.parametrize("what", ["a pause", "an exclusion"])
+def test_what_happens_in_the_last_moment_is_read_though_all_was_read_a_moment_ago(what: str) -> None:
+    s = Stage(policy(remedy="{do: replace}"))
+    s.provider = provider = LookedAt()
+    s.nodes(4)
+    s.fleet()
+    s.run(5)
+    provider.happens = lambda: (
+        None if marked(s) == NO_MARKS else {"a pause": pause, "an exclusion": exclude}[what](s)
+    )
+    writes(s, NEURON)
+    s.run(30)
+    assert calls(s) == []

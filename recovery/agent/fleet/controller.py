@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
+from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.sources import Says
@@ -48,6 +49,7 @@ class Controller:
         nodes: Nodes,
         says: Says,
         outbreaks: Outbreaks,
+        crowd: Crowd,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._w = world
@@ -58,12 +60,14 @@ class Controller:
         self._nodes = nodes
         self._says = says
         self._outbreaks = outbreaks
+        self._crowd = crowd
         self._beat = beat
         self._agents: dict[str, Agent] = {}
         self._due: list[tuple[float, str]] = []
         self._due_at: dict[str, float] = {}
         self._resting: dict[str, float] = {}
         self._news: dict[str, bool] = {}
+        self._hurried: set[str] = set()
         self._lock = threading.Lock()
         self.woken = threading.Event()  # there is news; whoever waits before a step may stop waiting
 
@@ -89,6 +93,12 @@ class Controller:
             self._news[node] = self._news.get(node, False) or record
         self.woken.set()
 
+    def hurry(self, node: str) -> None:
+        """What ``node`` waited for may have come: its turn, or a slot. Any thread may say so."""
+        with self._lock:
+            self._hurried.add(node)
+        self.woken.set()
+
     def _said_of(self, name: str) -> bool:
         node = self._nodes.get(name)
         try:
@@ -102,12 +112,17 @@ class Controller:
             self._drop(name)
         with self._lock:
             self._news.clear()
+            self._hurried.clear()
 
     def step(self) -> float:
         """Give each agent that is due its turn. Seconds until the next one is."""
         self.woken.clear()
         with self._lock:
             news, self._news = self._news, {}
+            hurried, self._hurried = self._hurried, set()
+        for name in sorted(hurried & self._agents.keys()):
+            self._agents[name].look_again()
+            self._schedule(name, 0.0)
         for name, record in news.items():
             try:
                 self._hear(name, record)
@@ -151,6 +166,8 @@ class Controller:
         d = agent.cycle()
         if (s := agent.view.situation) is not None and s.record is not None and s.record.phase.open:
             self._outbreaks.tell(name, s.record.machine.id, s.record.faults)
+        if s is not None:
+            self._crowd.tell(name, s, d)
         node = self._nodes.get(name)
         if d.verb is Verb.LEAVE and not agent.busy and (node is None or not self._says.anything(node)):
             since = self._resting.setdefault(name, self._w.clock.monotonic())
@@ -172,3 +189,4 @@ class Controller:
         self._resting.pop(name, None)
         self._observer.forget(name)
         self._metrics.forget(name)
+        self._crowd.forget(name)

@@ -16,6 +16,7 @@ from recovery.agent.fleet import loki
 from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.cluster import WatchedCluster, node_key
 from recovery.agent.fleet.controller import Controller
+from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.leader import Leader
 from recovery.agent.fleet.leases import LeadersLeases, SweepersLeases
 from recovery.agent.fleet.nodes import Nodes
@@ -86,6 +87,7 @@ class Replica:
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
         self._recent = Recent(around.clock)
+        self._crowd = Crowd(self._hurry)
         self._poller = self._made_poller()
         self._logs = self._made_log_reader()
         alike = Alike(self.nodes, around.clock)
@@ -201,6 +203,7 @@ class Replica:
             self.nodes,
             self._says,
             self._outbreaks,
+            self._crowd,
             partial(a.beat, thread),
         )
 
@@ -219,6 +222,9 @@ class Replica:
 
     def _summon(self, node: str) -> None:
         self._controller_of(node).look_at(node, record=True)
+
+    def _hurry(self, node: str) -> None:
+        self._controller_of(node).hurry(node)
 
     def _changed(self, node: str) -> None:
         seen = self.nodes.get(node)

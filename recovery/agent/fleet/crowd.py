@@ -1,0 +1,61 @@
+"""Where many nodes fail at once, each waits for another: for its turn, a slot, or a place in the queue.
+
+An agent alone on its node looks at the gate again after a while. Here one process moves them all, so whoever
+has moved lets the next ones look at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from recovery.decide.budget import line_of, next_in_line, queue_is_full
+from recovery.decide.decision import Decision, FreeSlot, TakeSlot
+from recovery.decide.situation import Situation
+from recovery.model import Phase
+
+NEXT = 3
+"""So many at the head of the queue look: those that may start at the same time, and one more."""
+
+
+class Crowd:
+    """``hurry`` is told the node that is to look at once. Any thread may tell of a node."""
+
+    def __init__(self, hurry: Callable[[str], None]) -> None:
+        self._hurry = hurry
+        self._lock = threading.Lock()
+        self._behind: dict[str, None] = {}
+
+    def tell(self, node: str, s: Situation, d: Decision) -> None:
+        """``node`` has looked, and this was decided on and carried out."""
+        with self._lock:
+            if d.effect is None and _waits_behind(s):
+                self._behind[node] = None
+            else:
+                self._behind.pop(node, None)
+        if s.gate is None or not isinstance(d.effect, TakeSlot | FreeSlot):
+            return
+        for other in (*next_in_line(s.gate, NEXT), *self._first_behind()):
+            if other != node:
+                self._hurry(other)
+
+    def forget(self, node: str) -> None:
+        """Nobody looks after ``node`` any more."""
+        with self._lock:
+            self._behind.pop(node, None)
+
+    def _first_behind(self) -> list[str]:
+        """Who has waited longest for a place in the queue."""
+        with self._lock:
+            first = next(iter(self._behind), None)
+            if first is None:
+                return []
+            del self._behind[first]
+            return [first]
+
+
+def _waits_behind(s: Situation) -> bool:
+    """Whether the node has no place in the queue, since that is full."""
+    if s.gate is None or s.record is None or s.record.phase is not Phase.WAITING:
+        return False
+    return line_of(s.gate, s.record.uid) is None and queue_is_full(s.gate)
