@@ -258,13 +258,13 @@ def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:
 def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision:
     """Not cured: the next rung if this one's call was made, else the same rung again."""
     used = r.in_flight
-    current = tuple(
+    back = tuple(
         replace(f, cleared=False, boot_id=s.node.boot_id if s.node else f.boot_id)
         for f in _still_there(s, a, r)
     )
+    r = as_counted_now(s, replace(r, faults=back))  # what a release is about: as it is stated now
     if used and r.rung + 1 >= len(r.ladder):
-        there = as_counted_now(s, replace(r, faults=current))  # what a release is about: as it is stated now
-        return hand_over(s, there, f"{why}, and the remedy has no further step")
+        return hand_over(s, r, f"{why}, and the remedy has no further step")
     event = Event.RETURNED if a.slot else Event.REQUEUED
     if not r.ladder:
         event = Event.SUSPECTED
@@ -273,7 +273,6 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision
         moved_to_rung(noted, r.rung + 1 if used else r.rung, s.now),
         phase=move(r.phase, event),
         phase_since=s.now,
-        faults=current,
         validation=None,
     )
     return act(WriteRecord(changed), why, Report(EventReason.FAULT_RETURNED, warning=True))

@@ -54,6 +54,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "validation": {"get_cron_job": ("c",), "get_job": ("j",), "create_job": ({},)},
 }
 """What a field of the policy asks for, and which of deploy/options grants it."""
+NO_CALLS = {"read_since", "forget"}
+"""They ask the API server for nothing."""
 DELEGATED = {"get_object", "patch_object"}
 """On objects that a provider names: granted by whoever switches that on, in deploy/baremetal."""
 
@@ -113,7 +115,8 @@ def expanded(rules: list[Mapping[str, list[str]]]) -> list[tuple[str, str, str]]
 
 def test_every_public_call_of_the_cluster_is_weighed_here() -> None:
     public = {n for n, _ in inspect.getmembers(Cluster, inspect.isfunction) if not n.startswith("_")}
-    assert public == set(CALLS) | DELEGATED | {call for calls in OPTIONS.values() for call in calls}
+    weighed = set(CALLS) | DELEGATED | {call for calls in OPTIONS.values() for call in calls}
+    assert public - NO_CALLS == weighed
 
 
 def test_each_verb_that_the_program_uses_is_granted_and_none_other(asked: set[tuple[str, str, str]]) -> None:
