@@ -104,8 +104,11 @@ class Cloud(FakeProvider):
         self.refill(reference.data["group"])
 
     def _shows(self, group: str) -> None:
-        """The number that the group was told shows at last."""
+        """The number that the group was told shows at last. Machines too many stay until they are removed."""
+        found = self.groups[group]
+        too_many = set(found.provisional)
         self.settle(group)
+        found.provisional |= too_many
         self.refill(group)
 
     def start(self, machine: Named, action: Step, token: str, reference: Reference) -> Started:
