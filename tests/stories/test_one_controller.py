@@ -30,6 +30,7 @@ from tests.stories.scenes import (
     phase,
     ready,
     record_sentences,
+    resume,
 )
 from tests.stories.test_conditions import EKS, EKS_GOOD, NEURON, policy, writes
 
@@ -534,3 +535,28 @@ def test_what_happens_in_the_last_moment_is_read_though_all_was_read_a_moment_ag
     writes(s, NEURON)
     s.run(30)
     assert calls(s) == []
+
+
+def test_what_came_back_after_a_boot_and_was_released_starts_nothing_under_a_new_controller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s, _ = fleet(policy(remedy="{do: drain, within: 10m, then: force}, {do: replace}"))
+    pause(s)
+    writes(s, EKS)
+    s.run(20)
+    boot(s, "node-0")
+    s.run(20)
+    writes(s, EKS_GOOD)
+    s.run(5)
+    writes(s, EKS)
+    s.run(30)
+    assert phase(s) is Phase.WAITING
+    s.kill(s.actors["controller-0"])
+    assert Terminal(s, monkeypatch).run("release", "node-0", "--yes").code == 0
+    s.run(2)
+    s.fleet("controller-1")
+    resume(s)
+    s.run(20)
+    writes(s, EKS)  # renewed: it is of this boot
+    s.run(120)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
