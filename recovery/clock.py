@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -51,7 +52,7 @@ class ApiTime:
     There may be several API servers, and one of them may be minutes off. So the time is the median of the
     last ``ANSWERS`` answers, and what was believed is given up only for what ``MOST_OF_THEM`` say: one server
     of three is then never believed, whichever of them happens to answer. A step of the true time is followed
-    after some twenty answers. Until then ``skew`` is large, and nothing is started.
+    after some twenty answers. Until then ``skew`` is large, and nothing is started. Any thread may ask.
     """
 
     RESOLUTION = timedelta(seconds=1)
@@ -65,6 +66,7 @@ class ApiTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         # Each answer, and what is believed, as the server's time at which the monotonic clock was 0.
         self._answers: deque[datetime] = deque(maxlen=self.ANSWERS)
         self._believed: datetime | None = None
@@ -78,9 +80,10 @@ class ApiTime:
         if mono - asked_at > 2.0:  # a slow answer says little about now
             return
         answer = date - timedelta(seconds=mono)
-        self._answers.append(answer)
-        self._believed = self.weighed(self._believed)
-        self._note_outlier(answer - self._believed, mono)
+        with self._lock:
+            self._answers.append(answer)
+            self._believed = self.weighed(self._believed)
+            self._note_outlier(answer - self._believed, mono)
 
     def weighed(self, held: datetime | None) -> datetime:
         """What to believe by the answers there are; ``held``: what was believed so far."""

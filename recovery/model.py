@@ -230,6 +230,23 @@ class PodView:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedPod:
+    """A pod that has failed. ``owner``: the UID of its controller, "" where it has none.
+
+    ``began`` and ``ended`` are by its kubelet's clock. One that was not admitted never ran, so has no end.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    owner: str = ""
+    reason: str = ""
+    began: datetime | None = None
+    ended: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A Job. ``succeeded`` is None while it runs. ``why``: the reason that its status gives for a failure."""
 

@@ -10,7 +10,16 @@ from fnmatch import fnmatchcase
 from recovery import catalog
 from recovery.config.policy_fields import ADMITTED_TAINTS
 from recovery.model import Absent, Detector, Latch, Match, PodMode, Policy, Rule, SourceChoice, Step, Witness
-from recovery.signals import autopilot, autopilot_gauge, aznhc, dcgm, device_counts, konduktor, loki
+from recovery.signals import (
+    autopilot,
+    autopilot_gauge,
+    aznhc,
+    black_hole,
+    dcgm,
+    device_counts,
+    konduktor,
+    loki,
+)
 from recovery.units import span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
@@ -19,7 +28,7 @@ TYPES: Mapping[str, Collection[str]] = {
     aznhc.SOURCE: {aznhc.TYPE},
     konduktor.SOURCE: {konduktor.TYPE},
     dcgm.SOURCE: dcgm.TYPES,
-    device_counts.SOURCE: device_counts.TYPES,
+    device_counts.SOURCE: device_counts.TYPES | black_hole.TYPES,
     loki.SOURCE: loki.TYPES,
 }
 """The condition types that a source states, where they are not the detector's own choice."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,8 @@ from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound, TooLong
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
-from recovery.kube.views import EPOCH, event_view, job_view, node_view, pod_view
+from recovery.kube.views import EPOCH, event_view, job_view, node_view, owner_and_node, pod_view
+from recovery.kube.watch import FAILED
 from recovery.model import GROUP, VERSION, ClusterDelete, JobView, NodeEvent, NodeView, PodView
 from recovery.provider.protocol import ObjectRef
 
@@ -21,13 +22,18 @@ _OURS = f"/apis/{GROUP}/{VERSION}"
 
 
 class Cluster:
-    """One method for each request. A test compares them with ``rights.py`` and the manifests."""
+    """One method for each request. A test compares them with ``rights.py`` and the manifests.
 
-    def __init__(self, transport: Transport, clock: Clock, namespace: str) -> None:
+    ``time``: what is known of the API server's time, where several of these learn it together.
+    """
+
+    def __init__(
+        self, transport: Transport, clock: Clock, namespace: str, time: ApiTime | None = None
+    ) -> None:
         self._transport = transport
         self._clock = clock
         self.namespace = namespace
-        self.time = ApiTime(clock)
+        self.time = time or ApiTime(clock)
         self._date = (
             "",
             EPOCH,
@@ -123,6 +129,26 @@ class Cluster:
             return frozenset(place for place in places if place)
 
         return folded(found)
+
+    def failed_pods_version(self) -> str:
+        """From which version on the pods that fail are to be watched."""
+        query = {"fieldSelector": FAILED, "limit": "1"}
+        body = self._call("GET", "/api/v1/pods", query=query) or {}
+        return str((body.get("metadata") or {}).get("resourceVersion") or "")
+
+    def running_elsewhere(self, namespace: str, owners: Set[str], but: str) -> frozenset[str]:
+        """Which of these controllers (UIDs) have a pod that runs on another Node than ``but``.
+
+        Reads no further than it has to. Raises ``Expired`` where a long list cannot be read to its end.
+        """
+        path, found = f"/api/v1/namespaces/{quote(namespace)}/pods", set[str]()
+        for item in self._pages(path, {"fieldSelector": "status.phase=Running"}):
+            owner, node = owner_and_node(item)
+            if owner in owners and node not in ("", but):
+                found.add(owner)
+            if found == owners:
+                break
+        return frozenset(found)
 
     def evict(self, pod: PodView, *, only_ask: bool = False) -> None:
         """Ask for the eviction of ``pod``. ``TooManyRequests``: a disruption budget says not now.

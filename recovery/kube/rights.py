@@ -81,6 +81,7 @@ CONCLUDERS = tuple(
 CONTROLLERS = (
     *(replace(r, granted_by="deploy/fleet") for r in RIGHTS),
     Right("", "nodes", "", "watch", EVERYWHERE, "to see every Node as it changes", granted_by="deploy/fleet"),
+    Right("", "pods", "", "watch", EVERYWHERE, "to see pods fail (BlackHole)", granted_by="deploy/fleet"),
 )
 """What fleet mode's controller uses. ``OWN`` is its own namespace: its Lease is there."""
 POWER = tuple(

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from recovery.kube import alike
-from recovery.model import JobView, NodeEvent, NodeView, PodView
+from recovery.model import FailedPod, JobView, NodeEvent, NodeView, PodView
 from recovery.units import parse_moment
 
 Json = Mapping[str, Any]
@@ -142,8 +142,35 @@ def pod_view(obj: Json) -> PodView:
 
 
 def _controller_kind(meta: Json) -> str:
-    owners = meta.get("ownerReferences") or []
-    return next((o.get("kind") or "" for o in owners if o.get("controller")), "")
+    return str(_controller(meta).get("kind") or "")
+
+
+def _controller(meta: Json) -> Json:
+    return next((o for o in meta.get("ownerReferences") or [] if o.get("controller")), {})
+
+
+def owner_and_node(obj: Json) -> tuple[str, str]:
+    """Of a pod: the UID of its controller, and its Node; "" for what it has not."""
+    meta, spec, _ = _parts(obj)
+    return str(_controller(meta).get("uid") or ""), str(spec.get("nodeName") or "")
+
+
+def failed_pod(obj: Json) -> FailedPod:
+    """A pod whose phase is Failed."""
+    meta, _, status = _parts(obj)
+    owner, node = owner_and_node(obj)
+    containers = status.get("containerStatuses") or []
+    ends = [((c.get("state") or {}).get("terminated") or {}).get("finishedAt") for c in containers]
+    return FailedPod(
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        node=node,
+        owner=owner,
+        reason=status.get("reason") or "",
+        began=_moment(status.get("startTime")),
+        ended=max(filter(None, map(_moment, ends)), default=None),
+    )
 
 
 def job_view(obj: Json) -> JobView:

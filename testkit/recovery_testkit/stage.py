@@ -203,6 +203,7 @@ class FleetActor:
     _watch_at: float = 0.0
     _poll_at: float = 0.0
     _read_at: float = 0.0
+    _pods_at: float = 0.0
 
     def turn(self) -> None:
         """One round of each thread."""
@@ -214,6 +215,8 @@ class FleetActor:
             self._poll_at = self.clock.monotonic() + self.replica.poll()
         if self.clock.monotonic() >= self._read_at:
             self._read_at = self.clock.monotonic() + self.replica.read_logs()
+        if self.clock.monotonic() >= self._pods_at:
+            self._pods_at = self.clock.monotonic() + self.replica.watch_pods(threading.Event())
         self.due_in = min(self._work(worker) for worker in range(len(self.replica.controllers)))
         self.replica.sweep()
         self.publisher.drain()

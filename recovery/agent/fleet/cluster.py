@@ -9,7 +9,7 @@ from typing import Any
 
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.recent import Key, Recent
-from recovery.clock import Clock
+from recovery.clock import ApiTime, Clock
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Transport
 from recovery.model import NodeView
@@ -35,10 +35,11 @@ class WatchedCluster(Cluster):
         namespace: str,
         nodes: Nodes,
         recent: Recent,
+        time: ApiTime,
         *,
         whole: bool,
     ) -> None:
-        super().__init__(transport, clock, namespace)
+        super().__init__(transport, clock, namespace, time)
         self._nodes = nodes
         self._recent = recent
         self._whole = whole

@@ -109,7 +109,8 @@ class FleetProgram:
         # Not among those that the liveness probe asks for: a slow server is no reason to start anew.
         poll = threading.Thread(target=self._poll, args=("prometheus", self.replica.poll), name="prometheus")
         logs = threading.Thread(target=self._poll, args=("loki", self.replica.read_logs), name="loki")
-        for thread in (follow, sweep, poll, logs, *workers):
+        pods = threading.Thread(target=self._poll, args=("pods", self._watch_pods), name="pods")
+        for thread in (follow, sweep, poll, logs, pods, *workers):
             thread.daemon = True  # a call to the cloud may take seconds, and a watch a minute
             thread.start()
         try:
@@ -134,6 +135,9 @@ class FleetProgram:
             left = self._round("sweep", self.replica.sweep)
             self.metrics.last_cycle.set(self._clock.now().timestamp())
             self._stop.wait(min(left, LONGEST))
+
+    def _watch_pods(self) -> float:
+        return self.replica.watch_pods(self._stop)
 
     def _poll(self, thread: str, one: Callable[[], float]) -> None:
         while not self._stop.is_set():

@@ -5,6 +5,7 @@ What is common to the threads is only read, or has a lock of its own: the Nodes,
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from recovery.agent.fleet.controller import Controller
 from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.leader import Leader
 from recovery.agent.fleet.leases import LeadersLeases, SweepersLeases
+from recovery.agent.fleet.lost_pods import PodWatch
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.prometheus import EVERY, Asks, Poller
@@ -27,7 +29,7 @@ from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.world import World
-from recovery.clock import Clock
+from recovery.clock import ApiTime, Clock
 from recovery.decide.decision import leave
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Streams, Transport
@@ -36,6 +38,7 @@ from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
+from recovery.signals import black_hole, device_counts
 from recovery.store.gate import Gates
 from recovery.store.lease import Identity, Leases
 from recovery.store.record import Records
@@ -84,6 +87,8 @@ class Replica:
 
     def __init__(self, around: Around, workers: int = 1) -> None:
         self._a = around
+        self._time = ApiTime(around.clock)
+        """What all threads know of the API server's time, so that one which has asked for nothing yet knows it."""
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
         self._recent = Recent(around.clock)
@@ -91,7 +96,8 @@ class Replica:
         self._poller = self._made_poller()
         self._logs = self._made_log_reader()
         alike = Alike(self.nodes, around.clock)
-        self._says = Says(around.policy, self.nodes, alike, self._poller, self._logs)
+        self._pods = self._made_pod_watch()
+        self._says = Says(around.policy, self.nodes, alike, self._poller, self._logs, self._pods)
         self._outbreaks = Outbreaks(self.nodes, around.clock, self._cluster)
         self.controllers: list[Controller] = []
         self.controllers += [self._controller(f"worker {i}") for i in range(workers)]
@@ -136,6 +142,13 @@ class Replica:
         self._logs.once()
         return loki.EVERY
 
+    def watch_pods(self, stop: threading.Event) -> float:
+        """Follow the pods that fail, where a rule names what they show; a replica that does not lead does so,
+        too. Seconds until the next round."""
+        if self._pods is None or not self.nodes.in_sync:
+            return WAITS
+        return self._pods.round(stop)
+
     def view(self, node: str) -> View | str:
         """What is known and decided of ``node``, or why this replica cannot say. Any thread may ask."""
         if not self.leader.leads:
@@ -153,14 +166,18 @@ class Replica:
     # ------------------------------------------------------------ parts
 
     def _cluster(self) -> Cluster:
-        return Cluster(self._a.transport, self._a.clock, self._a.namespace)
+        return Cluster(self._a.transport, self._a.clock, self._a.namespace, self._time)
 
     def _world(self, leases: Callable[[Leases], LeadersLeases]) -> World:
         a = self._a
         whole = not a.selector
-        cluster = WatchedCluster(a.transport, a.clock, a.namespace, self.nodes, self._recent, whole=whole)
+        cluster = WatchedCluster(
+            a.transport, a.clock, a.namespace, self.nodes, self._recent, self._time, whole=whole
+        )
         records = Records(cluster)
-        of_sidecars = Leases(Cluster(a.transport, a.clock, a.agents), a.clock, a.identity, a.lease)
+        of_sidecars = Leases(
+            Cluster(a.transport, a.clock, a.agents, self._time), a.clock, a.identity, a.lease
+        )
         return World(
             clock=a.clock,
             cluster=cluster,
@@ -188,6 +205,14 @@ class Replica:
             return None
         counted, whole = loki.counted_by(a.policy), not a.selector
         return loki.LogReader(choice.logs, a.loki, self.nodes, self._changed, a.metrics, counted, whole)
+
+    def _made_pod_watch(self) -> PodWatch | None:
+        """Nothing is watched for a fault that no rule speaks of."""
+        a = self._a
+        named = any(rule.match.type == black_hole.TYPE for rule in a.policy.rules)
+        if not named or a.policy.source(device_counts.SOURCE) is None:
+            return None
+        return PodWatch(self._cluster(), a.streams, a.clock, self.nodes, self._changed)
 
     def _controller(self, thread: str) -> Controller:
         a = self._a

@@ -10,11 +10,12 @@ from recovery.agent import sources
 from recovery.agent.cycle import Source
 from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.loki import LogReader
-from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.lost_pods import PodWatch
+from recovery.agent.fleet.nodes import FRESH_FOR, Nodes
 from recovery.agent.fleet.prometheus import Poller
 from recovery.catalog import polarity
-from recovery.model import NodeView, Policy
-from recovery.signals import autopilot, device_counts, kubelet
+from recovery.model import NodeView, Policy, Reading
+from recovery.signals import autopilot, black_hole, device_counts, kubelet
 from recovery.signals.conditions import ConditionsSource
 from recovery.signals.loki import LokiSource
 from recovery.signals.marks import MarksSource
@@ -35,6 +36,7 @@ class Says:
         alike: Alike,
         poller: Poller | None = None,
         logs: LogReader | None = None,
+        pods: PodWatch | None = None,
     ) -> None:
         self._policy = policy
         self._nodes = nodes
@@ -42,6 +44,7 @@ class Says:
         self._poller = poller
         self._counts = policy.source(device_counts.SOURCE) is not None
         self._logs = logs
+        self._pods = pods
         named = frozenset(rule.match.type for rule in policy.rules)
         self._kubelet = kubelet.READY in named
         self._named = named - {kubelet.READY}
@@ -58,6 +61,8 @@ class Says:
         if self._counts and device_counts.short(node.devices, self._alike.norms(node)):
             return True
         if self._logs is not None and self._logs.anything(node.name):
+            return True
+        if self._pods is not None and self._pods.of(node) is not None:
             return True
         if self._rows is not None:
             for type_, (status, _) in node.conditions.items():
@@ -78,7 +83,8 @@ class Says:
             if choice.name == "conditions":
                 made.append(ConditionsSource(look, began, choice.rows, self._named))
             elif choice.name == device_counts.SOURCE:
-                made.append(device_counts.DeviceCountsSource(look, self._alike.norms, began))
+                counts = device_counts.DeviceCountsSource(look, self._alike.norms, began)
+                made.append(_WithPods(counts, partial(self._swallows, name)) if self._pods else counts)
             elif choice.name in MARKS:
                 made.append(MarksSource(choice.name, look, MARKS[choice.name]))
         if self._poller is not None:
@@ -86,3 +92,21 @@ class Says:
         if self._logs is not None:
             made.append(LokiSource(name, partial(self._logs.look, name)))
         return made
+
+    def _swallows(self, name: str) -> black_hole.Swallows | None:
+        node = self._nodes.get(name)
+        return self._pods.of(node) if self._pods is not None and node is not None else None
+
+
+class _WithPods:
+    """The source ``api``: the counts on the Node, and the pods that the node has swallowed."""
+
+    name = device_counts.SOURCE
+
+    def __init__(self, counts: Source, swallows: Callable[[], black_hole.Swallows | None]) -> None:
+        self._counts = counts
+        self._swallows = swallows
+
+    def poll(self, boot_id: str, within: float | None = None) -> Reading:
+        """What is known now, by a look at the Node no older than ``within`` seconds."""
+        return black_hole.with_pods(self._counts.poll(boot_id, within), self._swallows(), FRESH_FOR)
