@@ -162,6 +162,13 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
     )
 
 
+def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
+    """Why it is not known whether a fault that was treated is there still: its condition is bad on the Node
+    as before, from before the boot, or Unknown. "" if nothing like that is said of any."""
+    readings = ((f, s.reading_of(f.source)) for f in r.faults if f.treated is not False)
+    return next((why for f, x in readings if x is not None and (why := x.unknown.get(f.type))), "")
+
+
 def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
     """A peer began the probation, or this agent before a restart; or the machine booted between two looks.
 
@@ -225,6 +232,8 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     for reading in s.readings:
         if not reading.readable:
             return unproved(s, r, reading.unknown["*"], Cause.UNREADABLE)
+    if blind := _blind_to_what_was_treated(s, r):
+        return unproved(s, r, blind, Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, r.node)
     if unwatched := _unwatched(s, r, r.node):

@@ -107,15 +107,30 @@ def test_a_condition_that_was_never_taken_back_is_latched_until_a_boot() -> None
     judge(s)
 
 
-def test_a_condition_that_is_still_there_from_before_the_boot_does_not_speak_of_it() -> None:
+def test_a_condition_that_is_still_there_from_before_the_boot_proves_nothing_until_its_writer_speaks() -> (
+    None
+):
     s = cast(policy(remedy="{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
     writes(s, EKS)
     s.run(60)
     boot(s, "node-0")  # its writer does not come up again
-    s.run(600, step=5)
-    assert calls(s) == [("reboot", "m-0")]
-    assert phase(s) is Phase.RECOVERED
+    s.run(300, step=5)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.PROVING)
+    writes(s, EKS_GOOD)
+    s.run(300, step=5)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
     judge(s)
+
+
+def test_where_its_writer_never_speaks_again_the_machine_goes_to_a_person() -> None:
+    s = cast(policy(remedy="{do: drain, within: 10m, then: force}, {do: reboot}"))
+    writes(s, EKS)
+    s.run(60)
+    boot(s, "node-0")
+    s.run(3600, step=10)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.HANDED_OVER)
+    assert "AcceleratedHardwareReady is False from before this boot" in the_record(s).sentence
+    judge(s, faulty=["node-0"])
 
 
 def test_a_condition_that_comes_back_after_the_boot_leads_to_the_next_step() -> None:

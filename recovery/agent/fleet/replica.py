@@ -88,7 +88,7 @@ class Replica:
     def __init__(self, around: Around, workers: int = 1) -> None:
         self._a = around
         self._time = ApiTime(around.clock)
-        """What all threads know of the API server's time, so that one which has asked for nothing yet knows it."""
+        """What all threads know of the API server's time. One that has asked for nothing yet has it."""
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
         self._recent = Recent(around.clock)
