@@ -195,7 +195,7 @@ def _without(more: str, s: Situation) -> str:
 def as_counted_now(s: Situation, r: Record) -> Record:
     """``r`` with its faults as often as they are stated by now. The kernel repeats its line while a person
     has the node: remembered with the count of the first time, the release would be undone at once."""
-    return replace(r, faults=tuple(_counted_now(f, s) for f in r.faults))
+    return replace(r, faults=tuple(_counted_now(f, s, r.boot_id) for f in r.faults))
 
 
 def as_released(s: Situation, r: Record) -> Record:
@@ -206,19 +206,23 @@ def as_released(s: Situation, r: Record) -> Record:
     if r.phase is not Phase.RELEASED:
         return r
     about = {f.key for f in r.faults}
-    known = (_counted_now(f, s, r.phase_since) if f.key in about else f for f in r.acknowledged)
+    known = (_counted_now(f, s, r.boot_id, r.phase_since) if f.key in about else f for f in r.acknowledged)
     return replace(r, acknowledged=tuple(known))
 
 
-def _counted_now(f: Fault, s: Situation, until: datetime | None = None) -> Fault:
-    """``f`` as its source states it now; as it is, where that was after ``until``."""
-    p = _problem(f, s)
-    here = s.node is not None and f.boot_id == s.node.boot_id
-    if p is None or not here or not stated_now(f, s) or by_plugin(f):
+def _counted_now(f: Fault, s: Situation, boot_id: str, until: datetime | None = None) -> Fault:
+    """``f`` as its source states it now; as it is, where that was after ``until``.
+
+    ``boot_id`` is that of the record: the machine may have booted in a replacement, and the fault come back.
+    """
+    p, boot = _problem(f, s), s.node.boot_id if s.node is not None else ""
+    here = bool(boot) and boot in (f.boot_id, boot_id)
+    if p is None or not here or not stated_now(f, s):
         return f
     if until is not None and _stated_after(f, p, until):
         return f
-    return replace(f, counter=p.counter, life=p.life, cleared=False)
+    f = replace(f, boot_id=boot)
+    return f if by_plugin(f) else replace(f, counter=p.counter, life=p.life, cleared=False)
 
 
 def _stated_after(f: Fault, p: Problem, until: datetime) -> bool:

@@ -82,8 +82,11 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
-    """An open record: the questions of ``FIRST``, then those of its phase."""
-    d = first_answer(FIRST, s, a, r)
+    """An open record: the questions of ``THERE`` and ``FIRST``, then those of its phase."""
+    d = first_answer(THERE, s, a, r)
+    if d is None and took_its_place(s, r):
+        return accounted(s, r, recovering(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r))
+    d = d or first_answer(FIRST, s, a, r)
     if d and d.held is None:
         return d
     return accounted(s, r, d or _with_what_holds_the_fault(s, a, r, PHASES[r.phase](s, a, r)))
@@ -110,18 +113,20 @@ def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 
 
-def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Another machine goes by this name: superseded, and nothing is called (law 4).
+def took_its_place(s: Situation, r: Record) -> bool:
+    """Whether another machine goes by this name while a replacement is in flight, which waited for that."""
+    another = s.machine is not None and s.machine.id != r.machine.id
+    replaces = r.intent is not None and r.in_flight and r.intent.action == Step.REPLACE.value
+    return another and replaces
 
-    Unless a replacement is in flight, which is what it waited for.
-    """
+
+def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Another machine goes by this name: superseded, and nothing is called (law 4)."""
     if s.machine is None or s.machine.id == r.machine.id:
         return None
     why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
     if r.intent is None or not r.in_flight:
         why = f"{why}: nothing is called"
-    elif r.intent.action == Step.REPLACE.value:
-        return recovering(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
     else:  # the health of another machine proves nothing about this one's reboot
         why = f"{why}: its {r.intent.action} cannot be proved any more"
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
@@ -232,9 +237,10 @@ def _boot_confirmed(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(replace(r, boot_confirmed=True)), f"the kernel confirms boot {r.boot_id}")
 
 
+THERE = (_another_agents, _no_node)
+"""Asked of every open record before anything else: whether anything may be done about it now."""
+
 FIRST = (
-    _another_agents,
-    _no_node,
     _other_machine,
     _wanted_back,
     _new_node_object,
@@ -246,6 +252,6 @@ FIRST = (
     _marked_anew,
     _hold_begins,
 )
-"""Asked of every open record before its phase's own questions; the first answer counts."""
+"""Asked of every open record next, before its phase's own questions; the first answer counts."""
 
 PHASES = {Phase.SUSPECT: suspect, Phase.WAITING: waiting, Phase.RECOVERING: recovering, Phase.PROVING: prove}

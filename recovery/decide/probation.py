@@ -69,6 +69,8 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, f"{joined} ({new}) is not healthy: its own agent reports {there.sick}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
+    if s.replacement_is_me and (blind := _blind_to_what_was_treated(s, r)):
+        return unproved(s, r, f"{joined} ({new}) may not be healthy: {blind}", Cause.UNREADABLE)
     if joining := joined_or_blind(s, r, f"{joined} ({new}) is Ready", joined):
         return joining
     if s.now - r.phase_since < r.probation:

@@ -154,7 +154,7 @@ def _problem(state: State, c: Condition, stated: Found, row: Polarity, look: Loo
         fresh_until=look.at + look.fresh_for,
         latched=not row.takes_back,
         life=life,
-        stated=look.at if anew else old.stated if old else None,
+        stated=look.at if anew else old.stated if old else c.transition,
         device=stated.device,
     )
 

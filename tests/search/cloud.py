@@ -105,11 +105,15 @@ class Cloud(FakeProvider):
 
     def _shows(self, group: str) -> None:
         """The number that the group was told shows at last. Machines too many stay until they are removed."""
-        found = self.groups[group]
-        too_many = set(found.provisional)
-        self.settle(group)
-        found.provisional |= too_many
+        self._settled(group, set())
         self.refill(group)
+
+    def _settled(self, group: str, decided: set[str]) -> None:
+        """The number shows, and it is ``decided`` which of these machines stay; of others it is not yet."""
+        found = self.groups[group]
+        open_still = found.provisional - decided
+        self.settle(group)
+        found.provisional |= open_still
 
     def start(self, machine: Named, action: Step, token: str, reference: Reference) -> Started:
         answer = [facts.LOST_BEFORE]
@@ -198,7 +202,7 @@ class Cloud(FakeProvider):
         def settled() -> None:
             if not first.gone and not second.gone:
                 self.world.terminate_machine(first, facts.SURPLUS, refill=False)
-            self.settle(group.name)
+            self._settled(group.name, {first.id, second.id})
             self.refill(group.name)
 
         seconds = self.world.dice("surplus", first.id).uniform(90, 240)

@@ -157,7 +157,7 @@ def test_a_statement_after_a_good_one_is_a_new_life() -> None:
     again = replace(LOG_BAD, transition=NOW + 2 * MINUTE)
     first, second = looks(LOG_BAD)[1].problems[0], looks(LOG_BAD, LOG_GOOD, again)[1].problems[0]
     assert first.life != second.life
-    assert (first.stated, second.stated) == (None, NOW + 2 * MINUTE)
+    assert (first.stated, second.stated) == (LOG_BAD.transition, NOW + 2 * MINUTE)
     assert second.since == NOW
 
 

@@ -88,7 +88,10 @@ class Evidence(Law):
         if m is None or not m.told:
             return
         began = min((i.at for i in r.intents), default=r.opened)
-        if not m.booted_since(began - self.bounds.in_flight):
+        about = self._about(r)
+        of_record = [f for f in m.faults if f.reason in about]
+        taken_back = bool(of_record) and all(f.ended is not None and f.cleared for f in of_record)
+        if not taken_back and not m.booted_since(began - self.bounds.in_flight):
             told = f"closed as recovered, and {m.id} has not booted since {began:.0f}"
             self.breaks("no boot", r.node, told, r)
         self._healthy(r, m)
@@ -183,7 +186,8 @@ class NotLost(Law):
             return False
         if f.shown is not None:
             return f.shown <= latest
-        return f.hidden in ("masked", "restart") and (known or f.by == PAGE)
+        on_page = f.by == PAGE and self.world.page_is_read
+        return f.hidden in ("masked", "restart") and (known or on_page)
 
 
 class Succeeded(Law):

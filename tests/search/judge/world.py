@@ -131,6 +131,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.policies: dict[str, list[tuple[float, Limits]]] = {"": [(0.0, Limits())]}
         self.policy_changed = 0.0
+        self.page_is_read = True
         self.recoveries: dict[str, Recovery] = {}  # by node: the last one
         self.by_uid: dict[str, Recovery] = {}  # by the record's UID: the last one
         self.intents: dict[str, Intent] = {}
@@ -428,6 +429,8 @@ class World:
     def _policy(self, h: Happened) -> None:
         self.policies.setdefault(h.subject, []).append((h.at, limits.read(h.detail)))
         self.policy_changed = h.at
+        sources = h.detail.get("sources") or ["npd"]
+        self.page_is_read = "npd" in sources
         self._brake()
 
     def _switched(self, h: Happened) -> None:
