@@ -61,7 +61,7 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
     state = _booted(state, look.boot_id)
     rows = {c.type: (c, row) for c in look.conditions if (row := known(c.type)) is not None}
     state = replace(state, first={t: _first(state, c, look.at) for t, (c, _) in rows.items()})
-    held, good, unknown = dict(state.held), {}, {}
+    held, good, unknown, unsure = dict(state.held), {}, {}, {}
     for type_, (c, row) in sorted(rows.items()):
         why = _says_nothing(state, c, look)
         if c.status == row.bad and not why:
@@ -70,11 +70,13 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
             unknown[type_] = why or f"{type_} is Unknown: {_reason(c)}"
         elif not why and c.status != "Unknown":
             good[type_] = state.good.get(type_, look.at)
+        elif why and c.status != "Unknown" and row.takes_back:
+            unsure[type_] = why  # a good word, which may be old
     for type_ in sorted({t for t, _ in held} - rows.keys()):
         unknown[type_] = f"{type_} is no longer on the Node"
     honest = {t for t in good if rows[t][1].takes_back}
     back = {t for t in honest if _confirmed(rows[t][0], good[t], look.at)}
-    unsure = {t: f"{t} is good now, which counts once it is renewed and seen again" for t in honest - back}
+    unsure |= {t: f"{t} is good now, which counts once it is renewed and seen again" for t in honest - back}
     unknown |= {t: why for t, why in unsure.items() if t in {kind for kind, _ in held}}
     held = {pair: p for pair, p in held.items() if pair[0] not in back}
     shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}

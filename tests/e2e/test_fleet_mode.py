@@ -20,7 +20,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{FLEET}/leases/{FLEET}"
 POLICY = """\
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
-sources: [conditions]
+sources: [conditions, api]
 limits: {budget: 1, cooldown: 0s, brake: 100%, brakePer: {}, budgetPer: {}}
 rules:
   - name: neuron
@@ -32,6 +32,9 @@ rules:
     after: 5s
     remedy: [{do: drain, within: 1m, then: force}, {do: replace, within: 5m}]
     probation: 5s
+  - name: swallows-pods
+    match: {type: BlackHole}
+    remedy: [{do: cordon}]
 """
 
 
