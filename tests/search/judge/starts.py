@@ -33,7 +33,7 @@ class Tolerated(Law):
             return
         about = {f.get("reason") for f in status(r.record).get("faults") or ()}
         known = [f for f in m.faults if f.reason in about]
-        policies = self.world.policies_of(w.actor, r.opened)
+        policies = self.world.policies_of(w.actor, self._began(r))
         for f in known:
             allowed = min(p.tolerates(f.type, f.reason) for p in policies)
             if w.at - f.began >= allowed - CLOCK:
@@ -42,6 +42,16 @@ class Tolerated(Law):
             gone = w.at - known[0].began
             what = f"was started {gone:.0f} s after {known[0].reason} began, too soon for its rule"
             self.breaks("tolerated", r.node, what, r)
+
+    def _began(self, r: Recovery) -> float:
+        """When the processes started that may have opened the record: they chose its rule, by their policy."""
+        alive = (
+            p.started
+            for p in self.world.processes.values()
+            if (p.everywhere or p.node == r.node) and p.started <= r.opened
+            if not (p.state == "killed" and p.since < r.opened)
+        )
+        return min([r.opened, *alive])
 
 
 class DealtWith(Law):
