@@ -307,3 +307,19 @@ def test_a_concluder_asks_a_cloud_that_cannot_say_no_more_often_than_it_wants_to
     assert 10 <= len(tried) <= 22
     assert min(b - a for a, b in itertools.pairwise(tried)) >= 15
     assert the_record(s).release is None
+
+
+def test_a_fault_that_came_back_in_a_boot_during_the_replacement_is_released_with_it(sit: Sit) -> None:
+    s = cast(policy_file("{do: replace, within: 10m}"), agents=1)
+    s.fault("node-0")
+    s.run(10)
+    assert calls(s) == [("replace", "m-0")]
+    s.pages["node-0"].body = npd_page()
+    new_process(s, "node-0")
+    boot(s, "node-0")
+    s.run(10)
+    s.fault("node-0")
+    pass_time(s, 900, until=lambda: records(s).get("node-0") == "handedOver")
+    sit(s).run("release", "node-0", "--yes")
+    s.run(60)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [("replace", "m-0")])

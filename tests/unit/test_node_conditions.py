@@ -169,13 +169,14 @@ def test_unknown_is_neither() -> None:
     assert (stated(reading), reading.unknown) == ([], {"GpuCount": "GpuCount is Unknown: ToolTimedOut"})
 
 
-def test_a_bad_condition_that_nobody_renews_is_unknown_and_a_good_one_says_nothing() -> None:
+def test_a_bad_condition_that_nobody_renews_is_unknown_and_a_good_one_is_not_confirmed() -> None:
     old = RENEWED + SECOND
     bad = looks(replace(GPU_BAD, heartbeat=NOW - old))[1]
     assert stated(bad) == []
     assert bad.unknown["GpuCount"].startswith("GpuCount is True, but was last renewed at ")
     good = looks(replace(GPU_GOOD, heartbeat=NOW - old))[1]
     assert (good.problems, good.unknown, good.cleared) == ((), {}, frozenset())
+    assert good.unconfirmed["GpuCount"].startswith("GpuCount is False, but was last renewed at ")
 
 
 def test_a_fault_whose_writer_falls_silent_stays_and_is_unknown() -> None:
