@@ -503,10 +503,14 @@ def crowd(count: int, budget: int) -> Stage:
     return s
 
 
-@pytest.mark.parametrize(("count", "budget"), [(20, 20), (8, 1)], ids=["room for all", "one slot"])
+@pytest.mark.parametrize(
+    ("count", "budget"),
+    [(20, 20), (8, 1), (60, 60)],
+    ids=["room for all", "one slot", "more than the queue holds"],
+)
 def test_of_a_crowd_the_next_one_is_started_as_soon_as_it_is_its_turn(count: int, budget: int) -> None:
     s = crowd(count, budget)
-    s.run(2, step=0.05)
+    s.run(4 if count > 50 else 2, step=0.05)
     out = [i for i in range(count) if s.node(f"node-{i}")["spec"].get("unschedulable")]
     assert len(out) == count
 
