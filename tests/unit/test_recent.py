@@ -66,6 +66,16 @@ def test_after_a_write_that_failed_nothing_is_known(recent: Recent) -> None:
     assert recent.read(GATE, Asked()) == 1
 
 
+def test_an_answer_that_comes_late_takes_the_place_of_no_later_one(recent: Recent, clock: FakeClock) -> None:
+    def slowly() -> str:
+        clock.advance(0.1)
+        recent.write(GATE, lambda: "written meanwhile")
+        return "as it was before"
+
+    assert recent.read(GATE, slowly) == "as it was before"
+    assert recent.read(GATE, Asked()) == "written meanwhile"
+
+
 def test_what_is_to_be_read_anew_is(recent: Recent) -> None:
     recent.read(GATE, lambda: "before")
     recent.read(NODE, lambda: "before")

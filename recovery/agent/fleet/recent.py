@@ -51,7 +51,10 @@ class Recent:
                 self._objects = {k: x for k, x in self._objects.items() if asked - x[0] <= RECENT}
             if len(self._objects) >= MOST:
                 self._objects.clear()
-            self._objects[key] = (asked, found)
+            if (
+                key not in self._objects or self._objects[key][0] <= asked
+            ):  # another was quicker, and is newer
+                self._objects[key] = (asked, found)
         return found
 
     def since(self, *keys: Key) -> float:
