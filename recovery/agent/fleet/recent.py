@@ -1,8 +1,9 @@
 """What this process has read or written a moment ago: one decision follows the other within milliseconds, and
 what nobody else has changed meanwhile need not be read again.
 
-No harmful step goes by it: right before one, all is read anew (``forget``). And every write names the version
-that it was decided on, so the API server refuses one that is out of date.
+No call of the cloud goes by it: right before one, all is read anew (``forget``). An eviction goes by reads of
+the last two seconds, as ever, and what is remembered counts from when it was asked for. Every write names the
+version that it was decided on, so the API server refuses one that is out of date.
 """
 
 from __future__ import annotations
