@@ -14,8 +14,8 @@ from recovery.decide.decision import Decision, FreeSlot, TakeSlot
 from recovery.decide.situation import Situation
 from recovery.model import Phase
 
-NEXT = 3
-"""So many at the head of the queue look: those that may start at the same time, and one more."""
+NEXT = 2
+"""So many at the head of the queue look: those that may start at the same time."""
 
 
 class Crowd:
