@@ -166,9 +166,12 @@ def on_probation(s: Situation, r: Record, who: str) -> Decision:
 
 def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
     """Why it is not known whether a fault that was treated is there still: its condition is bad on the Node
-    as before, from before the boot, or Unknown. "" if nothing like that is said of any."""
-    readings = ((f, s.reading_of(f.source)) for f in r.faults if f.treated is not False)
-    return next((why for f, x in readings if x is not None and (why := x.unknown.get(f.type))), "")
+    as before, from before the boot, or Unknown. "" where one of those who stated it is heard again."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for f in (f for f in r.faults if f.treated is not False):
+        if (reading := s.reading_of(f.source)) is not None:
+            said.setdefault((f.type, f.reason), []).append(reading.unknown.get(f.type, ""))
+    return next((reasons[0] for reasons in said.values() if all(reasons)), "")
 
 
 def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
 from recovery.report.own_view import explanation
@@ -382,3 +382,19 @@ def test_each_row_of_the_table_recovers_what_it_is_for(
     to_the_end(s, Cloud(s))
     assert calls(s) == [("replace", "m-0")]
     judge(s)
+
+
+def test_of_two_who_stated_it_one_that_is_heard_after_the_boot_is_enough() -> None:
+    s = cast(both("{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
+    stubborn_pod(s)
+    s.fault("node-0")
+    writes(s, NEURON)
+    s.run(90)
+    assert {f.source for f in the_record(s).faults} == {"npd", "conditions"}
+    remove_pod(s)
+    s.run(30)
+    assert calls(s) == [("reboot", "m-0")]
+    s.pages["node-0"].body = npd_page()  # its page is new, and the condition is as it was
+    boot(s, "node-0")
+    s.run(300, step=5)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
