@@ -65,8 +65,8 @@ class ScaleSet:
 
 def vm(session: AzureSession, route: Route) -> Vm | None:
     """The VM of a route; None where Azure knows none. Raises ``Retry`` or ``Refused``."""
-    found = _asked(session, route)
-    return None if found is None else _vm(found)
+    found: Vm | None = _asked(session, route, _vm)
+    return found
 
 
 def power(session: AzureSession, route: Route) -> tuple[str, str]:
@@ -75,20 +75,26 @@ def power(session: AzureSession, route: Route) -> tuple[str, str]:
 
     Raises ``Retry`` or ``Refused``.
     """
-    found = _asked(session, route, expand="instanceView")
+    found: tuple[str, str] | None = _asked(session, route, _power, expand="instanceView")
+    return found or ("", "")
+
+
+def _power(found: Any) -> tuple[str, str]:
     statuses = getattr(_under(found, "instance_view"), "statuses", None) or ()
     codes = [str(getattr(status, "code", "") or "") for status in statuses]
     states = [code.removeprefix(POWER) for code in codes if code.startswith(POWER)]
     return canonical(str(_under(found, "vm_id") or "")), states[0] if len(states) == 1 else ""
 
 
-def _asked(session: AzureSession, route: Route, **more: str) -> Any:
+def _asked(session: AzureSession, route: Route, read: Callable[[Any], Any], **more: str) -> Any:
+    """What ``read`` makes of Azure's answer; None where Azure knows no VM. Errors as those of ``vm``."""
+
     def ask(client: Any) -> Any:
         of_kind = (
             client.virtual_machine_scale_set_vms if route["kind"] == UNIFORM else client.virtual_machines
         )
         try:
-            return of_kind.get(*where(route), **more)
+            return read(of_kind.get(*where(route), **more))
         except Exception as error:
             if fate_of(error) is Fate.MISSING:
                 return None

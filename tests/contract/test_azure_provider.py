@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -630,6 +631,9 @@ def test_an_answer_that_is_no_machine_is_asked_for_again(
     with pytest.raises((Retry, Refused)):
         provider.preflight(machine, Step.REPLACE)
     assert world.mutating_calls() == 0
+    world.arm.answer("GET */virtualMachines/*", body)
+    with contextlib.suppress(Retry, Refused):
+        assert provider.down(machine) is None
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:

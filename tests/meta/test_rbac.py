@@ -28,6 +28,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "nodes_of": ("", lambda _: None),
     "patch_node": ("n", {}),
     "list_pods": ("n",),
+    "failed_pods_version": (),
+    "running_elsewhere": ("default", {"uid"}, "node"),
     "nodes_running": ("ns", "l", "v"),
     "evict": (pod(),),
     "get_record": ("n",),
