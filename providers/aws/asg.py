@@ -76,16 +76,18 @@ class AwsProvider:
 
     def gone(self, machine: Machine) -> str | None:
         """By EC2, in the machine's own region: terminated, or unknown as an hour after its end."""
-        where = machine.route.get("region", "")
-        if not where:
-            return None
-        state = lookup.ec2_state(self._session, machine, where)
+        state = self._state(machine)
         return f"{machine} is {state or 'unknown to EC2'}" if state in ("", "terminated") else None
 
     def down(self, machine: Machine) -> str | None:
         """By EC2: stopped, or terminated. One that is stopping or shutting down may run on for minutes."""
-        state = lookup.ec2_state(self._session, machine, machine.route.get("region", ""))
+        state = self._state(machine)
         return f"EC2 says that {machine} is {state}" if state in ("stopped", "terminated") else None
+
+    def _state(self, machine: Machine) -> str | None:
+        """As ``lookup.ec2_state``; None where the machine's region is not known, so that nobody is asked."""
+        where = machine.route.get("region", "")
+        return lookup.ec2_state(self._session, machine, where) if where else None
 
     # ------------------------------------------------------------ preflight
 

@@ -254,8 +254,12 @@ def queue_length(gate: Gate) -> int:
 
 
 def queue_is_full(gate: Gate) -> bool:
-    out = {s.record_uid for s in gate.slots}
-    return sum(1 for x in gate.open if x.record_uid not in out) >= queue_length(gate)
+    return len(_waiting(gate, gate.open)) >= queue_length(gate)
+
+
+def waits_behind(gate: Gate, record_uid: str) -> bool:
+    """Whether the record has no line in the queue on the gate, since that is full."""
+    return line_of(gate, record_uid) is None and queue_is_full(gate)
 
 
 def is_to_be_proved(gate: Gate, machine: str) -> bool:
@@ -277,15 +281,18 @@ def holders(gate: Gate) -> set[tuple[str, str]]:
 
 def ahead_of(gate: Gate, record_uid: str) -> list[str]:
     """The nodes before this record's in the queue that have no slot yet."""
-    out = {x.record_uid for x in gate.slots}
-    before = itertools.takewhile(lambda line: line.record_uid != record_uid, gate.open)
-    return [line.node for line in before if line.record_uid not in out]
+    return _waiting(gate, itertools.takewhile(lambda line: line.record_uid != record_uid, gate.open))
 
 
 def next_in_line(gate: Gate, most: int) -> list[str]:
     """The first ``most`` nodes of the queue that have no slot yet."""
+    return _waiting(gate, gate.open)[:most]
+
+
+def _waiting(gate: Gate, lines: Iterable[Line]) -> list[str]:
+    """The nodes of these lines that have no slot yet."""
     out = {x.record_uid for x in gate.slots}
-    return list(itertools.islice((line.node for line in gate.open if line.record_uid not in out), most))
+    return [line.node for line in lines if line.record_uid not in out]
 
 
 def line_of(gate: Gate | None, record_uid: str) -> Line | None:

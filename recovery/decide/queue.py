@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from recovery.decide import brakes
+from recovery.decide import brakes, budget
 from recovery.decide.assessment import Assessment
-from recovery.decide.budget import kept_labels, line_of, noted_scopes, queue_is_full, scopes_of
+from recovery.decide.budget import kept_labels, line_of, noted_scopes, scopes_of
 from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
@@ -160,7 +160,7 @@ def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def waits_behind(s: Situation, r: Record) -> bool:
     """Whether the record has no line in the queue on the gate, since that is full."""
-    return s.gate is not None and line_of(s.gate, r.uid) is None and queue_is_full(s.gate)
+    return s.gate is not None and budget.waits_behind(s.gate, r.uid)
 
 
 def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:

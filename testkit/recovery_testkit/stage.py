@@ -199,24 +199,21 @@ class FleetActor:
     alive: bool = True
     due_in: float = 0.0
     """Seconds, since the last turn, until an agent is due."""
-    _campaign_at: float = 0.0
-    _watch_at: float = 0.0
-    _poll_at: float = 0.0
-    _read_at: float = 0.0
-    _pods_at: float = 0.0
+    _due: dict[str, float] = field(default_factory=dict)
 
     def turn(self) -> None:
         """One round of each thread."""
-        if self.clock.monotonic() >= self._campaign_at:
-            self._campaign_at = self.clock.monotonic() + self.replica.leader.campaign()
-        if self.clock.monotonic() >= self._watch_at:
-            self._watch_at = self.clock.monotonic() + self.replica.nodes.round(threading.Event())
-        if self.clock.monotonic() >= self._poll_at:
-            self._poll_at = self.clock.monotonic() + self.replica.poll()
-        if self.clock.monotonic() >= self._read_at:
-            self._read_at = self.clock.monotonic() + self.replica.read_logs()
-        if self.clock.monotonic() >= self._pods_at:
-            self._pods_at = self.clock.monotonic() + self.replica.watch_pods(threading.Event())
+        go_on = threading.Event()
+        threads: dict[str, Callable[[], float]] = {
+            "election": self.replica.leader.campaign,
+            "nodes": lambda: self.replica.nodes.round(go_on),
+            "prometheus": self.replica.poll,
+            "loki": self.replica.read_logs,
+            "pods": lambda: self.replica.watch_pods(go_on),
+        }
+        for name, one in threads.items():
+            if self.clock.monotonic() >= self._due.get(name, 0.0):
+                self._due[name] = self.clock.monotonic() + one()
         self.due_in = min(self._work(worker) for worker in range(len(self.replica.controllers)))
         self.replica.sweep()
         self.publisher.drain()

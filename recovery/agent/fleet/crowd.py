@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from recovery.decide.budget import line_of, next_in_line, queue_is_full
+from recovery.decide.budget import next_in_line, waits_behind
 from recovery.decide.decision import Decision, FreeSlot, TakeSlot
 from recovery.decide.situation import Situation
 from recovery.model import Phase
@@ -29,7 +29,7 @@ class Crowd:
     def tell(self, node: str, s: Situation, d: Decision) -> None:
         """``node`` has looked, and this was decided on and carried out."""
         with self._lock:
-            if d.effect is None and _waits_behind(s):
+            if d.effect is None and _is_behind(s):
                 self._behind[node] = None
             else:
                 self._behind.pop(node, None)
@@ -54,8 +54,8 @@ class Crowd:
             return [first]
 
 
-def _waits_behind(s: Situation) -> bool:
-    """Whether the node has no place in the queue, since that is full."""
+def _is_behind(s: Situation) -> bool:
+    """Whether the node waits, without a place in the queue."""
     if s.gate is None or s.record is None or s.record.phase is not Phase.WAITING:
         return False
-    return line_of(s.gate, s.record.uid) is None and queue_is_full(s.gate)
+    return waits_behind(s.gate, s.record.uid)

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from recovery.agent.fleet.names import NodeNames
-from recovery.agent.fleet.nodes import Changed, Nodes
+from recovery.agent.fleet.nodes import Changed, Nodes, life_of
 from recovery.catalog import kernel_lines
 from recovery.errors import Unreadable
 from recovery.model import LogChoice, NodeView, Policy
@@ -116,7 +116,7 @@ class LogReader:
         if view is not None and boot_id and boot_id != view.boot_id:
             behind = behind or "the watch of Nodes shows another boot"
         life, said = self._told.get(node, ("", ()))
-        if said and view is not None and life != _life(view):  # what the boot before stated is over
+        if said and view is not None and life != life_of(view):  # what the boot before stated is over
             said, behind = (), behind or "the log was not read yet since the node was booted"
         return Look(self._now(), said, self._answered, self._why, self._since, behind)
 
@@ -127,7 +127,7 @@ class LogReader:
         now = self._now()
         views = {node.name: node for node in self._nodes.all()}
         if self._at_start is None:
-            self._at_start, self._started = {name: _life(view) for name, view in views.items()}, now
+            self._at_start, self._started = {name: life_of(view) for name, view in views.items()}, now
         for name in self._known.keys() - views.keys():
             del self._known[name]
         for name in list(self._known):
@@ -251,7 +251,7 @@ class LogReader:
         A boot ends all that was stated before it. What was stated in its first seconds may have been read
         before the watch showed it.
         """
-        life, old = _life(view), self._known.get(view.name)
+        life, old = life_of(view), self._known.get(view.name)
         if old is not None and old.life == life:
             return old
         made = _Known(life, self._began(view, life))
@@ -310,10 +310,6 @@ def counted_by(policy: Policy) -> Callable[[str], bool]:
     rules = [r.match for r in policy.rules if r.match.times is not None and r.match.source in ("", SOURCE)]
     patterns = {pattern for match in rules for pattern in match.reasons}
     return lambda reason: any(fnmatchcase(reason, pattern) for pattern in patterns)
-
-
-def _life(view: NodeView) -> str:
-    return view.boot_id or view.uid
 
 
 def _ns(at: datetime) -> int:

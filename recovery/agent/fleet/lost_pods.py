@@ -11,12 +11,12 @@ import random
 import threading
 from collections.abc import Set
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from recovery.agent.backoff import Backoff
-from recovery.agent.fleet.nodes import Changed, Nodes
+from recovery.agent.fleet.nodes import Changed, Nodes, life_of, round_of
 from recovery.clock import Clock
-from recovery.errors import ApiError, Expired
 from recovery.kube.transport import Streams
 from recovery.kube.watch import watch_failed_pods
 from recovery.model import FailedPod, NodeView
@@ -57,25 +57,16 @@ class PodWatch:
     def of(self, node: NodeView) -> Swallows | None:
         """What is stated of ``node`` in its boot of now."""
         life, found = self._found.get(node.name, ("", None))
-        return found if life == _life(node) else None
+        return found if life == life_of(node) else None
 
     # ------------------------------------------------------------ one thread
 
     def round(self, stop: threading.Event) -> float:
         """One watch, until the server ends it. Never raises. Seconds until the next one."""
-        try:
-            self._once(stop)
-            self._backoff.answered()
-        except Expired:
-            self._version = ""
-        except ApiError as error:
-            log.warning("pods that fail: %s", error)
-            return self._backoff.failed(error.retry_after)
-        except Exception:  # whatever a pod has on it
-            log.exception("pods that fail: a bug; they are watched anew")
-            self._version = ""
-            return self._backoff.failed()
-        return 0.0
+        return round_of("pods that fail", partial(self._once, stop), self._start_over, self._backoff)
+
+    def _start_over(self) -> None:
+        self._version = ""
 
     def _once(self, stop: threading.Event) -> None:
         self._version = self._version or self._pods.failed_pods_version()
@@ -92,11 +83,11 @@ class PodWatch:
         if node is None or found is None:
             return
         life, known = self._lost.get(node.name, ("", {}))
-        known = recent(known, now) if life == _life(node) else {}
+        known = recent(known, now) if life == life_of(node) else {}
         if pod.uid in known or len(known) >= MOST:
             return
         known[pod.uid] = found
-        self._lost[node.name] = (_life(node), known)
+        self._lost[node.name] = (life_of(node), known)
         self._forget(now)
         if (owners := suspected(known.values())) and self._may_ask(node.name):
             elsewhere = sum(len(self._pods.running_elsewhere(n, of, node.name)) for n, of in owners.items())
@@ -106,7 +97,7 @@ class PodWatch:
         if found is None or found == self.of(node):
             return
         log.info("%s: %s", node.name, found.said)
-        self._found[node.name] = (_life(node), found)
+        self._found[node.name] = (life_of(node), found)
         self._changed(node.name)
 
     def _may_ask(self, node: str) -> bool:
@@ -127,7 +118,3 @@ class PodWatch:
             del self._found[name]
         for name in self._asked.keys() - self._lost.keys():
             del self._asked[name]
-
-
-def _life(node: NodeView) -> str:
-    return node.boot_id or node.uid

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from recovery.agent.backoff import Backoff
 from recovery.clock import Clock
@@ -82,6 +83,28 @@ class Boots:
     def _again(self, heard: datetime | None) -> Boots:
         latest = max(filter(None, (heard, self.heard)), default=None)
         return replace(self, heard=latest, doubted=None)
+
+
+def round_of(what: str, once: Callable[[], None], start_over: Callable[[], None], backoff: Backoff) -> float:
+    """One round of a watch: ``once``, whatever comes of it. Seconds until the next one. Never raises."""
+    try:
+        once()
+        backoff.answered()
+    except Expired:
+        start_over()
+    except ApiError as error:
+        log.warning("%s: %s", what, error)
+        return backoff.failed(error.retry_after)
+    except Exception:  # whatever one object has on it: the others are to be seen
+        log.exception("%s: a bug; the watch starts over", what)
+        start_over()
+        return backoff.failed()
+    return 0.0
+
+
+def life_of(node: NodeView) -> str:
+    """The boot that a Node is in: what was said of it in another one is over."""
+    return node.boot_id or node.uid
 
 
 def first_seen(node: NodeView, now: datetime) -> Boots:
@@ -164,19 +187,10 @@ class Nodes:
 
     def round(self, stop: threading.Event) -> float:
         """``once``, whatever comes of it. Seconds until the next round."""
-        try:
-            self.once(stop)
-            self._backoff.answered()
-        except Expired:
-            self._version = ""
-        except ApiError as error:
-            log.warning("Nodes: %s", error)
-            return self._backoff.failed(error.retry_after)
-        except Exception:  # whatever a Node has on it: the others are to be seen
-            log.exception("Nodes: a bug; all are listed again")
-            self._version = ""
-            return self._backoff.failed()
-        return 0.0
+        return round_of("Nodes", partial(self.once, stop), self._start_over, self._backoff)
+
+    def _start_over(self) -> None:
+        self._version = ""
 
     def once(self, stop: threading.Event) -> None:
         """List all Nodes where that is needed; then one watch, until the server ends it."""

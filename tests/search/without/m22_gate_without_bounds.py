@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from recovery.decide import budget, queue
+from recovery.decide import budget
 from recovery.model import Gate
 from recovery.store import gate as gates
 
@@ -15,7 +15,7 @@ STORY = "tests/stories/test_gate_keeps.py::test_a_large_gate_of_an_older_program
 def take_out(put: Callable[[object, str, object], None]) -> None:
     for module in (budget, gates):
         put(module, "bounded", _as_it_is)
-    put(queue, "queue_is_full", lambda gate: False)
+    put(budget, "queue_is_full", lambda gate: False)
     put(gates, "MOST_BYTES", 1 << 30)
 
 
