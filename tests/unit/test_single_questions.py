@@ -23,11 +23,13 @@ from recovery.model import (
     TAINT,
     TAINTED,
     Attempt,
+    Cause,
     Claim,
     Done,
     Evidence,
     Failed,
     GroupStart,
+    Holding,
     IntentState,
     Line,
     Marks,
@@ -402,3 +404,28 @@ def test_a_concluder_takes_no_marks_off_and_climbs_no_ladder() -> None:
 def test_an_oldest_new_machine_is_claimed() -> None:
     d = decide(on(of(intent=intent()), poll=Done("m-0 is gone", ("m-7", "m-8"))))
     assert d.reason == "m-7 is claimed as the replacement of m-0"
+
+
+def test_a_hold_ends_in_the_proof_of_a_machine_that_took_the_old_ones_name_too() -> None:
+    held = Holding(Cause.UNREADABLE, NOW - HOUR)
+    evidence = Evidence(1, NOW - HOUR, "m-0 is gone")
+    r = of(
+        Phase.PROVING,
+        intent=intent(),
+        replacement="node-0",
+        replacement_machine="m-9",
+        phase_since=NOW - MINUTE,
+        progress=Progress(submitted=(Attempt(1, "replace"),), evidence=evidence, holding=held),
+    )
+    new = node(provider_id="fake:///workers/m-9")
+    s = on(r, node=new, machine=M9, replacement=new, replacement_is_me=True, readings=(reading(),))
+    changed = written(decide(s))
+    assert changed.progress.holding is None
+    assert [(x.cause, x.time) for x in changed.progress.held] == [(Cause.UNREADABLE, HOUR)]
+
+
+def test_a_fault_that_returns_is_on_the_record_with_the_life_that_it_has_now() -> None:
+    r = of(Phase.PROVING, boot_id="boot-2", faults=(fault(life="before the boot"),), progress=ASKED)
+    back = replace(problem(), life="after it", counter=3.0)
+    (changed,) = written(decide(on(r, node=BOOTED, readings=(reading(back),)))).faults
+    assert (changed.boot_id, changed.life, changed.counter) == ("boot-2", "after it", 3.0)
