@@ -553,6 +553,9 @@ class World(Stage):
         self.cloud.rebooting.discard(machine.id)
         self._kernel(machine)
         self.note(facts.MACHINE_BOOTED, machine.id, boot=machine.boot_id, node=machine.node, by=by)
+        if machine.place in self.frozen:  # the detector that lay still has ended with the boot
+            self.frozen.discard(machine.place)
+            self.note_page(machine.node, "fresh")
         for reason, sickness in list(machine.sick.items()):
             if "reboot" in sickness.cure:
                 self.heal(machine, reason, "reboot")
