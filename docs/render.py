@@ -1,13 +1,13 @@
-"""Write again what the README has from the code: ``python docs/render.py``. A test says when to.
+"""Write again what the pages have from the code: ``python docs/render.py``. A test says when to.
 
-Settings, commands, metrics and the states of a record are each between two comments,
+Settings, commands, metrics and the states of a record are each on a page, between two comments,
 ``<!-- NAME: made by docs/render.py -->`` and ``<!-- end of NAME -->``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -18,7 +18,7 @@ from recovery.decide.lifecycle import TABLE, Event
 from recovery.model import Phase
 from recovery.report.metrics import Metrics
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGES = Path(__file__).resolve().parent
 
 
 def settings() -> Iterator[str]:
@@ -113,20 +113,30 @@ def _line(phase: str, moves: Iterable[tuple[Event, Phase]]) -> str:
     return f"from {phase + ':':<16}" + ", ".join(f"{event} -> {after}" for event, after in moves)
 
 
-def rendered(text: str) -> str:
-    """``text`` with the tables as the code has them now. Raises ``ValueError`` where one has no place."""
-    parts = {"settings": settings, "commands": commands, "metrics": metrics, "states": states}
-    for name, lines in parts.items():
-        table = "\n".join(lines())
-        begin, end = f"<!-- {name}: made by docs/render.py -->", f"<!-- end of {name} -->"
-        place = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        found = len(place.findall(text))
-        if found != 1:
-            raise ValueError(f"README.md: found {found} places for {name}, expected 1 ({begin} ... {end})")
-        before, _, after = text.partition(place.findall(text)[0])
-        text = f"{before}{begin}\n{table}\n{end}{after}"
-    return text
+PARTS: Mapping[str, tuple[str, Callable[[], Iterable[str]]]] = {
+    "settings": ("settings.md", settings),
+    "commands": ("commands.md", commands),
+    "metrics": ("metrics.md", metrics),
+    "states": ("code.md", states),
+}
+"""What is made from the code -> the page of ``docs/`` that has it, and its lines."""
+
+
+def rendered(name: str, text: str) -> str:
+    """The page ``text``, its part ``name`` as the code has it now. ``ValueError`` where it has no place."""
+    page, lines = PARTS[name]
+    part = "\n".join(lines())
+    begin, end = f"<!-- {name}: made by docs/render.py -->", f"<!-- end of {name} -->"
+    places = re.findall(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.DOTALL)
+    if len(places) != 1:
+        raise ValueError(
+            f"docs/{page}: found {len(places)} places for {name}, expected 1 ({begin} ... {end})"
+        )
+    before, _, after = text.partition(places[0])
+    return f"{before}{begin}\n{part}\n{end}{after}"
 
 
 if __name__ == "__main__":
-    README.write_text(rendered(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, (page, _) in PARTS.items():
+        file = PAGES / page
+        file.write_text(rendered(name, file.read_text(encoding="utf-8")), encoding="utf-8")

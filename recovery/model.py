@@ -392,7 +392,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The policy's limits; the README says of each what it means."""
+    """The policy's limits; docs/policy.md says of each what it means."""
 
     budget: Share
     budget_per: Mapping[str, Share]

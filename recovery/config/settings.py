@@ -100,7 +100,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def describe() -> list[tuple[str, str, str]]:
-    """(name, default as written in the environment, description) of every variable, for the README."""
+    """(name, default as written in the environment, description) of every variable, for docs/settings.md."""
     core = [(n, info.default or "", info.description or "") for n, info in Variables.model_fields.items()]
     return core + [(s.name, s.default, s.description) for s in installed().settings()]
 

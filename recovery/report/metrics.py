@@ -92,7 +92,7 @@ class Metrics:
         )
 
     def describe(self) -> list[tuple[str, tuple[str, ...], str]]:
-        """(name as it is scraped, labels, help) of every family, for the README."""
+        """(name as it is scraped, labels, help) of every family, for docs/metrics.md."""
         families = [x for x in vars(self).values() if isinstance(x, Gauge | Counter)]
         return [
             (

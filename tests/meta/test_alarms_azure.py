@@ -206,7 +206,8 @@ def values_of(metric: str, dimension: str) -> set[str]:
 
 
 def test_each_outcome_is_one_that_is_told() -> None:
-    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if "`RecoveryAction`" in line)
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    row = next(line for line in page.splitlines() if "`RecoveryAction`" in line)
     known = set(re.findall(r"`(\w+)`", row[row.index("Outcome (") :]))
     assert values_of("RecoveryAction", "Outcome") == {"started", "failed", "refused", "handedOver"} <= known
 

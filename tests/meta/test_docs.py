@@ -16,9 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *(page for top in ("docs", "deploy", "iam") for page in sorted((ROOT / top).rglob("*.md"))),
+    *(page for top in ("docs", "deploy", "iam", "testkit") for page in sorted((ROOT / top).rglob("*.md"))),
 ]
 TOPS = ("recovery", "providers", "testkit", "demo", "tests", "deploy", "iam", "bench", "docs", r"\.ci")
+NAMING = [
+    file
+    for top in ("recovery", "providers", "testkit", "demo", "deploy", "iam")
+    for file in sorted((ROOT / top).rglob("*"))
+    if file.suffix in {".py", ".yaml", ".json", ".txt", ".tpl", ".tf", ".env"}
+]
 WRITTEN_BY_READERS = {ROOT / "docs" / "writing-a-provider.md": {"tests/test_rack.py"}}
 """Paths in the repository of who follows a guide."""
 MOVING = (ROOT / "docs" / "moving-from-the-neuron-agent.md").read_text()
@@ -32,11 +38,46 @@ def pages() -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
+def links(page: Path) -> list[tuple[str, str]]:
+    """(path, heading) of each link to a file; either may be empty."""
+    return re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", page.read_text())
+
+
+def headings(page: Path) -> list[str]:
+    """As links name them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+@pages()
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert [path for path, _ in links(page) if not (page.parent / path).exists()] == []
+
+
 @guides()
-def test_every_link_of_a_guide_leads_somewhere(guide: Path) -> None:
-    text = guide.read_text()
-    links = re.findall(r"\]\((?!https?://)([^)#]+)", text)
-    assert [link for link in links if not (guide.parent / link).exists()] == []
+def test_every_guide_is_two_clicks_from_the_readme(guide: Path) -> None:
+    first = {ROOT / path for path, _ in links(ROOT / "README.md") if path.endswith(".md")}
+    second = {(page.parent / path).resolve() for page in first for path, _ in links(page)}
+    assert guide in first | second
+
+
+def test_every_page_that_a_file_names_is_there() -> None:
+    """In messages, comments and docstrings: ``docs/fleet.md``, or ``docs/fleet.md, Dead nodes``."""
+    named = {
+        (file, path, heading)
+        for file in NAMING
+        for line in file.read_text().splitlines()
+        if "://" not in line
+        for path, heading in re.findall(
+            r"(?<![\w./-])((?:\.\./)*(?:docs|deploy|iam)/[\w./-]+\.md)(?:, ([A-Z][a-z]+(?: [a-z]+)*))?", line
+        )
+    }
+    assert named
+    for file, path, heading in named:
+        page = (file.parent if path.startswith("..") else ROOT) / path
+        assert page.exists(), f"{file}: {path}"
+        titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+        assert not heading or any(title.startswith(heading) for title in titles), f"{file}: {path}, {heading}"
 
 
 @pages()
@@ -63,13 +104,9 @@ def test_every_module_that_a_page_names_is_there(page: Path) -> None:
 
 @pages()
 def test_every_heading_that_a_page_links_to_is_there(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", page.read_text()):
-        text = (page.parent / target if target else page).read_text()
-        headings = [
-            re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-")
-            for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-        ]
-        assert anchor in headings, f"{target}#{anchor}"
+    for path, heading in links(page):
+        if heading:
+            assert heading in headings(page.parent / path if path else page), f"{path}#{heading}"
 
 
 @guides()
@@ -79,8 +116,8 @@ def test_every_command_of_a_guide_exists(guide: Path) -> None:
     code = "\n".join(fences + inline)
     told = re.findall(r"(?:^ *|-- |/bin/)node-recovery ([a-z]+)(?: ([a-z]+))?", code, re.MULTILINE)
     for word, next_word in told:
-        assert word in group.commands, word
-        command = group.commands[word]
+        command = group.get_command(click.Context(group), word)
+        assert command is not None, word
         assert not isinstance(command, click.Group) or next_word in command.commands, next_word
 
 

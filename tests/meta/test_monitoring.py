@@ -82,7 +82,8 @@ def test_each_label_is_one_that_its_metric_has(where: str) -> None:
 
 
 def test_each_outcome_is_one_that_is_told() -> None:
-    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if "`RecoveryAction`" in line)
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    row = next(line for line in page.splitlines() if "`RecoveryAction`" in line)
     told = set(re.findall(r"`(\w+)`", row[row.index("Outcome (") :]))
     asked = {
         outcome

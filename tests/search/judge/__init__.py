@@ -3,7 +3,7 @@
     violations = judge(facts, ours=lambda actor: actor.startswith(("agent", "concluder")))
 
 It imports nothing of ``recovery``: a mistake there cannot be repeated here. Objects are read by their
-documented fields alone: the CRDs, the marks on a node, the policy file as the README has it.
+documented fields alone: the CRDs, the marks on a node, the policy file as docs/policy.md has it.
 """
 
 from __future__ import annotations

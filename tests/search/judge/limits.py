@@ -1,4 +1,4 @@
-"""What a policy allows, read from the policy file as the README describes it."""
+"""What a policy allows, read from the policy file as docs/policy.md describes it."""
 
 from __future__ import annotations
 
