@@ -292,12 +292,21 @@ def policy() -> None:
     envvar="RECOVERY_MODE",
     help="Check it for this RECOVERY_MODE; the default is that of the environment, or sidecar.",
 )
-def check(file: str, provider: str | None, mode: str) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["human", "json", "yaml"]),
+    default="human",
+    show_default=True,
+    help="json, yaml: print the policy with every default, as a policy file.",
+)
+def check(file: str, provider: str | None, mode: str, output: str) -> None:
     """Say everything that is wrong with the policy FILE, or what is in it.
 
     Mistakes go to standard error, and the exit code is 2. Warnings do not change the exit code.
     """
     from recovery.config.policy_file import check_for, load_policy
+    from recovery.config.policy_print import printed
 
     loaded = load_policy(file)
     actions = _actions_of(provider) if provider else frozenset(Step)
@@ -305,6 +314,9 @@ def check(file: str, provider: str | None, mode: str) -> None:
         raise SettingsError(mistakes)
     for warning in loaded.warnings:
         say(f"warning: {warning}", err=True)
+    if output != "human":
+        click.echo(printed(loaded.model, output))
+        return
     rules, limits = len(loaded.policy.rules), loaded.policy.limits
     count = f"{rules} rule" if rules == 1 else f"{rules} rules"
     click.echo(f"{file}: a valid policy: {count}, budget {limits.budget}, brake {limits.brake}")

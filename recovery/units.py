@@ -33,14 +33,14 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """As policies write it, exact to the millisecond: ``1h30m``, ``1m30s`` (never ``90s``), ``0s``."""
-    left = round(duration.total_seconds() * 1000)
+    """As policies write it, exact to the microsecond: ``1h30m``, ``1m30s`` (never ``90s``), ``0s``."""
+    left = duration // timedelta(microseconds=1)
     parts = []
-    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+    for unit, size in (("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)):
         count, left = divmod(left, size)
         if count:
             parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
+    return "".join([*parts, f"{left / 1000:g}ms" if left else ""]) or "0s"
 
 
 def parse_share(value: object) -> Share:

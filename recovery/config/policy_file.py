@@ -64,6 +64,7 @@ class PolicyFile:
     policy: Policy
     warnings: tuple[str, ...]
     lines: Mapping[str, int] = field(repr=False)
+    model: policy_schema.PolicyModel = field(repr=False)
 
     def mistake(self, where: str, text: str) -> str:
         """One sentence about a field, with its line or that of the nearest field around it."""
@@ -103,7 +104,7 @@ def parse_policy(content: bytes, path: str) -> PolicyFile:
         raise SettingsError([mistake.at(path) for mistake in ordered])
     policy = _policy(model, path)
     lines = {dotted(where): line for where, line in document.lines.items()}
-    return PolicyFile(path, policy, tuple(warnings_about(policy, lines, path)), lines)
+    return PolicyFile(path, policy, tuple(warnings_about(policy, lines, path)), lines, model)
 
 
 def schema() -> dict[str, Any]:
@@ -232,7 +233,7 @@ def _drain(model: policy_schema.DrainModel) -> DrainPolicy:
 def _limits(model: policy_schema.LimitsModel) -> Limits:
     brake_per = model.brake_per
     if brake_per is None:  # many healthy CPU nodes must not hide a sick GPU pool
-        brake_per = {"node.kubernetes.io/instance-type": model.brake}
+        brake_per = {policy_schema.BRAKED_BY_DEFAULT: model.brake}
     return Limits(
         budget=model.budget,
         budget_per=dict(model.budget_per),

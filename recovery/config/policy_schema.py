@@ -67,6 +67,8 @@ WITHIN: Mapping[Step, str] = {
     Step.REPLACE: "30m",
 }
 
+BRAKED_BY_DEFAULT = "node.kubernetes.io/instance-type"
+"""The label by whose values the brake counts where a policy has no ``brakePer``."""
 A_STEP = "at least one step; leave remedy out for the default one"
 
 
