@@ -11,8 +11,10 @@ from importlib.metadata import EntryPoint, entry_points
 
 import click
 
-from recovery.console.output import output_option, say
+from recovery.console.options import cluster_command, yes_option
+from recovery.console.output import say
 from recovery.errors import NodeRecoveryError, SettingsError
+from recovery.kube.kubeconfig import Target
 from recovery.model import Step
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -149,8 +151,8 @@ def _account(_: click.Context, __: click.Parameter, value: str) -> str:
 
 @group.command()
 @click.option("--all", "every", is_flag=True, help="Closed records too.")
-@output_option
-def status(every: bool, output: str) -> None:
+@cluster_command
+def status(every: bool, target: Target, output: str) -> None:
     """What is being recovered, what waits, and what holds all of it.
 
     A line for each open record and each node in a person's hands; then who has a slot of the budget, who
@@ -158,13 +160,13 @@ def status(every: bool, output: str) -> None:
     """
     from recovery.console.status import status as show
 
-    show(every, output)
+    show(every, target, output)
 
 
 @group.command()
 @click.argument("node")
-@output_option
-def explain(node: str, output: str) -> None:
+@cluster_command
+def explain(node: str, target: Target, output: str) -> None:
     """Why was NODE replaced, or why not? In one sentence, and the facts under it.
 
     Asks the agent on the node through the API server, so it works with ENABLE_RECOVERY=false too; your user
@@ -173,7 +175,7 @@ def explain(node: str, output: str) -> None:
     """
     from recovery.console.explain import explain as show
 
-    show(node, output)
+    show(node, target, output)
 
 
 @group.command()
@@ -182,8 +184,9 @@ def explain(node: str, output: str) -> None:
 )
 @click.option("--reason", required=True, help="Why: everybody who asks will read it.")
 @click.option("--owner", default="", help="Who; the default is your user name at the API server.")
-@output_option
-def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
+@yes_option
+@cluster_command
+def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: Target, output: str) -> None:
     """Stop every destructive step that has not begun, on all nodes, for a while.
 
     It ends by itself. Observing, proving, uncordoning and cleaning up go on. A pause that ends later than
@@ -193,7 +196,7 @@ def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
 
     if not reason.strip():
         raise click.BadParameter("found nothing, expected a few words", param_hint="--reason")
-    do(length, reason.strip(), owner.strip(), output)
+    do(length, reason.strip(), owner.strip(), assume_yes, target, output)
 
 
 @group.command()
@@ -207,8 +210,9 @@ def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
     callback=_length,
     help="For how long.",
 )
-@output_option
-def approve(reason: str, length: timedelta, output: str) -> None:
+@yes_option
+@cluster_command
+def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, output: str) -> None:
     """Let recoveries for REASON start, though it is held as correlated.
 
     A fault that has begun on several machines at once, which share a rack, an image or the like, is held:
@@ -218,25 +222,25 @@ def approve(reason: str, length: timedelta, output: str) -> None:
 
     if not reason.strip():
         raise click.BadParameter("found nothing, expected the reason of a fault", param_hint="REASON")
-    do(reason.strip(), length, output)
+    do(reason.strip(), length, assume_yes, target, output)
 
 
 @group.command()
-@click.option("-y", "--yes", is_flag=True, help="Do not ask, not even about somebody else's pause.")
-@output_option
-def resume(yes: bool, output: str) -> None:
+@yes_option
+@cluster_command
+def resume(assume_yes: bool, target: Target, output: str) -> None:
     """End the pause."""
     from recovery.console.pause import resume as do
 
-    do(yes, output)
+    do(assume_yes, target, output)
 
 
 @group.command()
 @click.argument("node")
 @click.option("--reason", default="", help="Why, for the record.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@output_option
-def release(node: str, reason: str, yes: bool, output: str) -> None:
+@yes_option
+@cluster_command
+def release(node: str, reason: str, assume_yes: bool, target: Target, output: str) -> None:
     """Give NODE back to service: one that is held, handed over or abandoned.
 
     Takes node-recovery's cordon and taint off, frees the place in the budget and closes the record. The same
@@ -245,7 +249,7 @@ def release(node: str, reason: str, yes: bool, output: str) -> None:
     """
     from recovery.console.release import release as do
 
-    do(node, reason.strip(), yes, output)
+    do(node, reason.strip(), assume_yes, target, output)
 
 
 @group.command()
@@ -257,8 +261,8 @@ def release(node: str, reason: str, yes: bool, output: str) -> None:
     callback=_account,
     help="Whose rights to ask for; the default is the agent's own.",
 )
-@output_option
-def doctor(node: str, service_account: str, output: str) -> None:
+@cluster_command
+def doctor(node: str, service_account: str, target: Target, output: str) -> None:
     """What is missing for recovery to work here?
 
     Looks at settings, policy, node-problem-detector, the Node, the CRDs, the agent's rights and, on AWS, at
@@ -274,7 +278,7 @@ def doctor(node: str, service_account: str, output: str) -> None:
     """
     from recovery.console.doctor.command import doctor as look
 
-    sys.exit(look(node, service_account, output))
+    sys.exit(look(node, service_account, target, output))
 
 
 @group.group()

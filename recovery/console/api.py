@@ -10,8 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.clock import SystemClock
+from recovery.console.output import say
 from recovery.errors import ApiError
 from recovery.kube.cluster import Cluster
+from recovery.kube.kubeconfig import USUAL, Place, Target, is_usual
 from recovery.kube.transport import KubernetesTransport
 from recovery.report.asked_by import ACCOUNT, HEADER, PATH, audience
 
@@ -37,7 +39,22 @@ class AgentPod:
 
 
 class UserApi(Cluster):
-    """The API server with the credentials of who runs the command. Agents need none of these rights."""
+    """The API server with the credentials of who runs the command. Agents need none of these rights.
+
+    ``usual``: a plain kubectl would talk to the same cluster.
+    """
+
+    place: Place = Place("", "")
+    usual: bool = True
+
+    @property
+    def elsewhere(self) -> str:
+        """What is said before a question where a plain kubectl would talk to another cluster; else empty."""
+        return "" if self.usual else f"{self.place} is not your current context. "
+
+    def as_json(self) -> dict[str, str]:
+        """The cluster, as the commands that change it print it for programs."""
+        return {"context": self.place.context, "server": self.place.server}
 
     def agent_pod(self, node: str) -> AgentPod | None:
         """The pod on ``node`` that has the agent's container; a running one if there are several.
@@ -100,11 +117,20 @@ class UserApi(Cluster):
         return str(name)
 
 
-def connect(namespace: str = "") -> UserApi:
-    """The cluster of the caller's kubeconfig, or of the pod that this runs in. Raises ``SettingsError``."""
+def connect(target: Target = USUAL) -> UserApi:
+    """The cluster that the caller named, or that a plain kubectl would use. Raises ``SettingsError``."""
     clock = SystemClock()
-    transport = KubernetesTransport(clock)
-    return UserApi(transport, clock, namespace or transport.namespace)
+    transport = KubernetesTransport(clock, target)
+    api = UserApi(transport, clock, transport.namespace)
+    api.place, api.usual = transport.place, is_usual(target, transport.place)
+    return api
+
+
+def connect_to_change(target: Target) -> UserApi:
+    """``connect``, for a command that changes something: it says first which cluster that is."""
+    api = connect(target)
+    say(f"Cluster: {api.place}", err=True)
+    return api
 
 
 def _account(pod: Mapping[str, Any]) -> tuple[str, str]:

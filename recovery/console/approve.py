@@ -6,12 +6,11 @@ import copy
 from datetime import timedelta
 from typing import Any
 
-import click
-
-from recovery.console.api import UserApi, connect
-from recovery.console.output import JSON, as_json, say
+from recovery.console.api import UserApi, connect_to_change
+from recovery.console.output import ask, for_programs, say, show
 from recovery.console.recoveries import retry_on_conflict
 from recovery.errors import NotFound, NotInstalled
+from recovery.kube.kubeconfig import Target
 from recovery.model import Approval
 from recovery.store.gate import read_approvals
 from recovery.units import moment
@@ -20,13 +19,16 @@ MOST = 20
 """So many other approvals are kept on the gate beside a new one: those written last."""
 
 
-def approve(reason: str, length: timedelta, output: str) -> None:
+def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, output: str) -> None:
     """Let recoveries for ``reason`` start for ``length``."""
-    api = connect()
+    api = connect_to_change(target)
+    if api.elsewhere and not assume_yes:
+        ask(f"{api.elsewhere}Let recoveries for {reason} start there?")
     sentence = retry_on_conflict(lambda: _approve(api, reason, length))
-    if output == JSON:
+    if for_programs(output):
         found = read_approvals(_gate(api).get("spec"))
-        click.echo(as_json({"approved": list(map(_row, found)), "sentence": sentence}))
+        approved = list(map(_row, found))
+        show({"cluster": api.as_json(), "approved": approved, "sentence": sentence}, output)
         return
     say(sentence)
 

@@ -17,9 +17,10 @@ from recovery.catalog import foreign_claim, own_fault
 from recovery.config.environment import Mode
 from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
-from recovery.console.output import JSON, ago, as_json, phase, say
+from recovery.console.output import ago, for_programs, phase, say, show
 from recovery.console.recoveries import gate_as_json
 from recovery.console.status import gate_lines, record_as_json, sentence_of, stated
+from recovery.kube.kubeconfig import Target
 from recovery.model import EXCLUDE, NodeView, Phase, Record, Taint
 from recovery.units import parse_moment, span
 
@@ -40,11 +41,11 @@ HINTS = {
 }
 
 
-def explain(node: str, output: str) -> None:
+def explain(node: str, target: Target, output: str) -> None:
     """Print the sentence and the facts."""
-    facts = gather(connect(), node)
-    if output == JSON:
-        click.echo(as_json(_as_json(facts)))
+    facts = gather(connect(target), node)
+    if for_programs(output):
+        show(_as_json(facts), output)
         return
     for line in _lines(facts):
         say(line)

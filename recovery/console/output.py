@@ -1,11 +1,11 @@
-"""How the commands print: tables and colour for people, JSON for programs."""
+"""How the commands print: tables and colour for people, JSON and YAML for programs."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,8 @@ from recovery.errors import Declined, SettingsError
 from recovery.units import span
 from recovery.visible import visible
 
-HUMAN, JSON = "human", "json"
+HUMAN, WIDE, JSON, YAML = "human", "wide", "json", "yaml"
+FORMATS = (HUMAN, WIDE, JSON, YAML)
 COLOURS = {
     "suspect": "yellow",
     "waiting": "yellow",
@@ -37,16 +38,14 @@ def say(line: str, *, err: bool = False) -> None:
     click.echo("".join(shown), err=err)
 
 
-def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--output human|json``, an option of every command here."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice([HUMAN, JSON]),
-        default=HUMAN,
-        show_default=True,
-        help="For people, or for programs.",
-    )(command)
+def for_programs(output: str) -> bool:
+    """Whether ``--output`` is one that programs read."""
+    return output in (JSON, YAML)
+
+
+def show(value: Any, output: str) -> None:
+    """Print ``value`` for programs, as ``--output`` says."""
+    click.echo(as_yaml(value) if output == YAML else as_json(value))
 
 
 def ask(question: str) -> None:
@@ -66,6 +65,19 @@ def as_json(value: Any) -> str:
     """``value`` as indented JSON. What cannot be printed is escaped, as JSON does with the rest."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def as_yaml(value: Any) -> str:
+    """``value`` as YAML, in the order of ``as_json``. What cannot be printed is escaped."""
+    import yaml
+
+    plain = json.loads(json.dumps(value))
+
+    def dumped(unicode: bool) -> str:
+        return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=unicode, width=10**6)).rstrip("\n")
+
+    text = dumped(True)
+    return text if all(c.isprintable() or c == "\n" for c in text) else dumped(False)
 
 
 def age(since: datetime, now: datetime) -> str:

@@ -8,27 +8,30 @@ from typing import Any
 
 import click
 
-from recovery.console.api import UserApi, connect
-from recovery.console.output import JSON, as_json, ask, say
+from recovery.console.api import UserApi, connect_to_change
+from recovery.console.output import ask, for_programs, say, show
 from recovery.console.recoveries import pause_as_json, retry_on_conflict
 from recovery.console.status import pause_sentence
 from recovery.errors import Conflict, NotFound, NotInstalled
+from recovery.kube.kubeconfig import Target
 from recovery.model import Gate
 from recovery.store import gate as gates
 from recovery.store.gate import read_pause
 from recovery.units import moment
 
 
-def pause(length: timedelta, reason: str, owner: str, output: str) -> None:
+def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: Target, output: str) -> None:
     """Pause all recoveries for ``length``. A pause that ends later is left as it is."""
-    api = connect()
+    api = connect_to_change(target)
+    if api.elsewhere and not assume_yes:
+        ask(f"{api.elsewhere}Pause all recoveries there?")
     owner = owner or api.caller()
     _print(api, retry_on_conflict(lambda: _pause(api, length, reason, owner)), output)
 
 
-def resume(assume_yes: bool, output: str) -> None:
-    """End the pause. If somebody else made it, ask first."""
-    api = connect()
+def resume(assume_yes: bool, target: Target, output: str) -> None:
+    """End the pause. If somebody else made it, or it is in another cluster than usual, ask first."""
+    api = connect_to_change(target)
     found = _gate(api)
     current = read_pause((found or {}).get("spec"))
     if found is None or current is None or not current.in_force(api.time.now()):
@@ -36,8 +39,8 @@ def resume(assume_yes: bool, output: str) -> None:
             retry_on_conflict(lambda: _resume(api))  # remove the one that has expired
         _print(api, "Nothing was paused.", output)
         return
-    if current.owner != api.caller() and not assume_yes:
-        ask(f"{current.owner} paused all recoveries: {current.reason}. End it for everybody?")
+    if not assume_yes and (api.elsewhere or current.owner != api.caller()):
+        ask(f"{api.elsewhere}{current.owner} paused all recoveries: {current.reason}. End it for everybody?")
     retry_on_conflict(lambda: _resume(api))
     _print(api, f"Recoveries go on: the pause of {current.owner} ({current.reason}) has ended.", output)
 
@@ -92,9 +95,9 @@ def _create(api: UserApi) -> dict[str, Any]:
 
 
 def _print(api: UserApi, sentence: str, output: str) -> None:
-    if output != JSON:
+    if not for_programs(output):
         say(sentence)
         return
     obj = _gate(api) or {}
     found = Gate("", "", "", pause=read_pause(obj.get("spec")))
-    click.echo(as_json({"pause": pause_as_json(found), "sentence": sentence}))
+    show({"cluster": api.as_json(), "pause": pause_as_json(found), "sentence": sentence}, output)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
-import click
-
-from recovery.console.api import UserApi, connect
-from recovery.console.output import JSON, as_json, ask, say
+from recovery.console.api import UserApi, connect_to_change
+from recovery.console.output import ask, for_programs, say, show
 from recovery.console.recoveries import read_gate, retry_on_conflict
 from recovery.console.wanted_back import ask_an_agent, describe_standing, stands
 from recovery.decide import budget
@@ -17,6 +15,7 @@ from recovery.decide.endings import close
 from recovery.decide.lifecycle import TABLE, Event
 from recovery.decide.marks import marked, unmark_patch
 from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Undecodable
+from recovery.kube.kubeconfig import Target
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
 from recovery.report.publish import Notice, event_body
 from recovery.store import gate as gates
@@ -42,13 +41,13 @@ class Found:
         return bool(self.places) or (self.node is not None and marked(self.node))
 
 
-def release(node: str, reason: str, assume_yes: bool, output: str) -> None:
+def release(node: str, reason: str, assume_yes: bool, target: Target, output: str) -> None:
     """Close the record of ``node`` as released, take our marks off, free its place. Asks first."""
-    api = connect()
+    api = connect_to_change(target)
     found = read(api, node)
     check(found)
     if not assume_yes:
-        ask(f"{describe(found, api)} Release it?")
+        ask(f"{api.elsewhere}{describe(found, api)} Release it?")
     owner = api.caller()
     why = f"released by {owner}" + (f": {reason}" if reason else "")
     if not found.closed and stands(found.record, found.node):
@@ -61,9 +60,9 @@ def release(node: str, reason: str, assume_yes: bool, output: str) -> None:
     if not stands(found.record, found.node):  # else the agent has told it
         _post_event(api, found, why)
     sentence = f"{_outcome(found, marks)}: {why}."
-    body = {"node": node, "released": True, "marksTakenOff": marks, "sentence": sentence}
-    if output == JSON:
-        click.echo(as_json(body))
+    if for_programs(output):
+        body = {"node": node, "released": True, "marksTakenOff": marks, "sentence": sentence}
+        show({"cluster": api.as_json(), **body}, output)
     else:
         say(sentence)
 

@@ -9,26 +9,29 @@ from typing import Any
 import click
 
 from recovery.console.api import connect
-from recovery.console.output import JSON, age, ago, as_json, phase, say, table
+from recovery.console.output import WIDE, age, ago, for_programs, phase, say, show, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
 from recovery.decide.budget import noted_scopes
 from recovery.decide.tried import clause
+from recovery.kube.kubeconfig import Target
 from recovery.model import Gate, Record
 from recovery.units import hour, moment
 
-HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE", "WHY")
+HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE")
+WIDE_HEAD = ("MACHINE", "GROUP", "REPLACEMENT")
+WHY = ("WHY",)
 
 
-def status(every: bool, output: str) -> None:
+def status(every: bool, target: Target, output: str) -> None:
     """Print records, gate, pause and brake. ``every``: closed records too."""
-    api = connect()
+    api = connect(target)
     recoveries = read_recoveries(api)
     now = api.time.now()
     chosen = [r for r in recoveries.records if every or r.phase.sick]
-    if output == JSON:
-        click.echo(as_json(_as_json(recoveries, chosen)))
+    if for_programs(output):
+        show(_as_json(recoveries, chosen), output)
         return
-    for line in _lines(recoveries, chosen, now, len(recoveries.records) - len(chosen)):
+    for line in _lines(recoveries, chosen, now, len(recoveries.records) - len(chosen), output == WIDE):
         say(line)
 
 
@@ -42,7 +45,7 @@ def _as_json(recoveries: Recoveries, chosen: list[Record]) -> dict[str, Any]:
 
 
 def record_as_json(r: Record) -> dict[str, Any]:
-    """A record as the commands print it with ``--output json``."""
+    """A record as the commands print it with ``--output json`` or ``yaml``."""
     return {
         "node": r.node,
         "phase": r.phase.value,
@@ -72,24 +75,17 @@ def record_as_json(r: Record) -> dict[str, Any]:
     }
 
 
-def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: int) -> Iterator[str]:
-    rows = [
-        (
-            r.node,
-            phase(r.phase.value),
-            r.rule,
-            _step(r),
-            str(r.attempt),
-            age(r.phase_since, now),
-            sentence_of(r, now),
-        )
-        for r in chosen
-    ]
+def _lines(
+    recoveries: Recoveries, chosen: list[Record], now: datetime, closed: int, wide: bool
+) -> Iterator[str]:
+    more = len(WIDE_HEAD) if wide else 0
+    rows = [(*_columns(r, now), *_more_columns(r)[:more], sentence_of(r, now)) for r in chosen]
     rows += [
-        (node, click.style("?", fg="red"), "", "", "", "", why) for node, why in recoveries.unreadable.items()
+        (node, click.style("?", fg="red"), *[""] * (len(HEAD) - 2 + more), why)
+        for node, why in recoveries.unreadable.items()
     ]
     if rows:
-        yield from table(HEAD, rows)
+        yield from table((*HEAD, *WIDE_HEAD[:more], *WHY), rows)
     else:
         yield "No node is being recovered, and none is in a person's hands."
     yield from _faults(chosen)
@@ -98,6 +94,14 @@ def _lines(recoveries: Recoveries, chosen: list[Record], now: datetime, closed: 
         yield f"({closed} closed {what} left out; --all shows them.)"
     yield ""
     yield from gate_lines(recoveries.gate, recoveries.gate_problem, now)
+
+
+def _columns(r: Record, now: datetime) -> tuple[str, ...]:
+    return (r.node, phase(r.phase.value), r.rule, _step(r), str(r.attempt), age(r.phase_since, now))
+
+
+def _more_columns(r: Record) -> tuple[str, ...]:
+    return (r.machine.id, r.machine.group or "-", r.replacement_machine or r.replacement or "-")
 
 
 def _faults(chosen: list[Record]) -> Iterator[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from recovery.errors import (
     TooLong,
     TooManyRequests,
 )
+from recovery.kube.kubeconfig import IN_CLUSTER, USUAL, Place, Target, host, place, unusable
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +77,13 @@ class Streams(Protocol):
 class KubernetesTransport:
     """The official client's connection, credentials and proxies, without its models."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, target: Target = USUAL) -> None:
         from kubernetes.client import ApiClient, Configuration
 
         configuration = Configuration()
-        self.namespace = _load_credentials(configuration)
+        self._target = target
+        self.place = _load_credentials(configuration, target)
+        self.namespace = self.place.namespace
         configuration.retries = False
         if not configuration.verify_ssl:
             _warn_once_of_insecurity()
@@ -172,7 +174,7 @@ class KubernetesTransport:
     def _read_credentials_again(self) -> None:
         """For the next request: the client itself reads a renewed token once a minute, or never."""
         with contextlib.suppress(SettingsError):
-            _load_credentials(self._client.configuration)
+            _load_credentials(self._client.configuration, self._target)
 
 
 def _warn_once_of_insecurity() -> None:
@@ -190,27 +192,23 @@ def _timeout() -> Any:
     return Timeout(connect=CONNECT_TIMEOUT, read=READ_TIMEOUT)
 
 
-def _load_credentials(configuration: Any) -> str:
-    """Fill in address and credentials; returns the namespace they belong to."""
+def _load_credentials(configuration: Any, target: Target) -> Place:
+    """Fill in address and credentials; returns whose they are."""
     from kubernetes import config
     from kubernetes.config.config_exception import ConfigException
 
-    if os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" not in os.environ:
-        # The path is passed on: the client itself uses what KUBECONFIG was when it was imported.
-        path = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if not target.in_cluster:
+        found = place(target)
         try:
-            config.load_kube_config(path, client_configuration=configuration)  # type: ignore[no-untyped-call]
-            _, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+            # The path is passed on: the client itself uses what KUBECONFIG was when it was imported.
+            config.load_kube_config(target.path, found.context, configuration)  # type: ignore[no-untyped-call]
         except Exception as error:  # TypeError, YAMLError, UnicodeDecodeError ...: as the file is broken
-            mistake = (
-                f"KUBECONFIG: {path} cannot be used: {_short(error)}; expected a file that kubectl takes"
-            )
-            raise SettingsError([mistake]) from None
-        return str((active or {}).get("context", {}).get("namespace") or "default")
+            raise unusable(target, error) from None
+        return found
     try:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as file:
-            return file.read().strip() or "default"
+            return Place(IN_CLUSTER, host(configuration.host), file.read().strip() or "default")
     except (ConfigException, OSError) as error:
         mistake = f"in-cluster credentials: {_short(error)}; expected a service account's token in this pod"
         raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None

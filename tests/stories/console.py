@@ -12,6 +12,7 @@ from recovery_testkit.kubeproxy import proxied
 from recovery_testkit.stage import Actor, FleetActor, Stage, StoreTransport
 
 from recovery import cli
+from recovery.kube.kubeconfig import Place
 from recovery.kube.transport import Response
 from recovery.report.own_view import explanation
 from tests.builders.objects import pod_object
@@ -24,6 +25,7 @@ ABOUT = {"version": "1.2.3", "mode": "sidecar", "recovery": True, "policy": "bui
 class Reach(StoreTransport):
     """The API server and its proxy of pods: the stage's agents answer as their HTTP servers would."""
 
+    place = Place("here", "127.0.0.1:6443")
     namespace = "default"
 
     def __init__(self, stage: Stage) -> None:
@@ -65,11 +67,12 @@ class Reach(StoreTransport):
 
 @dataclass
 class Said:
-    """What came of a command."""
+    """What came of a command. ``cluster``: which one it says that it changes, a line of standard error."""
 
     code: int
     out: str
     err: str
+    cluster: str = ""
 
     @property
     def json(self) -> Any:
@@ -83,7 +86,7 @@ class Terminal:
         self.stage = stage
         self.reach = Reach(stage)
         self.attended = True
-        monkeypatch.setattr("recovery.console.api.KubernetesTransport", lambda clock: self.reach)
+        monkeypatch.setattr("recovery.console.api.KubernetesTransport", lambda clock, target: self.reach)
         monkeypatch.setattr("recovery.console.api.SystemClock", lambda: stage.clock)
         monkeypatch.setattr("recovery.console.output.at_terminal", lambda: self.attended)
         monkeypatch.setattr("getpass.getuser", lambda: PERSON)
@@ -94,7 +97,10 @@ class Terminal:
         runner = CliRunner()
         with runner.isolation(input=answer) as (out, err, _):
             code = cli.main(arguments)
-        return Said(code, out.getvalue().decode(), err.getvalue().decode())
+        cluster, said = "", err.getvalue().decode()
+        if said.startswith("Cluster: "):
+            cluster, _, said = said.partition("\n")
+        return Said(code, out.getvalue().decode(), said, cluster)
 
 
 def pod_of(stage: Stage, node: str, *, phase: str = "Running", port: int = 9108) -> None:

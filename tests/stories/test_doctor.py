@@ -211,7 +211,7 @@ def at_laptop(store: KubernetesStore, clock: FakeClock, monkeypatch: pytest.Monk
     """A healthy bare-metal node, its agent answering, and a person with a kubeconfig."""
     store.load(worker(), agent_pod(), concluder())
     door = Door(store, clock, answers={EXPLAIN: Response(200, {}, explained())})
-    monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", lambda _: door)
+    monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", lambda *_: door)
     monkeypatch.setattr("recovery.console.doctor.command.SystemClock", lambda: clock)
     monkeypatch.setattr("recovery.provider.protocol.entry_points", INSTALLED)
     monkeypatch.setattr("recovery.config.settings.load_builtin", BUILT_IN)
@@ -521,7 +521,7 @@ def test_credentials_that_are_not_accepted_are_told_as_that(in_pod: Doctor, stat
 
 
 def test_no_kubeconfig_is_told_with_what_to_set(at_laptop: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_config(_: object) -> None:
+    def no_config(*_: object) -> None:
         raise SettingsError(["KUBECONFIG: no configuration found"])
 
     monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", no_config)
@@ -535,7 +535,7 @@ def test_no_kubeconfig_is_told_with_what_to_set(at_laptop: Doctor, monkeypatch: 
 def test_no_credentials_in_the_pod_are_the_pods_to_mend(
     in_pod: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_token(_: object) -> None:
+    def no_token(*_: object) -> None:
         raise SettingsError(["in-cluster credentials: Service token file does not exist."])
 
     monkeypatch.setattr("recovery.console.doctor.cluster.KubernetesTransport", no_token)

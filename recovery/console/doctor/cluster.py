@@ -27,7 +27,7 @@ INSTALL = "kubectl apply -k deploy/crds"
 def check(context: CheckContext) -> Iterator[Finding]:
     """The API server of the kubeconfig or the pod. Without an answer, later checks do not ask it either."""
     try:
-        transport = KubernetesTransport(context.clock)
+        transport = KubernetesTransport(context.clock, context.target)
     except SettingsError as error:
         fix = "fix the pod's service account" if context.in_pod else "set KUBECONFIG"
         yield Finding(AREA, False, str(error), f"{fix}, or run this in the agent's pod")

@@ -23,7 +23,8 @@ from recovery.console.doctor import (
 from recovery.console.doctor.context import new_context
 from recovery.console.doctor.printer import Printer, exit_code, last_sentence, report_as_json
 from recovery.console.doctor.runner import Check, run_checks
-from recovery.console.output import JSON, as_json
+from recovery.console.output import for_programs, show
+from recovery.kube.kubeconfig import USUAL, Target, place
 from recovery.kube.transport import CONNECT_TIMEOUT, READ_TIMEOUT
 from recovery.provider.protocol import Finding
 from recovery.signals import server_http
@@ -45,18 +46,20 @@ CHECKS = (
 )
 
 
-def doctor(node_name: str, account: str, output: str) -> int:
-    """Run all checks, print the findings, and return the exit code."""
+def doctor(node_name: str, account: str, target: Target, output: str) -> int:
+    """Run all checks, print the findings, and return the exit code. Raises ``SettingsError``."""
+    if target != USUAL:
+        place(target)
     logging.getLogger().addHandler(logging.NullHandler())  # what libraries log is no finding
-    context = new_context(node_name, account, SystemClock())
+    context = new_context(node_name, account, SystemClock(), target=target)
     printer = Printer(getattr(sys.stdout, "encoding", "") or "ascii")
     findings: list[Finding] = []
     for finding in run_checks(context, CHECKS):
         findings.append(finding)
-        if output != JSON:
+        if not for_programs(output):
             printer.print(finding)
-    if output == JSON:
-        click.echo(as_json(report_as_json(findings)))
+    if for_programs(output):
+        show(report_as_json(findings), output)
     else:
         click.echo(f"\n{last_sentence(findings)}")
     return exit_code(findings)

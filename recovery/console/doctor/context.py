@@ -13,6 +13,7 @@ from recovery.config.settings import Settings
 from recovery.console.api import AgentPod
 from recovery.console.doctor.api import DoctorApi
 from recovery.errors import ApiError
+from recovery.kube.kubeconfig import USUAL, Target
 from recovery.model import NodeView
 from recovery.provider.registry import Identified
 
@@ -25,6 +26,7 @@ class CheckContext:
     clock: Clock
     node_name: str = ""
     account: str = ""
+    target: Target = USUAL
     in_pod: bool = False  # in the agent's own pod: the API server answers as it would answer the agent
     settings: Settings | None = None
     api: DoctorApi | None = None
@@ -57,14 +59,19 @@ def why_not(error: ApiError) -> str:
     return "you have no right to ask (403)" if error.status == 403 else error.reason
 
 
-def runs_in_pod(environ: Mapping[str, str]) -> bool:
+def runs_in_pod(environ: Mapping[str, str], target: Target) -> bool:
     """Whether this is a pod that uses its own service account."""
-    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and not environ.get("KUBECONFIG")
+    named = environ.get("KUBECONFIG") or target != USUAL
+    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and not named
 
 
 def new_context(
-    node: str, account: str, clock: Clock, environ: Mapping[str, str] = os.environ
+    node: str,
+    account: str,
+    clock: Clock,
+    environ: Mapping[str, str] = os.environ,
+    target: Target = USUAL,
 ) -> CheckContext:
     """The context before the first check; without ``node`` it is NODE_NAME."""
     name = node or environ.get("NODE_NAME", "")
-    return CheckContext(environ, clock, name, account, runs_in_pod(environ))
+    return CheckContext(environ, clock, name, account, target, runs_in_pod(environ, target))
