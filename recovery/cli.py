@@ -326,6 +326,18 @@ def check(file: str, provider: str | None, mode: str, output: str) -> None:
     click.echo(f"{file}: a valid policy: {count}, budget {limits.budget}, brake {limits.brake}")
 
 
+@policy.command(name="test")
+@click.argument("file", type=click.Path())
+def test_(file: str) -> int:
+    """Run the cases in FILE: does the policy beside it do what they expect?
+
+    Exit code 0: all passed, 1: some failed, 2: the file or its policy is wrong.
+    """
+    from recovery.console.policy_test import run as run_cases
+
+    return run_cases(file)
+
+
 def _actions_of(provider: str) -> frozenset[Step]:
     from recovery.clock import SystemClock
     from recovery.provider.protocol import ProviderContext, load_provider

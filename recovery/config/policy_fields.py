@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from recovery.catalog import metric_rows
-from recovery.model import GROUP, VERSION, Absent, Bound, Latch, Named, PodMode, Share, Step, Then
+from recovery.model import GROUP, VERSION, Absent, Bound, Latch, Named, PodMode, Says, Share, Step, Then
 from recovery.units import (
     BOUND_PATTERN,
     DURATION_PATTERN,
@@ -92,6 +92,12 @@ def _count(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     raise _expected("a whole number of at least 1")
+
+
+def _natural(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise _expected("a whole number of at least 0")
 
 
 def _port(value: Any) -> int:
@@ -244,6 +250,7 @@ Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", 
 Duration = Annotated[timedelta, BeforeValidator(_duration(positive=False)), _DURATION_SCHEMA]
 Deadline = Annotated[timedelta, BeforeValidator(_duration(positive=True)), _DURATION_SCHEMA]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "integer", "minimum": 1})]
+Natural = Annotated[int, BeforeValidator(_natural), WithJsonSchema({"type": "integer", "minimum": 0})]
 Portion = Annotated[
     Share,
     BeforeValidator(_share),
@@ -316,6 +323,7 @@ Status = Annotated[
 ]
 SourceName = Annotated[str, BeforeValidator(_choice(*SOURCES)), WithJsonSchema({"enum": [*SOURCES]})]
 WitnessName = Annotated[str, BeforeValidator(_choice(*WITNESSES)), WithJsonSchema({"enum": [*WITNESSES]})]
+WitnessAnswer = Annotated[str, BeforeValidator(_choice(*Says)), WithJsonSchema({"enum": [*Says]})]
 WhereAbsent = Annotated[str, BeforeValidator(_choice(*Absent)), WithJsonSchema({"enum": [*Absent]})]
 Afterwards = Annotated[str, BeforeValidator(_choice(*Then)), WithJsonSchema({"enum": [*Then]})]
 TaintKey = Annotated[

@@ -39,12 +39,16 @@ from recovery.config.policy_schema import (
 )
 from recovery.config.yaml_lines import Document, Mistake, Path, field_named
 
+Models = Mapping[str, type[Strict]]
+"""The model of each field that holds one; "" is the file's own."""
 
-def sentence(document: Document, error: ErrorDetails) -> Mistake:
-    """What pydantic found, as one sentence about a field, with its line."""
+
+def sentence(document: Document, error: ErrorDetails, models: Models | None = None) -> Mistake:
+    """What pydantic found, as one sentence about a field, with its line. ``models``: those of another file
+    than a policy."""
     path: Path = error["loc"]
     if error["type"] == "extra_forbidden":
-        fields = _model_at(path[:-1]).model_fields
+        fields = _model_at(path[:-1], models).model_fields
         known = [field.alias or name for name, field in fields.items()]
         text = f"unknown, expected one of {', '.join(known)}{did_you_mean(str(path[-1]), known)}"
     elif error["type"] == "missing":
@@ -95,9 +99,10 @@ _OF_PROMETHEUS: Mapping[str, type[Strict]] = {"prometheus": PrometheusModel, "ro
 _SHAPES = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list"}
 
 
-def _model_at(path: Path) -> type[Strict]:
-    models = _OF_DRAIN if path[:1] == ("drain",) else _MODELS
-    models = _OF_PROMETHEUS if "prometheus" in path else models
+def _model_at(path: Path, models: Models | None) -> type[Strict]:
+    if models is None:
+        models = _OF_DRAIN if path[:1] == ("drain",) else _MODELS
+        models = _OF_PROMETHEUS if "prometheus" in path else models
     return models[next((part for part in reversed(path) if isinstance(part, str)), "")]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from recovery import catalog
+from recovery.cli import main
 from recovery.config.policy_file import load_policy
 from recovery.decide.diagnosis import diagnosed
 from recovery.model import CatalogueRow, Step
@@ -53,3 +54,12 @@ def test_an_applications_or_a_victims_code_alone_takes_no_node_out(name: str, co
     policy = load_policy(str(POLICIES[name])).policy
     d = diagnosed(fault(type="GpuXid", reason=code), situation(policy=policy))
     assert not d.treat
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.glob("**/policy_test.yaml")), ids=lambda path: path.parts[-4])
+def test_the_cases_beside_a_policy_pass(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "test", str(path)]) == 0, capsys.readouterr().out
+
+
+def test_there_are_cases_beside_a_policy() -> None:
+    assert list(DEPLOY.glob("**/policy_test.yaml"))

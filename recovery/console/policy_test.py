@@ -1,0 +1,207 @@
+"""``node-recovery policy test``: does the policy do what its cases expect?
+
+A case goes through the core that the agents run: at each moment at which something changes, and at the one
+it asks about, ``decide`` is asked until it has nothing more to write. What it writes goes to a record and a
+gate that exist here alone. Where it takes a slot of the budget, the recovery starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from recovery.clock import SystemClock
+from recovery.config.policy_cases import CaseModel, FaultModel, load_cases
+from recovery.console.output import say
+from recovery.decide.budget import join, kept_labels
+from recovery.decide.decision import Decision, Join, TakeSlot, WriteRecord
+from recovery.decide.diagnosis import Diagnosis, diagnose
+from recovery.decide.own_node import decide
+from recovery.decide.situation import Lease, Situation
+from recovery.model import (
+    Census,
+    Gate,
+    Kind,
+    Machine,
+    NodeView,
+    Policy,
+    Problem,
+    ProviderFacts,
+    Reading,
+    Says,
+    Slot,
+    Statement,
+)
+from recovery.provider.protocol import ProviderContext, abilities_of, load_provider
+
+MOST_ANSWERS = 20
+"""Of the core at one moment: it writes a record a few times, and joins the queue once."""
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the core said: the rule and the steps of its ladder, and why nothing starts; empty if it does."""
+
+    rule: str
+    steps: tuple[str, ...]
+    key: str
+    sentence: str
+    starts: bool
+
+
+def run(path: str) -> int:
+    """Print a line for each case, and what differs. Returns 0 if all passed, else 1."""
+    cases = load_cases(path)
+    failed = 0
+    for case in cases.tests:
+        wrong = list(differences(case, played(case, cases.policy.policy, case.provider or cases.provider)))
+        failed += bool(wrong)
+        say(f"{'FAIL' if wrong else 'ok':4}  {case.name}")
+        for line in wrong:
+            say(f"      {line}")
+    say(f"{path}: {len(cases.tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def differences(case: CaseModel, found: Found) -> Iterator[str]:
+    """A line for each field of ``expect`` that is not as it was found."""
+    want = case.expect
+    held = "nothing: the recovery starts" if found.starts else f"{found.key}: {found.sentence}"
+    if want.rule is not None and want.rule != found.rule:
+        yield f"rule: expected {want.rule}, found {found.rule}"
+    if want.steps is not None and tuple(want.steps) != found.steps:
+        yield f"steps: expected {_listed(want.steps)}, found {_listed(found.steps)}"
+    if want.held is not None and (found.starts or not _says(found, want.held)):
+        yield f"held: expected {want.held}, found {held}"
+    if want.starts is not None and want.starts is not found.starts:
+        yield f"starts: expected {str(want.starts).lower()}, found {str(found.starts).lower()} ({held})"
+
+
+def _says(found: Found, pattern: str) -> bool:
+    return pattern == found.key or fnmatchcase(found.sentence, pattern)
+
+
+def _listed(steps: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(steps) or "none"
+
+
+# ---------------------------------------------------------------- the case, played by the core
+
+
+def played(case: CaseModel, policy: Policy, provider: str | None) -> Found:
+    """What the core says at the moment that the case asks about."""
+    s = _at_the_beginning(case, policy, provider)
+    shown: tuple[Diagnosis, ...] = ()
+    for now in case.moments({rule.after for rule in policy.rules}):
+        s = replace(s, now=now, readings=_readings(case, policy, now), census=_census(case, now))
+        shown = diagnose(s) or shown  # what was reported is settled
+        s, d = _settled(s)
+        if isinstance(d.effect, TakeSlot):
+            return _found(s, shown, d, starts=True)
+    return _found(s, shown, d, starts=False)
+
+
+def _settled(s: Situation) -> tuple[Situation, Decision]:
+    """``s`` with all that the core writes at this moment, and its last answer."""
+    for _ in range(MOST_ANSWERS):
+        d = decide(s)
+        if isinstance(d.effect, WriteRecord):
+            written = replace(d.effect.record, uid="record", resource_version="1")
+            s = replace(s, record=written)
+            if not written.phase.open:
+                break
+        elif isinstance(d.effect, Join) and s.gate is not None:
+            s = replace(s, gate=join(s.gate, s.node_name, d.effect.record_uid, s.now))
+        else:
+            break
+    return s, d
+
+
+def _found(s: Situation, shown: tuple[Diagnosis, ...], d: Decision, *, starts: bool) -> Found:
+    key = d.report.event.value if d.report and s.record and not s.record.phase.open else d.key
+    if s.record is not None and s.record.ladder:
+        steps = tuple(rung.do.value for rung in s.record.ladder)
+        return Found(s.record.rule, steps, key, d.reason, starts)
+    first = shown[0] if shown else None
+    ladder = tuple(rung.do.value for rung in first.ladder) if first else ()
+    return Found(first.rule_name if first else "no rule", ladder, key, d.reason, starts)
+
+
+def _at_the_beginning(case: CaseModel, policy: Policy, provider: str | None) -> Situation:
+    labels = dict(case.node.labels)
+    machine = Machine(provider or "none", "machine", "", "group")
+    return Situation(
+        now=case.begins,
+        node_name=case.node.name,
+        policy=policy,
+        node=NodeView(
+            case.node.name,
+            "node",
+            "1",
+            boot_id="boot",
+            labels=labels,
+            conditions={"Ready": ("True", "")},
+            created=case.begins - DAY,
+        ),
+        machine=machine,
+        provider=_facts(provider) if provider else None,
+        gate=Gate("gate", "1", "gate", slots=tuple(_out(case, policy))),
+        lease=Lease("policy test", mine=True, stale=False),
+        settle=timedelta(0),
+        witness_says=Statement(Says(case.witness), "as the case says"),
+    )
+
+
+def _facts(name: str) -> ProviderFacts:
+    provider = load_provider(name, ProviderContext(SystemClock(), os.environ))
+    able = abilities_of(provider, None)
+    return ProviderFacts(
+        name, able.actions, able.default_remedy, provider.call_timeout, able.software_remedy, cloud=True
+    )
+
+
+def _out(case: CaseModel, policy: Policy) -> Iterator[Slot]:
+    """The slots of the nodes that are out already."""
+    labels = kept_labels(case.node.labels, policy.limits.budget_per)
+    for i in range(case.fleet.out):
+        yield Slot(f"other-{i + 1}", f"other-{i + 1}", 1, ("fleet",), case.begins, labels)
+
+
+def _census(case: CaseModel, now: datetime) -> Census:
+    sick, nodes = case.fleet.sick, case.fleet.nodes
+    alike = {f"{key}={value}": (sick, nodes) for key, value in case.node.labels.items()}
+    return Census(now, nodes, (case.node.name,), alike, sick)
+
+
+def _readings(case: CaseModel, policy: Policy, now: datetime) -> tuple[Reading, ...]:
+    """What each source that the policy reads says at this moment."""
+
+    def that(holds: Callable[[FaultModel], bool], source: str) -> list[FaultModel]:
+        return [f for f in case.faults if f.source == source and holds(f)]
+
+    def there(f: FaultModel) -> bool:
+        return case.begins + f.since <= now and not over(f)
+
+    def over(f: FaultModel) -> bool:
+        return f.until is not None and case.begins + f.until <= now
+
+    return tuple(
+        Reading(
+            source,
+            now,
+            tuple(_problem(case, f, now) for f in that(there, source)),
+            cleared=frozenset((f.type or "", f.reason) for f in that(over, source)),
+        )
+        for source in (each.name for each in policy.sources)
+    )
+
+
+def _problem(case: CaseModel, f: FaultModel, now: datetime) -> Problem:
+    times = tuple(at for each in f.times if (at := case.begins + each) <= now)
+    kind = Kind.EDGE if f.times else Kind.LEVEL
+    since = case.begins + f.since
+    return Problem(f.source, f.type or "", f.reason, "", since, now + DAY, kind, times=times)

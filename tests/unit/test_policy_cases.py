@@ -1,0 +1,162 @@
+"""Cases beside a policy go through the core that the agents run, and say where it does something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recovery.cli import main
+
+POLICY = """\
+apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+limits: {budget: 2, brake: 10%, brakePer: {pool: 50%}}
+rules:
+  - name: slow
+    match: {type: Slow*, nodeLabels: {pool: "gpu*"}}
+    after: 5m
+    remedy: [{do: drain}, {do: replace}]
+  - name: hangs
+    match: {reason: TaskHung, times: {count: 3, within: 10m}}
+    remedy: [{do: cordon}]
+  - name: told
+    match: {type: Told}
+    remedy: [{do: notify}]
+  - name: by-default
+    match: {type: Default}
+"""
+SLOW = "faults: [{type: SlowDisk, reason: Bad}], node: {labels: {pool: gpu-a}}"
+Played = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Played:
+    """Runs one case, given without its name: the exit code and the lines."""
+    (tmp_path / "policy.yaml").write_text(POLICY)
+
+    def run(case: str = "", text: str = "") -> tuple[int, list[str]]:
+        file = tmp_path / "cases.yaml"
+        file.write_text(text or f"policy: policy.yaml\ntests:\n  - {{name: it, {case}}}\n")
+        code = main(["policy", "test", str(file)])
+        out, err = capsys.readouterr()
+        return code, (out + err).replace(str(tmp_path) + "/", "").splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        f"{SLOW}, at: 4m, expect: {{rule: slow, steps: [drain, replace], held: tolerated, starts: false}}",
+        f"{SLOW}, at: 5m, expect: {{rule: slow, steps: [drain, replace], starts: true}}",
+        f"{SLOW}, at: 5m, fleet: {{out: 1}}, expect: {{starts: true}}",
+        f"{SLOW}, at: 5m, fleet: {{out: 2}}, expect: {{held: budget}}",
+        f"{SLOW}, at: 5m, fleet: {{sick: 10}}, expect: {{starts: true}}",
+        f"{SLOW}, at: 5m, fleet: {{sick: 11}}, expect: {{held: '*the brake is on: 11 of 100*'}}",
+        "faults: [{type: SlowDisk, reason: Bad}], at: 5m, expect: {rule: no rule, steps: [notify]}",
+        "faults: [{type: Told, reason: Bad}], expect: {rule: told, steps: [notify], starts: false}",
+        "faults: [], expect: {rule: no rule, steps: [], starts: false, held: '*no confirmed problem*'}",
+        "faults: [{reason: TaskHung, times: [0s, 1m]}], at: 5m, expect: {rule: no rule, steps: []}",
+        "faults: [{reason: TaskHung, times: [0s, 1m, 4m]}], at: 5m, expect: {rule: hangs, starts: true}",
+        "faults: [{reason: TaskHung, times: [0s, 1m, 11m]}], at: 11m, expect: {rule: no rule}",
+        "faults: [{type: Told, reason: Bad, since: 1m}], expect: {rule: no rule, steps: []}",
+        "faults: [{source: dcgm, type: Told, reason: Bad}], expect: {rule: no rule, steps: []}",
+        "faults: [{type: Default, reason: X}], expect: {steps: [notify]}",
+        "faults: [{type: Default, reason: X}], provider: aws, expect: {steps: [drain, replace]}",
+    ],
+)
+def test_a_case_passes_where_the_core_does_what_it_expects(played: Played, case: str) -> None:
+    assert played(case) == (0, ["ok    it", "cases.yaml: 1 passed, 0 failed"])
+
+
+def test_a_fault_that_goes_away_in_time_starts_nothing(played: Played) -> None:
+    early = SLOW.replace("reason: Bad", "reason: Bad, until: 4m")
+    assert played(f"{early}, at: 10m, expect: {{starts: false}}")[0] == 0
+    late = SLOW.replace("reason: Bad", "reason: Bad, until: 6m")
+    assert played(f"{late}, at: 10m, expect: {{starts: true}}")[0] == 0
+
+
+def test_what_differs_is_said_with_what_was_expected_and_found(played: Played) -> None:
+    tolerated = "tolerated: Bad: tolerated for 5 min by rule slow, 4 min to go"
+    case = f"{SLOW}, at: 1m, expect: {{rule: hangs, steps: [cordon], held: budget, starts: true}}"
+    assert played(case) == (
+        1,
+        [
+            "FAIL  it",
+            "      rule: expected hangs, found slow",
+            "      steps: expected cordon, found drain, replace",
+            f"      held: expected budget, found {tolerated}",
+            f"      starts: expected true, found false ({tolerated})",
+            "cases.yaml: 0 passed, 1 failed",
+        ],
+    )
+    assert played(f"{SLOW}, at: 5m, expect: {{held: '*'}}")[1][1] == (
+        "      held: expected *, found nothing: the recovery starts"
+    )
+
+
+def test_one_failure_among_others_fails_the_file(played: Played) -> None:
+    good = f"{{name: good, {SLOW}, expect: {{rule: slow}}}}"
+    bad = f"{{name: bad, {SLOW}, expect: {{rule: told}}}}"
+    code, lines = played(text=f"policy: policy.yaml\ntests: [{good}, {bad}]\n")
+    assert (code, lines[0], lines[1], lines[-1]) == (
+        1,
+        "ok    good",
+        "FAIL  bad",
+        "cases.yaml: 1 passed, 1 failed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "mistake"),
+    [
+        (
+            "expect: {steps: [drian]}",
+            '3: field tests[0].expect.steps[0]: found "drian", expected one of notify, cordon, taint, drain, '
+            'reboot, reimage, redeploy, replace; did you mean "drain"?',
+        ),
+        (
+            "expect: {}",
+            "3: field tests[0].expect: found an empty mapping, expected at least one of rule, steps, held, "
+            "starts",
+        ),
+        ("at: 5, expect: {rule: a}", "3: field tests[0].at: found 5, expected a duration such as 10s or 5m"),
+        (
+            "nod: {}, expect: {rule: a}",
+            "3: field tests[0].nod: unknown, expected one of name, node, fleet, provider, witness, begins, "
+            'faults, at, expect; did you mean "node"?',
+        ),
+        (
+            "faults: [{reason: X}], expect: {rule: a}",
+            "3: field tests[0].faults[0]: found a mapping, expected either a type, or the times of something "
+            "that is only counted",
+        ),
+        (
+            "begins: noon, expect: {rule: a}",
+            '3: field tests[0].begins: found "noon", expected a moment with its time zone, such as '
+            '"2026-01-05T12:00:00Z"',
+        ),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_file_names_line_field_found_and_expected(
+    played: Played, case: str, mistake: str
+) -> None:
+    assert played(case) == (2, [f"cases.yaml:{mistake}"])
+
+
+def test_a_mistake_in_the_policy_is_told_as_the_policys(played: Played, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("budget: 2", "budget: -2"))
+    code, lines = played(f"{SLOW}, expect: {{rule: slow}}")
+    assert code == 2
+    assert lines[0].startswith("policy.yaml:3: field limits.budget: found -2, expected a count")
+
+
+def test_a_file_or_a_policy_that_is_not_there_is_named(
+    played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "test", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml: cannot be read" in capsys.readouterr().err
+    code, lines = played(text="policy: other.yaml\ntests: [{name: a, expect: {rule: b}}]\n")
+    assert (code, lines) == (2, ["other.yaml: cannot be read: No such file or directory"])
