@@ -28,6 +28,8 @@ COPIES = {
     "files/host-port.yaml": "aks-gpu/agents/host-port.yaml",
     "files/clusterrole.yaml": "rbac/clusterrole.yaml",
     "files/role.yaml": "rbac/role.yaml",
+    "files/observe-agents.yaml": "observe/agents.yaml",
+    "files/observe-controller.yaml": "observe/controller.yaml",
     "files/checkpoint-admission.yaml": "options/checkpoint/admission.yaml",
     "files/checkpoint-rbac.yaml": "options/checkpoint/rbac.yaml",
     "files/validation-admission.yaml": "options/validation/admission.yaml",

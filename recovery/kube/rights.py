@@ -1,6 +1,7 @@
 """Every right that an agent uses at the Kubernetes API, and what for: the one table.
 
-``deploy/rbac`` grants it, and ``deploy/options`` what only some policies need. ``doctor`` asks whether it was
+``deploy/rbac`` grants it, ``deploy/observe`` what is left of it while nothing is recovered, and
+``deploy/options`` what only some policies need. ``doctor`` asks whether it was
 granted. A test compares the table and the manifests with what ``cluster.py`` calls.
 """
 
@@ -84,6 +85,20 @@ CONTROLLERS = (
     Right("", "pods", "", "watch", EVERYWHERE, "to see pods fail (BlackHole)", granted_by="deploy/fleet"),
 )
 """What fleet mode's controller uses. ``OWN`` is its own namespace: its Lease is there."""
+SEEN_BY_AGENTS = {
+    ("nodes", "get"),
+    ("pods", "list"),
+    ("events", "create"),
+    ("events", "patch"),
+    ("noderecoveries", "get"),
+    ("tokenreviews", "create"),
+}
+SEEN_BY_CONTROLLERS = SEEN_BY_AGENTS | {("nodes", "list"), ("nodes", "watch"), ("pods", "watch")}
+OBSERVERS, OBSERVING_CONTROLLERS = (
+    tuple(replace(r, granted_by="deploy/observe") for r in all_of_them if (r.resource, r.verb) in seen)
+    for all_of_them, seen in ((RIGHTS, SEEN_BY_AGENTS), (CONTROLLERS, SEEN_BY_CONTROLLERS))
+)
+"""What agents and the controller use while ENABLE_RECOVERY is false; a concluder uses nothing then."""
 POWER = tuple(
     Right("", resource, "", verb, EVERYWHERE, why, granted_by="deploy/baremetal/components/power")
     for resource, verb, why in (

@@ -58,11 +58,13 @@ CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerServic
 IDENTITY = "11111111-2222-3333-4444-555555555555"
 AZURE = f"azure: {{clusterId: {CLUSTER}, region: eastus2, clientId: {IDENTITY}}}\n"
 AKS = (CHART / "values-aks-gpu.yaml").read_text() + AZURE
+FLEET = (CHART / "values-fleet.yaml").read_text()
 CASES = {
     "as it ships": "{}",
     "GPUs": GPU,
     "beside a detector": ALREADY_THERE,
     "otherwise": OTHERWISE,
+    "turned on": "settings: {ENABLE_RECOVERY: true}",
     "on AKS": AKS,
 }
 cases = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
@@ -359,7 +361,8 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
 def test_the_components_can_be_uncommented_where_they_stand(
     tools: Tools, tmp_path: Path, overlay: str
 ) -> None:
-    for folder in dict.fromkeys(("crds", "rbac", "concluder", "joined", "npd-gpu", "eks-neuron", overlay)):
+    parts = ("crds", "rbac", "concluder", "joined", "observe", "npd-gpu", "eks-neuron", overlay)
+    for folder in dict.fromkeys(parts):
         shutil.copytree(DEPLOY / folder, tmp_path / folder)
     file = tmp_path / overlay / "kustomization.yaml"
     file.write_text(re.sub(r"^  # (- [\w./-]+ #)", r"  \1", file.read_text(), flags=re.MULTILINE))
@@ -448,28 +451,58 @@ def comparable(found: list[Document]) -> Mapping[tuple[str, str, str], Document]
     return plain
 
 
-def test_the_chart_as_it_ships_is_the_kustomization(tools: Tools) -> None:
-    ours, charts = comparable(tools.kustomize(DEPLOY / "eks-neuron")), comparable(tools.template("{}"))
+ALL_RIGHTS = ("--set", "rbac.mode=recover")
+"""What the kustomizations grant, whatever the switch says."""
+
+
+def the_same(ours: Mapping[Any, Document], charts: Mapping[Any, Document]) -> None:
     assert ours.keys() == charts.keys()
     for which in ours:
         assert charts[which] == ours[which], which
+
+
+def test_the_chart_with_all_rights_is_the_kustomization(tools: Tools) -> None:
+    charts = tools.template("{}", *ALL_RIGHTS)
+    the_same(comparable(tools.kustomize(DEPLOY / "eks-neuron")), comparable(charts))
+
+
+def without_empty_roles(found: list[Document]) -> list[Document]:
+    """kubectl takes away what was granted before by a role that grants nothing; Helm deletes the role."""
+    empty = {(d["kind"], d["metadata"]["name"]) for d in found if d.get("rules", True) == []}
+    return [
+        d
+        for d in found
+        if (d["kind"], d["metadata"]["name"]) not in empty
+        and (d.get("roleRef", {}).get("kind"), d.get("roleRef", {}).get("name")) not in empty
+    ]
+
+
+@pytest.mark.parametrize("over", ["eks-neuron", "fleet"])
+def test_the_chart_as_it_ships_is_the_kustomization_with_observe_only_rights(tools: Tools, over: str) -> None:
+    mine = "resources: [BASE]\ncomponents: [BASE/../observe]\n"
+    observing = without_empty_roles(tools.overlay(mine, over=over))
+    values = "{}" if over == "eks-neuron" else f"{FLEET}  create: false\n"
+    charts = dict(comparable(tools.template(values)))
+    if over == "fleet":
+        charts["ConfigMap", CONTROLLER, "node-recovery"]["data"].pop("CLOUDWATCH_NAMESPACE")
+        container(charts["Deployment", CONTROLLER, CONTROLLER])["env"].pop()
+    the_same(comparable(observing), charts)
 
 
 def test_the_chart_with_its_values_for_gpus_on_eks_is_that_kustomization(tools: Tools) -> None:
     values = (CHART / "values-eks-gpu.yaml").read_text()
     policy = ("--set-file", f"policy={DEPLOY / 'eks-gpu/policy/policy.yaml'}")
     ours = comparable(tools.kustomize(DEPLOY / "eks-gpu"))
-    charts = comparable(tools.template(values, *policy, "--namespace", OVERLAYS["eks-gpu"]))
-    assert ours.keys() == charts.keys()
-    for which in ours:
-        assert charts[which] == ours[which], which
+    charts = comparable(tools.template(values, *policy, *ALL_RIGHTS, "--namespace", OVERLAYS["eks-gpu"]))
+    the_same(ours, charts)
 
 
 def test_the_chart_with_its_values_for_aks_is_the_other_kustomization(tools: Tools) -> None:
     identified = "resources: [BASE]\n" + IDENTIFIED
     cluster = both(f"AZURE_CLUSTER_ID={CLUSTER}", OVERLAYS["aks-gpu"])
     ours = comparable(tools.overlay(identified + cluster, over="aks-gpu"))
-    charts = comparable(tools.template(AKS, "--set", "azure.region=", "--namespace", OVERLAYS["aks-gpu"]))
+    place = ("--namespace", OVERLAYS["aks-gpu"])
+    charts = comparable(tools.template(AKS, "--set", "azure.region=", *ALL_RIGHTS, *place))
     assert ours.keys() == charts.keys()
     for place in (OVERLAYS["aks-gpu"], CONCLUDER):
         settings = ours["ConfigMap", place, "node-recovery"]["data"]
@@ -489,7 +522,8 @@ def test_the_chart_with_its_values_for_aks_is_the_other_kustomization(tools: Too
 def test_the_agents_rights_are_those_of_deploy_rbac_however_it_is_installed(tools: Tools) -> None:
     (role,) = documents((DEPLOY / "rbac" / "clusterrole.yaml").read_text())
     for values in CASES.values():
-        assert one(tools.template(values), "ClusterRole", "node-recovery")["rules"] == role["rules"]
+        found = tools.template(values, "--set", "settings.ENABLE_RECOVERY=true")
+        assert one(found, "ClusterRole", "node-recovery")["rules"] == role["rules"]
 
 
 # ---------------------------------------------------------------- the chart's own
@@ -656,7 +690,7 @@ def test_where_the_concluder_runs_can_be_said(tools: Tools) -> None:
 
 
 def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: Tools) -> None:
-    found = tools.template("concluder: {namespace: apart, createNamespace: false}")
+    found = tools.template("concluder: {namespace: apart, createNamespace: false}", *ALL_RIGHTS)
     assert not [d for d in found if d["kind"] == "Namespace"]
     assert CONCLUDER not in {d["metadata"].get("namespace") for d in found}
     assert one(found, "Deployment", CONCLUDER)["metadata"]["namespace"] == "apart"
@@ -676,6 +710,17 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
         (
             "settings: {ENABLE_RECOVRY: true}",
             "at '/settings': additional properties 'ENABLE_RECOVRY' not allowed",
+        ),
+        (
+            "{settings: {ENABLE_RECOVERY: true}, rbac: {mode: observe}}",
+            "rbac.mode: observe grants nothing that recovers a node, and settings.ENABLE_RECOVERY is true: "
+            "set rbac.mode=auto, or settings.ENABLE_RECOVERY=false",
+        ),
+        ("rbac: {mode: read}", "at '/rbac/mode': value must be one of 'auto', 'observe', 'recover'"),
+        (
+            "sidecar: {extraEnv: [{name: ENABLE_RECOVERY, value: 'true'}]}",
+            "sidecar.extraEnv: ENABLE_RECOVERY is the switch of every pod, and rights go by it: say "
+            "settings.ENABLE_RECOVERY instead",
         ),
         ("enableRecovery: true", "additional properties 'enableRecovery' not allowed"),
         ("npd: {maxUnavailable: 0}", "at '/npd/maxUnavailable': minimum: got 0, want 1"),

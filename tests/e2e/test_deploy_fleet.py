@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 from test_deploy import (
+    ALL_RIGHTS,
     CHART,
     CLUSTER,
     CONTROLLER,
     DEPLOY,
+    FLEET,
     IDENTITY,
     LATER,
     NAMESPACE,
@@ -30,7 +32,6 @@ from test_deploy import (
     workloads,
 )
 
-FLEET = (CHART / "values-fleet.yaml").read_text()
 ALONE = FLEET + "  create: false\n"
 """No detector of ours: those that are there write conditions. ``npd`` is the last section of the file."""
 DETECTOR = "node-problem-detector"
@@ -76,7 +77,10 @@ def granted_to(found: list[Document], account: str) -> dict[tuple[str, str], lis
 
 
 def test_the_chart_in_fleet_mode_is_the_kustomization_and_the_sidecars_leases(tools: Tools) -> None:
-    ours, charts = comparable(tools.kustomize(DEPLOY / "fleet")), dict(comparable(tools.template(ALONE)))
+    ours, charts = (
+        comparable(tools.kustomize(DEPLOY / "fleet")),
+        dict(comparable(tools.template(ALONE, *ALL_RIGHTS))),
+    )
     # Who goes over from sidecars has their Leases in the release's namespace.
     for kind in ("Role", "RoleBinding"):
         del charts[kind, NAMESPACE, CONTROLLER]
@@ -174,13 +178,13 @@ def test_nothing_on_the_nodes_has_a_right_but_to_say_what_it_sees(tools: Tools) 
 
 def test_the_controller_has_the_rights_of_deploy_fleet_and_sees_the_sidecars_leases(tools: Tools) -> None:
     shipped = granted_to(documents((DEPLOY / "fleet" / "rbac.yaml").read_text()), CONTROLLER)
-    granted = granted_to(tools.template(FLEET), CONTROLLER)
+    granted = granted_to(tools.template(FLEET, *ALL_RIGHTS), CONTROLLER)
     assert granted.pop(("Role", NAMESPACE)) == [LEASES | {"verbs": ["get"]}]
     assert granted == shipped
 
 
 def test_without_a_detector_the_releases_namespace_holds_that_one_right(tools: Tools) -> None:
-    found = of_the_agents_namespace(tools.template(ALONE))
+    found = of_the_agents_namespace(tools.template(ALONE, *ALL_RIGHTS))
     assert [(d["kind"], d["metadata"]["name"]) for d in found] == [
         ("Role", CONTROLLER),
         ("RoleBinding", CONTROLLER),
@@ -245,8 +249,8 @@ def test_a_release_of_another_name_keeps_the_name_of_the_lease(tools: Tools) -> 
 
 def test_from_sidecars_and_back_the_detector_stays_where_it_is_and_all_else_changes(tools: Tools) -> None:
     """Helm deletes what the new mode does not name: the agents' rights and policies, and their concluder."""
-    as_fleet = tools.template(FLEET)
-    sidecars = tools.template(FLEET, "--set", "mode=sidecar")
+    as_fleet = tools.template(FLEET, *ALL_RIGHTS)
+    sidecars = tools.template(FLEET, *ALL_RIGHTS, "--set", "mode=sidecar")
     (before,), (after,) = ([d for d in found if d["kind"] == "DaemonSet"] for found in (sidecars, as_fleet))
     for immutable in ("name", "namespace"):
         assert before["metadata"][immutable] == after["metadata"][immutable]

@@ -13,7 +13,18 @@ import yaml
 from recovery_testkit.clock import FakeClock
 
 from recovery.kube.cluster import Cluster
-from recovery.kube.rights import CHECKPOINT, CONCLUDERS, CONTROLLERS, OWN, POWER, RIGHTS, VALIDATION
+from recovery.kube.rights import (
+    CHECKPOINT,
+    CONCLUDERS,
+    CONTROLLERS,
+    OBSERVERS,
+    OBSERVING_CONTROLLERS,
+    OWN,
+    POWER,
+    RIGHTS,
+    VALIDATION,
+    Right,
+)
 from recovery.kube.transport import Response
 from recovery.model import ClusterDelete
 from tests.builders.nodes import pod
@@ -56,6 +67,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "validation": {"get_cron_job": ("c",), "get_job": ("j",), "create_job": ({},)},
 }
 """What a field of the policy asks for, and which of deploy/options grants it."""
+WRITTEN_BY_OBSERVERS = {("create", "events"), ("patch", "events"), ("create", "tokenreviews")}
+"""All of law 7, and the question whose token somebody brings, which leaves nothing behind."""
 NO_CALLS = {"read_since", "forget"}
 """They ask the API server for nothing."""
 DELEGATED = {"get_object", "patch_object"}
@@ -176,3 +189,16 @@ def test_the_concluder_is_granted_what_it_uses_and_nothing_on_nodes_or_pods_but_
 
 def test_power_grants_two_rights_more() -> None:
     assert rules_in("baremetal/components/power/rbac.yaml") == {(r.verb, r.group, r.resource) for r in POWER}
+
+
+@pytest.mark.parametrize(
+    ("file", "table"), [("agents.yaml", OBSERVERS), ("controller.yaml", OBSERVING_CONTROLLERS)]
+)
+def test_who_only_observes_is_granted_what_the_table_lists_and_nothing_that_changes_a_node_or_a_pod(
+    file: str, table: tuple[Right, ...]
+) -> None:
+    (patch,) = yaml.safe_load((RBAC.parent / "observe" / file).read_text())
+    granted = expanded(patch["value"])
+    assert sorted(granted) == sorted((r.verb, r.group, r.resource) for r in table)
+    changing = {(verb, kind) for verb, _, kind in granted if verb not in ("get", "list", "watch")}
+    assert changing == WRITTEN_BY_OBSERVERS

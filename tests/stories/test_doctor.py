@@ -875,6 +875,39 @@ def test_what_the_policy_asks_for_beside_is_asked_for_and_granted_by_its_option(
     assert f"bind the rules of deploy/options/{option} to it" in found.remedy
 
 
+BEYOND = {
+    (r.verb, f"{r.resource}/{r.subresource}".rstrip("/"))
+    for r in rights.CONTROLLERS
+    if (r.resource, r.verb) not in rights.SEEN_BY_CONTROLLERS
+}
+"""What nobody is granted who only observes."""
+
+
+def test_observe_only_rights_are_enough_while_recovery_is_off(in_pod: Doctor) -> None:
+    in_pod.environ["ENABLE_RECOVERY"] = "false"
+    in_pod.door.denied |= BEYOND
+    in_pod()
+    assert in_pod.says("rights to observe and to report, and none to recover").ok
+    assert not [f for f in in_pod.findings if f.area == "rights" and not f.ok]
+    in_pod.door.denied.add(("get", "nodes"))
+    in_pod()
+    assert in_pod.says("it may not get nodes").ok is False
+
+
+def test_observe_only_rights_are_told_as_missing_once_recovery_is_on(in_pod: Doctor) -> None:
+    in_pod.environ["ENABLE_RECOVERY"] = "true"
+    in_pod.door.denied |= BEYOND
+    in_pod()
+    assert in_pod.says("it may not patch nodes").ok is False
+
+
+def test_from_a_laptop_observe_only_rights_are_seen_for_what_they_are(at_laptop: Doctor) -> None:
+    at_laptop.door.denied |= BEYOND
+    at_laptop("--node", NODE)
+    assert at_laptop.says("rights to observe and to report, and none to recover").remedy
+    assert not [f for f in at_laptop.findings if "it may not" in f.sentence]
+
+
 KARPENTERS = {
     "provider_id": "aws:///us-west-2a/i-0123456789abcdef0",
     "labels": {"karpenter.sh/nodepool": "trn"},

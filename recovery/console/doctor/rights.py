@@ -12,15 +12,32 @@ from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
 from recovery.errors import ApiError, NotFound
-from recovery.kube.rights import CONCLUDERS, CONTROLLERS, KARPENTER, OWN, RIGHTS, Right, asked_by
+from recovery.kube.rights import (
+    CONCLUDERS,
+    CONTROLLERS,
+    KARPENTER,
+    OBSERVERS,
+    OBSERVING_CONTROLLERS,
+    OWN,
+    RIGHTS,
+    Right,
+    asked_by,
+)
 from recovery.provider.protocol import Finding
 
 AREA = "rights"
+CHANGES = ("create", "update", "patch")
 USER = "system:serviceaccount:"
 NAMESPACE, ACCOUNT = "neuron-healthcheck-system", "node-problem-detector"
 """The namespace and service account of ``deploy/eks-neuron``."""
 CONTROLLER = "node-recovery-fleet"
 """Those of ``deploy/fleet``, which have one name."""
+ONLY_OBSERVES = (
+    "it has the rights to observe and to report, and none to recover: enough with ENABLE_RECOVERY=false"
+)
+ALL_RIGHTS = (
+    "before you turn recovery on: take deploy/observe out of the kustomization (in the chart: rbac.mode=auto)"
+)
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -48,8 +65,13 @@ def check(context: CheckContext) -> Iterator[Finding]:
                 yield Finding(AREA, True, f"the service account {account} is there")
         else:
             yield Finding(AREA, True, f"the agent's service account is {account}")
-    yield from reviewer.findings(_wanted(context), certain=context.identified.machine is not None)
-    if context.in_pod and not context.account and not context.is_controller:
+    wanted = _wanted(context)
+    observes = _may_be_off(context) and reviewer.only_observes(wanted)
+    if observes:
+        yield Finding(AREA, True, ONLY_OBSERVES, ALL_RIGHTS)
+        wanted = list(OBSERVING_CONTROLLERS if context.in_fleet_mode else OBSERVERS)
+    yield from reviewer.findings(wanted, certain=context.identified.machine is not None)
+    if context.in_pod and not context.account and not context.is_controller and not observes:
         yield from fences.check(api, context.node_name)
         if context.node is not None and context.settings is not None:
             yield from fences.check_taints(api, context.node, context.settings.policy)
@@ -93,6 +115,13 @@ def _wanted(context: CheckContext) -> list[Right]:
     return [*(r for r in RIGHTS if karpenter or r.group != KARPENTER), *more]
 
 
+def _may_be_off(context: CheckContext) -> bool:
+    """Whether an agent or controller may be off there: from outside of the agent's pod its settings are not seen."""
+    if not context.in_pod or context.settings is None:
+        return True
+    return not context.settings.enable_recovery and not _concludes(context)
+
+
 def _of_controller(settings: Settings) -> Iterator[Right]:
     """Its own Lease is in its own namespace. Where sidecars are elsewhere, it looks at their Leases there."""
     for right in CONTROLLERS:
@@ -128,6 +157,14 @@ class _Reviewer:
                     f"as an administrator: kubectl auth can-i --list --as={self.user}",
                 )
                 return
+
+    def only_observes(self, rights: list[Right]) -> bool:
+        """Whether it has none of the rights to change a Node or the gate. False where that cannot be asked."""
+        changing = [r for r in rights if r.resource in ("nodes", "recoverygates") and r.verb in CHANGES]
+        try:
+            return not any(self.api.may(r, "", self.account) for r in changing)
+        except ApiError:
+            return False
 
     def _kind(self, rights: list[Right], certain: bool) -> Finding:
         where = self.namespace if rights[0].namespace == OWN else rights[0].namespace

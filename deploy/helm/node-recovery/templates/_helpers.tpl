@@ -18,6 +18,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- .Values.mode | default "sidecar" }}
 {{- end }}
 
+{{/* Whether the one switch is on: "true", or nothing. */}}
+{{- define "node-recovery.on" -}}
+{{- if eq (toString .Values.settings.ENABLE_RECOVERY) "true" }}true{{ end }}
+{{- end }}
+
+{{/* Which rights: `recover`, or those of `observe`. What says nothing, as values of an earlier chart do, goes by the switch. */}}
+{{- define "node-recovery.rights" -}}
+{{- $mode := (.Values.rbac | default dict).mode | default "auto" }}
+{{- if ne $mode "auto" }}{{ $mode }}{{ else }}{{ include "node-recovery.on" . | eq "true" | ternary "recover" "observe" }}{{ end }}
+{{- end }}
+
 {{/* The namespaces of the program's pods, between commas: of the agents and the concluder, or of the controller. */}}
 {{- define "node-recovery.namespaces" -}}
 {{- if eq (include "node-recovery.mode" .) "fleet" }}{{ .Values.fleet.namespace }}

@@ -1,0 +1,167 @@
+"""Observe-only rights on a real API server, by kustomize and by the chart: watched first, then turned on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_site import ACCOUNT, DEPLOY, NAMESPACE, POLICY, Site, edit, uncomment
+from plane import Plane
+from test_deploy import CHART, CONCLUDER, CONTROLLER, run
+from test_fleet_mode import LEASE, FleetSite
+from test_fleet_mode import POLICY as FLEETS
+from toolbox import program
+
+from recovery.kube.rights import (
+    CHECKPOINT,
+    CONCLUDERS,
+    CONTROLLERS,
+    OBSERVERS,
+    OBSERVING_CONTROLLERS,
+    OWN,
+    POWER,
+    RIGHTS,
+    VALIDATION,
+    Right,
+)
+
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ON = {"ENABLE_RECOVERY": "true", "LEASE_DURATION": "5s"}
+READS = ("get", "list", "watch")
+Install = Callable[[Site, str, dict[str, str]], None]
+"""(site, installation, settings): as it ships but for the settings, with the rights that these need."""
+
+
+def by_kustomize(site: Site, installation: str, settings: dict[str, str]) -> None:
+    copy = site.folder / "deploy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(DEPLOY, copy)
+    place = copy / installation
+    if not settings:
+        uncomment(place / "kustomization.yaml", "../observe")
+    if installation == "eks-neuron":
+        uncomment(place / "kustomization.yaml", "policy")
+    policy = place / ("policy.yaml" if installation == "fleet" else "policy/policy.yaml")
+    policy.write_text(policy_of(installation))
+    edit(place / "settings.env", *(f"{name}={value}" for name, value in settings.items()))
+    site.plane.apply(place)
+
+
+def by_the_chart(site: Site, installation: str, settings: dict[str, str]) -> None:
+    policy = site.folder / "policy.yaml"
+    policy.write_text(policy_of(installation))
+    said = [word for name, value in settings.items() for word in ("--set", f"settings.{name}={value}")]
+    if installation == "fleet":
+        said += ["-f", str(CHART / "values-fleet.yaml"), "--set", "npd.create=false"]
+    place = ("--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", site.plane.kubeconfig("admin"))
+    words = ("upgrade", "--install", "node-recovery", CHART, *place, "--set-file", f"policy={policy}", *said)
+    run(program("helm"), *words, home=site.folder)
+    for plural in ("noderecoveries", "recoverygates"):
+        site.plane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.noderecovery.dev")
+
+
+def policy_of(installation: str) -> str:
+    return FLEETS if installation == "fleet" else POLICY.format(budget=1, brake_per="{}")
+
+
+either_way = pytest.mark.parametrize(
+    "install", [by_kustomize, by_the_chart], ids=["by kustomize", "by the chart"]
+)
+
+
+@contextmanager
+def cluster(folder: Path, kind: type[Site]) -> Iterator[Any]:
+    (folder / "plane").mkdir()
+    with Plane(folder / "plane") as plane, kind(plane, folder / "site") as site:
+        site.clear()
+        yield site
+
+
+def may(site: Site, user: str, right: Right, own: str) -> bool:
+    """Whether the API server would let ``user`` do it."""
+    place = own if right.namespace == OWN else right.namespace
+    wanted = {"verb": right.verb, "group": right.group, "resource": right.resource, "namespace": place}
+    wanted |= {"subresource": right.subresource} if right.subresource else {}
+    _, _, namespace, _ = user.split(":")
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    spec = {"user": user, "groups": groups, "resourceAttributes": wanted}
+    answer = site.plane.request("POST", REVIEWS, body={"spec": spec})
+    assert answer.status == 201, answer.body
+    return bool(answer.body["status"]["allowed"])
+
+
+def kinds(rights: tuple[Right, ...]) -> set[tuple[str, str]]:
+    return {(r.verb, r.kind) for r in rights}
+
+
+def only_observes(site: Site, user: str, own: str, table: tuple[Right, ...]) -> None:
+    """It is granted ``table`` and nothing else that any part of the program ever asks for."""
+    every = (*CONTROLLERS, *RIGHTS, *CONCLUDERS, *POWER, *CHECKPOINT, *VALIDATION)
+    granted = {(r.verb, r.kind) for r in every if may(site, user, r, own)}
+    assert granted == kinds(table)
+
+
+def nothing_was_refused_or_written(site: Site, user: str) -> None:
+    """Nothing but what law 7 names."""
+    asked = [r for r in site.audit.requests() if r.user == user]
+    assert [(r.verb, r.path) for r in asked if r.status == 403] == []
+    assert {r.resource for r in asked if r.verb not in READS} - {"tokenreviews"} == {"events"}
+    assert site.records() == {}
+    assert site.gate() == {}
+
+
+@either_way
+def test_sidecars_with_observe_only_rights_say_what_they_would_do_and_recover_once_they_are_turned_on(
+    tmp_path: Path, install: Install, tell: Callable[[str], None]
+) -> None:
+    user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    concluder = f"system:serviceaccount:{CONCLUDER}:{CONCLUDER}"
+    with cluster(tmp_path, Site) as site:
+        install(site, "eks-neuron", {})
+        sick, _ = site.group(2)
+        site.breaks(sick)
+        site.until("it says so", lambda: f"{sick}: would " in site.log(sick))
+        nothing_was_refused_or_written(site, user)
+        only_observes(site, user, NAMESPACE, OBSERVERS)
+        only_observes(site, concluder, NAMESPACE, ())
+        assert site.kubelets.concluders() == []
+        used = {(r.verb, r.resource) for r in site.audit.requests() if r.user == user}
+        tell(f"observe-only rights of a sidecar: {len(used)} of {len(OBSERVERS)} were used here")
+
+        install(site, "eks-neuron", ON)
+        site.until("it is recovered", lambda: site.phase(sick) == "recovered", 180)
+        site.until("a concluder runs", site.kubelets.concluder)
+
+        install(site, "eks-neuron", {})
+        only_observes(site, user, NAMESPACE, OBSERVERS)
+        only_observes(site, concluder, NAMESPACE, ())
+
+
+@either_way
+def test_the_controller_with_observe_only_rights_says_what_it_would_do_and_recovers_once_it_is_turned_on(
+    tmp_path: Path, install: Install
+) -> None:
+    user = f"system:serviceaccount:{CONTROLLER}:{CONTROLLER}"
+    with cluster(tmp_path, FleetSite) as fleet:
+        fleet.lawless = True
+        install(fleet, "fleet", {})
+        fleet.until("one replica runs", lambda: len(fleet.replicas()) == 1)
+        fleet.until("it knows the Nodes", lambda: "are listed" in fleet.logs())
+        fleet.ready = lambda *_: None
+        sick, _ = fleet.group(2)
+        fleet.states(sick, "NeuronHealth", "True", "NeuronHasError_DMA_ERROR")
+        fleet.until("it says so", lambda: f"{sick}: would " in fleet.logs())
+        nothing_was_refused_or_written(fleet, user)
+        only_observes(fleet, user, CONTROLLER, OBSERVING_CONTROLLERS)
+        assert fleet.plane.request("GET", LEASE).status == 404
+
+        install(fleet, "fleet", {"ENABLE_RECOVERY": "true"})
+        fleet.until("it is recovered", lambda: fleet.phase(sick) == "recovered", 180)
+        fleet.until("a second replica runs", lambda: len(fleet.replicas()) == 2)
+
+        install(fleet, "fleet", {})
+        only_observes(fleet, user, CONTROLLER, OBSERVING_CONTROLLERS)
