@@ -55,7 +55,8 @@ from recovery.decide.validation import job_of
 from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, NotFound, Refused, Retry
 from recovery.model import OUT_OF_SERVICE, Marks, Record, Taint
 from recovery.provider.protocol import Cancellable, Resumable
-from recovery.report.publish import Notice, Publisher
+from recovery.report.notice import About, Notice
+from recovery.report.publish import Publisher
 
 CREATE_AGAIN = timedelta(seconds=15)
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.15, 5.0
@@ -130,7 +131,10 @@ class Executor:
     def _publish(self, s: Situation, sentence: str, report: Report) -> None:
         uid = s.node.uid if s.node else (s.record.node_uid if s.record else "")
         now = self._w.cluster.time.now()
-        self._publisher.event(Notice(s.node_name, uid, report.event.value, sentence, report.warning, now))
+        about = About.of(s.record)
+        self._publisher.event(
+            Notice(s.node_name, uid, report.event.value, sentence, report.warning, now, about=about)
+        )
         if report.outcome:
             provider = s.provider.name if s.provider else (s.record.machine.provider if s.record else "")
             self._publisher.outcome(provider, report.action, report.outcome, now)

@@ -41,7 +41,8 @@ from recovery.kube.paging import folded
 from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of
 from recovery.report.metrics import Metrics
-from recovery.report.publish import Notice, Publisher
+from recovery.report.notice import About, Notice
+from recovery.report.publish import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -379,8 +380,9 @@ class Sweeper:
                 continue
             handed.reported_at = now
             at = self._w.cluster.time.now()
+            reason, about = EventReason.HANDED_OVER.value, About.of(record)
             self._publisher.event(
-                Notice(node, handed.node_uid, EventReason.HANDED_OVER.value, record.sentence, True, at)
+                Notice(node, handed.node_uid, reason, record.sentence, True, at, "handedOver", about)
             )
             self._publisher.held("handedOver", at)
         self._metrics.share(self._metrics.open_handovers, len(self._handed), SWEEPER)

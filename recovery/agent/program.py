@@ -18,6 +18,7 @@ from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.sources import SourcesOfNode
+from recovery.agent.tellers import tellers_of
 from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
@@ -97,7 +98,11 @@ class Program:
         )
         observer = Observer(self.world)
         self.publisher = Publisher(
-            self.cluster, self._monitors_in_use, self.metrics, cluster_name=settings.cluster_name
+            self.cluster,
+            self._monitors_in_use,
+            self.metrics,
+            cluster_name=settings.cluster_name,
+            tellers=tellers_of(settings),
         )
         executor = Executor(self.world, observer, self.publisher)
         self.agent: Agent | None = None

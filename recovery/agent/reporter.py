@@ -9,10 +9,12 @@ from datetime import datetime
 from recovery.clock import Clock
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import REPEAT, Decision, EventReason, Verb
+from recovery.decide.diagnosis import name
 from recovery.decide.situation import Situation
 from recovery.model import Kind, Reading
 from recovery.report.metrics import Metrics
-from recovery.report.publish import Notice, Publisher
+from recovery.report.notice import NOTHING, About, Notice
+from recovery.report.publish import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +52,13 @@ class Reporter:
         if reason is EventReason.WOULD_RECOVER and d.key.startswith("would ") and a.found:
             first = a.found[0]
             self._metrics.would_act.labels(first.rule_name, first.ladder[-1].do.value).inc()
-        self._event(reason, d.reason, d.verb is Verb.HOLD, s.now)
+        self._event(reason, d, d.verb is Verb.HOLD, s.now, _about(s, a))
 
     def failure(self, d: Decision, now: datetime) -> None:
         """Report a cycle that failed, in the log and as an Event."""
         self._log(d)
         if self._due(f"failed {d.key}"):
-            self._event(EventReason.FAILED, d.reason, True, now)
+            self._event(EventReason.FAILED, d, True, now)
 
     def faults(self, readings: Iterable[Reading], at: datetime) -> None:
         """Publish faults while they last, in observe mode too: alarms need data points."""
@@ -72,8 +74,11 @@ class Reporter:
                     self._sent_at[key] = now
                     self._publisher.fault(p.reason, at)
 
-    def _event(self, reason: EventReason, sentence: str, warning: bool, at: datetime) -> None:
-        self._publisher.event(Notice(self.node, self.node_uid, reason.value, sentence, warning, at))
+    def _event(
+        self, reason: EventReason, d: Decision, warning: bool, at: datetime, about: About = NOTHING
+    ) -> None:
+        told = Notice(self.node, self.node_uid, reason.value, d.reason, warning, at, d.key, about)
+        self._publisher.event(told)
 
     def _due(self, key: str, repeat: bool = False) -> bool:
         """Whether ``key`` is to be sent now: once until another is sent, or every minute with ``repeat``."""
@@ -121,6 +126,14 @@ def _event_of(s: Situation, d: Decision) -> EventReason:
     if not s.on and d.key.startswith("would"):
         return EventReason.WOULD_RECOVER
     return EventReason.HELD if d.verb is Verb.HOLD else EventReason.WAITING
+
+
+def _about(s: Situation, a: Assessment) -> About:
+    """What the decision is about: the record's recovery, or the fault that would begin one."""
+    if (s.record is not None and s.record.phase.sick) or not a.found:
+        return About.of(s.record)
+    first = a.found[0]
+    return About(name(first.fault), first.rule_name, first.ladder[0].do.value if first.ladder else "")
 
 
 def _kind(d: Decision) -> str:

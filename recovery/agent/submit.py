@@ -23,7 +23,8 @@ from recovery.decide.situation import Situation
 from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
 from recovery.kube.provider_objects import answers
 from recovery.model import ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step
-from recovery.report.publish import Notice, Publisher
+from recovery.report.notice import About, Notice
+from recovery.report.publish import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,8 @@ class Submission:
         )
         now = self._w.cluster.time.now()
         uid = self._s.node.uid if self._s.node else ""
-        self._publisher.event(Notice(self._r.node, uid, DOING[self._action].value, sentence, True, now))
+        doing, about = DOING[self._action].value, About.of(self._r)
+        self._publisher.event(Notice(self._r.node, uid, doing, sentence, True, now, about=about))
         for fault in told_apart(self._r.faults):
             self._publisher.fault(fault.reason, now)
         self._publisher.outcome(self._provider.name, self._action.value, "started", now)

@@ -5,9 +5,11 @@ A provider declares its own: ``recovery.provider.declaration``.
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -21,9 +23,14 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from recovery.decide import brakes
+from recovery.decide.decision import EventReason
 from recovery.provider.declaration import Expected, did_you_mean, switch
 from recovery.provider.protocol import provider_names
 from recovery.units import parse_duration
+
+WEBHOOK_FORMATS = ("json", "slack")
+HOLDS = tuple(name for name, _ in brakes.STARTING)
 
 
 class Mode(StrEnum):
@@ -104,6 +111,37 @@ def _tenant(text: str) -> str:
     if text and not re.fullmatch(rf"{one}(\|{one})*", text, re.ASCII):
         raise Expected("the ID of a tenant such as fleet-1, or several as fleet-1|fleet-2")
     return text
+
+
+def _webhook_format(text: str) -> str:
+    if text not in WEBHOOK_FORMATS:
+        raise Expected('"json" or "slack"' + did_you_mean(text, WEBHOOK_FORMATS))
+    return text
+
+
+def _webhook_events(text: str) -> tuple[str, ...]:
+    """Patterns of Events' reasons, each with what holds behind a colon where only that is meant."""
+    patterns = tuple(part.strip() for part in text.split(",") if part.strip())
+    for pattern in patterns:
+        reason, _, key = pattern.partition(":")
+        if not (reasons := fnmatch.filter(list(EventReason), reason)):
+            raise Expected(f"reasons of Events; there is no {reason}{_like(reason, list(EventReason))}")
+        if ":" not in pattern:
+            continue
+        if reasons != [EventReason.HELD]:
+            raise Expected(f"{reason} without :{key}; only Held says what holds, as in Held:brake")
+        if not fnmatch.filter(HOLDS, key):
+            raise Expected(f"Held:REASON, and nothing is held for {key!r}{_like(key, HOLDS)}")
+    if not patterns:
+        raise Expected("at least one reason of an Event, such as HandedOver, or * for all")
+    return patterns
+
+
+def _like(text: str, choices: Sequence[str]) -> str:
+    """The end of a sentence that names the choice most like ``text``, however it is written."""
+    by_small = {choice.lower(): choice for choice in choices}
+    near = get_close_matches(text.lower(), list(by_small), n=1, cutoff=0.6)
+    return f'; did you mean "{by_small[near[0]]}"?' if near else ""
 
 
 def _within(low: str, high: str, plain_seconds: bool) -> BeforeValidator:
@@ -227,6 +265,22 @@ class Variables(BaseSettings):
     )
     LOKI_TENANT: Annotated[str, BeforeValidator(_tenant)] = _variable(
         "", "whose lines it is asked for (`X-Scope-OrgID`); empty where it has no tenants"
+    )
+    WEBHOOK_URL_FILE: str = _variable(
+        "",
+        "a file with the URL of a webhook that is told what people should know; the URL is a secret and read "
+        "for each message; empty is none",
+    )
+    WEBHOOK_FORMAT: Annotated[str, BeforeValidator(_webhook_format)] = _variable(
+        "json", "what the webhook takes: `json`, or `slack` (also Mattermost and others)"
+    )
+    WEBHOOK_EVENTS: Annotated[tuple[str, ...], BeforeValidator(_webhook_events)] = _variable(
+        "WouldRecover,RecoveryStarted,Rebooting,Reimaging,Redeploying,Replacing,Refused,Recovered,HandedOver,"
+        "AbandonedBySwitchOff,Lost,ReleaseRefused,Held:brake,Held:correlated",
+        "the reasons of Events that it is told, as shell patterns; `Held:brake` is Held for that reason only",
+    )
+    WEBHOOK_CA_FILE: str = _variable(
+        "", "the certificate authorities (PEM) that it is trusted by; empty is the usual ones"
     )
     PROVIDER: Annotated[str, BeforeValidator(_provider)] = _variable(
         "auto",

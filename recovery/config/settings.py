@@ -47,6 +47,10 @@ class Settings:
     loki_token_file: str
     loki_ca_file: str
     loki_tenant: str  # "" is none
+    webhook_url_file: str  # "" is none
+    webhook_format: str
+    webhook_events: tuple[str, ...]
+    webhook_ca_file: str
     provider: str  # "auto", or the name of an installed provider
     cluster_name: str
     poll_interval: timedelta
@@ -130,6 +134,10 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
         loki_token_file=found.LOKI_TOKEN_FILE,
         loki_ca_file=found.LOKI_CA_FILE,
         loki_tenant=found.LOKI_TENANT,
+        webhook_url_file=found.WEBHOOK_URL_FILE,
+        webhook_format=found.WEBHOOK_FORMAT,
+        webhook_events=found.WEBHOOK_EVENTS,
+        webhook_ca_file=found.WEBHOOK_CA_FILE,
         provider=found.PROVIDER,
         cluster_name=found.CLUSTER_NAME,
         poll_interval=found.POLL_INTERVAL,
@@ -175,6 +183,12 @@ def _warnings(environ: Mapping[str, str], providers: Installed) -> Iterator[str]
         near = get_close_matches(name.upper(), known, n=1, cutoff=0.88)
         if near and near[0] not in environ:
             yield f"{name}: unknown, and ignored; did you mean {near[0]}?"
+    if environ.get("WEBHOOK_URL"):
+        yield "WEBHOOK_URL: ignored; it is a secret: put it into a file, and name that in WEBHOOK_URL_FILE"
+    if not environ.get("WEBHOOK_URL_FILE"):
+        for name in ("WEBHOOK_FORMAT", "WEBHOOK_EVENTS", "WEBHOOK_CA_FILE"):
+            if environ.get(name, "") not in ("", Variables.model_fields[name].default):
+                yield f"{name}: ignored; no webhook is told without WEBHOOK_URL_FILE"
     fleet = environ.get("RECOVERY_MODE") == Mode.FLEET
     for server in ("PROMETHEUS", "LOKI"):
         url = environ.get(f"{server}_URL", "")

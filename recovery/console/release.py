@@ -17,7 +17,7 @@ from recovery.decide.marks import marked, unmark_patch
 from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Undecodable
 from recovery.kube.kubeconfig import Target
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
-from recovery.report.publish import Notice, event_body
+from recovery.report.notice import Notice, event_body
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
 from recovery.units import span

@@ -1,4 +1,5 @@
-"""Publishes what happened, as Kubernetes Events, Prometheus metrics, and metrics of the clouds' own monitors.
+"""Publishes what happened, as Kubernetes Events, Prometheus metrics, metrics of the clouds' own monitors, and
+messages to a webhook.
 
 Publishing never blocks a recovery (law 9): everything goes through bounded queues, each with a thread of its
 own. Before a step that removes this very node, the queues are flushed, for at most five seconds.
@@ -12,15 +13,14 @@ import queue
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from recovery.errors import NodeRecoveryError
 from recovery.provider.monitor import Metric, Monitor
 from recovery.report.metrics import Metrics
+from recovery.report.notice import Notice, Teller, event_body
 from recovery.units import moment
-from recovery.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ FLUSH = 5.0
 QUEUE = 1000
 """Items that wait for one sink. What comes when it is full is dropped, and counted."""
 BATCH = 100
-COMPONENT = "node-recovery"
 
 T = TypeVar("T")
 
@@ -41,27 +40,16 @@ class Events(Protocol):
     def patch_event(self, name: str, patch: dict[str, Any]) -> None: ...
 
 
-@dataclass(frozen=True)
-class Notice:
-    """An Event on a Node."""
-
-    node: str
-    node_uid: str
-    reason: str
-    sentence: str
-    warning: bool
-    at: datetime
-
-
 Monitors = Monitor | Sequence[Monitor] | None
 """Any number of monitors. Give the same objects each time: each has a thread of its own."""
 
 
 class Publisher:
-    """One queue and thread for Events, one for metrics, and one for each monitor.
+    """One queue and thread for Events, one for metrics, and one for each monitor and teller.
 
     None waits for another: a monitor that hangs delays neither Events nor others. ``monitors`` is
-    called when first needed, because SDKs are slow to import.
+    called when first needed, because SDKs are slow to import. ``tellers`` are told of Events, beside the
+    API server.
 
     If a monitor has an attribute ``dropped``, it counts the metrics that it did not send because its service
     would refuse them. That is not an error, and counts as undelivered.
@@ -75,6 +63,7 @@ class Publisher:
         *,
         cluster_name: str = "default",
         threaded: bool = True,
+        tellers: Sequence[Teller] = (),
     ) -> None:
         self._cluster = cluster
         self._monitors = monitors
@@ -87,12 +76,19 @@ class Publisher:
         self._events = _Queue[Notice]("events", self._post_all, self._pending, threaded)
         self._intake = _Queue[Metric]("metrics", self._fan_out_all, self._pending, threaded)
         self._monitor_queues: list[tuple[Monitor, _Queue[Metric]]] = []
+        self._tellers = [
+            (each, _Queue[Notice](each.name, functools.partial(self._tell, each), self._pending, threaded))
+            for each in tellers
+        ]
 
     # ------------------------------------------------------------ into the queues
 
     def event(self, notice: Notice) -> None:
         if not self._events.put(notice):
             self._metrics.undelivered.labels("queue").inc()
+        for teller, queued in self._tellers:
+            if teller.wants(notice) and not queued.put(notice):
+                self._metrics.undelivered.labels(teller.name).inc()
 
     def fault(self, reason: str, at: datetime) -> None:
         """A fault that is there now: a metric named by its reason, value 1, as alarms for Neuron expect."""
@@ -139,6 +135,8 @@ class Publisher:
         self._intake.drain()
         for _, queued in self._monitor_queues:
             queued.drain()
+        for _, told in self._tellers:
+            told.drain()
 
     def _fan_out_all(self, metrics: list[Metric]) -> None:
         self._try("monitor", functools.partial(self._fan_out, metrics))
@@ -168,17 +166,22 @@ class Publisher:
         for notice in notices:
             self._try("events", functools.partial(self._post, notice), f"{notice.node}: ")
 
-    def _try(self, sink: str, send: Callable[[], None], about: str = "") -> None:
+    def _tell(self, teller: Teller, notices: list[Notice]) -> None:
+        for first in range(0, len(notices), teller.most):
+            message = notices[first : first + teller.most]
+            self._try(teller.name, functools.partial(teller.tell, message), items=len(message))
+
+    def _try(self, sink: str, send: Callable[[], None], about: str = "", items: int = 1) -> None:
         """Count a failure of ``sink``, and log its error unless it is the same as the last one."""
         try:
             send()
         except NodeRecoveryError as error:
-            self._metrics.undelivered.labels(sink).inc()
+            self._metrics.undelivered.labels(sink).inc(items)
             if str(error) != self._last_error.get(sink):
                 self._last_error[sink] = str(error)
                 log.warning("%s%s: not delivered: %s", about, sink, error)
         except Exception:
-            self._metrics.undelivered.labels(sink).inc()
+            self._metrics.undelivered.labels(sink).inc(items)
             log.exception("%s%s: not delivered, because of a bug", about, sink)
 
     def _post(self, n: Notice) -> None:
@@ -268,22 +271,3 @@ class _Queue(Generic[T]):
             self._send(batch)
         finally:
             self._pending.add(-len(batch))
-
-
-def event_body(name: str, n: Notice) -> dict[str, Any]:
-    """A core/v1 Event on a Node, where ``kubectl describe node`` finds it."""
-    at = moment(n.at)[:-8] + "Z"
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": "default"},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": n.node, "uid": n.node_uid or n.node},
-        "reason": n.reason,
-        "message": visible(n.sentence)[:1024],
-        "type": "Warning" if n.warning else "Normal",
-        "source": {"component": COMPONENT, "host": n.node},
-        "reportingComponent": COMPONENT,
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }

@@ -34,6 +34,7 @@ from recovery.provider.monitor import Metric
 from recovery.provider.registry import Providers
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
+from recovery.report.notice import Teller
 from recovery.report.publish import Publisher
 from recovery.store.gate import Gates
 from recovery.store.gate import decode as decode_gate
@@ -237,6 +238,7 @@ class Stage:
         self.pages: dict[str, Page] = {}
         self.actors: dict[str, Any] = {}  # by name: agents, concluders, replicas of the controller
         self.told = MemoryMonitor()
+        self.tellers: tuple[Teller, ...] = ()  # who is told of Events beside the API server
         self.heartbeat: timedelta | None = None
         self.kernels: dict[str, str] = {}  # the boot ID that a node's own kernel gives its agent, by node
         self.exporters: dict[str, Page] = {}  # the metrics pages of pods, by their URL
@@ -376,7 +378,11 @@ class Stage:
         transport = self.wrap(StoreTransport(self.api, name))
         metrics = Metrics()
         publisher = Publisher(
-            Cluster(transport, self.clock, "default"), lambda: self.told, metrics, threaded=False
+            Cluster(transport, self.clock, "default"),
+            lambda: self.told,
+            metrics,
+            threaded=False,
+            tellers=self.tellers,
         )
         around = Around(
             clock=self.clock,
@@ -419,7 +425,7 @@ class Stage:
             witnesses=self.witnesses,
         )
         observer = Observer(world)
-        publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False)
+        publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False, tellers=self.tellers)
         executor = Executor(world, observer, publisher)
         agent = None
         if node:

@@ -11,6 +11,7 @@ from recovery_testkit.stage import QUICK, REASONS, Actor, FleetActor, Killed, St
 
 from recovery.errors import Unreadable
 from recovery.model import Outcome, Phase, Record
+from recovery.report.notice import Teller
 from recovery.store.record_codec import encode
 from tests.builders.objects import budget_object, gate_object
 from tests.builders.policies import policy_file
@@ -53,10 +54,12 @@ def cast(
     agents: int = 2,
     plugin: bool = False,
     provider: FakeProvider | None = None,
+    tellers: tuple[Teller, ...] = (),
     **options: Any,
 ) -> Stage:
     """Nodes, the first ones with their agents, all healthy and looked at."""
     s = Stage(policy)
+    s.tellers = tellers
     s.provider = provider or s.provider
     for i, name in enumerate(s.nodes(count)):
         if plugin:

@@ -13,7 +13,8 @@ import pytest
 
 from recovery.errors import ApiUnavailable, NotFound, Refused, Retry, SettingsError
 from recovery.report.metrics import Metrics
-from recovery.report.publish import QUEUE, Notice, Publisher
+from recovery.report.notice import Notice
+from recovery.report.publish import QUEUE, Publisher
 from tests.builders.times import NOW
 
 

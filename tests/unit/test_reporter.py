@@ -14,7 +14,7 @@ from recovery.decide.assessment import assess
 from recovery.decide.decision import Decision, WriteRecord, act, hold, leave, wait
 from recovery.model import Phase
 from recovery.report.metrics import Metrics
-from recovery.report.publish import Notice
+from recovery.report.notice import Notice
 from tests.builders.faults import edge, problem, reading, silent
 from tests.builders.records import record
 from tests.builders.situations import situation

@@ -295,6 +295,10 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "LOKI_TOKEN_FILE",
         "LOKI_CA_FILE",
         "LOKI_TENANT",
+        "WEBHOOK_URL_FILE",
+        "WEBHOOK_FORMAT",
+        "WEBHOOK_EVENTS",
+        "WEBHOOK_CA_FILE",
         "PROVIDER",
         "POLICY_FILE",
         "CLUSTER_NAME",
@@ -334,3 +338,46 @@ def test_leases_are_in_this_pods_namespace_unless_the_agents_is_another(
     given: dict[str, str], leases: str
 ) -> None:
     assert load_settings({"RECOVERY_MODE": "concluder", **given}).agents_namespace == leases
+
+
+# ---------------------------------------------------------------- the webhook
+
+
+def test_a_webhook_is_a_file_with_its_url() -> None:
+    found = settings(
+        WEBHOOK_URL_FILE="/etc/hook/url", WEBHOOK_FORMAT="slack", WEBHOOK_EVENTS="Held:brake, Re*"
+    )
+    assert (found.webhook_url_file, found.webhook_format) == ("/etc/hook/url", "slack")
+    assert found.webhook_events == ("Held:brake", "Re*")
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", "at least one reason of an Event, such as HandedOver, or * for all"),
+        (" , ", "at least one reason of an Event, such as HandedOver, or * for all"),
+        ("Handedover", 'reasons of Events; there is no Handedover; did you mean "HandedOver"?'),
+        ("HandedOver,Nope*", "reasons of Events; there is no Nope*"),
+        ("Held:brakes", "Held:REASON, and nothing is held for 'brakes'; did you mean \"brake\"?"),
+        ("Waiting:brake", "Waiting without :brake; only Held says what holds, as in Held:brake"),
+        ("*:brake", "* without :brake; only Held says what holds, as in Held:brake"),
+    ],
+)
+def test_events_that_no_webhook_would_ever_be_told_are_a_mistake(value: str, expected: str) -> None:
+    assert mistakes(WEBHOOK_URL_FILE="/x", WEBHOOK_EVENTS=value) == [
+        f'WEBHOOK_EVENTS: found "{value}", expected {expected}'
+    ]
+
+
+def test_a_format_that_there_is_not_is_a_mistake() -> None:
+    assert mistakes(WEBHOOK_URL_FILE="/x", WEBHOOK_FORMAT="slak") == [
+        'WEBHOOK_FORMAT: found "slak", expected "json" or "slack"; did you mean "slack"?'
+    ]
+
+
+def test_a_url_in_the_environment_is_not_used_and_not_repeated() -> None:
+    assert settings(WEBHOOK_URL="https://hooks.example/hunter2", WEBHOOK_FORMAT="slack").warnings == (
+        "WEBHOOK_URL: ignored; it is a secret: put it into a file, and name that in WEBHOOK_URL_FILE",
+        "WEBHOOK_FORMAT: ignored; no webhook is told without WEBHOOK_URL_FILE",
+    )

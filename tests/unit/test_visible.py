@@ -12,7 +12,7 @@ import pytest
 
 from recovery.agent.program import Lines
 from recovery.console import output
-from recovery.report.publish import Notice, event_body
+from recovery.report.notice import Notice, event_body
 from recovery.visible import visible
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIC8=\x07"

@@ -11,6 +11,7 @@ from typing import Any
 
 from recovery.agent.fleet.replica import Around, Replica
 from recovery.agent.fleet.servers import loki_of, prometheus_of
+from recovery.agent.tellers import tellers_of
 from recovery.clock import Clock
 from recovery.config.settings import Settings
 from recovery.kube.cluster import Cluster
@@ -57,7 +58,11 @@ class FleetProgram:
         self.asked_by = AskedBy(Cluster(transport, clock, namespace).whose, namespace, "")
         identity = identified("fleet", self._instance_lock, f"fleet/{socket.gethostname()}")
         publisher = Publisher(
-            self._told_by, self._monitors_in_use, self.metrics, cluster_name=settings.cluster_name
+            self._told_by,
+            self._monitors_in_use,
+            self.metrics,
+            cluster_name=settings.cluster_name,
+            tellers=tellers_of(settings),
         )
         self._publisher = publisher
         self.replica = Replica(
