@@ -272,7 +272,7 @@ class Variables(BaseSettings):
         "for each message; empty is none",
     )
     WEBHOOK_FORMAT: Annotated[str, BeforeValidator(_webhook_format)] = _variable(
-        "json", "what the webhook takes: `json`, or `slack` (also Mattermost and others)"
+        "json", "what the webhook takes: `json` or `slack`"
     )
     WEBHOOK_EVENTS: Annotated[tuple[str, ...], BeforeValidator(_webhook_events)] = _variable(
         "WouldRecover,RecoveryStarted,Rebooting,Reimaging,Redeploying,Replacing,Refused,Recovered,HandedOver,"
@@ -290,7 +290,9 @@ class Variables(BaseSettings):
         "", "path of a RecoveryPolicy file, which replaces the built-in policy as a whole"
     )
     CLUSTER_NAME: Annotated[str, BeforeValidator(_cluster)] = _variable(
-        "default", "the dimension ClusterName of the metrics sent to the cloud's monitor"
+        "default",
+        "the cluster's name in what a webhook is told, and the dimension ClusterName of the metrics sent to the "
+        "cloud's monitor",
     )
     POLL_INTERVAL: Annotated[timedelta, _within("100ms", "5m", plain_seconds=True)] = _variable(
         "0.5s", "how often the node's signals are read, `100ms` to `5m`; a plain number is seconds"
