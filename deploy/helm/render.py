@@ -53,6 +53,7 @@ COPIES = {
 
 CHARTS_OWN = {
     *("NODE_NAME", "POD_NAMESPACE", "AGENTS_NAMESPACE", "RECOVERY_MODE", "POLICY_FILE", "METRICS_ADDRESS"),
+    *("WEBHOOK_URL_FILE", "WEBHOOK_FORMAT"),
     *("AZURE_CLUSTER_ID", "AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"),
 }
 """Variables that the templates set, or that the probes rely on: no settings of the chart's user."""

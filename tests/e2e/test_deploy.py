@@ -750,3 +750,45 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
 def test_wrong_values_are_refused_in_a_sentence(tools: Tools, values: str, message: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(message)):
         tools.template(values)
+
+
+# ---------------------------------------------------------------- the webhook
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ("", ["DaemonSet", "Deployment"]),
+        ("npd: {onNode: true, neuron: false}\n", ["DaemonSet", "Deployment"]),
+        ("npd: {create: false}\nserviceAccount: {create: false}\n", ["Deployment"]),
+        ("mode: fleet\n", ["Deployment"]),
+    ],
+    ids=["sidecars", "detector on the node", "patch", "fleet"],
+)
+@pytest.mark.parametrize("policy", ["", "policy: |\n  rules: []\n"], ids=["built-in policy", "own policy"])
+def test_a_secret_with_a_webhooks_url_is_mounted_where_the_program_looks(
+    tools: Tools, values: str, policy: str, named: list[str]
+) -> None:
+    """A pod starts without it, so that a wrong name keeps no node from being looked after."""
+    found = tools.template(f"{values}{policy}webhook: {{secretName: hook, format: slack}}\n")
+    told = [w for w in workloads(found) if any(c["name"] == "node-recovery" for c in pod(w)["containers"])]
+    assert [w["kind"] for w in told] == named
+    volume = {"name": "webhook", "secret": {"secretName": "hook", "optional": True}}
+    for workload in told:
+        (mount,) = [m for m in container(workload)["volumeMounts"] if m["name"] == "webhook"]
+        assert mount["readOnly"]
+        assert volume in pod(workload)["volumes"]
+        settings = [d["data"] for d in found if d["kind"] == "ConfigMap" and "ENABLE_RECOVERY" in d["data"]]
+        for each in settings:
+            assert (each["WEBHOOK_URL_FILE"], each["WEBHOOK_FORMAT"]) == (
+                f"{mount['mountPath']}/url",
+                "slack",
+            )
+    if "create: false" in values:
+        patch = yaml.safe_load(one(found, "ConfigMap", "node-recovery-sidecar")["data"]["patch.yaml"])
+        assert volume in pod(patch)["volumes"]
+        assert "webhook" in [m["name"] for m in container(patch)["volumeMounts"]]
+
+
+def test_without_a_webhook_nothing_of_it_is_in_the_chart(tools: Tools) -> None:
+    assert "webhook" not in str(tools.template(""))

@@ -67,6 +67,10 @@ checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml"
 {{- $_ := set $settings (print "AZURE_" $name) $value }}
 {{- end }}
 {{- end }}
+{{- if (.Values.webhook).secretName }}
+{{- $_ := set $settings "WEBHOOK_URL_FILE" "/var/run/secrets/node-recovery-webhook/url" }}
+{{- $_ := set $settings "WEBHOOK_FORMAT" .Values.webhook.format }}
+{{- end }}
 {{- range $name, $value := $settings }}
 {{ $name }}: {{ $value | toString | quote }}
 {{- end }}
@@ -110,9 +114,14 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
   seccompProfile: {type: RuntimeDefault}
-{{- if include "node-recovery.policy" . }}
+{{- if or (include "node-recovery.policy" .) (.Values.webhook).secretName }}
 volumeMounts:
+  {{- if include "node-recovery.policy" . }}
   - {name: policy, mountPath: /etc/node-recovery, readOnly: true}
+  {{- end }}
+  {{- if (.Values.webhook).secretName }}
+  - {name: webhook, mountPath: /var/run/secrets/node-recovery-webhook, readOnly: true}
+  {{- end }}
   {{- if and (eq (include "node-recovery.mode" .) "fleet") .Values.fleet.secret }}
   - {name: secret, mountPath: /var/run/secrets/node-recovery, readOnly: true}
   {{- end }}
@@ -139,6 +148,11 @@ env:
   {{- end }}
 resources:
   {{- toYaml .Values.sidecar.resources | nindent 2 }}
+{{- end }}
+
+{{- define "node-recovery.webhookVolume" -}}
+name: webhook
+secret: {secretName: {{ .Values.webhook.secretName }}, optional: true}
 {{- end }}
 
 {{- define "node-recovery.policyVolume" -}}
