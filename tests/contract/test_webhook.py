@@ -151,6 +151,7 @@ def test_the_url_is_read_for_each_message(receiver: Receiver) -> None:
         b"https://receiver.example:hunter2/",
         b"https://receiver.example/hunter2\r\nX: 1",
         b"https://receiver.example/hunter2 x",
+        b"https://receiver.example/hunter2\n1",
         b"https://receiver.example/\xc3\xbc/hunter2",
         b"https://receiver.example/\xff/hunter2",
         b"https://[receiver/hunter2",
@@ -265,6 +266,11 @@ def test_a_redirect_is_not_followed(receiver: Receiver, status: int) -> None:
 def test_slacks_own_word_is_said_and_nothing_else(receiver: Receiver, body: bytes, said: str) -> None:
     receiver.answer = (404, body)
     assert why(receiver, slack=True) == f"the receiver answers 404{said}"
+
+
+def test_what_another_receiver_says_is_not_repeated(receiver: Receiver) -> None:
+    receiver.answer = (404, b"no_service")
+    assert why(receiver) == "the receiver answers 404"
 
 
 @pytest.mark.slow
