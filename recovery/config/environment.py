@@ -291,8 +291,8 @@ class Variables(BaseSettings):
     )
     CLUSTER_NAME: Annotated[str, BeforeValidator(_cluster)] = _variable(
         "default",
-        "the cluster's name in what a webhook is told, and the dimension ClusterName of the metrics sent to the "
-        "cloud's monitor",
+        "the cluster's name in what a webhook is told, and the dimension ClusterName of the metrics sent to "
+        "the cloud's monitor",
     )
     POLL_INTERVAL: Annotated[timedelta, _within("100ms", "5m", plain_seconds=True)] = _variable(
         "0.5s", "how often the node's signals are read, `100ms` to `5m`; a plain number is seconds"

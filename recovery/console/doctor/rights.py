@@ -116,7 +116,7 @@ def _wanted(context: CheckContext) -> list[Right]:
 
 
 def _may_be_off(context: CheckContext) -> bool:
-    """Whether an agent or controller may be off there: from outside of the agent's pod its settings are not seen."""
+    """Whether an agent or controller may be off there: outside of the agent's pod its settings are not seen."""
     if not context.in_pod or context.settings is None:
         return True
     return not context.settings.enable_recovery and not _concludes(context)
@@ -159,7 +159,7 @@ class _Reviewer:
                 return
 
     def only_observes(self, rights: list[Right]) -> bool:
-        """Whether it has none of the rights to change a Node or the gate. False where that cannot be asked."""
+        """Whether it has no right to change a Node or the gate. False where that cannot be asked."""
         changing = [r for r in rights if r.resource in ("nodes", "recoverygates") and r.verb in CHANGES]
         try:
             return not any(self.api.may(r, "", self.account) for r in changing)
