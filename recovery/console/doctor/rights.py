@@ -116,7 +116,7 @@ def _wanted(context: CheckContext) -> list[Right]:
 
 
 def _may_be_off(context: CheckContext) -> bool:
-    """Whether an agent or controller may be off there: outside of the agent's pod its settings are not seen."""
+    """Whether an agent or controller may be off there. Outside its pod its settings are not seen."""
     if not context.in_pod or context.settings is None:
         return True
     return not context.settings.enable_recovery and not _concludes(context)
