@@ -253,6 +253,23 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
 
 
 @group.command()
+@click.option("--dry-run", "dry", is_flag=True, help="Say what would be done, and change nothing.")
+@yes_option
+@cluster_command
+def uninstall(dry: bool, assume_yes: bool, target: Target, output: str) -> int:
+    """Clear node-recovery's marks off every node. Run it before its manifests are deleted.
+
+    Pauses for a day, so that no agent begins anything more; ends open recoveries as `release` does; takes
+    node-recovery's own cordons, taints and annotations off, and no others. It finds them also where records
+    or CRDs are gone. What cannot be ended yet, such as a replacement under way, is left and named: run it
+    again then. Exit code 1 where something is left. `resume` goes back.
+    """
+    from recovery.console.uninstall import uninstall as do
+
+    return do(assume_yes, dry, target, output)
+
+
+@group.command()
 @click.option("--node", metavar="NAME", default="", help="The node to look at; the default is NODE_NAME.")
 @click.option(
     "--service-account",

@@ -12,9 +12,10 @@ from urllib.parse import quote
 from recovery.clock import SystemClock
 from recovery.console.output import say
 from recovery.errors import ApiError
-from recovery.kube.cluster import Cluster
+from recovery.kube.cluster import MERGE_PATCH, Cluster
 from recovery.kube.kubeconfig import USUAL, Place, Target, is_usual
 from recovery.kube.transport import KubernetesTransport
+from recovery.model import PodView
 from recovery.report.asked_by import ACCOUNT, HEADER, PATH, audience
 
 CONTAINER = "node-recovery"
@@ -103,6 +104,12 @@ class UserApi(Cluster):
             query={"node": node},
             headers={HEADER: made["status"]["token"]},
         )
+
+    def unannotate_pod(self, pod: PodView, key: str) -> None:
+        """Take the annotation ``key`` off the very pod (by uid)."""
+        patch = {"metadata": {"uid": pod.uid, "annotations": {key: None}}}
+        where = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
+        self._call("PATCH", where, body=patch, content_type=MERGE_PATCH)
 
     def caller(self) -> str:
         """The caller's user name at the API server; USER@HOST of this machine before Kubernetes 1.28."""

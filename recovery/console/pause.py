@@ -26,7 +26,7 @@ def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: 
     if api.elsewhere and not assume_yes:
         ask(f"{api.elsewhere}Pause all recoveries there?")
     owner = owner or api.caller()
-    _print(api, retry_on_conflict(lambda: _pause(api, length, reason, owner)), output)
+    _print(api, retry_on_conflict(lambda: pause_all(api, length, reason, owner)), output)
 
 
 def resume(assume_yes: bool, target: Target, output: str) -> None:
@@ -45,7 +45,8 @@ def resume(assume_yes: bool, target: Target, output: str) -> None:
     _print(api, f"Recoveries go on: the pause of {current.owner} ({current.reason}) has ended.", output)
 
 
-def _pause(api: UserApi, length: timedelta, reason: str, owner: str) -> str:
+def pause_all(api: UserApi, length: timedelta, reason: str, owner: str) -> str:
+    """Write the pause, unless one that ends later is in force. Raises ``Conflict``, ``NotInstalled``."""
     obj = _gate(api)
     if obj is None:
         obj = _create(api)

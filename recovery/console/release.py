@@ -16,7 +16,7 @@ from recovery.decide.lifecycle import TABLE, Event
 from recovery.decide.marks import marked, unmark_patch
 from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Undecodable
 from recovery.kube.kubeconfig import Target
-from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Marks, NodeView, Phase, Record
+from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Gate, Marks, NodeView, Phase, Record
 from recovery.report.notice import Notice, event_body
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
@@ -52,19 +52,29 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     why = f"released by {owner}" + (f": {reason}" if reason else "")
     if not found.closed and stands(found.record, found.node):
         ask_an_agent(api, found.record, owner, reason)
-    elif not found.closed:
-        retry_on_conflict(lambda: _close(api, node, why))
-    had_marks = found.node is not None and marked(found.node)
-    marks = retry_on_conflict(lambda: _unmark(api, node)) or had_marks  # the agent may have been quicker
-    retry_on_conflict(lambda: _free(api, node))
-    if not stands(found.record, found.node):  # else the agent has told it
-        _post_event(api, found, why)
+    marks = end(api, found, why)
     sentence = f"{_outcome(found, marks)}: {why}."
     if for_programs(output):
         body = {"node": node, "released": True, "marksTakenOff": marks, "sentence": sentence}
         show({"cluster": api.as_json(), **body}, output)
     else:
         say(sentence)
+
+
+def end(api: UserApi, found: Found, why: str) -> bool:
+    """Close the record, take our marks off, free the place. Returns whether the Node had marks of ours.
+
+    Where something stands at the provider, an agent has been asked, and has closed the record.
+    """
+    node, answered = found.record.node, stands(found.record, found.node)
+    if not found.closed and not answered:
+        retry_on_conflict(lambda: _close(api, node, why))
+    had_marks = found.node is not None and marked(found.node)
+    marks = retry_on_conflict(lambda: _unmark(api, node)) or had_marks  # the agent may have been quicker
+    retry_on_conflict(lambda: _free(api, node))
+    if not answered:  # else the agent has told it
+        _post_event(api, found, why)
+    return marks
 
 
 def _outcome(found: Found, marks: bool) -> str:
@@ -95,8 +105,13 @@ def read(api: UserApi, node: str) -> Found:
     gate, problem = read_gate(api)
     if problem:
         raise CannotRelease(f"nothing was changed: the gate cannot be read: {problem}")
-    standing = frozenset(uid for name, uid in places(gate) if name == node) if gate else frozenset()
-    return Found(record, _node(api, node), standing)
+    return found_of(record, _node(api, node), gate)
+
+
+def found_of(record: Record, node: NodeView | None, gate: Gate | None) -> Found:
+    """``record``, its Node, and where it stands on the gate."""
+    standing = frozenset(uid for name, uid in places(gate) if name == record.node) if gate else frozenset()
+    return Found(record, node, standing)
 
 
 def check(found: Found) -> None:

@@ -7,8 +7,9 @@ agent with those rights takes the request back, proves that by a read, and close
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from recovery.console.api import UserApi
 from recovery.console.output import say
@@ -40,24 +41,39 @@ def describe_standing(r: Record, node: NodeView | None) -> str:
 
 def ask_an_agent(api: UserApi, r: Record, owner: str, reason: str) -> None:
     """Write down that the node is wanted back, and wait for the answer. Raises ``CannotRelease``."""
+    for problem in ask_agents(api, [r], owner, reason).values():
+        raise CannotRelease(problem)
+
+
+def ask_agents(api: UserApi, wanted: Sequence[Record], owner: str, reason: str) -> dict[str, str]:
+    """The same for several nodes, which are waited for together. Those that are not released, and why."""
     asked = ReleaseRequest(owner, api.time.now(), reason)
-    retry_on_conflict(lambda: _ask(api, r.node, asked))
-    say(
-        f"{words(standing(r, None))} was asked for and may still come. Waiting for an agent to take it back "
-        "(it looks at the record once a minute) ...",
-        err=True,
-    )
-    waited = 0.0
-    while waited < PATIENCE:
-        if _answered(records.decode(api.get_record(r.node)), asked):
-            return
-        sleep(LOOK_AGAIN)
-        waited += LOOK_AGAIN
-    raise CannotRelease(
-        f"{r.node} is not released yet: no agent has answered within {PATIENCE:.0f} s. Is its agent, or the "
+    for r in wanted:
+        retry_on_conflict(partial(_ask, api, r.node, asked))
+        say(f"{words(standing(r, None))} was asked for and may still come.", err=True)
+    if wanted:
+        say("Waiting for an agent to take it back (it looks at a record once a minute) ...", err=True)
+    waiting, refused, waited = [r.node for r in wanted], dict[str, str](), 0.0
+    while waiting and waited < PATIENCE:
+        for node in tuple(waiting):
+            try:
+                answered = _answered(records.decode(api.get_record(node)), asked)
+            except CannotRelease as error:
+                answered, refused[node] = True, str(error)
+            if answered:
+                waiting.remove(node)
+        if waiting:
+            sleep(LOOK_AGAIN)
+            waited += LOOK_AGAIN
+    return refused | {node: _no_answer(node) for node in waiting}
+
+
+def _no_answer(node: str) -> str:
+    return (
+        f"{node} is not released yet: no agent has answered within {PATIENCE:.0f} s. Is its agent, or the "
         "concluder, running with ENABLE_RECOVERY=true? The record keeps the request, and the node is "
         "released once it is answered: where neither runs, by another node's agent, which finds it within "
-        f"some hours; see node-recovery explain {r.node}"
+        f"some hours; see node-recovery explain {node}"
     )
 
 
