@@ -107,7 +107,7 @@ class Tools:
 
     def template(self, values: str, *words: str | Path) -> list[Document]:
         (self.folder / "values.yaml").write_text(values)
-        place = ("--namespace", NAMESPACE, "--include-crds", *LATER)
+        place = ("--namespace", NAMESPACE, "--include-crds", "--no-hooks", *LATER)
         return documents(
             self.helm("template", "node-recovery", CHART, *place, "-f", self.folder / "values.yaml", *words)
         )
