@@ -374,6 +374,16 @@ class Share:
         return f"{self.percent:g}%" if self.count is None else str(self.count)
 
 
+PerValue = Mapping[str, Share]
+"""A limit for each value of a label. ``*`` is for every value that is not named; else they have none."""
+EVERY_OTHER = "*"
+
+
+def share_for(per: PerValue, value: str) -> Share | None:
+    """The limit for this value of the label; None where it has none."""
+    return per.get(value, per.get(EVERY_OTHER))
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """At most ``max`` in any window of length ``within``."""
@@ -395,9 +405,9 @@ class Limits:
     """The policy's limits; docs/policy.md says of each what it means."""
 
     budget: Share
-    budget_per: Mapping[str, Share]
+    budget_per: Mapping[str, PerValue]
     brake: Share
-    brake_per: Mapping[str, Share]
+    brake_per: Mapping[str, PerValue]
     cooldown: timedelta
     attempts: Rate
     per_group: Rate
@@ -418,6 +428,10 @@ class Match:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     times: Rate | None = None
     source: str = ""
+
+
+LONGEST_RULE = 63
+"""So many characters of a rule's name are on the gate."""
 
 
 class PodMode(StrEnum):
@@ -473,7 +487,8 @@ class Rule:
 
     ``after``: how long the fault is tolerated. ``remedy`` None: the catalogue's remedy, or else the
     provider's default. ``hold``: how long a fault stays after its source has taken it back. ``latch``: what
-    ends it. Of both, None: the catalogue's.
+    ends it. Of both, None: the catalogue's. ``budget``: how many nodes may be out because of this rule; None:
+    as many as the other budgets allow.
     """
 
     name: str
@@ -485,6 +500,7 @@ class Rule:
     hold: timedelta | None = None
     latch: Latch | None = None
     witness: Witness | None = None
+    budget: Share | None = None
 
 
 class Detector(StrEnum):
@@ -1002,7 +1018,8 @@ class Slot:
 
     ``labels``: those of the node when the slot was taken, with None for a key that it did not have. Without
     them, as in the slot of an older program, ``scopes`` is all that is known. ``machine`` and ``group`` are
-    what is known of the machine if somebody deletes the record.
+    what is known of the machine if somebody deletes the record. ``rule``: the one that it was taken for; ""
+    in the slot of an older program.
     """
 
     node: str
@@ -1013,6 +1030,7 @@ class Slot:
     labels: Mapping[str, str | None] | None = None
     machine: str = ""
     group: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from recovery.catalog import reasons_known_to
 from recovery.config.yaml_lines import Document, Mistake, Path, dotted
-from recovery.model import GROUP, Latch, PodMode, Step, asks_for_alerts
+from recovery.model import GROUP, LONGEST_RULE, Latch, PodMode, Step, asks_for_alerts
 
 Found = Iterator[tuple[Path, str]]
 """Where, and what is wrong there."""
@@ -28,7 +28,7 @@ def contradictions(document: Document) -> Iterator[Mistake]:
     rules = [_dict(rule) for rule in _list(policy.get("rules"))]
     pods = [_dict(rule) for rule in _list(_dict(policy.get("drain")).get("pods"))]
     sources = [_dict(source) for source in _list(policy.get("sources"))]
-    of_rules = (*_names(rules), *_matches(rules), *_steps(rules), *_witnesses(rules))
+    of_rules = (*_names(rules), *_budgets(rules), *_matches(rules), *_steps(rules), *_witnesses(rules))
     for path, text in (*of_rules, *_pods(pods), *_alerts(sources)):
         yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
 
@@ -40,6 +40,14 @@ def _names(rules: list[dict[str, Any]]) -> Found:
         name = rule.get("name")
         if isinstance(name, str) and first.setdefault(name, r) != r:
             yield ("rules", r, "name"), f'found "{name}" again; rules[{first[name]}] has that name'
+
+
+def _budgets(rules: list[dict[str, Any]]) -> Found:
+    """A slot of the budget keeps the name of its rule, and room there is short."""
+    for r, rule in enumerate(rules):
+        name = rule.get("name")
+        if "budget" in rule and isinstance(name, str) and len(name) > LONGEST_RULE:
+            yield ("rules", r, "name"), f"expected at most {LONGEST_RULE} characters in a rule with a budget"
 
 
 def _matches(rules: list[dict[str, Any]]) -> Found:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
 from recovery.catalog import metric_rows
-from recovery.model import GROUP, VERSION, Absent, Bound, Latch, Named, PodMode, Says, Share, Step, Then
+from recovery.model import (
+    EVERY_OTHER,
+    GROUP,
+    VERSION,
+    Absent,
+    Bound,
+    Latch,
+    Named,
+    PodMode,
+    Says,
+    Share,
+    Step,
+    Then,
+)
 from recovery.units import (
     BOUND_PATTERN,
     DURATION_PATTERN,
@@ -250,12 +271,58 @@ Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", 
 Duration = Annotated[timedelta, BeforeValidator(_duration(positive=False)), _DURATION_SCHEMA]
 Deadline = Annotated[timedelta, BeforeValidator(_duration(positive=True)), _DURATION_SCHEMA]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "integer", "minimum": 1})]
+
+
+def _in_place_of_many(value: Any, spelled_out: ValidatorFunctionWrapHandler) -> Any:
+    """One limit is the same one for each value."""
+    return spelled_out(value) if isinstance(value, dict) else {EVERY_OTHER: _share(value)}
+
+
+def _values(per: dict[str, Share]) -> dict[str, Share]:
+    if wrong := [value for value in per if value != EVERY_OTHER and not re.fullmatch(VALUE_PATTERN, value)]:
+        raise _expected(f'values of the label, or "*" for every other value, and not {_quoted(wrong)}')
+    return per
+
+
+def _keys(per: dict[str, Any]) -> dict[str, Any]:
+    if wrong := [key for key in per if not re.fullmatch(KEY_PATTERN, key)]:
+        raise _expected(f"keys of labels, such as topology.kubernetes.io/zone, and not {_quoted(wrong)}")
+    return per
+
+
+def _quoted(words: list[str]) -> str:
+    return ", ".join(json.dumps(word, ensure_ascii=False) for word in words)
+
+
+_PERCENTAGE = {"type": "string", "pattern": SHARE_PATTERN}
 Natural = Annotated[int, BeforeValidator(_natural), WithJsonSchema({"type": "integer", "minimum": 0})]
 Portion = Annotated[
     Share,
     BeforeValidator(_share),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, _PERCENTAGE]}),
+]
+_SHARES_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 0}, _PERCENTAGE]}
+LimitPer = Annotated[
+    dict[
+        str,
+        Annotated[
+            dict[str, Portion],
+            at_least_one('a limit for at least one value, or for "*"'),
+            AfterValidator(_values),
+            WrapValidator(_in_place_of_many),
+        ],
+    ],
+    AfterValidator(_keys),
     WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SHARE_PATTERN}]}
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [
+                    *_SHARES_SCHEMA["anyOf"],
+                    {"type": "object", "minProperties": 1, "additionalProperties": _SHARES_SCHEMA},
+                ]
+            },
+        }
     ),
 ]
 Patterns = Annotated[

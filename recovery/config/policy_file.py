@@ -24,6 +24,7 @@ from recovery.config.policy_lint import warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted
 from recovery.errors import SettingsError
 from recovery.model import (
+    EVERY_OTHER,
     Absent,
     DrainPolicy,
     Ends,
@@ -233,7 +234,7 @@ def _drain(model: policy_schema.DrainModel) -> DrainPolicy:
 def _limits(model: policy_schema.LimitsModel) -> Limits:
     brake_per = model.brake_per
     if brake_per is None:  # many healthy CPU nodes must not hide a sick GPU pool
-        brake_per = {policy_schema.BRAKED_BY_DEFAULT: model.brake}
+        brake_per = {policy_schema.BRAKED_BY_DEFAULT: {EVERY_OTHER: model.brake}}
     return Limits(
         budget=model.budget,
         budget_per=dict(model.budget_per),
@@ -262,7 +263,18 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
     latch = Latch(model.latch) if model.latch else None
     second = model.witness
     witness = Witness(second.source, Absent(second.absent)) if second else None
-    return Rule(model.name, match, model.after, remedy, model.probation, validate, model.hold, latch, witness)
+    return Rule(
+        model.name,
+        match,
+        model.after,
+        remedy,
+        model.probation,
+        validate,
+        model.hold,
+        latch,
+        witness,
+        model.budget,
+    )
 
 
 def _rung(model: policy_schema.RungModel) -> Rung:

@@ -15,8 +15,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from recovery.config.policy_schema import BRAKED_BY_DEFAULT, WITHIN, PolicyModel
-from recovery.model import Bound, Named, PodMode, Share, Step
+from recovery.config.policy_schema import BRAKED_BY_DEFAULT, WITHIN, LimitsModel, PolicyModel
+from recovery.model import EVERY_OTHER, Bound, Named, PodMode, Share, Step
 from recovery.units import format_duration
 
 
@@ -46,10 +46,18 @@ def effective(model: PolicyModel) -> dict[str, Any]:
 
 def _limits(limits: dict[str, Any]) -> dict[str, Any]:
     """The limits with ``brakePer``, which stands where a file would have it."""
-    per = {"brakePer": limits.get("brakePer", {BRAKED_BY_DEFAULT: limits["brake"]})}
-    keys = list(limits)
-    behind = keys.index("brake") + 1
-    return {key: limits[key] for key in keys[:behind]} | per | {key: limits[key] for key in keys[behind:]}
+    per = {
+        "budgetPer": _per(limits["budgetPer"]),
+        "brakePer": _per(limits.get("brakePer", {BRAKED_BY_DEFAULT: limits["brake"]})),
+    }
+    order = (field.alias or name for name, field in LimitsModel.model_fields.items())
+    return {key: (limits | per)[key] for key in order if key in limits | per}
+
+
+def _per(limits: dict[str, Any]) -> dict[str, Any]:
+    """One limit for all values is written without them."""
+    alone = {key: isinstance(per, dict) and list(per) == [EVERY_OTHER] for key, per in limits.items()}
+    return {key: per[EVERY_OTHER] if alone[key] else per for key, per in limits.items()}
 
 
 def _source(source: dict[str, Any]) -> Any:

@@ -32,6 +32,7 @@ from recovery.config.policy_fields import (
     KindName,
     LabelName,
     Labels,
+    LimitPer,
     Namespaces,
     Patterns,
     Port,
@@ -117,11 +118,12 @@ class LimitsModel(Strict):
     """What holds a recovery back."""
 
     budget: Portion = _default(1, "nodes out of service at once, whole fleet")
-    budget_per: dict[str, Portion] = _default(
-        {"topology.kubernetes.io/zone": 1}, "the same per value of a node label"
+    budget_per: LimitPer = _default(
+        {"topology.kubernetes.io/zone": 1},
+        'the same per value of a node label: one for each value, or a mapping of values, "*" for every other',
     )
     brake: Portion = _default("30%", "above this share sick or unknown nothing is started")
-    brake_per: Annotated[dict[str, Portion] | None, Given] = _optional(
+    brake_per: Annotated[LimitPer | None, Given] = _optional(
         "the same per value of a node label; left out: instance type, at brake's share"
     )
     cooldown: Duration = _default("2m", "between two starts")
@@ -227,6 +229,9 @@ class RuleModel(Strict):
     )
     witness: Annotated[WitnessModel | None, Given] = _optional(
         "who has to agree before anything destructive; left out: nobody else"
+    )
+    budget: Annotated[Portion | None, Given] = _optional(
+        "nodes out of service at once because of this rule; left out: what the other budgets allow"
     )
     remedy: Annotated[Annotated[list[RungModel], at_least_one(A_STEP)] | None, Given] = _optional(
         "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1

@@ -74,7 +74,13 @@ def gate_as_json(gate: Gate) -> dict[str, Any]:
     """The gate as the commands print it with ``--output json``."""
     return {
         "slots": [
-            {"node": s.node, "since": moment(s.since), "scopes": list(noted_scopes(s)), "attempt": s.attempt}
+            {
+                "node": s.node,
+                "since": moment(s.since),
+                "scopes": list(noted_scopes(s)),
+                "rule": s.rule,
+                "attempt": s.attempt,
+            }
             for s in gate.slots
         ],
         "queue": [{"node": x.node, "since": moment(x.since)} for x in queued(gate)],

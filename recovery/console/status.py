@@ -14,7 +14,7 @@ from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_r
 from recovery.decide.budget import noted_scopes
 from recovery.decide.tried import clause
 from recovery.kube.kubeconfig import Target
-from recovery.model import Gate, Record
+from recovery.model import Gate, Record, Slot
 from recovery.units import hour, moment
 
 HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE")
@@ -135,7 +135,7 @@ def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
     if gate is None:
         yield "Gate:    not there yet: no agent has needed it. Nothing is paused."
         return
-    out = ", ".join(f"{s.node} ({age(s.since, now)}; {', '.join(noted_scopes(s))})" for s in gate.slots)
+    out = ", ".join(f"{s.node} ({age(s.since, now)}; {', '.join(_counts_in(s))})" for s in gate.slots)
     yield f"Out:     {out or 'no node'}"
     queue = ", ".join(f"{x.node} ({age(x.since, now)})" for x in queued(gate))
     yield f"Waiting: {queue or 'no node'}"
@@ -143,6 +143,11 @@ def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
     yield f"Brake:   {_count(gate, now)}"
     if gate.last_start:
         yield f"Started: last at {hour(gate.last_start)}, {ago(gate.last_start, now)}"
+
+
+def _counts_in(s: Slot) -> tuple[str, ...]:
+    """What a slot counts in."""
+    return (*noted_scopes(s), *([f"rule {s.rule}"] if s.rule else []))
 
 
 def pause_sentence(gate: Gate, now: datetime) -> str:

@@ -15,17 +15,18 @@ from fnmatch import fnmatchcase
 from recovery.decide.budget import (
     ahead_of,
     lineage,
+    out_by,
     out_in,
     replacement_of,
-    scopes_of,
     starts_within,
     union,
 )
 from recovery.decide.correlated import approved
+from recovery.decide.diagnosis import diagnosed
 from recovery.decide.hardware import hardware
 from recovery.decide.reboot_first import reboots_first
 from recovery.decide.situation import MOST_SLOTS, Situation
-from recovery.model import EXCLUDE, Gate, GroupStart, Phase, Share, Slot
+from recovery.model import EXCLUDE, Gate, GroupStart, Phase, Record, Rule, Share, Slot, share_for
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
@@ -40,6 +41,8 @@ fail on a conflict.
 CONCURRENT_STARTS = 2
 """How many from the head of the queue may start without a turn, where there are slots for all of them. With
 fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail."""
+OF_RULE = "rule "
+"""How the scope of a rule's own budget begins. No label has a blank in its key."""
 MOST_NAMED = 5
 """How many earlier starts a sentence names."""
 
@@ -180,22 +183,48 @@ def budget(s: Situation) -> str | None:
             continue  # a percentage of what has not been counted yet; the brake waits for the count
         if taken >= allowed:
             where = "the fleet" if scope == "fleet" else scope
-            out = ", ".join(out_in(s.gate, scope, s.holder_labels)) or "none"
+            out = ", ".join(_out(s, s.gate, scope)) or "none"
             return f"the budget of {where} is used up: {taken} of {allowed} may be out ({out})"
     return None
 
 
 def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
     """For each budget scope of the node: name, how many nodes may be out (None: unknown), how many are."""
-    labels = s.node.labels if s.node else {}
-    for scope in scopes_of(labels, s.policy.limits.budget_per):
-        share = s.policy.limits.budget if scope == "fleet" else s.policy.limits.budget_per[_key(scope)]
+    for scope, share in _budgeted(s):
         yield scope, budget_allows(share, _population(s, scope), s.most_slots), scopes_now(s, gate, scope)
+
+
+def _budgeted(s: Situation) -> Iterable[tuple[str, Share]]:
+    """The budgets that a recovery of this node counts in, by the policy as it is now."""
+    labels, limits = (s.node.labels if s.node else {}), s.policy.limits
+    yield "fleet", limits.budget
+    for key, per in sorted(limits.budget_per.items()):
+        share = share_for(per, labels[key]) if key in labels else None
+        if share is not None:
+            yield f"{key}={labels[key]}", share
+    rule = rule_of(s, s.record) if s.record else None
+    if rule is not None and rule.budget is not None:
+        yield f"{OF_RULE}{rule.name}", rule.budget
+
+
+def rule_of(s: Situation, r: Record) -> Rule | None:
+    """The rule that ``r`` is treated by. If the policy has none of that name any more: the one that would
+    treat it now, so that a rule gets no second budget by another name."""
+    named = next((x for x in s.policy.rules if x.name == r.rule), None)
+    now = (diagnosed(f, s) for f in r.faults) if named is None else ()
+    return named or next((d.rule for d in sorted(now, key=lambda d: (not d.treat, d.rank))), None)
 
 
 def scopes_now(s: Situation, gate: Gate, scope: str) -> int:
     """How many slots count in ``scope``: by the policy as it is now, not as it was when they were taken."""
-    return len(out_in(gate, scope, s.holder_labels))
+    return len(_out(s, gate, scope))
+
+
+def _out(s: Situation, gate: Gate, scope: str) -> list[str]:
+    """The nodes with a slot that counts in ``scope``."""
+    if scope.startswith(OF_RULE):
+        return out_by(gate, scope.removeprefix(OF_RULE), (rule.name for rule in s.policy.rules))
+    return out_in(gate, scope, s.holder_labels)
 
 
 def budget_allows(share: Share, population: int | None, most: int = MOST_SLOTS) -> int | None:
@@ -218,11 +247,8 @@ def _part(percent: float, population: int) -> float:
 def _population(s: Situation, scope: str) -> int | None:
     if s.census is None:
         return None
-    return s.census.population if scope == "fleet" else s.census.by_label.get(scope, (0, 0))[1]
-
-
-def _key(scope: str) -> str:
-    return scope.split("=", 1)[0]
+    whole = scope == "fleet" or scope.startswith(OF_RULE)
+    return s.census.population if whole else s.census.by_label.get(scope, (0, 0))[1]
 
 
 def cooldown(s: Situation) -> str | None:
@@ -257,8 +283,9 @@ def _brake_scopes(s: Situation) -> Iterable[tuple[str, Share, int, int]]:
     limits = s.policy.limits
     yield "fleet", limits.brake, s.census.how_many, s.census.population
     labels = s.node.labels if s.node else {}
-    for key, share in sorted(limits.brake_per.items()):
-        if key in labels:
+    for key, per in sorted(limits.brake_per.items()):
+        share = share_for(per, labels[key]) if key in labels else None
+        if share is not None:
             scope = f"{key}={labels[key]}"
             sick, population = s.census.by_label.get(scope, (0, 0))
             yield scope, share, sick, population

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from recovery.model import Census, Claim, Gate, GroupStart, Limits, Line, Phase, Record, Slot
+from recovery.model import LONGEST_RULE, Census, Claim, Gate, GroupStart, Limits, Line, Phase, Record, Slot
 
 STARTS = 20
 """How many starts the gate keeps at most. The records keep all that a limit may count."""
@@ -134,6 +134,21 @@ def counts_in(slot: Slot, scope: str, labels: Mapping[str, Mapping[str, str]]) -
     return slot.node not in labels or labels[slot.node].get(key) == value
 
 
+def noted_rule(name: str) -> str:
+    """A rule's name as slots keep it."""
+    return name[:LONGEST_RULE]
+
+
+def out_by(gate: Gate, rule: str, rules: Iterable[str]) -> list[str]:
+    """The nodes with a slot because of ``rule``.
+
+    A slot that names none, or one that is not among ``rules``, those of the policy as it is now, counts for
+    *every* rule: too many nodes must not be out.
+    """
+    known = {noted_rule(name) for name in rules}
+    return [s.node for s in gate.slots if s.rule == noted_rule(rule) or s.rule not in known]
+
+
 def silent(gate: Gate, budget_per: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Node and machine of the slots that do not tell one of these labels."""
     keys = set(budget_per)
@@ -174,7 +189,8 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
 def slot_again(r: Record, now: datetime) -> Slot:
     """The slot of a recovery that is under way, made again from its record."""
     scopes = r.scopes or ("fleet",)
-    return Slot(r.node, r.uid, r.attempt, scopes, now, None, r.machine.id, r.machine.group)
+    rule = noted_rule(r.rule)
+    return Slot(r.node, r.uid, r.attempt, scopes, now, None, r.machine.id, r.machine.group, rule)
 
 
 def starts_of(r: Record) -> tuple[GroupStart, ...]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from recovery.decide import brakes, budget
 from recovery.decide.assessment import Assessment
-from recovery.decide.budget import kept_labels, line_of, noted_scopes, scopes_of
+from recovery.decide.budget import kept_labels, line_of, noted_rule, noted_scopes, scopes_of
 from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
@@ -274,7 +274,9 @@ def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
     labels, budget_per = (s.node.labels if s.node else {}), s.policy.limits.budget_per
     kept = kept_labels(labels, budget_per)
-    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, r.machine.id, group)
+    rule = brakes.rule_of(s, r)
+    named = noted_rule(rule.name if rule else r.rule)
+    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, r.machine.id, group, named)
     slot = replace(slot, scopes=noted_scopes(slot))
     start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")

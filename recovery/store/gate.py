@@ -40,6 +40,9 @@ FIRST, CODEC = 1, 2
 """Versions of the layout. Version 2 keeps the labels of slots, and of queue, starts and census no more
 than everybody may have to read. A program of before would count too few sick nodes and starts: it holds."""
 NAME = "fleet"
+RULE = "(rule)"
+"""A slot's rule is written as if it were a label, by a key that no label can have: a program of before, which
+knows of no rule there, keeps it as it is."""
 MOST_BYTES = 31 * 512
 """Bytes of the gate's status. All agents read the gate each minute, so it has to stay below 16 KiB with all
 that the API server adds to it."""
@@ -98,13 +101,14 @@ def _slot(s: Slot, words: dict[str, str]) -> dict[str, Any]:
     }
     if s.machine:
         found["machine"] = s.machine
+    rule = (_label(RULE, s.rule, s.node),) if s.rule else ()
     if s.labels is not None:
         labels = (_label(key, value, s.node) for key, value in s.labels.items())
         group = (f"@{s.group}",) if s.group else ()
-        found["scopes"] = ["fleet", *(_word(text, words) for text in (*labels, *group))]
-    elif s.group:
-        found["group"] = s.group
-    return found
+        found["scopes"] = ["fleet", *(_word(text, words) for text in (*labels, *rule, *group))]
+        return found
+    found["scopes"] += rule
+    return found | ({"group": s.group} if s.group else {})
 
 
 def _label(key: str, value: str | None, node: str) -> str:
@@ -223,6 +227,11 @@ def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
     told = [words[x] for x in scopes if x in words]
     group = next((x[1:] for x in told if x.startswith("@")), r.text("group"))
     labels = dict(_read_label(x, node) for x in told if not x.startswith("@"))
+    rule = labels.pop(RULE, "") or ""
+    if not told:
+        rules = [x for x in scopes if x.startswith((f"{RULE}=", f"={RULE}"))]
+        scopes = tuple(x for x in scopes if x not in rules)
+        rule = next((value or "" for _, value in (_read_label(x, node) for x in rules)), "")
     slot = Slot(
         node,
         r.text("recordUID", ...),
@@ -232,6 +241,7 @@ def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
         labels if told else None,
         r.text("machine"),
         group,
+        rule,
     )
     return replace(slot, scopes=noted_scopes(slot))
 

@@ -86,7 +86,7 @@ def test_what_is_left_out_of_a_policy_is_as_the_page_says(tmp_path: Path) -> Non
         (tmp_path / name).write_text(text)
     shown, bare, braked = (load_policy(str(tmp_path / name)).policy for name in files)
     assert (bare.limits, bare.exclude) == (shown.limits, ())
-    assert braked.limits.brake_per == {"node.kubernetes.io/instance-type": Share(percent=10)}
+    assert braked.limits.brake_per == {"node.kubernetes.io/instance-type": {"*": Share(percent=10)}}
     rule = braked.rules[0]
     assert (rule.match.type, rule.match.reasons) == ("*", ("*",))
     assert (rule.after, rule.probation) == (timedelta(0), timedelta(minutes=2))

@@ -365,7 +365,7 @@ def test_left_out_the_brake_also_weighs_nodes_of_the_same_instance_type() -> Non
 
 def test_left_out_the_brake_per_instance_type_has_the_brakes_share() -> None:
     parsed = policy(limits="{brake: 12%}").limits
-    assert parsed.brake_per == {TYPE: Share(percent=12.0)}
+    assert parsed.brake_per == {TYPE: {"*": Share(percent=12.0)}}
 
 
 def test_a_node_without_the_label_is_weighed_in_the_fleet_alone() -> None:

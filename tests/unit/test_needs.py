@@ -254,7 +254,7 @@ def test_the_machine_of_a_deleted_record_is_looked_for_while_that_has_a_slot() -
 
 
 def test_the_nodes_of_slots_that_tell_no_labels_are_read_before_the_budget_is_asked() -> None:
-    limits = replace(policy().limits, budget_per={"pool": Share(count=1)})
+    limits = replace(policy().limits, budget_per={"pool": {"*": Share(count=1)}})
     s = waiting(s_policy=replace(policy(), limits=limits), s_gate=gate(slots=(slot("node-1", "record-1"),)))
     assert needs(s)[:2] == [ClaimsByEvent(), HolderLabels((("node-1", ""),))]
 

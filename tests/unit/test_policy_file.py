@@ -62,9 +62,9 @@ def test_the_built_in_policy_is_the_example_of_the_design() -> None:
     policy = load_builtin().policy
     assert policy.limits == Limits(
         budget=Share(count=1),
-        budget_per={"topology.kubernetes.io/zone": Share(count=1)},
+        budget_per={"topology.kubernetes.io/zone": {"*": Share(count=1)}},
         brake=Share(percent=30),
-        brake_per={"node.kubernetes.io/instance-type": Share(percent=30)},
+        brake_per={"node.kubernetes.io/instance-type": {"*": Share(percent=30)}},
         cooldown=timedelta(minutes=2),
         attempts=Rate(3, timedelta(hours=24)),
         per_group=Rate(3, timedelta(hours=6)),
@@ -100,7 +100,7 @@ def test_limits_left_out_are_those_of_the_built_in_policy() -> None:
 
 def test_the_brake_per_instance_type_follows_the_brake_where_it_is_left_out() -> None:
     limits = parsed("limits: {brake: 50%}\n" + ANY).policy.limits
-    assert limits.brake_per == {"node.kubernetes.io/instance-type": Share(percent=50)}
+    assert limits.brake_per == {"node.kubernetes.io/instance-type": {"*": Share(percent=50)}}
     assert parsed("limits: {brakePer: {}}\n" + ANY).policy.limits.brake_per == {}
 
 
@@ -202,7 +202,7 @@ MISTAKES = {
     ),
     "a misspelt key": (
         rule("remdy: [{do: drain}]"),
-        "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, witness, "
+        "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, witness, budget, "
         'remedy, probation, validate; did you mean "remedy"?',
     ),
     "a key of another case": (

@@ -103,7 +103,7 @@ def test_attempts_are_counted_by_hardware_under_whatever_name() -> None:
 
 
 def test_a_percentage_of_a_label_is_of_the_nodes_that_bear_it() -> None:
-    limits = replace(policy().limits, budget=Share(count=9), budget_per={ZONE: Share(percent=50)})
+    limits = replace(policy().limits, budget=Share(count=9), budget_per={ZONE: {"*": Share(percent=50)}})
     counted = census(1, 100, **{f"{ZONE}=a": (1, 2)})
     used = gate(slots=(slot("node-1", "record-1"),))
     s = situation(gate=used, policy=replace(policy(), limits=limits), census=counted)
