@@ -274,12 +274,18 @@ def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
     labels, budget_per = (s.node.labels if s.node else {}), s.policy.limits.budget_per
     kept = kept_labels(labels, budget_per)
-    rule = brakes.rule_of(s, r)
-    named = noted_rule(rule.name if rule else r.rule)
-    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, r.machine.id, group, named)
+    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, r.machine.id, group, _rule(s, r))
     slot = replace(slot, scopes=noted_scopes(slot))
     start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
+
+
+def _rule(s: Situation, r: Record) -> str:
+    """The rule that the slot is for, where any rule has a budget: room on the gate is short."""
+    if all(rule.budget is None for rule in s.policy.rules):
+        return ""
+    rule = brakes.rule_of(s, r)
+    return noted_rule(rule.name if rule else r.rule)
 
 
 def granted(s: Situation, a: Assessment, r: Record) -> Decision:

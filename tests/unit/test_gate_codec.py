@@ -13,7 +13,20 @@ from recovery_testkit.kubestore import KubernetesStore
 from recovery.decide import budget
 from recovery.decide.budget import CLAIMS, STARTS
 from recovery.errors import Conflict, NotFound, Undecodable
-from recovery.model import Approval, Census, Claim, Gate, GroupStart, Line, Marks, Pause, Phase, Record, Start
+from recovery.model import (
+    Approval,
+    Census,
+    Claim,
+    Gate,
+    GroupStart,
+    Line,
+    Marks,
+    Pause,
+    Phase,
+    Record,
+    Slot,
+    Start,
+)
 from recovery.store.gate import CODEC, Gates, decode, encode, size
 from tests.builders.faults import DMA
 from tests.builders.gates import slot
@@ -47,7 +60,20 @@ def test_the_gate_of_these_tests_fills_every_field() -> None:
     assert all(getattr(FULL, f.name) for f in fields(Gate))
 
 
-@pytest.mark.parametrize("made", [FULL, replace(FULL, census=None, last_start=None, starts=(), slots=())])
+TOLD = Slot("node-2", "r", 1, ("fleet", "zone=a"), NOW, {"zone": "a", "rack": None}, "m", "g")
+SLOTS = (
+    slot(),
+    replace(slot("node-3", "r-3"), rule="x=y"),
+    TOLD,
+    replace(TOLD, rule="a rule"),
+    replace(TOLD, rule="node-2"),
+)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [FULL, replace(FULL, slots=SLOTS), replace(FULL, census=None, last_start=None, starts=(), slots=())],
+)
 def test_a_gate_comes_back_as_it_went(made: Gate) -> None:
     assert decode(json.loads(json.dumps(encode(made, PAUSED)))) == made
 

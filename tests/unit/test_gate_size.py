@@ -136,3 +136,15 @@ def test_a_gate_that_fits_keeps_all_that_it_may() -> None:
 
 def test_a_healthy_gate_is_small() -> None:
     assert size(encode(Gate(UID.format(1), "1", UID.format(1)), {})) < 200
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_the_slots_of_fifty_nodes_have_room_for_the_names_of_their_rules(cloud: str) -> None:
+    gate = replace(crowded(cloud, (ZONE,)), census=counted(cloud, (ZONE,)))
+    names = ("gpu-xid", "gpu-hardware", "eks-monitoring-agent")
+    named = tuple(replace(x, rule=names[i % 3]) for i, x in enumerate(gate.slots))
+    body = fitted(budget.bounded(replace(gate, slots=named)), lambda less: encode(less, {}))
+    assert size(body) <= MOST_BYTES
+    assert decode({**body, "metadata": {}}).slots == tuple(
+        replace(x, scopes=budget.noted_scopes(x)) for x in named
+    )

@@ -1,0 +1,160 @@
+"""Budgets per value of a label and per rule: never a node too many, through changes of the policy (law 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recovery_testkit.stage import Stage, read_policy
+
+from recovery.store.gate import RULE
+from tests.builders.policies import HEAD, REMEDY
+from tests.stories.scenery import GATE, alive, change_gate, slots
+from tests.stories.scenes import new_process
+
+OPEN = "cooldown: 0s, budget: 10, budgetPer: {}, brake: 100%, brakePer: {}, perGroup: {max: 99, within: 1h}"
+HBM = "HBM_UNCORRECTABLE_ERROR"
+
+
+def policy(limits: str = OPEN, dma: str = "dma", more: str = "", budget: str = "budget: 1") -> bytes:
+    """Two rules; that for DMA errors is called ``dma`` and has a ``budget``."""
+    hbm = f'match: {{type: NeuronHealth, reason: "*_HBM_*"}}, remedy: [{REMEDY}]'
+    own = f", {budget}" if budget else ""
+    by_dma = f"match: {{type: NeuronHealth, reason: NeuronHasError_DMA_ERROR}}{own}, remedy: [{REMEDY}]"
+    rules = f"rules:\n  - {{name: {dma}, {by_dma}}}\n{more}  - {{name: hbm, {hbm}}}\n"
+    return f"{HEAD}limits: {{{limits}}}\n{rules}".encode()
+
+
+def nodes(text: bytes, *pools: str) -> Stage:
+    """A node in each of these pools, with its agent."""
+    s = Stage(text)
+    for i, pool in enumerate(pools):
+        s.add_node(f"node-{i}", f"m-{i}", **({"pool": pool} if pool else {}))
+    for i in range(len(pools)):
+        s.agent(f"node-{i}")
+    s.run(3)
+    return s
+
+
+def all_fail(s: Stage, *names: str) -> list[str]:
+    """Each of these gets a fault, one after the other; who is out then."""
+    for name in names:
+        s.fault(name)
+        s.run(15)
+    return slots(s)
+
+
+def becomes(s: Stage, text: bytes, *names: str) -> None:
+    s.policy = read_policy(text)
+    for name in names:
+        new_process(s, name)
+    s.run(1)
+
+
+def said(s: Stage, node: str, why: str) -> bool:
+    return any(x.endswith(why) for x in alive(s, node).sentences)
+
+
+PER_VALUE = OPEN.replace("budgetPer: {}", 'budgetPer: {pool: {h100: 2, a10g: 50%, "*": 1}}')
+
+
+# ---------------------------------------------------------------- per value
+
+
+def test_each_value_has_its_own_budget_and_the_star_is_for_each_other_value() -> None:
+    pools = ("h100", "h100", "h100", "a10g", "a10g", "a10g", "a10g", "t4", "t4", "l4")
+    s = nodes(policy(PER_VALUE, budget=""), *pools)
+    out = all_fail(s, *(f"node-{i}" for i in range(len(pools))))
+    assert out == ["node-0", "node-1", "node-3", "node-4", "node-7", "node-9"]
+    assert said(s, "node-2", "the budget of pool=h100 is used up: 2 of 2 may be out (node-0, node-1)")
+    assert said(s, "node-5", "the budget of pool=a10g is used up: 2 of 2 may be out (node-3, node-4)")
+    assert said(s, "node-8", "the budget of pool=t4 is used up: 1 of 1 may be out (node-7)")
+
+
+def test_a_value_that_is_not_named_has_no_limit_where_there_is_no_star() -> None:
+    s = nodes(policy(PER_VALUE.replace(', "*": 1', ""), budget=""), "h100", "t4", "t4", "t4", "")
+    assert len(all_fail(s, *(f"node-{i}" for i in range(5)))) == 5
+
+
+def test_a_value_that_a_new_policy_names_counts_who_was_out_before() -> None:
+    s = nodes(policy(PER_VALUE.replace(', "*": 1', ""), budget=""), "t4", "t4", "h100")
+    assert all_fail(s, "node-0") == ["node-0"]
+    becomes(s, policy(PER_VALUE, budget=""), "node-1")
+    assert all_fail(s, "node-1") == ["node-0"]
+
+
+# ---------------------------------------------------------------- per rule
+
+
+def test_a_rules_own_budget_holds_its_nodes_and_no_others() -> None:
+    s = nodes(policy(), "a", "a", "a")
+    assert all_fail(s, "node-0", "node-1") == ["node-0"]
+    assert said(s, "node-1", "the budget of rule dma is used up: 1 of 1 may be out (node-0)")
+    s.fault("node-2", HBM)
+    s.run(15)
+    assert slots(s) == ["node-0", "node-2"]
+
+
+def test_a_rules_budget_of_nothing_starts_nothing_by_that_rule() -> None:
+    s = nodes(policy(budget="budget: 0"), "a", "a")
+    assert all_fail(s, "node-0") == []
+    s.fault("node-1", HBM)
+    s.run(15)
+    assert slots(s) == ["node-1"]
+
+
+def test_a_rule_that_gets_a_budget_counts_who_is_out_by_it() -> None:
+    s = nodes(policy(budget=""), "a", "a")
+    assert all_fail(s, "node-0") == ["node-0"]
+    becomes(s, policy(), "node-1")
+    assert all_fail(s, "node-1") == ["node-0"]
+
+
+def test_a_rule_by_another_name_has_no_second_budget() -> None:
+    s = nodes(policy(), "a", "a", "a")
+    assert all_fail(s, "node-0", "node-1") == ["node-0"]
+    becomes(s, policy(dma="renamed"), "node-1", "node-2")
+    s.run(20)
+    assert slots(s) == ["node-0"], "node-1 waits on its record by the old name"
+    assert all_fail(s, "node-2") == ["node-0"]
+
+
+def test_who_waits_by_a_name_that_is_gone_counts_for_the_rule_that_treats_it_now() -> None:
+    s = nodes(policy(budget="budget: 0"), "a", "a")
+    assert all_fail(s, "node-0") == []
+    becomes(s, policy(dma="renamed"), "node-0", "node-1")
+    s.run(20)
+    assert slots(s) == ["node-0"]
+    assert all_fail(s, "node-1") == ["node-0"]
+    assert said(s, "node-1", "the budget of rule renamed is used up: 1 of 1 may be out (node-0)")
+
+
+def without_rules(gate: dict[str, Any]) -> None:
+    """The slots as a program of before wrote them."""
+    status = gate["status"]
+    rules = {short for short, word in status["words"].items() if word.startswith(RULE)}
+    status["words"] = {short: word for short, word in status["words"].items() if short not in rules}
+    for slot in status["slots"]:
+        slot["scopes"] = [x for x in slot["scopes"] if x not in rules]
+
+
+def test_a_slot_that_does_not_tell_its_rule_counts_for_each_one() -> None:
+    s = nodes(policy(), "a", "a", "a")
+    s.fault("node-0", HBM)
+    s.run(15)
+    assert slots(s) == ["node-0"]
+    change_gate(s, without_rules)
+    assert all_fail(s, "node-1") == ["node-0"], "by which rule node-0 is out nobody says"
+    s.fault("node-2", HBM)
+    s.run(15)
+    assert slots(s) == ["node-0", "node-2"]
+
+
+def test_a_gate_that_is_made_anew_knows_the_rules_from_the_records() -> None:
+    s = nodes(policy(), "a", "a", "a")
+    assert all_fail(s, "node-0") == ["node-0"]
+    assert s.store.request("DELETE", GATE).ok
+    s.run(15)
+    assert all_fail(s, "node-1") == ["node-0"]
+    s.fault("node-2", HBM)
+    s.run(15)
+    assert slots(s) == ["node-0", "node-2"]
