@@ -45,6 +45,14 @@ POLICIES: dict[str, bytes] = {
         f"{DRAIN}, {REPLACE}",
         REBOOT,
     ),
+    "a budget per value": _policy(
+        f'budget: 3, budgetPer: {{topology.kubernetes.io/zone: {{a: 2, "*": 1}}}}, {OPEN}',
+        f"{DRAIN}, {REPLACE}",
+        REBOOT,
+    ),
+    "a budget per rule": _policy(
+        f"budget: 3, budgetPer: {{}}, {OPEN}", f"{DRAIN}, {REPLACE}", REBOOT, more="    budget: 1\n"
+    ),
     "a low brake": _policy(
         "cooldown: 0s, brake: 30%, attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
         f"{DRAIN}, {REPLACE}",

@@ -94,6 +94,13 @@ def test_a_rules_own_budget_holds_its_nodes_and_no_others() -> None:
     assert slots(s) == ["node-0", "node-2"]
 
 
+def test_who_is_out_by_another_rule_takes_nothing_from_a_rules_budget() -> None:
+    s = nodes(policy(), "a", "a", "a")
+    s.fault("node-0", HBM)
+    s.run(15)
+    assert all_fail(s, "node-1", "node-2") == ["node-0", "node-1"]
+
+
 def test_a_rules_budget_of_nothing_starts_nothing_by_that_rule() -> None:
     s = nodes(policy(budget="budget: 0"), "a", "a")
     assert all_fail(s, "node-0") == []
@@ -151,10 +158,8 @@ def test_a_slot_that_does_not_tell_its_rule_counts_for_each_one() -> None:
 
 def test_a_gate_that_is_made_anew_knows_the_rules_from_the_records() -> None:
     s = nodes(policy(), "a", "a", "a")
-    assert all_fail(s, "node-0") == ["node-0"]
+    s.fault("node-0", HBM)
+    s.run(15)
     assert s.store.request("DELETE", GATE).ok
     s.run(15)
-    assert all_fail(s, "node-1") == ["node-0"]
-    s.fault("node-2", HBM)
-    s.run(15)
-    assert slots(s) == ["node-0", "node-2"]
+    assert all_fail(s, "node-1", "node-2") == ["node-0", "node-1"]

@@ -26,6 +26,11 @@ class Out:
     call: Call | None = None
     forgotten: bool = False  # nothing is left from which an agent could know of it
 
+    @property
+    def rule(self) -> str:
+        """The rule that it is out by."""
+        return str(status(self.recovery.record).get("rule") or "") if self.recovery is not None else ""
+
     def counts(self) -> bool:
         """One whose record somebody deleted or changed counts while what was asked of the cloud stands."""
         if self.forgotten or self.recovery is None:
@@ -122,8 +127,8 @@ class Budget(Law):
         self.breaks("over budget", mine.node, told, mine.recovery)
 
     def _over(self, rules: Limits, mine: Out, others: list[Out]) -> str:
-        for scope in rules.scopes(mine.labels):
-            out = [x.node for x in others if scope in rules.scopes(x.labels)]
+        for scope in rules.scopes(mine.labels, mine.rule):
+            out = [x.node for x in others if scope in rules.scopes(x.labels, x.rule)]
             among = self._population(scope)
             allowed = rules.allowed(scope, among + len(out))
             if len(out) + 1 > allowed:

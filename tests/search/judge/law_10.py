@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.search.facts import Wrote
 from tests.search.judge.law import Law
-from tests.search.judge.limits import Limits
+from tests.search.judge.limits import Limits, of
 from tests.search.judge.objects import Json, labels
 from tests.search.judge.recoveries import Call
 
@@ -62,9 +62,10 @@ class Brake(Law):
         if len(sick) > rules.sick_allowed(among, rules.brake):
             return f"{len(sick)} of {among} nodes are sick or unknown: {sick}"
         mine = labels(nodes.get(node))
-        for key, share in rules.brake_per.items():
+        for key, per in rules.brake_per.items():
             value = mine.get(key)
-            if value is None:
+            share = of(per, value) if value is not None else None
+            if share is None:
                 continue
             alike = [n for n, x in nodes.items() if labels(x).get(key) == value]
             bad = [n for n in sick if n in set(alike)]

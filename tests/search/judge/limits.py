@@ -11,6 +11,7 @@ from typing import Any
 from tests.search.judge.objects import TYPE, ZONE, Json, duration
 
 FLEET = "fleet"
+BY_RULE = "rule "
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,9 @@ class Limits:
     """``limits`` of a policy, with the documented defaults for what is left out."""
 
     budget: int | str = 1
-    budget_per: Mapping[str, int | str] = field(default_factory=lambda: {ZONE: 1})
+    budget_per: Mapping[str, Json] = field(default_factory=lambda: {ZONE: {"*": 1}})
     brake: float = 0.3
-    brake_per: Mapping[str, float] = field(default_factory=lambda: {TYPE: 0.3})
+    brake_per: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: {TYPE: {"*": 0.3}})
     cooldown: float = 120.0
     attempts: tuple[int, float] = (3, 86400.0)
     per_group: tuple[int, float] = (3, 6 * 3600.0)
@@ -45,20 +46,41 @@ class Limits:
                 return duration(rule.get("after"))
         return 0.0
 
-    def scopes(self, labels: Json) -> list[str]:
-        """The budgets that a node with these labels counts in."""
-        return [FLEET, *(f"{key}={labels[key]}" for key in self.budget_per if key in labels)]
+    def scopes(self, labels: Json, rule: str = "") -> list[str]:
+        """The budgets that a node with these labels counts in, out by this rule."""
+        named = [(key, labels[key]) for key, per in self.budget_per.items() if key in labels]
+        per = [f"{key}={value}" for key, value in named if of(self.budget_per[key], value) is not None]
+        own = [f"{BY_RULE}{x['name']}" for x in self.rules if x.get("name") == rule and "budget" in x]
+        return [FLEET, *per, *own]
 
     def allowed(self, scope: str, population: int) -> int:
         """How many nodes of ``scope`` may be out, of so many."""
-        value = self.budget if scope == FLEET else self.budget_per[scope.partition("=")[0]]
+        value = self._budget(scope)
         if isinstance(value, str) and value.endswith("%"):
             share = float(value[:-1]) / 100.0
             return max(1, math.floor(share * population + 1e-9)) if share > 0 else 0
         return int(value)
 
+    def _budget(self, scope: str) -> int | str:
+        if scope == FLEET:
+            return self.budget
+        if scope.startswith(BY_RULE):
+            return next(x["budget"] for x in self.rules if f"{BY_RULE}{x['name']}" == scope)
+        key, _, value = scope.partition("=")
+        return of(self.budget_per[key], value)
+
     def sick_allowed(self, population: int, share: float) -> int:
         return max(1, math.ceil(share * population - 1e-9))
+
+
+def of(per: Mapping[str, Any], value: str) -> Any:
+    """The limit for this value of a label, or None."""
+    return per[value] if value in per else per.get("*")
+
+
+def _spelled_out(per: Json) -> dict[str, Json]:
+    """Each limit per label, for each value: one alone is for every value."""
+    return {key: each if isinstance(each, dict) else {"*": each} for key, each in per.items()}
 
 
 def share(value: Any) -> float:
@@ -70,10 +92,13 @@ def read(policy: Json) -> Limits:
     """The limits of a policy file."""
     given = policy.get("limits") or {}
     brake = share(given["brake"]) if "brake" in given else 0.3
-    per = {k: share(v) for k, v in given["brakePer"].items()} if "brakePer" in given else {TYPE: brake}
+    per = {TYPE: {"*": brake}}
+    if "brakePer" in given:
+        written = _spelled_out(given["brakePer"])
+        per = {key: {value: share(x) for value, x in each.items()} for key, each in written.items()}
     return Limits(
         budget=given.get("budget", 1),
-        budget_per=dict(given["budgetPer"]) if "budgetPer" in given else {ZONE: 1},
+        budget_per=_spelled_out(given.get("budgetPer", {ZONE: 1})),
         brake=brake,
         brake_per=per,
         cooldown=duration(given.get("cooldown"), 120.0),
