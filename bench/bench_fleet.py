@@ -84,7 +84,7 @@ class ServerOnly(Plane):
     def install(self) -> str:
         """What ``deploy/fleet`` is but for its pods. Returns a token of the controller's account."""
         self.kubectl("apply", "-k", str(ROOT / "deploy" / "fleet"))
-        for crd in ("noderecoveries", "recoverygates"):
+        for crd in ("noderecoveries", "recoverygates", "recoveryreports"):
             self.kubectl(
                 "wait", "--for=condition=Established", f"crd/{crd}.noderecovery.dev", "--timeout=30s"
             )

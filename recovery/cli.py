@@ -113,6 +113,7 @@ def group() -> None:
     node-recovery demo                      see it work, without a cluster (in a clone: make demo)
     node-recovery policy check FILE         is this policy right?
     node-recovery doctor                    what is missing for recovery to work here?
+    node-recovery report --since 7d         what would have been done, with recovery off
     node-recovery explain NODE              why was this node replaced, or why not?
     node-recovery pause --for 2h --reason "upgrade of the network"
     ENABLE_RECOVERY=true node-recovery run  the agent, beside node-problem-detector
@@ -142,6 +143,13 @@ def _length(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     return length
 
 
+def _days(context: click.Context, option: click.Parameter, value: str) -> timedelta:
+    """A duration that may be in whole days, which policies do not have."""
+    return _length(
+        context, option, f"{int(value[:-1]) * 24}h" if value[:-1].isdecimal() and value[-1] == "d" else value
+    )
+
+
 def _account(_: click.Context, __: click.Parameter, value: str) -> str:
     namespace, slash, name = value.partition("/")
     if value and not (namespace and slash and name and "/" not in name):
@@ -155,12 +163,36 @@ def _account(_: click.Context, __: click.Parameter, value: str) -> str:
 def status(every: bool, target: Target, output: str) -> None:
     """What is being recovered, what waits, and what holds all of it.
 
-    A line for each open record and each node in a person's hands; then who has a slot of the budget, who
+    A line for each open record, each node in a person's hands, and, where recovery is off, each fault that is
+    there now with what would be done about it. Then who has a slot of the budget, who
     waits for one, the pause, and the last count of sick nodes, which the brake uses.
     """
     from recovery.console.status import status as show
 
     show(every, target, output)
+
+
+@group.command()
+@click.option(
+    "--since",
+    "length",
+    metavar="DURATION",
+    default="7d",
+    show_default=True,
+    callback=_days,
+    help="How far back, such as 24h or 30d.",
+)
+@cluster_command
+def report(length: timedelta, target: Target, output: str) -> None:
+    """What was seen with ENABLE_RECOVERY=false, and what would have been done about it.
+
+    A line for each fault of each machine: what would have been done, what would have held it, and whether it
+    became well by itself. It is kept in the cluster, for as long as closed records are (30 days). What is
+    done with recovery on is on the records: `status --all`.
+    """
+    from recovery.console.report import report as show
+
+    show(length, target, output)
 
 
 @group.command()

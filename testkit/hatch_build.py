@@ -13,5 +13,5 @@ class Crds(BuildHookInterface):  # type: ignore[type-arg]
         """An editable installation reads them where they are; an sdist has them already."""
         folder = Path(self.root).parent / "deploy" / "crds"
         if version != "editable" and folder.is_dir():
-            for name in ("noderecoveries.yaml", "recoverygates.yaml"):
+            for name in ("noderecoveries.yaml", "recoverygates.yaml", "recoveryreports.yaml"):
                 build_data["force_include"][str(folder / name)] = f"recovery_testkit/manifests/{name}"

@@ -24,6 +24,7 @@ DEPLOY = HERE.parent
 COPIES = {
     "crds/noderecoveries.yaml": "crds/noderecoveries.yaml",
     "crds/recoverygates.yaml": "crds/recoverygates.yaml",
+    "crds/recoveryreports.yaml": "crds/recoveryreports.yaml",
     "files/admission.yaml": "rbac/admission.yaml",
     "files/host-port.yaml": "aks-gpu/agents/host-port.yaml",
     "files/clusterrole.yaml": "rbac/clusterrole.yaml",

@@ -29,6 +29,7 @@ from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, live, name
 from recovery.decide.latch import unsaid
 from recovery.decide.own_node import decide
 from recovery.decide.retention import LEAST
+from recovery.decide.sightings import News, news
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.model import Cause, Kind, NodeView, Phase, Problem, Reading, Record
@@ -78,8 +79,10 @@ class Agent:
         *,
         heartbeat: Heartbeat | None = None,
         saw: Callable[[NodeView], None] = lambda _: None,
+        tell: Callable[[News], None] = lambda _: None,
     ) -> None:
         self.node = node
+        self._tell = tell
         self._saw = saw
         self._heartbeat = heartbeat
         self._w = world
@@ -230,6 +233,7 @@ class Agent:
             d = self._act(s, a, d)
             self._rests = d.effect is None
         self._situation = s
+        self._tell(news(s, a, looked=not quiet))
         self._reporter.decision(s, a, d)
         return d
 

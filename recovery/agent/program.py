@@ -18,6 +18,7 @@ from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.sources import SourcesOfNode
+from recovery.agent.tally import Tally
 from recovery.agent.tellers import tellers_of
 from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
@@ -96,6 +97,7 @@ class Program:
                 ),
             },
         )
+        self._tally = Tally(self.cluster, clock, settings.policy, settings.enable_recovery, me)
         observer = Observer(self.world)
         self.publisher = Publisher(
             self.cluster,
@@ -119,6 +121,7 @@ class Program:
                 settings.node_name,
                 heartbeat=self._heartbeat(),
                 saw=sources.look.saw,
+                tell=self._tally.tell,
             )
         self.sweeper = Sweeper(
             self.world,
@@ -225,6 +228,8 @@ class Program:
         if self.agent is not None and self.sweeper.own_place:
             self.sweeper.own_place = False
             self.agent.look_at_record()
+        if self.agent is not None:
+            self._tally.flush()
         self._beat = self._clock.monotonic()
         self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)

@@ -11,7 +11,7 @@ from recovery.decide.assessment import Assessment
 from recovery.decide.decision import REPEAT, Decision, EventReason, Verb
 from recovery.decide.diagnosis import name
 from recovery.decide.situation import Situation
-from recovery.model import Kind, Reading
+from recovery.model import Kind, Reading, Step
 from recovery.report.metrics import Metrics
 from recovery.report.notice import NOTHING, About, Notice
 from recovery.report.publish import Publisher
@@ -51,7 +51,8 @@ class Reporter:
             return
         if reason is EventReason.WOULD_RECOVER and d.key.startswith("would ") and a.found:
             first = a.found[0]
-            self._metrics.would_act.labels(first.rule_name, first.ladder[-1].do.value).inc()
+            step = next(r.do for r in first.ladder if r.do is not Step.NOTIFY)
+            self._metrics.would_act.labels(first.rule_name, step.value).inc()
         self._event(reason, d, d.verb is Verb.HOLD, s.now, _about(s, a))
 
     def failure(self, d: Decision, now: datetime) -> None:

@@ -20,6 +20,7 @@ FORMATS = (HUMAN, WIDE, JSON, YAML)
 COLOURS = {
     "suspect": "yellow",
     "waiting": "yellow",
+    "observed": "yellow",
     "recovering": "cyan",
     "proving": "cyan",
     "recovered": "green",

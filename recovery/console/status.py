@@ -11,7 +11,9 @@ import click
 from recovery.console.api import connect
 from recovery.console.output import WIDE, age, ago, for_programs, phase, say, show, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
+from recovery.console.report import read_report, sighting_as_json, story
 from recovery.decide.budget import noted_scopes
+from recovery.decide.sightings import Sighting
 from recovery.decide.tried import clause
 from recovery.kube.kubeconfig import Target
 from recovery.model import Gate, Record, Slot
@@ -20,19 +22,26 @@ from recovery.units import hour, moment
 HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE")
 WIDE_HEAD = ("MACHINE", "GROUP", "REPLACEMENT")
 WHY = ("WHY",)
+OBSERVED = "observed"
 
 
 def status(every: bool, target: Target, output: str) -> None:
     """Print records, gate, pause and brake. ``every``: closed records too."""
     api = connect(target)
     recoveries = read_recoveries(api)
+    found, problem = read_report(api)
+    seen = [x for x in (found.sightings if found else ()) if x.ended is None]
     now = api.time.now()
     chosen = [r for r in recoveries.records if every or r.phase.sick]
     if for_programs(output):
-        show(_as_json(recoveries, chosen), output)
+        observed = [sighting_as_json(x, now) for x in seen]
+        show({**_as_json(recoveries, chosen), "observed": observed, "reportProblem": problem or None}, output)
         return
-    for line in _lines(recoveries, chosen, now, len(recoveries.records) - len(chosen), output == WIDE):
+    closed = len(recoveries.records) - len(chosen)
+    for line in _lines(recoveries, chosen, seen, now, closed, output == WIDE):
         say(line)
+    if problem:
+        say(f"Report:  what is seen with recovery off cannot be read: {problem}")
 
 
 def _as_json(recoveries: Recoveries, chosen: list[Record]) -> dict[str, Any]:
@@ -76,7 +85,12 @@ def record_as_json(r: Record) -> dict[str, Any]:
 
 
 def _lines(
-    recoveries: Recoveries, chosen: list[Record], now: datetime, closed: int, wide: bool
+    recoveries: Recoveries,
+    chosen: list[Record],
+    seen: list[Sighting],
+    now: datetime,
+    closed: int,
+    wide: bool,
 ) -> Iterator[str]:
     more = len(WIDE_HEAD) if wide else 0
     rows = [(*_columns(r, now), *_more_columns(r)[:more], sentence_of(r, now)) for r in chosen]
@@ -84,10 +98,15 @@ def _lines(
         (node, click.style("?", fg="red"), *[""] * (len(HEAD) - 2 + more), why)
         for node, why in recoveries.unreadable.items()
     ]
+    rows += [
+        (*_observed(x, now), *(x.machine, "-", "-")[:more], f"{x.reason}: {story(x, now)}") for x in seen
+    ]
     if rows:
         yield from table((*HEAD, *WIDE_HEAD[:more], *WHY), rows)
     else:
         yield "No node is being recovered, and none is in a person's hands."
+    if seen:
+        yield "Of what is observed nothing is done: recovery is off there (ENABLE_RECOVERY=false)."
     yield from _faults(chosen)
     if closed:
         what = "record is" if closed == 1 else "records are"
@@ -98,6 +117,12 @@ def _lines(
 
 def _columns(r: Record, now: datetime) -> tuple[str, ...]:
     return (r.node, phase(r.phase.value), r.rule, _step(r), str(r.attempt), age(r.phase_since, now))
+
+
+def _observed(x: Sighting, now: datetime) -> tuple[str, ...]:
+    """The columns of a fault that is there while recovery is off."""
+    step = x.steps[0].value if x.steps else "notify"
+    return (x.node, phase(OBSERVED), x.rule or "-", step, "-", age(x.since, now))
 
 
 def _more_columns(r: Record) -> tuple[str, ...]:

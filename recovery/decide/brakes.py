@@ -48,7 +48,7 @@ MOST_NAMED = 5
 
 
 def off(s: Situation) -> str | None:
-    """With ENABLE_RECOVERY=false nothing but Events and metrics is written (law 7)."""
+    """With ENABLE_RECOVERY=false nothing is written but Events, metrics and the RecoveryReport (law 7)."""
     return None if s.on else "recovery is off (ENABLE_RECOVERY=false)"
 
 

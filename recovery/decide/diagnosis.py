@@ -195,7 +195,25 @@ def diagnosed(fault: Fault, s: Situation, edge: Problem | None = None) -> Diagno
             continue  # the edge is over, and on the record: the rule that it met then still applies
         if matches(rule, fault, s.node):
             return _with_rule(fault, rule, rank, s)
-    return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, "no rule of the policy speaks of it")
+    why = f"no rule of the policy speaks of it{_but_for_labels(fault, s)}"
+    return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, why)
+
+
+def _but_for_labels(fault: Fault, s: Situation) -> str:
+    """The first rule that would match if the node had other labels, and which; empty if there is none."""
+    labels = s.node.labels if s.node else {}
+    for rule in s.policy.rules if s.node else ():
+        anywhere = replace(rule, match=replace(rule.match, node_labels={}))
+        if not matches(anywhere, fault, s.node):
+            continue
+        wanted = {
+            k: v
+            for k, v in rule.match.node_labels.items()
+            if not fnmatchcase(labels.get(k, ""), v) or k not in labels
+        }
+        asked = ", ".join(f"{k}={v} (it has {labels.get(k) or 'none'})" for k, v in wanted.items())
+        return f"; rule {rule.name} would, on a node with {asked}"
+    return ""
 
 
 def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:

@@ -227,6 +227,15 @@ class Cluster:
     def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]:
         return dict(self._call("PUT", f"{_OURS}/recoverygates/fleet", body=body))
 
+    def get_report(self) -> dict[str, Any]:
+        return dict(self._call("GET", f"{_OURS}/recoveryreports/fleet"))
+
+    def create_report(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("POST", f"{_OURS}/recoveryreports", body=body))
+
+    def replace_report(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._call("PUT", f"{_OURS}/recoveryreports/fleet", body=body))
+
     # ------------------------------------------------------------ leases, events, node claims
 
     def _leases(self) -> str:

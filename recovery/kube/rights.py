@@ -58,6 +58,9 @@ RIGHTS = (
     Right(GROUP, "recoverygates", "", "get", EVERYWHERE, "to see the budget and the pause"),
     Right(GROUP, "recoverygates", "", "create", EVERYWHERE, "to make the gate, once"),
     Right(GROUP, "recoverygates", "", "update", EVERYWHERE, "to take its place in the budget"),
+    Right(GROUP, "recoveryreports", "", "get", EVERYWHERE, "to go on with the report", vital=False),
+    Right(GROUP, "recoveryreports", "", "create", EVERYWHERE, "to make the report, once", vital=False),
+    Right(GROUP, "recoveryreports", "", "update", EVERYWHERE, "to keep what it would do", vital=False),
     Right("coordination.k8s.io", "leases", "", "get", OWN, "to see whether a peer is alive"),
     Right("coordination.k8s.io", "leases", "", "create", OWN, "to show that it is alive"),
     Right("coordination.k8s.io", "leases", "", "update", OWN, "to show that it is still alive"),
@@ -74,6 +77,9 @@ BY_AGENTS_ALONE = {
     ("events", "list"),
     ("nodeclaims", "delete"),
     ("tokenreviews", "create"),
+    ("recoveryreports", "get"),
+    ("recoveryreports", "create"),
+    ("recoveryreports", "update"),
 }
 CONCLUDERS = tuple(
     replace(r, granted_by="deploy/concluder") for r in RIGHTS if (r.resource, r.verb) not in BY_AGENTS_ALONE
@@ -91,6 +97,9 @@ SEEN_BY_AGENTS = {
     ("events", "create"),
     ("events", "patch"),
     ("noderecoveries", "get"),
+    ("recoveryreports", "get"),
+    ("recoveryreports", "create"),
+    ("recoveryreports", "update"),
     ("tokenreviews", "create"),
 }
 SEEN_BY_CONTROLLERS = SEEN_BY_AGENTS | {("nodes", "list"), ("nodes", "watch"), ("pods", "watch")}

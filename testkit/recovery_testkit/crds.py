@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+NAMES = ("noderecoveries.yaml", "recoverygates.yaml", "recoveryreports.yaml")
 _PACKAGE = Path(__file__).resolve().parent
 _FOLDERS = (_PACKAGE.parents[1] / "deploy" / "crds", _PACKAGE / "manifests")
 
@@ -15,7 +16,7 @@ _FOLDERS = (_PACKAGE.parents[1] / "deploy" / "crds", _PACKAGE / "manifests")
 def crd_files() -> tuple[Path, ...]:
     """Their files, for programs that read them by themselves."""
     folder = next(folder for folder in _FOLDERS if folder.is_dir())
-    return tuple(folder / name for name in ("noderecoveries.yaml", "recoverygates.yaml"))
+    return tuple(folder / name for name in NAMES)
 
 
 @functools.cache

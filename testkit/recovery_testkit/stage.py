@@ -23,6 +23,7 @@ from recovery.agent.fleet.replica import Around, Replica
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.sources import SourcesOfNode
+from recovery.agent.tally import Tally
 from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.decision import Decision
@@ -166,6 +167,7 @@ class Actor:
     publisher: Publisher
     leases: Leases
     metrics: Metrics
+    tally: Tally
     alive: bool = True
     sentences: list[str] = field(default_factory=list)
 
@@ -182,6 +184,8 @@ class Actor:
         if self.agent is not None and self.sweeper.own_place:
             self.sweeper.own_place = False
             self.agent.look_at_record()
+        if self.agent is not None:
+            self.tally.flush()
         self.publisher.drain()
         return d
 
@@ -427,6 +431,7 @@ class Stage:
         observer = Observer(world)
         publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False, tellers=self.tellers)
         executor = Executor(world, observer, publisher)
+        tally = Tally(cluster, clock, self.policy, on, name)
         agent = None
         if node:
             half = timedelta(seconds=0.5)
@@ -444,6 +449,7 @@ class Stage:
                 node,
                 heartbeat=beat,
                 saw=sources.look.saw,
+                tell=tally.tell,
             )
         chance = random.Random(7)  # noqa: S311
 
@@ -461,7 +467,7 @@ class Stage:
             readings=readings,
             complaint=agent.complaint if agent is not None else str,
         )
-        actor = Actor(name, node, agent, sweeper, publisher, leases, metrics)
+        actor = Actor(name, node, agent, sweeper, publisher, leases, metrics, tally)
         self.actors[name] = actor
         return actor
 

@@ -14,7 +14,7 @@ import yaml
 Manifest = dict[str, Any]
 OURS = "node-recovery"
 DEPLOY = Path(__file__).parents[2] / "deploy"
-CRDS = ("noderecoveries", "recoverygates")
+CRDS = ("noderecoveries", "recoverygates", "recoveryreports")
 
 
 def documents(path: Path) -> list[Manifest]:

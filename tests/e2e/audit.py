@@ -26,6 +26,7 @@ KINDS = {
     "leases": "Lease",
     "noderecoveries": "NodeRecovery",
     "recoverygates": "RecoveryGate",
+    "recoveryreports": "RecoveryReport",
 }
 CHANGES = frozenset({"create", "update", "patch", "delete"})
 

@@ -326,7 +326,7 @@ class Plane:
         A controller that lags would make a pod as it was before, and take it away in the middle of a story.
         """
         self.kubectl("apply", "-k", str(place))
-        for crd in ("noderecoveries", "recoverygates"):
+        for crd in ("noderecoveries", "recoverygates", "recoveryreports"):
             name = f"crd/{crd}.noderecovery.dev"
             self.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
 

@@ -129,7 +129,7 @@ def test_as_it_ships_it_tells_what_it_would_do_and_changes_nothing(site: Site) -
     nodes = site.group(2)
     sick = next(iter(nodes))
     site.breaks(sick)
-    site.until("it says so", lambda: f"would have replaced {sick}" in site.log(sick))
+    site.until("it says so", lambda: f"would drain {sick}; then replace" in site.log(sick))
     assert site.marked() == []
     assert site.records() == {}
     changed = [r for r in site.audit.ours() if r.verb not in ("get", "list") and r.resource != "events"]

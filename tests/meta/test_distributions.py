@@ -33,7 +33,7 @@ PROJECTS: dict[str, dict[str, Any]] = {
     name: tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     for name, folder in FOLDERS.items()
 }
-CRDS = ("noderecoveries.yaml", "recoverygates.yaml")
+CRDS = ("noderecoveries.yaml", "recoverygates.yaml", "recoveryreports.yaml")
 FOR_TESTS = {"pytest", "moto", "sushy_tools", "recovery_testkit", "recovery_demo", "tests"}
 
 

@@ -135,7 +135,11 @@ def test_there_are_manifests_to_look_at() -> None:
 def test_a_crd_is_named_as_the_design_promises(plural: str) -> None:
     found = crd(plural)
     spec, names = found["spec"], found["spec"]["names"]
-    kind, short = {"noderecoveries": ("NodeRecovery", "nr"), "recoverygates": ("RecoveryGate", "rg")}[plural]
+    kind, short = {
+        "noderecoveries": ("NodeRecovery", "nr"),
+        "recoverygates": ("RecoveryGate", "rg"),
+        "recoveryreports": ("RecoveryReport", "rr"),
+    }[plural]
     assert found["metadata"]["name"] == f"{plural}.{GROUP}"
     assert (spec["group"], spec["scope"]) == (GROUP, "Cluster")
     assert (names["kind"], names["plural"], names["shortNames"]) == (kind, plural, [short])

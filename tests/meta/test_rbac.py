@@ -51,6 +51,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "get_gate": (),
     "create_gate": ({},),
     "replace_gate": ({},),
+    "get_report": (),
+    "create_report": ({},),
+    "replace_report": ({},),
     "get_lease": ("l",),
     "create_lease": ({"metadata": {"name": "l"}},),
     "replace_lease": ({"metadata": {"name": "l"}},),
@@ -67,7 +70,10 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "validation": {"get_cron_job": ("c",), "get_job": ("j",), "create_job": ({},)},
 }
 """What a field of the policy asks for, and which of deploy/options grants it."""
-WRITTEN_BY_OBSERVERS = {("create", "events"), ("patch", "events"), ("create", "tokenreviews")}
+WRITTEN_BY_OBSERVERS = {
+    *(("create", "events"), ("patch", "events"), ("create", "tokenreviews")),
+    *(("create", "recoveryreports"), ("update", "recoveryreports")),
+}
 """All of law 7, and the question whose token somebody brings, which leaves nothing behind."""
 NO_CALLS = {"read_since", "forget"}
 """They ask the API server for nothing."""

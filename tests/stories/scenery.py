@@ -13,6 +13,7 @@ from tests.stories.checker import check
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 GATE = f"{GATES}/fleet"
+REPORTS = "/apis/noderecovery.dev/v1alpha1/recoveryreports"
 
 
 class Cloud:

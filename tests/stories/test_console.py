@@ -195,7 +195,7 @@ def test_explain_works_while_recovery_is_off_and_nothing_is_written(sit: Sit) ->
     assert s.record("node-0") is None
     out = ok(sit(s).run("explain", "node-0"))
     assert out.startswith(
-        f"node-0: would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace), "
+        f"node-0: would drain node-0; then replace: {DMA} (rule neuron-hardware), "
         "if budget and brake allow; recovery is off (ENABLE_RECOVERY=false)\n"
         "  Next: set ENABLE_RECOVERY=true to let it act"
     )

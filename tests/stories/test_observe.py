@@ -33,9 +33,9 @@ def test_off_for_a_week_leaves_one_event_and_one_count_of_what_would_have_been_d
     s.fault("node-0")
     s.run(WEEK, step=1800)
     (sentence,) = messages(s, "WouldRecover")
-    assert sentence.startswith(f"would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace)")
+    assert sentence.startswith(f"would drain node-0; then replace: {DMA} (rule neuron-hardware)")
     assert "if budget and brake allow" in sentence
-    assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="replace") == 1
+    assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="drain") == 1
     assert (s.record("node-0"), calls(s), marked(s)) == (None, [], NO_MARKS)
 
 
@@ -46,8 +46,8 @@ def test_two_faults_would_have_been_two_recoveries() -> None:
         s.run(60, step=1)
         s.pages["node-0"].body = counted_page()
         s.run(60, step=1)
-    assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="replace") >= 1
-    assert messages(s, "WouldRecover")[0].startswith(f"would have replaced node-0: {DMA}")
+    assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="drain") >= 1
+    assert messages(s, "WouldRecover")[0].startswith(f"would drain node-0; then replace: {DMA}")
 
 
 def test_a_fault_that_lasts_is_a_data_point_each_minute() -> None:
@@ -88,7 +88,7 @@ def test_what_would_be_left_alone_is_not_counted_as_what_would_be_done() -> None
         f"recovery is off (ENABLE_RECOVERY=false): would leave {DMA} alone: "
         "the node is excluded by its label noderecovery.dev/exclude=true"
     ]
-    assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="replace") == 0
+    assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="drain") == 0
 
 
 def test_what_is_only_told_is_told_in_observe_mode_too() -> None:

@@ -6,6 +6,7 @@ import pytest
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
+from tests.stories.scenery import REPORTS
 from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
@@ -46,7 +47,7 @@ def switch_off(s: Stage, *, alone: bool = True) -> str:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_off_in_the_middle_writes_nothing_but_events(point: str) -> None:
+def test_off_in_the_middle_writes_nothing_but_events_and_the_report(point: str) -> None:
     s = at(point)
     before, node = the_record(s), s.node("node-0")
     off = switch_off(s)
@@ -54,7 +55,7 @@ def test_off_in_the_middle_writes_nothing_but_events(point: str) -> None:
     s.run(150, step=1)
     written = [w.path for w in s.store.history[since:] if w.actor == off]
     assert written
-    assert [path for path in written if "/events" not in path] == []
+    assert [path for path in written if "/events" not in path and "/recoveryreports" not in path] == []
     assert (the_record(s), s.node("node-0")) == (before, node)
 
 
@@ -83,13 +84,12 @@ def test_what_off_abandons_is_said_each_minute(point: str) -> None:
     assert value(s.actors[off], "node_recovery_abandoned") == 1
 
 
-def test_off_from_the_start_writes_nothing_but_events() -> None:
+def test_off_from_the_start_writes_nothing_but_events_and_the_report() -> None:
     s = cast(on=False)
     since = len(s.store.history)
     s.fault("node-0")
     s.run(120, step=1)
-    assert {w.path.rsplit("/", 2)[-2] for w in s.store.history[since:]} <= {"events", "default"}
-    assert [w.path for w in s.store.history[since:] if "/events" not in w.path] == []
+    assert {w.path for w in s.store.history[since:] if "/events" not in w.path} == {f"{REPORTS}/fleet"}
     assert s.record("node-0") is None
 
 
@@ -125,8 +125,8 @@ def test_peers_that_are_off_conclude_nothing() -> None:
     s.provider.launch("workers", "m-9")
     s.register("node-9", "m-9")
     s.run(300, step=2)
-    written = [w for w in s.store.history[since:] if w.actor.startswith("agent") and "/events" not in w.path]
-    assert written == []
+    written = {w.path for w in s.store.history[since:] if w.actor.startswith("agent")}
+    assert [path for path in written if "/events" not in path and not path.startswith(REPORTS)] == []
 
 
 def test_peers_that_are_off_make_no_deleted_record_again() -> None:

@@ -204,8 +204,8 @@ OFF: dict[str, Row] = {
         situation(on=False, record=None),
         "hold",
         f"would {fault().key}",
-        f"would have replaced node-0: {DMA} (rule neuron-hardware: drain, replace), if budget and brake "
-        "allow; recovery is off (ENABLE_RECOVERY=false)",
+        f"would drain node-0; then replace: {DMA} (rule neuron-hardware), if budget and brake allow; "
+        "recovery is off (ENABLE_RECOVERY=false)",
     ),
     "only told": (
         situation(on=False, record=None, readings=(reading(problem(HANG)),)),

@@ -113,7 +113,7 @@ def test_switched_off_nothing_is_held() -> None:
     assert desk.decides(d, d, on=False) == ["WouldRecover"]
     assert desk.decides(hold("so", key="tell x"), on=False) == ["Held"]
     assert desk.told.holding == []
-    assert desk.value("node_recovery_would_act_total", rule="neuron-hardware", action="replace") == 1.0
+    assert desk.value("node_recovery_would_act_total", rule="neuron-hardware", action="drain") == 1.0
 
 
 def test_a_fault_is_published_each_minute_and_an_edge_each_time_that_it_happens() -> None:

@@ -21,6 +21,7 @@ from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.world import World
 from recovery.decide.decision import Verb
+from recovery.decide.sightings import News
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
@@ -50,6 +51,7 @@ class Controller:
         says: Says,
         outbreaks: Outbreaks,
         crowd: Crowd,
+        tell: Callable[[News], None],
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._w = world
@@ -61,6 +63,7 @@ class Controller:
         self._says = says
         self._outbreaks = outbreaks
         self._crowd = crowd
+        self._tell = tell
         self._beat = beat
         self._agents: dict[str, Agent] = {}
         self._due: list[tuple[float, str]] = []
@@ -159,6 +162,7 @@ class Controller:
             self._metrics,
             self._says.sources(name, self._w.cluster.time.now),
             name,
+            tell=self._tell,
         )
 
     def _turn(self, name: str) -> None:

@@ -28,6 +28,7 @@ from recovery.agent.fleet.recent import Recent
 from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.tally import Tally
 from recovery.agent.world import World
 from recovery.clock import ApiTime, Clock
 from recovery.decide.decision import leave
@@ -92,6 +93,7 @@ class Replica:
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
         self._recent = Recent(around.clock)
+        self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, around.identity.pod)
         self._crowd = Crowd(self._hurry)
         self._poller = self._made_poller()
         self._logs = self._made_log_reader()
@@ -123,8 +125,13 @@ class Replica:
         return controller.step()
 
     def sweep(self) -> float:
-        """Look at the records whose Node is gone, while this replica leads. Seconds until the next look."""
-        return self._sweeper.sweep() if self.leader.leads and self.nodes.in_sync else WAITS
+        """Look at the records whose Node is gone, while this replica leads, and write what was seen with
+        recovery off. Seconds until the next look."""
+        if not self.leader.leads or not self.nodes.in_sync:
+            return WAITS
+        for node in self._tally.flush():
+            self._summon(node)
+        return self._sweeper.sweep()
 
     def poll(self) -> float:
         """Ask the Prometheus server, where there is one. A replica that does not lead does so, too: what goes
@@ -229,6 +236,7 @@ class Replica:
             self._says,
             self._outbreaks,
             self._crowd,
+            self._tally.tell,
             partial(a.beat, thread),
         )
 

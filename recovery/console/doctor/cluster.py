@@ -116,6 +116,9 @@ def _kinds(api: DoctorApi) -> Iterator[Finding]:
             f"these are not our CRDs: {INSTALL}",
         )
         return
+    if "recoveryreports" not in served:
+        lost = "RecoveryReport is not installed: what is seen with recovery off is not kept"
+        yield Finding(AREA, True, lost, INSTALL)
     yield Finding(AREA, True, f"{' and '.join(KINDS.values())} are served as {GROUP}/{VERSION}")
     yield _fields(api)
 

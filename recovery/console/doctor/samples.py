@@ -1,13 +1,15 @@
-"""A record and a gate with every field set, to compare with the schemas that a cluster serves.
+"""A record, a gate and a report with every field set, to compare with the schemas that a cluster serves.
 
 A test compares them with the CRDs in ``deploy/crds``: every field of those is set here.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from recovery.decide.sightings import Report, Sighting, Would
 from recovery.model import (
     Attempt,
     Cause,
@@ -39,6 +41,7 @@ from recovery.model import (
 )
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
+from recovery.store import sightings
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)
@@ -46,8 +49,8 @@ TAINT = Taint("k", "v", "NoSchedule")
 
 
 def full_objects() -> dict[str, dict[str, Any]]:
-    """By kind, a record and a gate with every field set, without their metadata."""
-    objects = (records.encode(_record()), gates.encode(_gate(), _PAUSED))
+    """By kind, a record, a gate and a report with every field set, without their metadata."""
+    objects = (records.encode(_record()), gates.encode(_gate(), _PAUSED), sightings.encode(_report()))
     return {obj["kind"]: {k: v for k, v in obj.items() if k in ("spec", "status")} for obj in objects}
 
 
@@ -55,6 +58,26 @@ _PAUSED = {
     "pause": {"owner": "o", "reason": "r", "until": "2026-01-01T00:00:00Z"},
     "approved": [{"reason": "r", "by": "o", "until": "2026-01-01T00:00:00Z"}],
 }
+
+
+def _report() -> Report:
+    there = Sighting(
+        node="n",
+        machine="m",
+        boot="b",
+        source="s",
+        type="t",
+        reason="r",
+        rule="r",
+        would=Would.LEAVE_ALONE,
+        steps=(Step.DRAIN,),
+        why="w",
+        since=AT,
+        seen=AT,
+        due=AT,
+    )
+    over = replace(there, ended=AT, how="h")
+    return Report(AT, (there, over), dropped=1, dropped_until=AT, full_since=AT)
 
 
 def _record() -> Record:

@@ -1,0 +1,339 @@
+"""The report: what was seen while recovery was off, kept in the cluster for those who ask a week later."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from recovery_testkit.kubefaults import refused
+from recovery_testkit.stage import Stage
+
+from recovery.decide.sightings import Report, Sighting, Would
+from recovery.model import Step
+from recovery.store.sightings import decode
+from tests.builders.faults import DMA, HANG
+from tests.builders.policies import policy_file
+from tests.stories.console import Terminal
+from tests.stories.scenery import REPORTS
+from tests.stories.scenes import (
+    PERSON,
+    boot,
+    cast,
+    counted_page,
+    exclude,
+    messages,
+    new_process,
+    patch_node,
+    plugin_page,
+)
+from tests.stories.test_conditions import NEURON, policy, writes
+
+FLEET = f"{REPORTS}/fleet"
+PLUGIN = policy_file(match="type: GpuNvlink")
+HOUR, DAY = 3600, 24 * 3600
+
+
+def report(s: Stage) -> Report:
+    return decode(s.store.request("GET", FLEET).body)
+
+
+def only(s: Stage) -> Sighting:
+    (found,) = report(s).sightings
+    return found
+
+
+def puts(s: Stage) -> int:
+    return sum(w.path == FLEET for w in s.store.history)
+
+
+def off(rules: bytes | None = None, count: int = 2, **options: Any) -> Stage:
+    return cast(rules or policy_file(), count, on=False, **options)
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_that_somebody_looks_is_on_the_report_before_any_fault_is() -> None:
+    s = off()
+    assert report(s).sightings == ()
+    assert s.clock.true_time().timestamp() - report(s).since.timestamp() < 5
+
+
+def test_a_fault_is_on_it_with_what_would_have_been_done_and_when() -> None:
+    s = off(policy_file(after="5m"))
+    s.fault("node-0")
+    s.run(10)
+    assert (only(s).would, only(s).due) == (Would.TOLERATE, None)
+    s.run(300, step=1)
+    x = only(s)
+    assert (x.node, x.machine, x.reason, x.rule) == ("node-0", "m-0", DMA, "neuron-hardware")
+    assert (x.would, x.steps) == (Would.RECOVER, (Step.DRAIN, Step.REPLACE))
+    assert x.due is not None
+    assert 299 <= (x.due - x.since).total_seconds() <= 302
+
+
+def test_what_its_source_takes_back_has_become_well_by_itself() -> None:
+    s = off(PLUGIN, plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(60)
+    assert only(s).how == "its source took it back"
+    assert only(s).ended is not None
+
+
+def test_what_comes_and_goes_within_the_hour_is_one_line_that_counts() -> None:
+    s = off(PLUGIN, plugin=True)
+    for _ in range(5):
+        s.pages["node-0"].body = plugin_page(True, 1)
+        s.run(60, step=1)
+        s.pages["node-0"].body = plugin_page(False, 1)
+        s.run(600, step=5)
+    assert only(s).times == 5
+    s.run(HOUR + 60, step=60)
+    s.pages["node-0"].body = plugin_page(True, 2)
+    s.run(60, step=1)
+    assert [x.times for x in report(s).sightings] == [5, 1]
+
+
+def test_a_fault_that_nothing_more_is_known_of_has_not_ended() -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    s.pages["node-0"].error = OSError("no answer")
+    s.run(300, step=1)
+    dma = next(x for x in report(s).sightings if x.reason == DMA)
+    assert dma.ended is None
+
+
+def test_a_boot_ends_it_and_says_so() -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    s.pages["node-0"].body = counted_page()
+    boot(s, "node-0")
+    s.run(120)
+    assert only(s).how == "the machine has booted"
+
+
+def test_what_would_hold_it_is_said() -> None:
+    s = off()
+    exclude(s)
+    s.fault("node-0")
+    s.run(10)
+    assert only(s).would is Would.LEAVE_ALONE
+    assert "excluded by its label" in only(s).why
+
+
+def test_what_no_rule_speaks_of_is_on_it_too() -> None:
+    s = off()
+    s.fault("node-0", "HANG_ON_COLLECTIVES")
+    s.run(10)
+    assert (only(s).reason, only(s).would, only(s).steps) == (HANG, Would.REPORT, ())
+
+
+def test_a_rule_that_only_a_label_keeps_from_matching_is_named() -> None:
+    rules = policy_file(match="type: NeuronHealth, nodeLabels: {pool: trn*}")
+    s = off(rules)
+    s.fault("node-0")
+    s.run(10)
+    label = "on a node with pool=trn* (it has none)"
+    assert only(s).why == f"no rule of the policy speaks of it; rule neuron-hardware would, {label}"
+    patch_node(s, "node-0", {"metadata": {"labels": {"pool": "trn2"}}})
+    s.run(90)
+    assert only(s).would is Would.RECOVER
+
+
+# ---------------------------------------------------------------- kept, durably and small
+
+
+def test_a_fault_that_lasts_a_week_is_written_down_once_an_hour() -> None:
+    s = off()
+    before = puts(s)
+    s.fault("node-0")
+    s.run(7 * DAY, step=600)
+    x = only(s)
+    assert (x.times, x.ended) == (1, None)
+    assert s.clock.true_time().timestamp() - x.seen.timestamp() <= HOUR + 600
+    assert puts(s) - before <= 7 * 24 + 2
+
+
+def test_healthy_nodes_write_nothing() -> None:
+    s = off()
+    before = puts(s)
+    s.run(DAY, step=60)
+    assert puts(s) == before
+
+
+def test_a_process_that_starts_anew_goes_on_with_the_same_line() -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    since = only(s).since
+    new_process(s, "node-0", on=False)
+    s.run(30)
+    assert (only(s).since, only(s).times, only(s).ended) == (since, 1, None)
+
+
+def test_what_ended_while_no_agent_ran_is_ended_by_the_next_one() -> None:
+    s = off(PLUGIN, plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    s.pages["node-0"].body = plugin_page(False, 1)
+    new_process(s, "node-0", on=False)
+    s.run(60)
+    assert only(s).ended is not None
+
+
+def test_agents_of_two_nodes_keep_each_others_lines() -> None:
+    s = off()
+    for node in ("node-0", "node-1"):
+        s.fault(node)
+    s.run(30)
+    assert {x.node for x in report(s).sightings} == {"node-0", "node-1"}
+
+
+def test_a_report_that_somebody_deletes_is_made_anew() -> None:
+    s = off()
+    s.store.request("DELETE", FLEET, user_agent=PERSON)
+    s.fault("node-0")
+    s.run(30)
+    assert only(s).reason == DMA
+
+
+def test_a_write_that_is_refused_stops_no_observation_and_is_made_up_for() -> None:
+    s = off()
+    s.api.fail_next(lambda a: a.path == FLEET and a.method == "PUT", refused(403, "Forbidden"), times=1000)
+    s.fault("node-0")
+    s.run(120, step=1)
+    assert messages(s, "WouldRecover")
+    assert report(s).sightings == ()
+    s.api.heal()
+    s.run(700, step=1)
+    assert only(s).reason == DMA
+
+
+def test_switched_on_what_was_open_ends_and_nothing_more_is_written() -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    new_process(s, "node-0")
+    s.run(30)
+    assert only(s).how == "recovery was switched on"
+    before = puts(s)
+    s.run(600, step=5)
+    assert puts(s) == before
+
+
+def test_with_recovery_on_there_is_no_report() -> None:
+    s = cast(policy_file(), 2)
+    s.fault("node-0")
+    s.run(60)
+    assert s.store.request("GET", FLEET).status == 404
+
+
+# ---------------------------------------------------------------- one controller
+
+
+def test_two_replicas_that_observe_write_one_line() -> None:
+    s = Stage(policy())
+    s.nodes(3)
+    for name in ("controller-0", "controller-1"):
+        s.fleet(name, on=False)
+    s.run(5)
+    writes(s, NEURON)
+    s.run(60)
+    assert only(s).node == "node-0"
+    before = puts(s)
+    s.run(300)
+    assert puts(s) == before
+
+
+def test_a_controller_that_starts_ends_what_is_over_meanwhile() -> None:
+    s = Stage(policy())
+    s.nodes(3)
+    s.fleet(on=False)
+    s.run(5)
+    writes(s, NEURON)
+    s.run(30)
+    s.kill(s.actors["controller"])
+    s.delete_node("node-0")
+    s.fleet("controller-1", on=False)
+    s.run(60)
+    assert only(s).how == "its Node is gone"
+
+
+# ---------------------------------------------------------------- the commands
+
+
+def test_report_says_what_would_have_been_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = off(PLUGIN, plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(HOUR, step=60)
+    s.pages["node-1"].body = plugin_page(True, 1)
+    s.run(10)
+    said = Terminal(s, monkeypatch).run("report", "--since", "7d")
+    assert (said.code, said.err) == (0, "")
+    for line in (
+        "2 faults on 2 nodes.",
+        "2 would have been treated, beginning with drain.",
+        "1 of these became well by themselves afterwards.",
+        "1 of all are there now.",
+    ):
+        assert line in said.out.split("\n")
+    assert "would drain node-0; then replace; gone: its source took it back" in said.out
+    assert "would drain node-1; then replace; it is there now" in said.out
+
+
+def test_report_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    found = json.loads(Terminal(s, monkeypatch).run("report", "-o", "json").out)
+    (x,) = found["sightings"]
+    assert (x["node"], x["would"], x["steps"]) == ("node-0", "recover", ["drain", "replace"])
+    assert found["keptSince"] is not None
+
+
+def test_what_is_older_than_asked_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = off(PLUGIN, plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(2 * DAY, step=600)
+    assert "No fault was seen." in Terminal(s, monkeypatch).run("report", "--since", "24h").out
+
+
+def test_where_nobody_observes_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = cast(policy_file(), 1)
+    assert (
+        Terminal(s, monkeypatch)
+        .run("report")
+        .out.startswith("No report is kept. Either no agent has run here")
+    )
+
+
+def test_status_shows_what_would_be_done_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    out = Terminal(s, monkeypatch).run("status").out
+    assert "No node is being recovered" not in out
+    row = next(line for line in out.split("\n") if line.startswith("node-0"))
+    assert row.split()[:4] == ["node-0", "observed", "neuron-hardware", "drain"]
+    assert f"{DMA}: would drain node-0; then replace; it is there now" in row
+    assert "recovery is off there" in out
+
+
+def test_a_node_that_nobody_looks_at_any_more_is_not_said_to_be_sick_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    s.kill(s.actors["agent of node-0"])
+    s.run(3 * HOUR, step=600)
+    assert "no agent looks at the node" in Terminal(s, monkeypatch).run("report").out
