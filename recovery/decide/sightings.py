@@ -201,7 +201,7 @@ def folded(report: Report, n: News) -> Report:
 def _gone_on(x: Sighting, n: News) -> Sighting:
     """What has become of a sighting that had not ended."""
     if how := _ended(x, n):
-        return replace(x, ended=n.at, how=how)
+        return replace(x, ended=n.at, how=how, boot="")
     if x.key in n.present and n.at - x.seen >= SEEN_AGAIN:
         return replace(x, seen=n.at)
     return x

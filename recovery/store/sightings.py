@@ -52,7 +52,7 @@ def _sighting(x: Sighting) -> dict[str, Any]:
     found: dict[str, Any] = {
         "node": x.node,
         "machine": x.machine,
-        "boot": x.boot if x.ended is None else "",
+        "boot": x.boot,
         "source": x.source,
         "type": x.type,
         "reason": x.reason,

@@ -5,7 +5,6 @@ A test compares them with the CRDs in ``deploy/crds``: every field of those is s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -61,7 +60,7 @@ _PAUSED = {
 
 
 def _report() -> Report:
-    there = Sighting(
+    seen = Sighting(
         node="n",
         machine="m",
         boot="b",
@@ -75,9 +74,10 @@ def _report() -> Report:
         since=AT,
         seen=AT,
         due=AT,
+        ended=AT,
+        how="h",
     )
-    over = replace(there, ended=AT, how="h")
-    return Report(AT, (there, over), dropped=1, dropped_until=AT, full_since=AT)
+    return Report(AT, (seen,), dropped=1, dropped_until=AT, full_since=AT)
 
 
 def _record() -> Record:
