@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 import click
 
@@ -19,6 +20,8 @@ from recovery.model import Step
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = "node_recovery.commands"
+NAME, PLUGIN = "node-recovery", "kubectl-node_recovery"
+"""The program's name, and that under which kubectl finds it: an underscore is a dash there."""
 NO_DEMO = (
     "The demo is a distribution of its own, node-recovery-demo, and is not installed here. Run `make demo` "
     "in a clone of the repository, or install it from there: pip install . ./testkit ./demo"
@@ -28,7 +31,8 @@ NO_DEMO = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A command may also end the process by ``SystemExit``."""
     try:
-        code = group.main(None if argv is None else list(argv), "node-recovery", standalone_mode=False)
+        given = None if argv is None else list(argv)
+        code = group.main(given, _called(), complete_var="_NODE_RECOVERY_COMPLETE", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else DONE
     except click.ClickException as error:
@@ -44,6 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
+
+
+def _called() -> str:
+    """The name by which the user called it."""
+    return "kubectl node-recovery" if Path(sys.argv[0]).stem == PLUGIN else NAME
 
 
 def _complain(sentences: Sequence[str], code: int) -> int:
@@ -100,8 +109,8 @@ def _failing(name: str, sentence: str, code: int) -> click.Command:
     )
 
 
-@click.group(name="node-recovery", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="node-recovery", prog_name="node-recovery", message="%(prog)s %(version)s")
+@click.group(name=NAME, cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")
 def group() -> None:
     """Gets a broken accelerated node out of the way and a good one back.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -119,3 +120,14 @@ def test_kubectl_drains_and_deletes(kubectl: Callable[..., str], store: Kubernet
     kubectl("delete", "nr", "n1")
     kubectl("delete", "node", "n1")
     assert store.request("GET", "/api/v1/nodes").body["items"] == []
+
+
+def test_it_is_a_plugin_of_kubectl(tmp_path: Path) -> None:
+    """kubectl runs ``kubectl-node_recovery`` for ``kubectl node-recovery``."""
+    plugin = tmp_path / "kubectl-node_recovery"
+    plugin.write_text(f"#!{sys.executable}\nimport sys\nfrom recovery.cli import main\nsys.exit(main())\n")
+    plugin.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    asked = [str(program("kubectl")), "node-recovery", "status", "--help"]
+    done = subprocess.run(asked, env=environ, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+    assert done.stdout.startswith("Usage: kubectl node-recovery status [OPTIONS]")

@@ -22,7 +22,7 @@ PHASES = (
     "recovered",
 )
 
-COLUMNS = ("NAME", "PHASE", "SINCE", "FAULT", "RULE", "ATTEMPT", "SENTENCE", "AGE")
+COLUMNS = ("NAME", "PHASE", "SINCE", "FAULT")
 
 
 def phases(site: Site, node: str, fault: float) -> dict[str, float]:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -16,7 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from recovery.cli import COMMANDS, group, main
+from recovery.cli import COMMANDS, NAME, PLUGIN, group, main
 from recovery.errors import Refused, SettingsError
 
 GOOD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules: [{name: a, match: {}}]\n"
@@ -79,6 +80,40 @@ def test_every_command_explains_itself(path: list[str]) -> None:
 def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("node-recovery 0.")
+
+
+@pytest.mark.parametrize("called", ["kubectl-node_recovery", "C:\\bin/kubectl-node_recovery.exe"])
+def test_as_a_plugin_of_kubectl_it_names_itself_as_it_is_typed(
+    called: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [called])
+    assert main(["release", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: kubectl node-recovery release [OPTIONS] NODE\n")
+
+
+def test_kubectl_finds_it_under_the_name_that_is_installed() -> None:
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {NAME: "recovery.cli:main", PLUGIN: "recovery.cli:main"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("node-recovery un", {"uninstall"}),
+        ("node-recovery status --con", {"--context"}),
+        ("node-recovery status -o ", {"human", "wide", "json", "yaml"}),
+    ],
+)
+def test_a_shell_is_told_how_a_command_goes_on(line: str, offered: set[str]) -> None:
+    """As the function asks that ``_NODE_RECOVERY_COMPLETE=bash_source node-recovery`` writes."""
+    words = {
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(line.count(" ")),
+        "_NODE_RECOVERY_COMPLETE": "bash_complete",
+    }
+    said = command(**words).stdout.split()
+    assert {word.partition(",")[2] for word in said} == offered
 
 
 def test_a_good_policy_is_summed_up(policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
