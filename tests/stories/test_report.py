@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from recovery_testkit.stage import Stage
 
 from recovery.decide.sightings import Report, Sighting, Would
 from recovery.model import Step
-from recovery.store.sightings import decode
+from recovery.store.sightings import decode, encode, fitted
 from tests.builders.faults import DMA, HANG
 from tests.builders.policies import policy_file
+from tests.builders.sightings import sighting
 from tests.stories.console import Terminal
 from tests.stories.scenery import REPORTS
 from tests.stories.scenes import (
@@ -212,6 +214,35 @@ def test_a_write_that_is_refused_stops_no_observation_and_is_made_up_for() -> No
     s.api.heal()
     s.run(700, step=1)
     assert only(s).reason == DMA
+
+
+def test_how_a_fault_ended_is_not_forgotten_while_a_write_is_refused() -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    s.api.fail_next(lambda a: a.path == FLEET and a.method == "PUT", refused(403, "Forbidden"), times=1000)
+    s.pages["node-0"].body = counted_page()
+    boot(s, "node-0")
+    s.run(130)
+    s.api.heal()
+    s.run(700, step=1)
+    assert only(s).how == "the machine has booted"
+
+
+def test_a_report_that_is_full_is_read_and_not_written() -> None:
+    s = off()
+    there = report(s)
+    others = tuple(sighting(node=f"other-{i}", why="w" * 200) for i in range(400))
+    full = fitted(replace(there, sightings=others), s.clock.true_time())
+    made = encode(full, s.store.request("GET", FLEET).body)
+    assert s.store.request("PUT", FLEET, body=made, user_agent=PERSON).ok
+    before = puts(s)
+    s.run(DAY, step=60)
+    s.clock.advance(1)
+    s.fault("node-0")
+    s.run(600, step=1)
+    assert puts(s) == before
+    assert report(s).full_since == full.full_since
 
 
 def test_switched_on_what_was_open_ends_and_nothing_more_is_written() -> None:

@@ -16,29 +16,10 @@ from recovery.model import Reading, Step
 from recovery.store.sightings import MOST_BYTES, decode, encode, fitted
 from tests.builders.faults import DMA, HANG, reading
 from tests.builders.rubbish import RUBBISH, paths, with_rubbish
+from tests.builders.sightings import sighting
 from tests.builders.times import HOUR, MINUTE, NOW
 
 EMPTY = Report(since=NOW)
-
-
-def sighting(**changes: Any) -> Sighting:
-    """A DMA error of node-0 that would be recovered."""
-    plain = Sighting(
-        node="node-0",
-        machine="m-0",
-        boot="boot-1",
-        source="npd",
-        type="NeuronHealth",
-        reason=DMA,
-        rule="neuron-hardware",
-        would=Would.RECOVER,
-        steps=(Step.DRAIN, Step.REBOOT, Step.REPLACE),
-        why="",
-        since=NOW,
-        seen=NOW,
-        due=NOW,
-    )
-    return replace(plain, **changes)
 
 
 FULL = Report(
