@@ -30,6 +30,7 @@ from recovery.kube.rights import (
 )
 
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+REPORT = "/apis/noderecovery.dev/v1alpha1/recoveryreports/fleet"
 ON = {"ENABLE_RECOVERY": "true", "LEASE_DURATION": "5s"}
 READS = ("get", "list", "watch")
 Install = Callable[[Site, str, dict[str, str]], None]
@@ -105,11 +106,28 @@ def only_observes(site: Site, user: str, own: str, table: tuple[Right, ...]) -> 
     assert granted == kinds(table)
 
 
+def reported(site: Site) -> dict[str, str]:
+    """What the report says would be done, by node."""
+    return {x["node"]: x["would"] for x in sightings(site)}
+
+
+def ended(site: Site) -> dict[str, str]:
+    """How what it lists has ended, by node."""
+    return {x["node"]: x.get("how", "") for x in sightings(site)}
+
+
+def sightings(site: Site) -> list[dict[str, Any]]:
+    answer = site.plane.request("GET", REPORT)
+    found: list[dict[str, Any]] = answer.body["status"].get("sightings", []) if answer.status == 200 else []
+    return found
+
+
 def nothing_was_refused_or_written(site: Site, user: str) -> None:
     """Nothing but what law 7 names."""
     asked = [r for r in site.audit.requests() if r.user == user]
     assert [(r.verb, r.path) for r in asked if r.status == 403] == []
-    assert {r.resource for r in asked if r.verb not in READS} - {"tokenreviews"} == {"events"}
+    written = {r.resource for r in asked if r.verb not in READS} - {"tokenreviews"}
+    assert written == {"events", "recoveryreports"}
     assert site.records() == {}
     assert site.gate() == {}
 
@@ -125,6 +143,7 @@ def test_sidecars_with_observe_only_rights_say_what_they_would_do_and_recover_on
         sick, _ = site.group(2)
         site.breaks(sick)
         site.until("it says so", lambda: f"{sick}: would " in site.log(sick))
+        site.until("it is on the report", lambda: reported(site) == {sick: "recover"})
         nothing_was_refused_or_written(site, user)
         only_observes(site, user, NAMESPACE, OBSERVERS)
         only_observes(site, concluder, NAMESPACE, ())
@@ -133,6 +152,7 @@ def test_sidecars_with_observe_only_rights_say_what_they_would_do_and_recover_on
         tell(f"observe-only rights of a sidecar: {len(used)} of {len(OBSERVERS)} were used here")
 
         install(site, "eks-neuron", ON)
+        site.until("the report has ended", lambda: ended(site) == {sick: "recovery was switched on"})
         site.until("it is recovered", lambda: site.phase(sick) == "recovered", 180)
         site.until("a concluder runs", site.kubelets.concluder)
 
@@ -155,6 +175,7 @@ def test_the_controller_with_observe_only_rights_says_what_it_would_do_and_recov
         sick, _ = fleet.group(2)
         fleet.states(sick, "NeuronHealth", "True", "NeuronHasError_DMA_ERROR")
         fleet.until("it says so", lambda: f"{sick}: would " in fleet.logs())
+        fleet.until("it is on the report", lambda: reported(fleet) == {sick: "recover"})
         nothing_was_refused_or_written(fleet, user)
         only_observes(fleet, user, CONTROLLER, OBSERVING_CONTROLLERS)
         assert fleet.plane.request("GET", LEASE).status == 404
