@@ -169,6 +169,8 @@ class Executor:
     def _write(self, s: Situation, record: Record) -> Performed:
         """Write the record. A closed one needs no Lease, and what was remembered of the node is dropped."""
         written = self._w.records.write(record)
+        if s.record is not None:
+            self._publisher.closed(s.record, written)
         if not written.phase.open:
             self._w.leases.release(s.node_name)
             self._observer.forget(s.node_name)

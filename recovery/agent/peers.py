@@ -40,6 +40,7 @@ from recovery.errors import (
 from recovery.kube.paging import folded
 from recovery.model import Gate, Phase
 from recovery.provider.protocol import OutOfBand, Provider, abilities_of
+from recovery.report.fleet_gauges import FleetGauges
 from recovery.report.metrics import Metrics
 from recovery.report.notice import About, Notice
 from recovery.report.publish import Publisher
@@ -71,9 +72,12 @@ LEFT_TO_THE_CONCLUDER = 20 * 60.0
 
 @dataclass
 class _HandOver:
+    """``ours``: this process handed it over. Else its agent may be alive, and has told of it."""
+
     sentence: str
     node_uid: str
     reported_at: float
+    ours: bool = True
 
 
 def _share(gate: Gate) -> int:
@@ -111,6 +115,7 @@ class Sweeper:
         self._executor = executor
         self._publisher = publisher
         self._metrics = metrics
+        self._gauges = FleetGauges(metrics, world.policy.limits, world.most_slots)
         self._me = me
         self._chance = chance or random.Random()  # noqa: S311 - jitter
         self._beat = beat
@@ -165,6 +170,12 @@ class Sweeper:
             self._backoff.until = self._w.clock.monotonic() + self._idle
         return max(0.0, self._due_in(next_in_queue))
 
+    def stands_down(self) -> None:
+        """Another sweeps now: what this one knew is shown no more."""
+        self._gauges.forget()
+        self._handed.clear()
+        self._metrics.forget(SWEEPER)
+
     def rest_after(self, error: Exception) -> None:
         """Ask for nothing for a while."""
         self._backoff.failed(error.retry_after if isinstance(error, ApiError) else None)
@@ -185,6 +196,7 @@ class Sweeper:
         if everybody:
             self._remover.turn(gate)
             unlisted |= self._remover.hidden
+        self._gauges.show(gate, self._w.cluster.time.now(), self._pace.population)
         self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
         if gate is not None:
             self._word.ask(gate)
@@ -382,7 +394,17 @@ class Sweeper:
             at = self._w.cluster.time.now()
             reason, about = EventReason.HANDED_OVER.value, About.of(record)
             self._publisher.event(
-                Notice(node, handed.node_uid, reason, record.sentence, True, at, "handedOver", about)
+                Notice(
+                    node,
+                    handed.node_uid,
+                    reason,
+                    record.sentence,
+                    True,
+                    at,
+                    "handedOver",
+                    about,
+                    echo=not handed.ours,
+                )
             )
             self._publisher.held("handedOver", at)
         self._metrics.share(self._metrics.open_handovers, len(self._handed), SWEEPER)
@@ -424,5 +446,5 @@ class Sweeper:
                 and r.node not in self._handed
                 and self._w.leases.look(r.node).stale
             ):
-                self._handed[r.node] = _HandOver(r.sentence, r.node_uid, 0.0)
+                self._handed[r.node] = _HandOver(r.sentence, r.node_uid, 0.0, ours=False)
         return found

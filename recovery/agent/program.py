@@ -67,7 +67,7 @@ class Program:
         self._instance_lock = InstanceLock()
         self._monitors: dict[str, Monitor | None] = {}
         self.metrics = Metrics()
-        self.metrics.enabled.set(1 if settings.enable_recovery else 0)
+        self.metrics.running(settings.enable_recovery)
         transport = KubernetesTransport(clock)
         self.cluster = Cluster(transport, clock, settings.agents_namespace or transport.namespace)
         asked = Cluster(

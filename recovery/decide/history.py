@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 
-from recovery.model import Outcome, Record
+from recovery.model import Outcome, Phase, Record
 
 HISTORY = 20
 LONGEST_LINE = 1024
@@ -49,6 +49,18 @@ class HistoryEvent(StrEnum):
     HANDED_OVER = "handedOver"
     RELEASED = "released"
     LOST = "lost"
+
+
+def confirmed_at(record: Record) -> datetime | None:
+    """When the fault was confirmed of a recovery that is under way; None where none has been started.
+
+    Of a long recovery the line may be gone: then when it was started.
+    """
+    if record.phase not in (Phase.RECOVERING, Phase.PROVING):
+        return None
+    lines = [line.at for line in record.history if line.event == HistoryEvent.CONFIRMED]
+    started = record.starts[-1].at if record.starts else record.phase_since
+    return min(lines[-1], started) if lines else started
 
 
 def note(record: Record, at: datetime, event: HistoryEvent, sentence: str) -> Record:

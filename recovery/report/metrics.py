@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from threading import Lock
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+UNKNOWN = math.nan
+MINUTE, HOUR = 60, 3600
+DURATIONS = (
+    *(30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE),
+    *(HOUR, 2 * HOUR, 4 * HOUR, 6 * HOUR),
+)
+"""Upper bounds of the histogram's buckets, in seconds: 30 s to 6 h."""
 
 
 class Metrics:
@@ -15,15 +25,19 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._shares: dict[str, dict[tuple[Gauge, tuple[str, ...]], float]] = {}
         self._sums: dict[tuple[Gauge, tuple[str, ...]], float] = {}
+        self._only: dict[Gauge, frozenset[tuple[str, ...]]] = {}
         self._lock = Lock()
         r = self.registry
+        self.build_info = Gauge(
+            "node_recovery_build_info", "1, with the version of the program.", ["version"], registry=r
+        )
         self.enabled = Gauge("node_recovery_enabled", "1 if ENABLE_RECOVERY is true.", registry=r)
         self.faults = Gauge(
-            "node_recovery_faults", "1 for each fault seen on this node now.", ["type", "reason"], registry=r
+            "node_recovery_faults", "Its nodes that show this fault now.", ["type", "reason"], registry=r
         )
         self.signal_unknown = Gauge(
             "node_recovery_signal_unknown",
-            "1 while a source of signals cannot be read.",
+            "Its nodes of which this source of signals cannot be read.",
             ["source"],
             registry=r,
         )
@@ -50,23 +64,62 @@ class Metrics:
             registry=r,
         )
         self.phase = Gauge(
-            "node_recovery_phase", "1 for the phase of this node's record.", ["phase"], registry=r
+            "node_recovery_phase",
+            "Its nodes with an open record, or one in a person's hands, by phase.",
+            ["phase"],
+            registry=r,
         )
         self.held = Gauge(
-            "node_recovery_held", "1 while a recovery is held, by reason.", ["reason"], registry=r
+            "node_recovery_held", "Its nodes whose recovery is held, by reason.", ["reason"], registry=r
         )
         self.open_handovers = Gauge(
             "node_recovery_open_handovers",
-            "Nodes that this agent knows to be in a person's hands.",
+            "Nodes that it knows to be in a person's hands.",
             registry=r,
         )
         self.abandoned = Gauge(
             "node_recovery_abandoned",
-            "1 if recovery was switched off while this node was being recovered.",
+            "Its nodes that were being recovered when recovery was switched off.",
             registry=r,
         )
+        self.paused = Gauge(
+            "node_recovery_paused",
+            "1 while recovery is paused in the fleet. NaN: not known, as while recovery is off.",
+            registry=r,
+        )
+        self.budget_used = Gauge(
+            "node_recovery_budget_used",
+            "Nodes that are out, or may be, and count in this budget: the fleet's or a label value's.",
+            ["scope"],
+            registry=r,
+        )
+        self.budget_limit = Gauge(
+            "node_recovery_budget_limit",
+            "How many may be out, by the policy and the last count of the fleet.",
+            ["scope"],
+            registry=r,
+        )
+        self.census_sick = Gauge(
+            "node_recovery_census_sick",
+            "Nodes that were sick or unknown at the last count. NaN: not known.",
+            registry=r,
+        )
+        self.census_population = Gauge(
+            "node_recovery_census_population",
+            "Nodes that there were at the last count. NaN: not known.",
+            registry=r,
+        )
+        for gauge in (self.paused, self.census_sick, self.census_population):
+            gauge.set(UNKNOWN)
         self.actions = Counter(
             "node_recovery_actions", "Actions, by outcome.", ["action", "outcome"], registry=r
+        )
+        self.duration = Histogram(
+            "node_recovery_recovery_duration_seconds",
+            "From a confirmed fault to the end of its recovery, by the last step that was tried.",
+            ["action", "outcome"],
+            buckets=DURATIONS,
+            registry=r,
         )
         self.would_act = Counter(
             "node_recovery_would_act",
@@ -74,7 +127,7 @@ class Metrics:
             ["rule", "action"],
             registry=r,
         )
-        self.cycles = Counter("node_recovery_cycles", "Cycles of the agent.", registry=r)
+        self.cycles = Counter("node_recovery_cycles", "Looks at its nodes.", registry=r)
         self.errors = Counter("node_recovery_errors", "Errors, by kind.", ["kind"], registry=r)
         self.undelivered = Counter(
             "node_recovery_untold",
@@ -91,9 +144,22 @@ class Metrics:
             "node_recovery_last_cycle_timestamp_seconds", "When the last cycle ended.", registry=r
         )
 
+    def running(self, on: bool) -> None:
+        """What a process says of itself, once. ``on``: ENABLE_RECOVERY."""
+        self.enabled.set(1 if on else 0)
+        self.build_info.labels(version("node-recovery")).set(1)
+
+    def only(self, gauge: Gauge, series: Mapping[tuple[str, ...], float]) -> None:
+        """Have ``gauge`` show these series, by their labels, and no others. One thread at a time."""
+        for gone in self._only.get(gauge, frozenset()) - series.keys():
+            gauge.remove(*gone)
+        for labels, value in series.items():
+            gauge.labels(*labels).set(value)
+        self._only[gauge] = frozenset(series)
+
     def describe(self) -> list[tuple[str, tuple[str, ...], str]]:
         """(name as it is scraped, labels, help) of every family, for docs/metrics.md."""
-        families = [x for x in vars(self).values() if isinstance(x, Gauge | Counter)]
+        families = [x for x in vars(self).values() if isinstance(x, Gauge | Counter | Histogram)]
         return [
             (
                 f"{f._name}_total" if isinstance(f, Counter) else f._name,

@@ -41,7 +41,7 @@ class Notice:
     """An Event on a Node.
 
     ``key``: that of the decision it repeats for as long as it stands, such as ``brake``; empty for what
-    happened once.
+    happened once. ``echo``: it repeats what another process told first.
     """
 
     node: str
@@ -52,6 +52,7 @@ class Notice:
     at: datetime
     key: str = ""
     about: About = NOTHING
+    echo: bool = False
 
     @property
     def kind(self) -> str:

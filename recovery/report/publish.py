@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from recovery.decide.history import confirmed_at
 from recovery.errors import NodeRecoveryError
+from recovery.model import Record
 from recovery.provider.monitor import Metric, Monitor
 from recovery.report.metrics import Metrics
 from recovery.report.notice import Notice, Teller, event_body
@@ -87,7 +89,7 @@ class Publisher:
         if not self._events.put(notice):
             self._metrics.undelivered.labels("queue").inc()
         for teller, queued in self._tellers:
-            if teller.wants(notice) and not queued.put(notice):
+            if not notice.echo and teller.wants(notice) and not queued.put(notice):
                 self._metrics.undelivered.labels(teller.name).inc()
 
     def fault(self, reason: str, at: datetime) -> None:
@@ -104,6 +106,17 @@ class Publisher:
             "Outcome": outcome,
         }
         self._put(Metric("RecoveryAction", 1.0, at, dimensions))
+
+    def closed(self, before: Record, after: Record) -> None:
+        """``after`` was swapped in for ``before`` by us. If that ended a recovery, it is counted, here alone.
+
+        A write whose answer was lost is not counted: nobody knows whose it was.
+        """
+        if (began := confirmed_at(before)) is None or after.phase.open:
+            return
+        step = before.intent.action if before.intent else before.step.do.value if before.step else "none"
+        seconds = (after.phase_since - began).total_seconds()
+        self._metrics.duration.labels(step, after.phase.value).observe(max(0.0, seconds))
 
     def held(self, reason: str, at: datetime) -> None:
         """A recovery that is held, and why: a metric that the caller repeats while it is."""

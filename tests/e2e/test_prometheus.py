@@ -4,10 +4,12 @@ replacement."""
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import subprocess
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +24,11 @@ from test_fleet_mode import FleetSite
 
 from recovery.catalog import metric_rows
 from recovery.clock import SystemClock
+from recovery.config.policy_file import load_builtin
 from recovery.errors import Unreadable
+from recovery.model import Census, Gate, Slot
+from recovery.report.fleet_gauges import FleetGauges
+from recovery.report.metrics import Metrics
 from recovery.signals.prometheus_answer import Series, State, ages, asked_at, read, time_of
 from recovery.signals.prometheus_http import PrometheusClient
 
@@ -50,6 +56,16 @@ rules:
     remedy: [{do: drain, within: 1m, then: force}, {do: replace, within: 5m}]
     probation: 5s
 """
+
+
+NOW = SystemClock().now()
+GATE = Gate(
+    "uid",
+    "1",
+    "uid",
+    slots=(Slot("n0", "r", 1, ("fleet",), NOW),),
+    census=Census(NOW, 40, ("n0", "n1", "n2")),
+)
 
 
 class Exporter:
@@ -183,6 +199,68 @@ def test_the_servers_own_doubts_make_an_answer_none(prometheus: Prometheus) -> N
         client.ask("max by (")
     with pytest.raises(Unreadable, match="no instant vector"):
         client.ask("1")
+
+
+def metrics_of(*processes: Callable[[Metrics], None]) -> str:
+    """The pages of several processes as one server scrapes them, each with a label ``node`` of its own."""
+    lines: dict[str, None] = {}
+    for number, process in enumerate(processes):
+        metrics = Metrics()
+        metrics.running(True)
+        process(metrics)
+        for family in metrics.registry.collect():
+            for sample in family.samples:
+                labels = {"node": f"n{number}", **sample.labels}
+                words = ",".join(f'{key}="{value}"' for key, value in labels.items())
+                lines[f"{sample.name}{{{words}}} {sample.value}"] = None
+    return "\n".join([*lines, ""])
+
+
+def test_the_dashboard_counts_each_hand_over_once_and_knows_nothing_as_nothing(
+    prometheus: Prometheus,
+) -> None:
+    """All its queries, of a sidecar and the concluder beside it, and of an agent that is off."""
+
+    def sidecar(m: Metrics) -> None:
+        m.share(m.open_handovers, 1, "n0")
+        FleetGauges(m, load_builtin().policy.limits, 50).show(GATE, NOW, 0)
+        for seconds in (100, 100, 1000):
+            m.duration.labels("replace", "recovered").observe(seconds)
+
+    def concluder(m: Metrics) -> None:
+        m.share(m.open_handovers, 2, "(the sweeper)")
+        FleetGauges(m, load_builtin().policy.limits, 50).show(GATE, NOW, 0)
+
+    prometheus.exporter.page = metrics_of(sidecar, concluder, lambda _: None)
+    dashboard = json.loads((DEPLOY / "alarms" / "grafana" / "node-recovery.json").read_text())
+    panels = {panel["title"]: panel.get("targets", []) for panel in dashboard["panels"][::-1]}
+    found: dict[str, list[float]] = {}
+
+    def asked(expr: str) -> list[float]:
+        for variable, value in {
+            "$__rate_interval": "1m",
+            "$__range": "1m",
+            "$cluster": ".*",
+            "$node": ".*",
+        }.items():
+            expr = expr.replace(variable, value)
+        query = urllib.parse.urlencode({"query": expr})
+        with urllib.request.urlopen(f"{prometheus.url}/api/v1/query?{query}", timeout=5) as answer:  # noqa: S310
+            said = json.load(answer)
+        assert said["status"] == "success"
+        return [float(series["value"][1]) for series in said["data"]["result"]]
+
+    until("it was scraped", lambda: asked("count(node_recovery_build_info)") == [3])
+    for title, targets in panels.items():
+        found[title] = [value for target in targets for value in asked(target["expr"])]
+    assert found["In a person's hands"] == [2]
+    assert found["Paused"] == [0]
+    assert found["Budget of the fleet"] == [1, 1]
+    assert found["Last count"] == [3, 40]
+    assert found["Versions"] == [3]
+    half, most = found["How long recoveries take"]
+    assert 60 < half <= 120 < 900 < most <= 1800
+    assert found["Budgets"] == [1, 1]
 
 
 @pytest.fixture

@@ -69,6 +69,27 @@ def test_a_hand_over_is_told_once_though_its_event_comes_each_minute(receiver: R
     assert reasons(receiver) == ["RecoveryStarted", "HandedOver"]
 
 
+def test_a_hand_over_that_the_agent_has_told_is_not_told_by_the_concluder_as_well(receiver: Receiver) -> None:
+    s = telling(receiver, policy_file("{do: cordon}"))
+    s.tellers = (receiver.webhook(events=DEFAULT_EVENTS),)  # of another process
+    s.concluder()
+    s.fault("node-0")
+    s.run(300, step=1)
+    assert reasons(receiver) == ["RecoveryStarted", "HandedOver"]
+
+
+def test_a_hand_over_of_a_dead_agent_is_told_by_who_concluded_it(receiver: Receiver) -> None:
+    s = telling(receiver)
+    s.tellers = (receiver.webhook(events=DEFAULT_EVENTS),)
+    s.concluder()
+    s.fault("node-0")
+    s.run(5)
+    s.kill(s.actors["agent of node-0"])
+    s.run(4000, step=10)
+    assert phase(s) is Phase.HANDED_OVER
+    assert reasons(receiver) == ["RecoveryStarted", "Replacing", "HandedOver"]
+
+
 def test_in_observe_mode_it_is_told_what_would_be_done(receiver: Receiver) -> None:
     s = telling(receiver, on=False)
     s.fault("node-0")

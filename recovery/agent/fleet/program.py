@@ -51,7 +51,7 @@ class FleetProgram:
         self._all_providers: list[Providers] = []
         self._monitors: dict[str, Monitor | None] = {}
         self.metrics = Metrics()
-        self.metrics.enabled.set(1 if settings.enable_recovery else 0)
+        self.metrics.running(settings.enable_recovery)
         transport = KubernetesTransport(clock)
         namespace = settings.pod_namespace or transport.namespace
         self._told_by = Cluster(transport, clock, namespace)  # by the publisher's threads

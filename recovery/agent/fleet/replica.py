@@ -105,6 +105,7 @@ class Replica:
         self.controllers += [self._controller(f"worker {i}") for i in range(workers)]
         self._led = [False] * workers
         self._sweeper = self._made_sweeper()
+        self._sweeps = False
 
     # ------------------------------------------------------------ one round of each thread
 
@@ -128,7 +129,11 @@ class Replica:
         """Look at the records whose Node is gone, while this replica leads, and write what was seen with
         recovery off. Seconds until the next look."""
         if not self.leader.leads or not self.nodes.in_sync:
+            if self._sweeps and not self.leader.leads:
+                self._sweeps = False
+                self._sweeper.stands_down()
             return WAITS
+        self._sweeps = True
         for node in self._tally.flush():
             self._summon(node)
         return self._sweeper.sweep()

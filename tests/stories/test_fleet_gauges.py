@@ -1,0 +1,222 @@
+"""How long recoveries took, and what the fleet may and does: each counted once, and the same by everybody."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from recovery_testkit.kubefaults import lost_answer
+from recovery_testkit.stage import FleetActor, Stage, npd_page
+
+from recovery.model import Phase
+from tests.builders.policies import policy_file
+from tests.stories.scenery import GATE, to_the_end
+from tests.stories.scenes import (
+    boot,
+    braked,
+    cast,
+    handed_over,
+    label,
+    new_process,
+    pause,
+    phase,
+    resume,
+    the_record,
+    value,
+)
+from tests.stories.test_conditions import NEURON, policy, writes
+from tests.stories.test_one_controller import fleet
+
+DURATION = "node_recovery_recovery_duration_seconds"
+
+
+def took(s: Stage) -> dict[tuple[str, str], tuple[float, float]]:
+    """(action, outcome) -> how many recoveries, and seconds: over all processes, dead ones included."""
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for actor in s.actors.values():
+        for family in actor.metrics.registry.collect():
+            for sample in family.samples:
+                key = (sample.labels.get("action", ""), sample.labels.get("outcome", ""))
+                count, total = found.get(key, (0.0, 0.0))
+                if sample.name == f"{DURATION}_count":
+                    found[key] = (count + sample.value, total)
+                elif sample.name == f"{DURATION}_sum":
+                    found[key] = (count, total + sample.value)
+    return found
+
+
+def all_say(s: Stage, name: str, **labels: str) -> set[float | None]:
+    """What the living processes show; None: no such series."""
+    return {
+        actor.metrics.registry.get_sample_value(name, labels) for actor in s.actors.values() if actor.alive
+    }
+
+
+# ---------------------------------------------------------------- how long a recovery took
+
+
+def test_a_recovery_is_counted_once_by_who_closed_its_record() -> None:
+    s = cast()
+    s.fault("node-0")
+    s.run(5)
+    s.replace_machine("node-0", "m-0", "node-9", "m-9")
+    s.agent("node-9")
+    s.run(260, step=1)
+    assert phase(s) is Phase.RECOVERED
+    ((key, (count, seconds)),) = took(s).items()
+    assert (key, count) == (("replace", "recovered"), 1)
+    confirmed = next(x.at for x in the_record(s).history if x.event == "confirmed")
+    assert seconds == pytest.approx((the_record(s).phase_since - confirmed).total_seconds())
+    assert 60 < seconds < 265
+
+
+def test_a_restart_in_the_middle_counts_it_once_and_from_its_beginning() -> None:
+    s = cast(policy_file("{do: reboot, within: 10m}"))
+    s.fault("node-0")
+    s.run(5)
+    new_process(s, "node-0")
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(300, step=1)
+    assert phase(s) is Phase.RECOVERED
+    ((key, (count, seconds)),) = took(s).items()
+    assert (key, count) == (("reboot", "recovered"), 1)
+    assert seconds > 60
+
+
+def test_a_hand_over_is_an_end_and_what_was_never_started_is_none() -> None:
+    s = handed_over()
+    ((key, (count, _)),) = took(s).items()
+    assert (key, count) == (("cordon", "handedOver"), 1)
+    s = cast(policy_file("{do: notify}"))
+    s.fault("node-0")
+    s.run(30)
+    assert phase(s) is Phase.HANDED_OVER
+    assert took(s) == {}
+
+
+def test_a_controller_counts_it_once_among_its_replicas() -> None:
+    s, cloud = fleet(replicas=2)
+    writes(s, NEURON)
+    to_the_end(s, cloud)
+    assert phase(s) is Phase.RECOVERED
+    assert [(key, count) for key, (count, _) in took(s).items()] == [(("replace", "recovered"), 1)]
+
+
+def test_a_write_whose_answer_was_lost_is_not_counted_twice() -> None:
+    s = cast(policy_file("{do: cordon}"))
+
+    def closes(asked: Any) -> bool:
+        return (
+            asked.method == "PUT"
+            and asked.path.endswith("/noderecoveries/node-0")
+            and (asked.body["status"]["phase"] == "handedOver")
+        )
+
+    s.api.fail_next(closes, lost_answer)
+    s.fault("node-0")
+    s.run(30)
+    assert phase(s) is Phase.HANDED_OVER
+    assert took(s) == {}
+
+
+# ---------------------------------------------------------------- what the fleet may and does
+
+
+def test_everybody_shows_the_same_of_the_fleet() -> None:
+    s = cast(policy_file(limits="budget: 2, budgetPer: {topology.kubernetes.io/zone: 50%}"), agents=3)
+    s.fault("node-0")
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_budget_used", scope="fleet") == {1}
+    assert all_say(s, "node_recovery_budget_limit", scope="fleet") == {2}
+    assert all_say(s, "node_recovery_budget_used", scope="topology.kubernetes.io/zone=a") == {1}
+    assert all_say(s, "node_recovery_census_sick") == {1}
+    assert all_say(s, "node_recovery_census_population") == {4}
+    assert all_say(s, "node_recovery_paused") == {0}
+
+
+def test_a_scope_that_nobody_is_out_of_is_shown_no_more() -> None:
+    s = cast(policy_file("{do: cordon}", limits="budgetPer: {topology.kubernetes.io/zone: 1}"))
+    agent = s.actors["agent of node-0"]
+    s.fault("node-0")
+    shown = {}
+    for _ in range(70):
+        s.run(1)
+        used = agent.metrics.registry.get_sample_value(
+            "node_recovery_budget_used", {"scope": "topology.kubernetes.io/zone=a"}
+        )
+        shown[used] = phase(s)
+    assert shown[None] is Phase.HANDED_OVER
+    assert value(agent, "node_recovery_budget_used", scope="fleet") == 0
+
+
+def test_a_label_with_a_value_for_each_node_makes_no_scope() -> None:
+    s = cast(policy_file(limits="budgetPer: {kubernetes.io/hostname: 1}"))
+    label(s, "node-0", **{"kubernetes.io/hostname": "node-0"})
+    s.fault("node-0")
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_budget_used", scope="fleet") == {1}
+    assert all_say(s, "node_recovery_budget_used", scope="kubernetes.io/hostname=node-0") == {None}
+
+
+def test_a_pause_is_shown_and_its_end() -> None:
+    s = cast()
+    s.run(65, step=1)
+    pause(s)
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_paused") == {1}
+    resume(s)
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_paused") == {0}
+
+
+def test_what_the_brake_goes_by_is_shown() -> None:
+    s = braked()
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_census_sick") == {3}
+    assert all_say(s, "node_recovery_census_population") == {4}
+
+
+def test_while_recovery_is_off_nothing_is_known_of_the_fleet() -> None:
+    s = cast(on=False)
+    s.run(65, step=1)
+    (paused,) = all_say(s, "node_recovery_paused")
+    assert paused is not None
+    assert math.isnan(paused)
+    assert all_say(s, "node_recovery_budget_used", scope="fleet") == {None}
+    assert s.store.request("GET", GATE).status == 404
+
+
+def test_who_leads_no_more_shows_no_more_of_the_fleet() -> None:
+    s, _ = fleet(policy("{type: NeuronHealth}", "{do: cordon}"), replicas=2)
+    writes(s, NEURON)
+    s.run(30)
+    first, second = (a for a in s.actors.values() if isinstance(a, FleetActor))
+    assert (value(first, "node_recovery_open_handovers"), value(second, "node_recovery_open_handovers")) == (
+        1,
+        0,
+    )
+    assert value(first, "node_recovery_budget_limit", scope="fleet") == 1
+    first.replica.leader.resign()
+    s.run(60)
+    assert second.replica.leader.leads or first.replica.leader.leads
+    for actor in (first, second):
+        leads = actor.replica.leader.leads
+        assert value(actor, "node_recovery_open_handovers") == leads
+        assert value(actor, "node_recovery_budget_limit", scope="fleet") == leads
+        shown = actor.metrics.registry.get_sample_value("node_recovery_paused")
+        assert shown is not None
+        assert math.isnan(shown) is not leads
+
+
+def test_a_process_says_which_version_it_is() -> None:
+    from importlib.metadata import version
+
+    from recovery.report.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.running(True)
+    labels = {"version": version("node-recovery")}
+    assert metrics.registry.get_sample_value("node_recovery_build_info", labels) == 1
+    assert metrics.registry.get_sample_value("node_recovery_enabled") == 1
