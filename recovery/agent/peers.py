@@ -115,7 +115,7 @@ class Sweeper:
         self._executor = executor
         self._publisher = publisher
         self._metrics = metrics
-        self._gauges = FleetGauges(metrics, world.policy.limits, world.most_slots)
+        self._gauges = FleetGauges(metrics, world.policy, world.most_slots)
         self._me = me
         self._chance = chance or random.Random()  # noqa: S311 - jitter
         self._beat = beat

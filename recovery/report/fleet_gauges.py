@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from recovery.decide.brakes import budget_allows
-from recovery.decide.budget import known_labels, out_in
-from recovery.model import Gate, Limits, Slot
+from recovery.decide.brakes import OF_RULE, budget_allows
+from recovery.decide.budget import known_labels, out_by, out_in
+from recovery.model import Gate, Policy, Slot, share_for
 from recovery.report.metrics import UNKNOWN, Metrics
 
 Scope = tuple[str, int, int | None]
@@ -20,9 +20,9 @@ Scope = tuple[str, int, int | None]
 class FleetGauges:
     """``most``: the highest number of slots that any budget comes to."""
 
-    def __init__(self, metrics: Metrics, limits: Limits, most: int) -> None:
+    def __init__(self, metrics: Metrics, policy: Policy, most: int) -> None:
         self._metrics = metrics
-        self._limits = limits
+        self._policy = policy
         self._most = most
 
     def show(self, gate: Gate | None, now: datetime, population: int) -> None:
@@ -32,7 +32,7 @@ class FleetGauges:
         census = gate.census if gate is not None else None
         m.census_sick.set(census.how_many if census is not None else UNKNOWN)
         m.census_population.set(census.population if census is not None else UNKNOWN)
-        scopes = list(scopes_of(gate, self._limits, self._most, population))
+        scopes = list(scopes_of(gate, self._policy, self._most, population))
         m.only(m.budget_used, {(name,): used for name, used, _ in scopes})
         m.only(m.budget_limit, {(name,): most for name, _, most in scopes if most is not None})
 
@@ -45,23 +45,27 @@ class FleetGauges:
         m.only(m.budget_limit, {})
 
 
-def scopes_of(gate: Gate | None, limits: Limits, most: int, population: int) -> Iterator[Scope]:
-    """The fleet, and each value of a label with a budget of its own that a node is out of.
+def scopes_of(gate: Gate | None, policy: Policy, most: int, population: int) -> Iterator[Scope]:
+    """The fleet, each rule with a budget of its own, and each label value with one that a node is out of.
 
-    So there are never more than slots. A label whose value is the node's own name makes no scope: its series
-    would grow with the nodes.
+    So there are never more than rules and slots. A label whose value is the node's own name makes no scope:
+    its series would grow with the nodes.
     """
-    census = gate.census if gate is not None else None
-    nodes = census.population if census is not None else population
-    slots = gate.slots if gate is not None else ()
-    yield "fleet", len(slots), budget_allows(limits.budget, nodes or None, most)
-    for key, share in sorted(limits.budget_per.items()):
-        for value in sorted({value for slot in slots if (value := _value(slot, key))}):
-            scope = f"{key}={value}"
+    gate = gate or Gate("", "", "")
+    census = gate.census
+    nodes = (census.population if census is not None else population) or None
+    yield "fleet", len(gate.slots), budget_allows(policy.limits.budget, nodes, most)
+    for rule in policy.rules:
+        if rule.budget is not None:
+            out = out_by(gate, rule.name, (x.name for x in policy.rules))
+            yield f"{OF_RULE}{rule.name}", len(out), budget_allows(rule.budget, nodes, most)
+    for key, per in sorted(policy.limits.budget_per.items()):
+        for value in sorted({value for slot in gate.slots if (value := _value(slot, key))}):
+            share, scope = share_for(per, value), f"{key}={value}"
             counted = census.by_label.get(scope) if census is not None else None
-            allowed = budget_allows(share, counted[1] if counted is not None else None, most)
-            assert gate is not None
-            yield scope, len(out_in(gate, scope, {})), allowed
+            if share is not None:
+                allowed = budget_allows(share, counted[1] if counted is not None else None, most)
+                yield scope, len(out_in(gate, scope, {})), allowed
 
 
 def _value(slot: Slot, key: str) -> str:

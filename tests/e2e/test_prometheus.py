@@ -223,13 +223,13 @@ def test_the_dashboard_counts_each_hand_over_once_and_knows_nothing_as_nothing(
 
     def sidecar(m: Metrics) -> None:
         m.share(m.open_handovers, 1, "n0")
-        FleetGauges(m, load_builtin().policy.limits, 50).show(GATE, NOW, 0)
+        FleetGauges(m, load_builtin().policy, 50).show(GATE, NOW, 0)
         for seconds in (100, 100, 1000):
             m.duration.labels("replace", "recovered").observe(seconds)
 
     def concluder(m: Metrics) -> None:
         m.share(m.open_handovers, 2, "(the sweeper)")
-        FleetGauges(m, load_builtin().policy.limits, 50).show(GATE, NOW, 0)
+        FleetGauges(m, load_builtin().policy, 50).show(GATE, NOW, 0)
 
     prometheus.exporter.page = metrics_of(sidecar, concluder, lambda _: None)
     dashboard = json.loads((DEPLOY / "alarms" / "grafana" / "node-recovery.json").read_text())

@@ -160,6 +160,30 @@ def test_a_label_with_a_value_for_each_node_makes_no_scope() -> None:
     assert all_say(s, "node_recovery_budget_used", scope="kubernetes.io/hostname=node-0") == {None}
 
 
+def test_a_rule_with_a_budget_of_its_own_is_a_scope_at_any_time() -> None:
+    rules = policy_file().replace(b"    probation: 2m", b"    budget: 3\n    probation: 2m")
+    s = cast(rules)
+    s.run(65, step=1)
+    scope = "rule neuron-hardware"
+    assert all_say(s, "node_recovery_budget_used", scope=scope) == {0}
+    s.fault("node-0")
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_budget_used", scope=scope) == {1}
+    assert all_say(s, "node_recovery_budget_limit", scope=scope) == {3}
+
+
+def test_only_the_values_that_a_budget_names_are_scopes() -> None:
+    per = (
+        "{topology.kubernetes.io/zone: {b: 1}, node.kubernetes.io/instance-type: {trn1.32xlarge: 4, '*': 1}}"
+    )
+    s = cast(policy_file(limits=f"budgetPer: {per}"))
+    s.fault("node-0")
+    s.run(65, step=1)
+    scope = "node.kubernetes.io/instance-type=trn1.32xlarge"
+    assert all_say(s, "node_recovery_budget_limit", scope=scope) == {4}
+    assert all_say(s, "node_recovery_budget_used", scope="topology.kubernetes.io/zone=a") == {None}
+
+
 def test_a_pause_is_shown_and_its_end() -> None:
     s = cast()
     s.run(65, step=1)
