@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from recovery.cli import group
+from recovery.config.policy_file import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
@@ -119,6 +121,29 @@ def test_every_command_of_a_guide_exists(guide: Path) -> None:
         command = group.get_command(click.Context(group), word)
         assert command is not None, word
         assert not isinstance(command, click.Group) or next_word in command.commands, next_word
+
+
+HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+
+
+def policies(guide: Path) -> Iterator[str]:
+    """Each policy on the page, and each part of one made whole."""
+    for block in re.findall(r"^```yaml\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL):
+        if block.startswith(HEAD):
+            yield block
+        elif re.match(r"(?:sources|limits|drain|rules|exclude):", block):
+            yield f"{HEAD}{block}" if "\nrules:" in f"\n{block}" else f"{HEAD}{block}rules: []\n"
+        elif block.startswith("  - name:"):
+            yield f"{HEAD}rules:\n{block}"
+
+
+def test_every_policy_of_a_guide_is_one_that_the_program_takes(tmp_path: Path) -> None:
+    shown = [(guide, text) for guide in GUIDES for text in policies(guide)]
+    assert {guide.name for guide, _ in shown} >= {"policy.md", "sources.md", "eks-auto-repair.md"}
+    for guide, text in shown:
+        file = tmp_path / guide.name
+        file.write_text(text)
+        load_policy(str(file))  # SettingsError names page, line and field
 
 
 @guides()
