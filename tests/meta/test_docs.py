@@ -111,10 +111,10 @@ def test_every_heading_that_a_page_links_to_is_there(page: Path) -> None:
             assert heading in headings(page.parent / path if path else page), f"{path}#{heading}"
 
 
-@guides()
-def test_every_command_of_a_guide_exists(guide: Path) -> None:
-    fences = re.findall(r"^ *```\w*\n(.*?)^ *```$", guide.read_text(), re.MULTILINE | re.DOTALL)
-    inline = re.findall(r"`([^`\n]+)`", guide.read_text())
+@pages()
+def test_every_command_of_a_page_exists(page: Path) -> None:
+    fences = re.findall(r"^ *```\w*\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"`([^`\n]+)`", page.read_text())
     code = "\n".join(fences + inline)
     told = re.findall(r"(?:^ *|-- |/bin/)node-recovery ([a-z]+)(?: ([a-z]+))?", code, re.MULTILINE)
     for word, next_word in told:
