@@ -45,14 +45,6 @@ POLICIES: dict[str, bytes] = {
         f"{DRAIN}, {REPLACE}",
         REBOOT,
     ),
-    "a budget per value": _policy(
-        f'budget: 3, budgetPer: {{topology.kubernetes.io/zone: {{a: 2, "*": 1}}}}, {OPEN}',
-        f"{DRAIN}, {REPLACE}",
-        REBOOT,
-    ),
-    "a budget per rule": _policy(
-        f"budget: 3, budgetPer: {{}}, {OPEN}", f"{DRAIN}, {REPLACE}", REBOOT, more="    budget: 1\n"
-    ),
     "a low brake": _policy(
         "cooldown: 0s, brake: 30%, attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
         f"{DRAIN}, {REPLACE}",
@@ -71,3 +63,20 @@ POLICIES: dict[str, bytes] = {
         rest="drain: {pods: [{match: {labels: {app: train}}, mode: wait, within: 1m, annotate: {job: leave}}]}\n",
     ),
 }
+
+LATER: dict[str, bytes] = {
+    "a budget per value": _policy(
+        f'budget: 3, budgetPer: {{topology.kubernetes.io/zone: {{a: 2, "*": 1}}}}, {OPEN}',
+        f"{DRAIN}, {REPLACE}",
+        REBOOT,
+    ),
+    "a budget per rule": _policy(
+        f"budget: 3, budgetPer: {{}}, {OPEN}", f"{DRAIN}, {REPLACE}", REBOOT, more="    budget: 1\n"
+    ),
+}
+"""Policies of seeds from ``seeds.LATER_FROM`` on: what a smaller seed makes stays as it was."""
+
+
+def policy_of(name: str) -> bytes:
+    """The policy of this name."""
+    return POLICIES[name] if name in POLICIES else LATER[name]

@@ -41,7 +41,7 @@ def act(at: float, what: str, place: int = -1, *args: Any) -> Act:
 class Scene:
     """The fleet before anything happens to it.
 
-    ``policy``: a name in ``policies.POLICIES``. ``pods``: on each node. ``concluder``: whether there is one.
+    ``policy``: a name of ``policies.policy_of``. ``pods``: on each node. ``concluder``: whether there is one.
     ``same_name``: a new machine joins under its predecessor's name, as in a scale set or on bare metal.
     ``shrinks``: the group loses a place with each machine that is deleted, until it is set back.
     ``kernel``: agents can read the boot ID of their own kernel. ``tells_start``: a detector's page says when its

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.search.acts import ACTS
 from tests.search.plots import PLOTS, SOURCE_PLOTS
-from tests.search.policies import POLICIES
+from tests.search.policies import LATER, POLICIES
 from tests.search.script import Act, Scene, Script
 from tests.search.signals import OFF_THE_NODE, SOURCES
 
@@ -38,6 +38,8 @@ SOURCES_FROM = 10**9
 """From this seed on, every second history has a source beyond the page. What a smaller seed makes is as it was."""
 FLEET_FROM = 2 * 10**9
 """From this seed on, replicas of the controller do the work."""
+LATER_FROM = 10**10
+"""From this seed on, a history is that of the seed which is so much smaller, under one of the later policies."""
 BESIDE_THE_PAGE = ("EKS", "conditions", "konduktor", "npd, conditions")
 DISTURBED: dict[str, tuple[str, ...]] = {
     "conditions": ("writer dies", "writer starts anew", "conditions removed", "conditions unknown", "boots"),
@@ -62,6 +64,10 @@ FAULTS = {"conditions": ("fault", "plugin fault", "flash"), "eks": ("eks fault",
 
 def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
+    if seed >= LATER_FROM:
+        script = script_of(seed - LATER_FROM)
+        scene = replace(script.scene, policy=sorted(LATER)[seed % len(LATER)])
+        return replace(script, seed=seed, scene=scene)
     script = _script_of(seed)
     if seed >= FLEET_FROM:
         return _in_fleet_mode(script, random.Random(f"{seed} fleet"))

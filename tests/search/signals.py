@@ -28,7 +28,7 @@ from tests.search.machines import (
     XID_TYPE,
     Machine,
 )
-from tests.search.policies import POLICIES
+from tests.search.policies import policy_of
 
 if TYPE_CHECKING:
     from tests.search.world import World
@@ -67,8 +67,8 @@ OFF_THE_NODE = ("conditions", "EKS alone", "konduktor alone")
 def policy_text(name: str, sources: str) -> bytes:
     """A policy that goes by these sources. Its first remedy is that of what only they state, too."""
     if not sources:
-        return POLICIES[name]
-    read = yaml.safe_load(POLICIES[name])
+        return policy_of(name)
+    read = yaml.safe_load(policy_of(name))
     more = {"eks": EKS_TYPE, "konduktor": MARK_TYPE}.get(SOURCES[sources].writer)
     rules = [{**read["rules"][0], "name": "more", "match": {"type": more}}] if more else []
     named = list(SOURCES[sources].named)

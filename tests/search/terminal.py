@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from recovery_testkit.stage import StoreTransport
 
 from recovery import cli
+from recovery.kube.kubeconfig import Place
 
 if TYPE_CHECKING:
     from tests.search.world import World
@@ -18,6 +19,7 @@ PERSON = "a person"
 
 class _Reach(StoreTransport):
     namespace = "default"
+    place = Place("here", "127.0.0.1:6443")
 
     def __init__(self, world: World) -> None:
         super().__init__(world.store, PERSON)
@@ -33,7 +35,7 @@ class _Reach(StoreTransport):
 def release(world: World, node: str) -> int:
     """The command's exit code."""
     with (
-        patch("recovery.console.api.KubernetesTransport", lambda clock: _Reach(world)),
+        patch("recovery.console.api.KubernetesTransport", lambda clock, target: _Reach(world)),
         patch("recovery.console.api.SystemClock", lambda: world.clock),
         patch("getpass.getuser", lambda: PERSON),
         patch("recovery.console.wanted_back.PATIENCE", 0.0),  # the world does not wait for a person
