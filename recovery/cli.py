@@ -294,6 +294,53 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
 
 
 @group.command()
+@click.argument("node")
+@click.option("--fault", "reason", metavar="REASON", default="", help="The reason, as a rule matches it.")
+@click.option(
+    "--type", "type_", metavar="TYPE", default="", help="The condition; the default is the catalogue's."
+)
+@click.option(
+    "--for",
+    "length",
+    metavar="DURATION",
+    default="10m",
+    show_default=True,
+    callback=_length,
+    help="Then it is over by itself; at most 15m.",
+)
+@click.option("--really", is_flag=True, help="Also where recovery is on, and would act on it.")
+@click.option("--remove", "off", is_flag=True, help="Take the drill off NODE; with --type only that one.")
+@yes_option
+@cluster_command
+def inject(
+    node: str,
+    reason: str,
+    type_: str,
+    length: timedelta,
+    really: bool,
+    off: bool,
+    assume_yes: bool,
+    target: Target,
+    output: str,
+) -> None:
+    """Make a marked test fault on NODE: a drill, on any hardware.
+
+    Writes a condition of the Node that says that it is a drill, who made it and when it ends. It needs the
+    source `conditions`, which is on by default, and is refused where recovery is on for the node, or that
+    cannot be known. With recovery off, `explain` and `report` then show what would be done.
+    """
+    from recovery.console.inject import inject as do
+    from recovery.console.inject import remove
+
+    if off:
+        remove(node, type_, assume_yes, target, output)
+        return
+    if not reason.strip():
+        raise click.BadParameter("found nothing, expected the reason of a fault", param_hint="--fault")
+    do(node, reason.strip(), type_.strip(), length, really, assume_yes, target, output)
+
+
+@group.command()
 @click.option("--dry-run", "dry", is_flag=True, help="Say what would be done, and change nothing.")
 @yes_option
 @cluster_command

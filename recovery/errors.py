@@ -16,6 +16,7 @@
     ├── NotInstalled             the CRDs are not there
     ├── UnknownNode              there is neither a Node nor a record of this name
     ├── CannotRelease            the release would do harm, or record something untrue
+    ├── WouldHarm                a test fault would, or might, be acted on
     ├── Declined                 the person said no
     └── ApiError                 the Kubernetes API server refused a request, or gave no answer
         ├── NotFound             404
@@ -165,6 +166,10 @@ class UnknownNode(NodeRecoveryError):
 
 class CannotRelease(NodeRecoveryError):
     """The release would do harm or record something untrue. Nothing was changed."""
+
+
+class WouldHarm(NodeRecoveryError):
+    """A test fault would, or might, be acted on. Nothing was changed."""
 
 
 class Declined(NodeRecoveryError):

@@ -111,6 +111,16 @@ class UserApi(Cluster):
         where = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
         self._call("PATCH", where, body=patch, content_type=MERGE_PATCH)
 
+    def conditions_of(self, node: str) -> tuple[str, list[dict[str, Any]]]:
+        """The Node's version, and its conditions as they are written."""
+        obj = self._call("GET", f"/api/v1/nodes/{quote(node)}")
+        return obj["metadata"]["resourceVersion"], list((obj.get("status") or {}).get("conditions") or [])
+
+    def replace_conditions(self, node: str, version: str, conditions: list[dict[str, Any]]) -> None:
+        """Write all conditions of the Node. ``Conflict`` where it is of another version by now."""
+        patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
+        self._call("PATCH", f"/api/v1/nodes/{quote(node)}/status", body=patch, content_type=MERGE_PATCH)
+
     def caller(self) -> str:
         """The caller's user name at the API server; USER@HOST of this machine before Kubernetes 1.28."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from recovery.console.recoveries import Recoveries, read_recoveries
 from recovery.console.release import Found, check, found_of
 from recovery.console.wanted_back import stands
 from recovery.decide.drain import EVICT_AFTER
+from recovery.decide.drill import ends
 from recovery.decide.marks import marked
 from recovery.decide.standing import standing, words
 from recovery.errors import ApiError, CannotRelease, NotInstalled
@@ -93,7 +94,7 @@ def look(api: UserApi) -> Seen:
             "the version that wrote it"
         )
     known = {r.node for r in recoveries.records} | set(recoveries.unreadable)
-    views, excluded = folded(lambda: _nodes(api.list_nodes(), known))
+    views, notes = folded(lambda: _nodes(api, known))
     items, kept = [], []
     for found in _needed(recoveries, views):
         if problem := _cannot_end(found):
@@ -102,17 +103,23 @@ def look(api: UserApi) -> Seen:
             items.append(Item(found.record.node, found.node, found))
     items += [Item(name, view) for name, view in views.items() if name not in known]
     kept += [Kept(node, _unreadable(node, why)) for node, why in recoveries.unreadable.items()]
-    return Seen(installed, tuple(items), tuple(kept), tuple(_notes(excluded)))
+    return Seen(installed, tuple(items), tuple(kept), notes)
 
 
-def _nodes(listed: Iterable[NodeView], known: set[str]) -> tuple[dict[str, NodeView], int]:
-    """The Nodes that have a record or marks of ours; and how many somebody excludes."""
-    found, excluded = {}, 0
-    for view in listed:
-        excluded += EXCLUDE in view.labels
+def _nodes(api: UserApi, known: set[str]) -> tuple[dict[str, NodeView], tuple[str, ...]]:
+    """The Nodes that have a record or marks of ours; and what stays on any Node."""
+    found, excluded, drills = dict[str, NodeView](), [], []
+
+    def look_at(view: NodeView) -> None:
+        if EXCLUDE in view.labels:
+            excluded.append(view.name)
+        if any(ends(c.message) for c in view.stated):
+            drills.append(f"{view.name} has a drill: node-recovery inject {view.name} --remove takes it off")
         if view.name in known or marked(view):
             found[view.name] = view
-    return found, excluded
+
+    api.nodes_of("", look_at)
+    return found, (*_notes(len(excluded)), *drills)
 
 
 def _needed(recoveries: Recoveries, views: dict[str, NodeView]) -> Iterator[Found]:

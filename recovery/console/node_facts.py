@@ -32,7 +32,7 @@ class Facts:
 def gather(api: UserApi, name: str) -> Facts:
     """Read everything; only the API server has to answer. Raises ``UnknownNode``, ``ApiError``."""
     node = _node(api, name)
-    pod, agent, no_answer = _ask_agent(api, name)
+    pod, agent, no_answer = ask_agent_of(api, name)
     record, problem = _record(api, name)  # after the agent, so that it is not the older of the two
     if node is None and record is None and not problem:
         raise UnknownNode(f"there is no Node {name}, and no record of one")
@@ -64,7 +64,8 @@ Asked = tuple[AgentPod | None, dict[str, Any] | None, str]
 """Which pod was asked, what it said, and why it said nothing."""
 
 
-def _ask_agent(api: UserApi, name: str) -> Asked:
+def ask_agent_of(api: UserApi, name: str) -> Asked:
+    """What looks after the node ``name``, an agent on it or a controller, and what that says of it."""
     try:
         pod = api.agent_pod(name)
         controllers = [] if pod else api.controllers()

@@ -15,7 +15,7 @@ import click
 
 from recovery.console.api import UserApi, connect
 from recovery.console.output import WIDE, age, for_programs, say, show, table
-from recovery.decide.sightings import BY_ITSELF, SILENT, Report, Sighting, Would, what
+from recovery.decide.sightings import A_DRILL, BY_ITSELF, SILENT, Report, Sighting, Would, what
 from recovery.errors import ApiError, NodeRecoveryError, NotFound
 from recovery.kube.kubeconfig import Target
 from recovery.store.sightings import decode
@@ -131,11 +131,13 @@ def _row(x: Sighting, now: datetime, wide: bool) -> tuple[str, ...]:
 
 def story(x: Sighting, now: datetime) -> str:
     """What would be done about ``x``, and what has become of it."""
+    drilled = x.why == A_DRILL and A_DRILL not in what(x)
+    would = f"{what(x)} ({A_DRILL})" if drilled else what(x)
     if x.ended is not None:
-        return f"{what(x)}; gone: {x.how}"
+        return f"{would}; gone: {x.how}"
     if _silent(x, now):
-        return f"{what(x)}; not seen since {x.seen:%Y-%m-%d %H:%M}Z: no agent looks at the node"
-    return f"{what(x)}; it is there now"
+        return f"{would}; not seen since {x.seen:%Y-%m-%d %H:%M}Z: no agent looks at the node"
+    return f"{would}; it is there now"
 
 
 def _silent(x: Sighting, now: datetime) -> bool:

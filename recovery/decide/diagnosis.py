@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import dealt_with
+from recovery.decide.drill import is_to_be_watched
 from recovery.decide.situation import Situation
 from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Rule, Rung, Step
 
@@ -114,7 +115,7 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
         faults |= {f.key: f for f in s.record.faults}
     for reading in s.readings:
         for p in reading.problems:
-            if of_a_boot_before(p, s):
+            if of_a_boot_before(p, s) or (s.on and is_to_be_watched(p.message)):
                 continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))

@@ -16,6 +16,7 @@ from enum import StrEnum
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, what_is_said, why_reported
+from recovery.decide.drill import is_drill
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Reading, Step
 
@@ -33,6 +34,9 @@ OTHER_MACHINE, SWITCHED_ON = "another machine has its name", "recovery was switc
 BY_ITSELF = frozenset({TAKEN_BACK, NOT_STATED})
 """Endings of a fault that nobody did anything about."""
 Key = tuple[str, str, str]
+
+
+A_DRILL = "a drill"
 
 
 class Would(StrEnum):
@@ -120,6 +124,8 @@ def seen(s: Situation, a: Assessment) -> Sighting | None:
         return None
     d = a.found[0]
     would, why = _would(s, d)
+    if is_drill(d.fault.message):
+        why = f"{why}; {A_DRILL}" if why else A_DRILL
     return Sighting(
         node=s.node_name,
         machine=s.machine.id if s.machine else "",

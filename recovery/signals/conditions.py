@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from recovery.catalog import polarity
+from recovery.decide.drill import ends, is_drill
 from recovery.model import Condition, NodeView, Polarity, Problem, Reading
 from recovery.signals import nvsentinel
 from recovery.signals.nvsentinel import Found
@@ -59,7 +60,8 @@ class Look:
 def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -> tuple[State, Reading]:
     """What the Node's conditions say now. ``known``: what a condition of this type says, None for nothing."""
     state = _booted(state, look.boot_id)
-    rows = {c.type: (c, row) for c in look.conditions if (row := known(c.type)) is not None}
+    there = (c for c in look.conditions if not _drill_is_over(c, look.at))
+    rows = {c.type: (c, row) for c in there if (row := known(c.type)) is not None}
     state = replace(state, first={t: _first(state, c, look.at) for t, (c, _) in rows.items()})
     held, good, unknown, unsure = dict(state.held), {}, {}, {}
     for type_, (c, row) in sorted(rows.items()):
@@ -72,6 +74,9 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
             good[type_] = state.good.get(type_, look.at)
         elif why and c.status != "Unknown" and row.takes_back:
             unsure[type_] = why  # a good word, which may be old
+    shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}
+    drills = {pair for pair, p in held.items() if is_drill(p.message) and pair not in shown}
+    held = {pair: p for pair, p in held.items() if pair not in drills}
     for type_ in sorted({t for t, _ in held} - rows.keys()):
         unknown[type_] = f"{type_} is no longer on the Node"
     honest = {t for t in good if rows[t][1].takes_back}
@@ -79,7 +84,6 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
     unsure |= {t: f"{t} is good now, which counts once it is renewed and seen again" for t in honest - back}
     unknown |= {t: why for t, why in unsure.items() if t in {kind for kind, _ in held}}
     held = {pair: p for pair, p in held.items() if pair[0] not in back}
-    shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}
     held = {pair: _as_shown(pair, p, shown, unknown, look) for pair, p in held.items()}
     since = {t: state.unknown_since.get(t, look.at) for t in unknown}
     reading = Reading(
@@ -88,12 +92,18 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
         problems=tuple(p for _, p in sorted(held.items())),
         unknown=unknown,
         unknown_since=since,
-        cleared=frozenset((t, "*") for t in back),
+        cleared=frozenset((t, "*") for t in back) | drills,
         listed=frozenset({*held, *((t, "") for t in rows)}),
         gone=frozenset(pair for pair, p in held.items() if p.latched and pair[0] in good),
         unconfirmed=unsure,
     )
     return replace(state, held=held, good=good, unknown_since=since), reading
+
+
+def _drill_is_over(c: Condition, at: datetime) -> bool:
+    """Nobody has to take a drill off at its end: from then on it is as if it were not there."""
+    end = ends(c.message)
+    return end is not None and at >= end
 
 
 def _booted(state: State, boot_id: str) -> State:

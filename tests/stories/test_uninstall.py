@@ -15,7 +15,7 @@ from recovery.errors import Refused
 from recovery.model import Phase
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
-from tests.stories.console import Said, Terminal
+from tests.stories.console import Said, Terminal, pod_of
 from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
@@ -302,6 +302,15 @@ def test_a_persons_exclude_label_stays_and_is_named(sit: Sit) -> None:
     out = gone(sit(s).run("uninstall", "--yes"))
     assert "note  1 node keeps the label noderecovery.dev/exclude, which a person set\n" in out
     assert s.node("node-2")["metadata"]["labels"]["noderecovery.dev/exclude"] == "true"
+
+
+def test_a_drill_that_is_still_there_is_named_with_what_takes_it_off(sit: Sit) -> None:
+    s = cast(on=False)
+    terminal = sit(s)
+    pod_of(s, "node-0")
+    assert terminal.run("inject", "node-0", "--fault", "GpuXidBad").code == 0
+    out = gone(terminal.run("uninstall", "--yes"))
+    assert "note  node-0 has a drill: node-recovery inject node-0 --remove takes it off\n" in out
 
 
 def test_a_pod_that_was_told_when_it_would_be_evicted_is_told_no_more(sit: Sit) -> None:
