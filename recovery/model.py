@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -400,6 +400,58 @@ class Retention:
     max: int = 5000
 
 
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+"""As ``datetime.weekday`` counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time of the week in which recoveries may start, by the wall clock of ``zone``.
+
+    It begins at ``opens`` on each of ``days`` (0 is Monday), and ends at ``closes``: on the next day where
+    that is not later.
+    """
+
+    days: frozenset[int]
+    opens: time
+    closes: time
+    zone: tzinfo
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Pods in one of these namespaces, with all of these labels. Names and values are shell patterns."""
+
+    namespaces: tuple[str, ...] = ("*",)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """While an alert with such a name fires, or such a pod runs on the node itself, nothing starts there.
+
+    ``alerts`` are shell patterns. A blocker has one of the two.
+    """
+
+    alerts: tuple[str, ...] = ()
+    pods: Pods | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """The names of the alerts that fire. ``unknown``: why nothing is known of them; "" where it is known."""
+
+    firing: tuple[str, ...] = ()
+    unknown: str = "no Prometheus server is asked"
+
+
+class UnderWay(StrEnum):
+    """What becomes of a recovery that is under way when its window closes or a blocker begins."""
+
+    FINISH = "finish"
+    STOP = "stop"
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The policy's limits; docs/policy.md says of each what it means."""
@@ -413,6 +465,9 @@ class Limits:
     per_group: Rate
     same_incident: timedelta = timedelta(hours=1)
     records: Retention = Retention()
+    windows: tuple[Window, ...] = ()  # none: always open
+    blockers: tuple[Blocker, ...] = ()
+    under_way: UnderWay = UnderWay.FINISH
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +543,8 @@ class Rule:
     ``after``: how long the fault is tolerated. ``remedy`` None: the catalogue's remedy, or else the
     provider's default. ``hold``: how long a fault stays after its source has taken it back. ``latch``: what
     ends it. Of both, None: the catalogue's. ``budget``: how many nodes may be out because of this rule; None:
-    as many as the other budgets allow.
+    as many as the other budgets allow. ``windows``: None for those of the limits. ``urgent``: it waits for no
+    window and no blocker.
     """
 
     name: str
@@ -501,6 +557,8 @@ class Rule:
     latch: Latch | None = None
     witness: Witness | None = None
     budget: Share | None = None
+    windows: tuple[Window, ...] | None = None
+    urgent: bool = False
 
 
 class Detector(StrEnum):
@@ -829,6 +887,8 @@ class Cause(StrEnum):
     EXCLUDED = "excluded"
     CLAIM = "claimed"
     BRAKE = "brake"
+    WINDOW = "window"  # it is outside its windows
+    BLOCKED = "blocked"  # an alert or a pod that the policy names
     UNREADABLE = "unreadable"  # the detector's page
     SLOT = "slot"  # it has no slot of the budget
     GATE = "gate"  # the gate cannot be read

@@ -173,7 +173,14 @@ class Fetcher:
     def _pods(self, s: Situation, r: Record, memory: Memory, evicting: bool) -> Situation:
         most, now = s.policy.drain.evictions_per_second, self._w.clock.monotonic()
         free = memory.evictions_free(most, now) if evicting else s.evictions_free
-        return replace(s, pods=self._w.cluster.list_pods(r.node), evictions_free=free)
+        try:
+            return replace(s, pods=self._w.cluster.list_pods(r.node), evictions_free=free)
+        except ApiUnavailable:
+            raise
+        except ApiError as error:
+            if r.phase is not Phase.WAITING:
+                raise
+            return replace(s, pods_problem=f"they cannot be listed: {error.reason}")
 
     def _job(self, s: Situation, r: Record, memory: Memory) -> Situation:
         """The validation Job on record, as it is now."""

@@ -29,7 +29,7 @@ LONG_READS = ClaimsByEvent | Counted | Preflighted
 """What is read before a destructive call and may take long: pages of Events, Nodes and records; the cloud."""
 FIRST_READS = (
     *("now", "skew", "readings", "node", "machine", "machine_wait", "machine_problem", "provider"),
-    *("record", "record_problem", "gate", "gate_problem", "lease"),
+    *("record", "record_problem", "gate", "gate_problem", "lease", "alerts"),
 )
 """The fields of a situation that do not wait to be needed, except ``forbidden``, which Events add to."""
 LEEWAY = timedelta(seconds=5)
@@ -133,6 +133,7 @@ class Observer:
             apart=not me,
             afar=w.afar,
             most_slots=w.most_slots,
+            alerts=w.alerts(),
             forbidden=(foreign_claim(node) or "") if node else "",
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
             **self._ours(node_name, now, fresh),

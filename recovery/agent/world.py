@@ -11,7 +11,7 @@ from recovery.clock import Clock
 from recovery.decide.situation import MOST_SLOTS, Lease, Role
 from recovery.errors import NotFound
 from recovery.kube.cluster import Cluster
-from recovery.model import NodeView, Policy, Statement
+from recovery.model import Alerts, NodeView, Policy, Statement
 from recovery.provider.registry import Providers
 from recovery.store.gate import Gates
 from recovery.store.lease import Word
@@ -41,7 +41,8 @@ class World:
     nodes at once is counted on all of them first. ``kernel_boot``: the boot ID of this process's own kernel,
     "" where it cannot be read. ``shared_by``: what machines with one of these reasons share, as a sentence,
     for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node that it looks
-    after. ``witnesses``: the second witnesses of this machine, by name.
+    after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those that fire, as was
+    last asked.
     """
 
     clock: Clock
@@ -58,6 +59,7 @@ class World:
     shared_by: Callable[[str, Iterable[str], datetime], str] = lambda *_: ""
     afar: bool = False
     witnesses: Mapping[str, Callable[[tuple[str, ...]], Statement]] = field(default_factory=dict)
+    alerts: Callable[[], Alerts] = Alerts
 
     def node(self, name: str) -> NodeView | None:
         """The Node ``name``, or None where there is none."""

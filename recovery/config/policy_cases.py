@@ -82,6 +82,13 @@ class FaultModel(Strict):
         return self
 
 
+class PodModel(Strict):
+    """A pod that runs on the node."""
+
+    namespace: Text = "default"
+    labels: Labels = Field(default={})
+
+
 class ExpectModel(Strict):
     """What should come of it. What is left out is not compared."""
 
@@ -108,6 +115,8 @@ class CaseModel(Strict):
     witness: WitnessAnswer = Field(default=Says.AGREES.value)
     begins: Annotated[datetime, BeforeValidator(_moment)] = BEGINS
     faults: list[FaultModel] = Field(default=[])
+    alerts: list[Text] = Field(default=[])
+    pods: list[PodModel] = Field(default=[])
     at: Duration = timedelta(0)
     expect: ExpectModel
 
@@ -138,6 +147,7 @@ _MODELS: dict[str, type[Strict]] = {
     "node": NodeModel,
     "fleet": FleetModel,
     "faults": FaultModel,
+    "pods": PodModel,
     "expect": ExpectModel,
 }
 

@@ -28,8 +28,9 @@ def contradictions(document: Document) -> Iterator[Mistake]:
     rules = [_dict(rule) for rule in _list(policy.get("rules"))]
     pods = [_dict(rule) for rule in _list(_dict(policy.get("drain")).get("pods"))]
     sources = [_dict(source) for source in _list(policy.get("sources"))]
-    of_rules = (*_names(rules), *_budgets(rules), *_matches(rules), *_steps(rules), *_witnesses(rules))
-    for path, text in (*of_rules, *_pods(pods), *_alerts(sources)):
+    of_rules = (_names, _budgets, _matches, _steps, _witnesses, _urgent)
+    found = (each for look in of_rules for each in look(rules))
+    for path, text in (*found, *_pods(pods), *_alerts(sources)):
         yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
 
 
@@ -104,6 +105,12 @@ def _witnesses(rules: list[dict[str, Any]]) -> Found:
         if known and not any(fnmatchcase(reason, p) for reason in known for p in patterns):
             text = f'found "{source}", which has no word for any fault of this rule; it can speak of'
             yield ("rules", r, "witness", "source"), f"{text} {', '.join(known)}"
+
+
+def _urgent(rules: list[dict[str, Any]]) -> Found:
+    for r, rule in enumerate(rules):
+        if rule.get("urgent") is True and "windows" in rule:
+            yield ("rules", r, "windows"), "given beside urgent: true, whose faults wait for no window"
 
 
 def _alerts(sources: list[dict[str, Any]]) -> Found:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, time, timedelta, tzinfo
+from difflib import get_close_matches
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from recovery.catalog import metric_rows
 from recovery.model import (
+    DAYS,
     EVERY_OTHER,
     GROUP,
     VERSION,
@@ -32,6 +36,7 @@ from recovery.model import (
     Share,
     Step,
     Then,
+    UnderWay,
 )
 from recovery.units import (
     BOUND_PATTERN,
@@ -253,6 +258,41 @@ def _named(value: Any) -> Named:
 LONGEST_NAME = 128
 
 
+TIME_PATTERN = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
+END_PATTERN = "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"
+
+
+def _time(pattern: str) -> Callable[[Any], time]:
+    """A time of day. ``24:00``, which only an end may be, is the midnight after it."""
+
+    def check(value: Any) -> time:
+        if isinstance(value, time):
+            return value
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+            short = isinstance(value, str) and re.fullmatch("[0-9]:[0-5][0-9]", value, re.ASCII)
+            raise _expected(
+                'a time of day such as "09:00"' + (f'; did you mean "0{value}"?' if short else "")
+            )
+        return time.fromisoformat("00:00" if value == "24:00" else value)
+
+    return check
+
+
+def _zone(value: Any) -> tzinfo:
+    """A time zone by its name in the tz database, which a machine without tzdata does not have."""
+    if isinstance(value, tzinfo):
+        return value
+    if value == "UTC":
+        return UTC
+    if isinstance(value, str):
+        with suppress(ZoneInfoNotFoundError, ValueError, OSError):
+            return ZoneInfo(value)
+    if not (known := sorted(available_timezones())):
+        raise _expected("UTC: this machine has no other time zone (install tzdata)")
+    near = get_close_matches(value, known, n=1, cutoff=0.6) if isinstance(value, str) else []
+    raise _expected("a time zone such as Europe/Berlin" + (f'; did you mean "{near[0]}"?' if near else ""))
+
+
 def at_least_one(what: str) -> AfterValidator:
     def check(value: Any) -> Any:
         if not value:
@@ -363,6 +403,21 @@ LabelName = Annotated[
     str, BeforeValidator(_label), WithJsonSchema({"type": "string", "pattern": LABEL_PATTERN})
 ]
 Bad = Annotated[Bound, BeforeValidator(_bound), WithJsonSchema({"type": "string", "pattern": BOUND_PATTERN})]
+Day = Annotated[str, BeforeValidator(_choice(*DAYS)), WithJsonSchema({"enum": [*DAYS]})]
+Days = Annotated[
+    list[Day],
+    BeforeValidator(_listed),
+    at_least_one("at least one day"),
+    WithJsonSchema({"type": "array", "minItems": 1, "items": {"enum": [*DAYS]}}),
+]
+Opens = Annotated[
+    time, BeforeValidator(_time(TIME_PATTERN)), WithJsonSchema({"type": "string", "pattern": TIME_PATTERN})
+]
+Closes = Annotated[
+    time, BeforeValidator(_time(END_PATTERN)), WithJsonSchema({"type": "string", "pattern": END_PATTERN})
+]
+Zone = Annotated[tzinfo, BeforeValidator(_zone), WithJsonSchema({"type": "string", "minLength": 1})]
+Running = Annotated[str, BeforeValidator(_choice(*UnderWay)), WithJsonSchema({"enum": [*UnderWay]})]
 Wording = Annotated[
     Named,
     BeforeValidator(_named),

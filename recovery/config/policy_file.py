@@ -24,8 +24,10 @@ from recovery.config.policy_lint import warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted
 from recovery.errors import SettingsError
 from recovery.model import (
+    DAYS,
     EVERY_OTHER,
     Absent,
+    Blocker,
     DrainPolicy,
     Ends,
     Latch,
@@ -36,6 +38,7 @@ from recovery.model import (
     PodChoice,
     PodMode,
     PodRule,
+    Pods,
     Polarity,
     Policy,
     Rate,
@@ -46,7 +49,9 @@ from recovery.model import (
     Step,
     Taint,
     Then,
+    UnderWay,
     Validation,
+    Window,
     Witness,
 )
 from recovery.units import parse_duration
@@ -138,7 +143,7 @@ def check_for(
 
 
 def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
-    """One sentence for each source or witness that nobody reads in ``mode``, where the file names it."""
+    """One sentence for each source, witness or alert that nobody reads in ``mode``."""
     why = {
         "sidecar": dict.fromkeys(FLEET_ONLY, "runs in fleet mode only (RECOVERY_MODE=fleet)"),
         "fleet": dict.fromkeys(SIDECARS_ONLY, "is read on the node itself: no agent is there in fleet mode"),
@@ -148,6 +153,16 @@ def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
         for i, s in enumerate(file.policy.sources)
         if s.name in why and f"sources[{i}]" in file.lines
     ]
+    if mode != "fleet":
+        mistakes += [
+            file.mistake(
+                f"limits.blockers[{i}].alerts",
+                "given, but only fleet mode (RECOVERY_MODE=fleet) asks a Prometheus server for alerts; "
+                "pods block in every mode",
+            )
+            for i, blocker in enumerate(file.policy.limits.blockers)
+            if blocker.alerts
+        ]
     witnesses = [(i, rule.witness) for i, rule in enumerate(file.policy.rules) if mode == "fleet"]
     return mistakes + [
         file.mistake(
@@ -245,7 +260,20 @@ def _limits(model: policy_schema.LimitsModel) -> Limits:
         per_group=Rate(model.per_group.max, model.per_group.within),
         same_incident=model.same_incident,
         records=Retention(model.records.keep, model.records.max),
+        windows=_windows(model.windows),
+        blockers=tuple(map(_blocker, model.blockers)),
+        under_way=UnderWay(model.under_way),
     )
+
+
+def _windows(models: list[policy_schema.WindowModel]) -> tuple[Window, ...]:
+    return tuple(Window(frozenset(map(DAYS.index, x.days)), x.opens, x.closes, x.time_zone) for x in models)
+
+
+def _blocker(model: policy_schema.BlockerModel) -> Blocker:
+    if model.pods is not None:
+        return Blocker(pods=Pods(tuple(model.pods.namespaces), dict(model.pods.labels)))
+    return Blocker(alerts=tuple(model.alerts or ()))
 
 
 def _rule(model: policy_schema.RuleModel) -> Rule:
@@ -264,16 +292,18 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
     second = model.witness
     witness = Witness(second.source, Absent(second.absent)) if second else None
     return Rule(
-        model.name,
-        match,
-        model.after,
-        remedy,
-        model.probation,
-        validate,
-        model.hold,
-        latch,
-        witness,
-        model.budget,
+        name=model.name,
+        match=match,
+        after=model.after,
+        remedy=remedy,
+        probation=model.probation,
+        validate=validate,
+        hold=model.hold,
+        latch=latch,
+        witness=witness,
+        budget=model.budget,
+        windows=None if model.windows is None else _windows(model.windows),
+        urgent=model.urgent,
     )
 
 

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 
 from recovery import catalog
 from recovery.config.policy_fields import ADMITTED_TAINTS
-from recovery.model import Absent, Detector, Latch, Match, PodMode, Policy, Rule, SourceChoice, Step, Witness
+from recovery.model import (
+    Absent,
+    Detector,
+    Latch,
+    Match,
+    PodMode,
+    Policy,
+    Rule,
+    SourceChoice,
+    Step,
+    UnderWay,
+    Window,
+    Witness,
+)
 from recovery.signals import (
     autopilot,
     autopilot_gauge,
@@ -32,6 +45,8 @@ TYPES: Mapping[str, Collection[str]] = {
     loki.SOURCE: loki.TYPES,
 }
 """The condition types that a source states, where they are not the detector's own choice."""
+ALWAYS_FIRE = ("Watchdog", "DeadMansSwitch")
+"""Alerts that say by firing that alerting works; the first is kube-prometheus'."""
 HEAD_START = timedelta(minutes=2)
 """How much earlier than another remediator a rule has to act, or it will find the node claimed."""
 
@@ -43,6 +58,7 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
         return f"{path}:{lines.get(field, 1)}: field {field}: {text}"
 
     yield from (at(field, text) for field, text in _about_limits(policy))
+    yield from (at(field, text) for field, text in _about_starts(policy))
     yield from (at(field, text) for field, text in _about_drain(policy))
     for index, source in enumerate(policy.sources):
         of_source = f"sources[{index}].prometheus.rows"
@@ -70,6 +86,42 @@ def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "limits.budget", f"{policy.limits.budget}, so nothing is ever started"
     if policy.limits.brake.count == 0:
         yield "limits.brake", "0, so nothing is ever started: one sick node already exceeds it"
+
+
+def _about_starts(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Windows and blockers that hold nothing, or hold everything."""
+    limits = policy.limits
+    waits = bool(limits.windows or limits.blockers or any(rule.windows for rule in policy.rules))
+    if limits.under_way is UnderWay.STOP and not waits:
+        yield "limits.underWay", "stop, but the policy has neither windows nor blockers"
+    for b, blocker in enumerate(limits.blockers):
+        wide = next((p for p in blocker.alerts if any(fnmatchcase(name, p) for name in ALWAYS_FIRE)), None)
+        if wide is not None:
+            name = next(name for name in ALWAYS_FIRE if fnmatchcase(name, wide))
+            text = f'"{wide}" also matches {name}, which fires all the time where it is set up'
+            yield f"limits.blockers[{b}].alerts", f"{text}: then nothing ever starts"
+    for r, rule in enumerate(policy.rules):
+        if rule.urgent and not waits:
+            yield f"rules[{r}].urgent", "never matters: the policy has neither windows nor blockers"
+        elif (rule.urgent or rule.windows) and not _acts(rule):
+            what = "urgent" if rule.urgent else "windows"
+            yield f"rules[{r}].{what}", "never matters: the rule only notifies"
+        windows = limits.windows if rule.windows is None else rule.windows
+        if limits.under_way is UnderWay.STOP and windows and not rule.urgent:
+            yield from ((f"rules[{r}].{field}", text) for field, text in _too_long(rule, windows))
+
+
+def _too_long(rule: Rule, windows: tuple[Window, ...]) -> Iterator[tuple[str, str]]:
+    longest = max(map(_length, windows))
+    for s, rung in enumerate(rule.remedy or ()):
+        if rung.do is Step.DRAIN and rung.within > longest:
+            why = f"{span(rung.within)}, and the longest of its windows has {span(longest)}"
+            yield f"remedy[{s}].within", f"{why}: with underWay: stop such a drain is stopped in the middle"
+
+
+def _length(w: Window) -> timedelta:
+    day = datetime.combine(date.min, w.closes) - datetime.combine(date.min, w.opens)
+    return day if day > timedelta(0) else day + timedelta(days=1)
 
 
 def _about_drain(policy: Policy) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import time, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -91,6 +91,10 @@ def _plain(value: Any) -> Any:
             return [_plain(each) for each in value]
         case timedelta():
             return format_duration(value)
+        case time():
+            return f"{value:%H:%M}"
+        case tzinfo():
+            return str(value)
         case Share():
             return f"{_number(value.percent or 0.0)}%" if value.count is None else value.count
         case Bound():

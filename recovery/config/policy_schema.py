@@ -22,7 +22,9 @@ from recovery.config.policy_fields import (
     Action,
     Afterwards,
     Bad,
+    Closes,
     Count,
+    Days,
     Deadline,
     Duration,
     Effect,
@@ -34,11 +36,13 @@ from recovery.config.policy_fields import (
     Labels,
     LimitPer,
     Namespaces,
+    Opens,
     Patterns,
     Port,
     Portion,
     Query,
     RowName,
+    Running,
     SomeLabels,
     SourceName,
     Status,
@@ -51,11 +55,12 @@ from recovery.config.policy_fields import (
     WhereAbsent,
     WitnessName,
     Wording,
+    Zone,
     at_least_one,
     by_name,
     row_name,
 )
-from recovery.model import GROUP, VERSION, Absent, Step, Then
+from recovery.model import DAYS, GROUP, VERSION, Absent, Step, Then, UnderWay
 
 WITHIN: Mapping[Step, str] = {
     Step.NOTIFY: "15m",
@@ -114,6 +119,47 @@ class RecordsModel(Strict):
     max: Count = _default(5000, "with more closed records, the oldest go earlier, after a day at least")
 
 
+class WindowModel(Strict):
+    """A time of the week in which recoveries may start. One that ends no later than it begins ends on the
+    next day."""
+
+    days: Days = _default([*DAYS], "the days on which it begins")
+    opens: Opens = Field(alias="from", description="by the clock of its time zone")
+    closes: Closes = Field(alias="to", description='by the clock of its time zone; "24:00" is midnight')
+    time_zone: Zone = _default("UTC", "a name of the tz database, such as Europe/Berlin")
+
+
+Windows = list[WindowModel]
+
+
+class PodsModel(Strict):
+    """Pods on the node itself; those that a drain would leave there do not count. Values are patterns."""
+
+    namespaces: Patterns = _default(["*"], "one pattern, or a list of which one must match")
+    labels: Labels = _default({}, "labels the pod must have")
+
+    @model_validator(mode="after")
+    def _some(self) -> PodsModel:
+        if not self.model_fields_set:
+            raise PydanticCustomError("expected", "{what}", {"what": "namespaces or labels"})
+        return self
+
+
+class BlockerModel(Strict):
+    """What lets nothing start while it goes on: alerts that fire, or pods that run on the node itself."""
+
+    alerts: Annotated[Patterns | None, Given] = _optional(
+        "names of alerts, as shell patterns; asked of a Prometheus server, in fleet mode"
+    )
+    pods: Annotated[PodsModel | None, Given] = _optional("pods that run on the node itself")
+
+    @model_validator(mode="after")
+    def _one(self) -> BlockerModel:
+        if len(self.model_fields_set) != 1:
+            raise PydanticCustomError("expected", "{what}", {"what": "either alerts or pods"})
+        return self
+
+
 class LimitsModel(Strict):
     """What holds a recovery back."""
 
@@ -137,6 +183,13 @@ class LimitsModel(Strict):
         "1h", "a fault that returns this soon after its recovery goes on with the remedy's next step"
     )
     records: RecordsModel = _default({}, "how long closed records are kept")
+    windows: Windows = _default([], "recoveries start only within one of these; none: at any time")
+    blockers: list[BlockerModel] = _default([], "while one of these goes on, nothing starts")
+    under_way: Running = _default(
+        UnderWay.FINISH.value,
+        "a recovery that is under way when its window closes or a blocker begins: finish it, or stop before "
+        "its next eviction or step",
+    )
 
 
 class PodMatchModel(Strict):
@@ -233,6 +286,8 @@ class RuleModel(Strict):
     budget: Annotated[Portion | None, Given] = _optional(
         "nodes out of service at once because of this rule; left out: what the other budgets allow"
     )
+    windows: Annotated[Windows | None, Given] = _optional("in place of limits.windows, for its faults")
+    urgent: Flag = _default(False, "its faults wait for no window and no blocker")
     remedy: Annotated[Annotated[list[RungModel], at_least_one(A_STEP)] | None, Given] = _optional(
         "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1
     )

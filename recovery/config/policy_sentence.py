@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from recovery.config.policy_schema import (
     ApiModel,
     AutopilotModel,
+    BlockerModel,
     ConditionModel,
     ConditionsModel,
     DcgmModel,
@@ -25,6 +26,7 @@ from recovery.config.policy_schema import (
     NpdModel,
     PodMatchModel,
     PodRuleModel,
+    PodsModel,
     PolicyModel,
     PrometheusModel,
     RateModel,
@@ -35,6 +37,7 @@ from recovery.config.policy_schema import (
     Strict,
     TimesModel,
     ValidateModel,
+    WindowModel,
     WitnessModel,
 )
 from recovery.config.yaml_lines import Document, Mistake, Path, field_named
@@ -72,6 +75,9 @@ _MODELS: Mapping[str, type[Strict]] = {
     "attempts": RateModel,
     "perGroup": RateModel,
     "records": RecordsModel,
+    "windows": WindowModel,
+    "blockers": BlockerModel,
+    "pods": PodsModel,
     "exclude": ExcludeModel,
     "sources": SourceModel,
     "npd": NpdModel,

@@ -174,6 +174,9 @@ def _unread(found: Variables, file: PolicyFile) -> Iterator[str]:
     for source, url in urls.items() if found.RECOVERY_MODE == Mode.FLEET else ():
         if url is None and file.policy.source(source) is not None:
             yield f"{source.upper()}_URL: missing, and the policy's source {source} needs it"
+    alerts = any(x.alerts for x in file.policy.limits.blockers)
+    if found.RECOVERY_MODE == Mode.FLEET and alerts and found.PROMETHEUS_URL is None:
+        yield "PROMETHEUS_URL: missing, and the alerts of the policy's limits.blockers are asked there"
     yield from of_the_mode(file, found.RECOVERY_MODE)
 
 

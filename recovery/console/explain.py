@@ -29,6 +29,8 @@ UNREADABLE = "unreadable"
 HINTS = {
     "off": "set ENABLE_RECOVERY=true to let it act",
     "paused": "node-recovery resume ends the pause",
+    "window": "it starts by itself when the window opens; a rule with urgent: true does not wait",
+    "blocked": "it starts by itself once nothing blocks; a rule with urgent: true does not wait",
     "excluded": f"kubectl label node NODE {EXCLUDE}- takes it back in",
     "handedOver": "node-recovery release NODE gives it back to service; a new machine ends it too",
     "lost": "node-recovery release NODE gives it back to service",

@@ -22,11 +22,13 @@ from recovery.decide.diagnosis import Diagnosis, diagnose
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Lease, Situation
 from recovery.model import (
+    Alerts,
     Census,
     Gate,
     Kind,
     Machine,
     NodeView,
+    PodView,
     Policy,
     Problem,
     ProviderFacts,
@@ -153,6 +155,11 @@ def _at_the_beginning(case: CaseModel, policy: Policy, provider: str | None) -> 
         lease=Lease("policy test", mine=True, stale=False),
         settle=timedelta(0),
         witness_says=Statement(Says(case.witness), "as the case says"),
+        alerts=Alerts(tuple(case.alerts), unknown=""),
+        pods=tuple(
+            PodView(pod.namespace, f"pod-{i + 1}", f"pod-{i + 1}", "Running", labels=dict(pod.labels))
+            for i, pod in enumerate(case.pods)
+        ),
     )
 
 

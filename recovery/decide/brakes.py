@@ -26,6 +26,7 @@ from recovery.decide.diagnosis import diagnosed
 from recovery.decide.hardware import hardware
 from recovery.decide.reboot_first import reboots_first
 from recovery.decide.situation import MOST_SLOTS, Situation
+from recovery.decide.windows import blocked, outside, stopped_by_blocker, stopped_outside
 from recovery.model import EXCLUDE, Gate, GroupStart, Phase, Record, Rule, Share, Slot, share_for
 from recovery.units import hour, span
 
@@ -380,8 +381,12 @@ FORBIDDEN: tuple[tuple[str, Question], ...] = (
 )
 """A person or another system forbids every step on this node."""
 
+NOT_NOW: tuple[tuple[str, Question], ...] = (("window", outside), ("blocked", blocked))
+"""The policy lets nothing start at this hour, or while something goes on (docs/decisions/0035)."""
+
 UNASKED: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
+    *NOT_NOW,
     ("skewed", skewed),
     ("budget", budget),
     ("cooldown", cooldown),
@@ -390,6 +395,7 @@ UNASKED: tuple[tuple[str, Question], ...] = (
 
 CHEAP: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
+    *NOT_NOW,
     ("skewed", skewed),
     ("group-worn", group_worn),
     ("heir", pending_replacement),
@@ -409,7 +415,13 @@ BY_GROUP: tuple[tuple[str, Question], ...] = (
 STARTING: tuple[tuple[str, Question], ...] = (*CHEAP, ("brake", brake), *BY_GROUP)
 """All questions before a start, except ``attempts_used``, which hands over, and ``turn``, asked last."""
 
-GOING_ON: tuple[tuple[str, Question], ...] = (*FORBIDDEN, ("correlated", correlated), ("brake", brake))
+GOING_ON: tuple[tuple[str, Question], ...] = (
+    *FORBIDDEN,
+    ("window", stopped_outside),
+    ("blocked", stopped_by_blocker),
+    ("correlated", correlated),
+    ("brake", brake),
+)
 """Asked before every destructive step of a recovery that is under way."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from recovery.model import GROUP, DrainPolicy, PodMode, PodRule, PodView
+from recovery.model import GROUP, DrainPolicy, PodMode, PodRule, Pods, PodView
 from recovery.units import hour, moment
 
 FINISHED = ("Succeeded", "Failed")
@@ -147,13 +147,14 @@ def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -
 
 def rule_of(pod: PodView, policy: DrainPolicy) -> PodRule:
     """The first rule that matches this pod. Without one it is evicted at once."""
-    return next((rule for rule in policy.pods if _matches(rule, pod)), ANY)
+    return next((rule for rule in policy.pods if meant(rule, pod)), ANY)
 
 
-def _matches(rule: PodRule, pod: PodView) -> bool:
-    if not any(fnmatchcase(pod.namespace, pattern) for pattern in rule.namespaces):
+def meant(by: PodRule | Pods, pod: PodView) -> bool:
+    """Whether ``pod`` is one of those that ``by`` is about."""
+    if not any(fnmatchcase(pod.namespace, pattern) for pattern in by.namespaces):
         return False
-    return all(k in pod.labels and fnmatchcase(pod.labels[k], v) for k, v in rule.labels.items())
+    return all(k in pod.labels and fnmatchcase(pod.labels[k], v) for k, v in by.labels.items())
 
 
 def _gangs(pods: tuple[PodView, ...]) -> Iterable[Group]:

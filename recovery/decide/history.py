@@ -42,6 +42,8 @@ class HistoryEvent(StrEnum):
     REBOOTED = "rebooted"
     REGISTERED = "registered"
     CORRELATED = "correlated"
+    WINDOW = "window"
+    BLOCKED = "blocked"
     # How it ended: the phases that are not open.
     RECOVERED = "recovered"
     WITHDRAWN = "withdrawn"

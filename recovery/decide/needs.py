@@ -30,8 +30,9 @@ from recovery.decide.situation import (
     Situation,
     ValidationJob,
 )
+from recovery.decide.windows import asks_for_pods, outside
 from recovery.decide.witness import asked_about
-from recovery.model import Phase, Record, Step
+from recovery.model import Phase, Record, Step, UnderWay
 
 COUNTED_LATELY = timedelta(minutes=1)
 """How old a census may be for the brake to hold what only waits."""
@@ -113,6 +114,8 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
         return
     if untold := silent(s.gate, s.policy.limits.budget_per):
         yield HolderLabels(untold)
+    if asks_for_pods(s) and not brakes.first_reason((*brakes.FORBIDDEN, ("window", outside)), s):
+        yield PodsLeft(evicting=False)
     treated = (f for f in r.faults if f.treated is not False)
     if brakes.first_reason(brakes.UNASKED, s) or may_be_gone(s, treated):
         return  # no request to the cloud yet
@@ -145,6 +148,8 @@ def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
         yield PodsLeft()
     if brakes.first_reason(brakes.FORBIDDEN, s):
         return  # it is held whatever the count and the cloud say
+    if s.policy.limits.under_way is UnderWay.STOP and asks_for_pods(s) and s.pods is None:
+        yield PodsLeft(evicting=False)
     yield Counted(CENSUS_AGE)
     if rung.do.provider_action:
         yield from _witness(s, r)

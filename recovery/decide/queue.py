@@ -42,7 +42,8 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
-from recovery.decide.tried import ended
+from recovery.decide.tried import BY_KEY, ended, over
+from recovery.decide.windows import next_opening, open_since, rule_of, windows_of
 from recovery.decide.witness import both, unconfirmed
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.units import span
@@ -85,16 +86,21 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 
 def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
     """Confirmed: choose the ladder. It stays as it is, even if the policy changes later."""
+    chosen, why = with_ladder_of(s, a, r, d)
+    confirmed = replace(chosen, phase=move(r.phase, Event.CONFIRMED), phase_since=s.now)
+    return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
+
+
+def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tuple[Record, str]:
+    """``r`` with the ladder that the rule of ``d`` says, and a sentence of it."""
     ladder = without_tried(d.ladder, r.tried) or CORDON_ONLY
     steps = ", ".join(map(str, ladder))
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     treated = {x.fault.key: as_treated(x) for x in a.found}
     if r.tried:
         why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
-    confirmed = replace(
+    chosen = replace(
         note(r, s.now, HistoryEvent.CONFIRMED, why),
-        phase=move(r.phase, Event.CONFIRMED),
-        phase_since=s.now,
         faults=tuple(treated.get(f.key, f) for f in r.faults),
         rule=d.rule_name,
         ladder=ladder,
@@ -109,7 +115,7 @@ def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
         replacement_machine="",
         scopes=scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per),
     )
-    return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
+    return chosen, why
 
 
 def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
@@ -168,6 +174,35 @@ def _forbidden(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return hold(f"{_subject(s, r)}: {found[1]}", SELDOM, found[0]) if found else None
 
 
+SAID = {"window": HistoryEvent.WINDOW, "blocked": HistoryEvent.BLOCKED}
+"""What a line of history is about that says what holds a record, by the brake's key."""
+
+
+def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Outside its windows, or blocked. A fault of an urgent rule waits for neither: its rule takes over."""
+    found = brakes.first_reason(brakes.NOT_NOW, s)
+    if found is None:
+        return None
+    if urgent := next((d for d in a.found if d.treat and d.rule and d.rule.urgent and d.due <= s.now), None):
+        chosen, why = with_ladder_of(s, a, r, urgent)
+        return act(WriteRecord(chosen), f"{why}, which is urgent", Report(EventReason.CONFIRMED, True))
+    key, reason = found
+    why = f"{_subject(s, r)}: {reason}"
+    if not _said(r, key, reason):  # on the record, where ``status`` reads it
+        return act(WriteRecord(note(r, s.now, SAID[key], why)), why)
+    opens = next_opening(windows_of(rule_of(s), s), s.now)
+    again = until(opens[0], s.now, SELDOM) if key == "window" and opens else SELDOM
+    return hold(why, again, key, held=BY_KEY[key])
+
+
+def _said(r: Record, key: str, reason: str) -> bool:
+    """Whether the record says so already. What blocks may change every minute, so once is enough."""
+    last = r.history[-1] if r.history else None
+    return (
+        last is not None and last.event == SAID[key] and (key != "window" or last.sentence.endswith(reason))
+    )
+
+
 def _for_a_person(s: Situation, a: Assessment, r: Record) -> Decision | None:
     refused = s.preflight_refused or claimed_twice(s)
     if refused:
@@ -191,7 +226,8 @@ def _no_second_witness(s: Situation, a: Assessment, r: Record) -> Decision | Non
     why = unconfirmed(s, r)
     if why is None:
         return None
-    if s.now - r.phase_since >= r.ladder[0].within:
+    opened = open_since(windows_of(rule_of(s), s), s.now)
+    if over(s, r, max(r.phase_since, opened or r.phase_since), r.ladder[0].within):
         return hand_over(s, r, f"{name(r.faults[0])}: {why}")
     return hold(f"{_subject(s, r)}: {why}", _look_again(s, a, r), "witness")
 
@@ -246,6 +282,7 @@ QUEUE = (
     _has_a_slot,
     _not_in_queue,
     _forbidden,
+    _not_now,
     _for_a_person,
     _blind_by_now,
     _held_by_a_brake,

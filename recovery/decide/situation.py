@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from recovery.model import (
+    Alerts,
     Cause,
     Census,
     Gate,
@@ -207,6 +208,8 @@ class Situation:
     preflight_retry: str = ""
     witness_says: Statement | None = None  # of the second witness that the record's rule names
     pods: tuple[PodView, ...] | None = None
+    pods_problem: str = ""  # why they cannot be listed, where that is no reason to end the cycle
+    alerts: Alerts = field(default_factory=Alerts)
     refusals: Mapping[str, str] = field(default_factory=dict)  # pod or taint -> why it was refused just now
     fenced: Mapping[str, str] = field(default_factory=dict)  # pod -> why this drain leaves it where it is
     evictions_free: int | None = None  # how many may be asked for now; None: without a limit

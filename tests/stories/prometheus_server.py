@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,13 @@ from recovery.signals.prometheus_http import PrometheusClient
 from tests.builders.http_server import AnsweringServer, answering
 
 Labels = Mapping[str, str]
+_PICK: Mapping[str, Callable[[list[str]], str]] = {
+    "min": lambda values: min(values, key=float),
+    "max": lambda values: max(values, key=float),
+    "count": lambda values: str(len(values)),
+}
 _TIME = re.compile(r"timestamp\((.*)\)")
-_BY = re.compile(r"(min|max) by \(([^()]*)\) \((.*)\)")
+_BY = re.compile(r"(min|max|count) by \(([^()]*)\) \((.*)\)")
 _SELECTOR = re.compile(r"(\w+)(?:\{(.*)\})?")
 _EQUAL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -68,8 +73,7 @@ class Server(AnsweringServer):
             groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
             for labels, value in self._evaluate(found[3], at, lookback):
                 groups.setdefault(tuple((k, labels[k]) for k in by if k in labels), []).append(value)
-            pick = max if found[1] == "max" else min
-            return [(dict(group), pick(values, key=float)) for group, values in groups.items()]
+            return [(dict(group), _PICK[found[1]](values)) for group, values in groups.items()]
         if found := _TIME.fullmatch(query):
             return [(labels, str(when)) for labels, _, when in self._select(found[1], at, lookback)]
         return [(labels, value) for labels, value, _ in self._select(query, at, lookback, named=True)]

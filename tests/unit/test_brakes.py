@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recovery.decide import brakes
-from recovery.decide.decision import TakeSlot, Verb
+from recovery.decide.decision import TakeSlot, Verb, WriteRecord
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Situation
 from recovery.model import Claim, Line, Pause, Preflight, Reference, Share, Slot
@@ -386,10 +386,15 @@ def test_limits_left_out_are_those_of_the_example() -> None:
 
 # ---------------------------------------------------------------- order
 
+BLOCKED = "blockers: [{pods: {labels: {app: train}}}]}"
+SHUT = "{windows: [{days: sat, from: '04:00', to: '05:00'}], "
+OPEN = "{windows: [{days: sat, from: '03:00', to: '05:00'}], "
 LAYERS: list[tuple[str, dict[str, Any]]] = [
     ("excluded", {"node": node(labels={"noderecovery.dev/exclude": "true", TYPE: "trn1.32xlarge"})}),
     ("claimed", {"forbidden": "NVSentinel holds node-0"}),
     ("paused", {"pause": paused()}),
+    ("window", {"policy": policy(limits=SHUT + BLOCKED)}),
+    ("blocked", {"policy": policy(limits=OPEN + BLOCKED)}),
     ("attempts", {"starts": ATTEMPTS}),
     ("budget", {"slots": (OTHERS_SLOT,)}),
     ("cooldown", {"last_start": NOW - SECOND}),
@@ -404,7 +409,8 @@ def stacked(layers: list[tuple[str, dict[str, Any]]]) -> Situation:
     shared: dict[str, Any] = {}
     for _, changes in layers:
         for key, value in changes.items():
-            (shared if key in ("pause", "starts", "slots", "last_start") else world)[key] = value
+            in_gate = key in ("pause", "starts", "slots", "last_start")
+            (shared if in_gate else world).setdefault(key, value)
     return situation(gate=gate(**shared), **world)
 
 
@@ -418,6 +424,9 @@ def test_of_all_that_is_in_the_way_the_first_question_speaks(first: int) -> None
     elif name == "attempts":
         assert d.report is not None
         assert d.report.event == "HandedOver"
+    elif name in ("window", "blocked"):  # the first time it is said on the record
+        assert isinstance(d.effect, WriteRecord)
+        assert d.effect.record.history[-1].event == name
     else:
         assert (d.verb, d.key) == (Verb.HOLD, name)
 
@@ -436,8 +445,22 @@ def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> Non
         "excluded",
         "claimed",
         "paused",
+        "window",
+        "blocked",
         "correlated",
         "brake",
+    ]
+
+
+def test_before_a_start_these_questions_are_asked_in_this_order() -> None:
+    assert [key for key, _ in brakes.STARTING] == [
+        *("off", "excluded", "claimed", "paused", "window", "blocked"),
+        *("skewed", "group-worn", "heir", "budget", "cooldown", "correlated", "brake"),
+        *("no-launch", "group-short", "not-alone"),
+    ]
+    assert [key for key, _ in brakes.UNASKED] == [
+        *("off", "excluded", "claimed", "paused", "window", "blocked"),
+        *("skewed", "budget", "cooldown"),
     ]
 
 

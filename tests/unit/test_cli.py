@@ -143,7 +143,7 @@ def test_every_mistake_of_a_policy_goes_to_standard_error(
     assert out == ""
     assert err.splitlines() == [
         f"{path}:4: field rules[0].mach: unknown, expected one of name, match, after, hold, latch, witness, "
-        'budget, remedy, probation, validate; did you mean "match"?',
+        'budget, windows, urgent, remedy, probation, validate; did you mean "match"?',
         f"{path}:4: field rules[0].match: missing",
     ]
 

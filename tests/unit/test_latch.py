@@ -101,7 +101,7 @@ def test_a_check_of_xids_is_latched_whoever_wrote_it() -> None:
 # ---------------------------------------------------------------- the policy file
 
 
-KEYS = "name, match, after, hold, latch, witness, budget, remedy, probation, validate"
+KEYS = "name, match, after, hold, latch, witness, budget, windows, urgent, remedy, probation, validate"
 WRONG = {
     "latch: prof": 'latch: found "prof", expected one of source, boot, proof; did you mean "proof"?',
     "latch: null": "latch: found nothing, expected a value; leave the field out for its default",

@@ -27,6 +27,16 @@ rules:
   - name: by-default
     match: {type: Default}
 """
+WAITING = """\
+apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+limits:
+  windows: [{days: [mon], from: 09:00, to: 17:00, timeZone: Europe/Berlin}]
+  blockers: [{alerts: Upgrade*}, {pods: {labels: {app: trainer}}}]
+rules:
+  - {name: a, match: {type: Soft}, remedy: [{do: drain}]}
+  - {name: b, match: {type: Hard}, urgent: true, remedy: [{do: drain}]}
+"""
 SLOW = "faults: [{type: SlowDisk, reason: Bad}], node: {labels: {pool: gpu-a}}"
 Played = Callable[..., tuple[int, list[str]]]
 
@@ -126,7 +136,7 @@ def test_one_failure_among_others_fails_the_file(played: Played) -> None:
         (
             "nod: {}, expect: {rule: a}",
             "3: field tests[0].nod: unknown, expected one of name, node, fleet, provider, witness, begins, "
-            'faults, at, expect; did you mean "node"?',
+            'faults, alerts, pods, at, expect; did you mean "node"?',
         ),
         (
             "faults: [{reason: X}], expect: {rule: a}",
@@ -160,3 +170,24 @@ def test_a_file_or_a_policy_that_is_not_there_is_named(
     assert "none.yaml: cannot be read" in capsys.readouterr().err
     code, lines = played(text="policy: other.yaml\ntests: [{name: a, expect: {rule: b}}]\n")
     assert (code, lines) == (2, ["other.yaml: cannot be read: No such file or directory"])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "begins: '2026-01-05T07:59:59Z', expect: {held: window}",
+        "begins: '2026-01-05T07:59:59Z', at: 1s, expect: {starts: true}",
+        "begins: '2026-01-05T16:00:00Z', expect: {held: '*next opens Mon 2026-01-12 09:00 Europe/Berlin'}",
+        "alerts: [Watchdog], pods: [{labels: {app: web}}], expect: {starts: true}",
+        "alerts: [UpgradeRunning], expect: {held: blocked}",
+        "pods: [{namespace: ml, labels: {app: trainer}}], expect: {held: '*pod ml/pod-1 runs on it'}",
+    ],
+)
+def test_a_case_says_at_which_hour_and_beside_which_alerts_and_pods(
+    played: Played, case: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(WAITING)
+    code, lines = played(f"faults: [{{type: Soft, reason: Bad}}], {case}")
+    assert (code, lines[0]) == (0, "ok    it")
+    urgent = case.split("expect")[0] + "expect: {rule: b, starts: true}"
+    assert played(f"faults: [{{type: Hard, reason: Bad}}], {urgent}")[0] == 0

@@ -47,6 +47,11 @@ FULL = """
       brake: 0.00001%
       cooldown: 0s
       records: {max: 7}
+      windows:
+        - {days: [mon, sat], from: "09:00", to: 17:30, timeZone: America/New_York}
+        - {days: sun, from: 00:00, to: "24:00"}
+      blockers: [{alerts: Upgrade*}, {pods: {namespaces: [a, "b*"], labels: {app: train}}}]
+      underWay: stop
     drain:
       evictionsPerSecond: 3
       pods:
@@ -59,6 +64,7 @@ FULL = """
         match: {source: npd, type: A*, nodeLabels: {x: "1"}}
         after: 0.5ms
         witness: {source: dcgm}
+        windows: [{from: "22:00", to: "06:00"}]
         remedy:
           - {do: cordon}
           - {do: taint}
@@ -106,6 +112,7 @@ def test_what_a_policy_leaves_out_is_printed() -> None:
         "name": "a",
         "match": {"type": "*", "reason": ["*"], "nodeLabels": {}},
         "after": "0s",
+        "urgent": False,
         "remedy": [{"do": "drain", "within": "15m", "then": "handOver"}, {"do": "replace", "within": "30m"}],
         "probation": "2m",
     }

@@ -14,6 +14,7 @@ from functools import partial
 
 from recovery.agent.execute import Executor
 from recovery.agent.fleet import loki
+from recovery.agent.fleet.alerts import AlertWatch
 from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.cluster import WatchedCluster, node_key
 from recovery.agent.fleet.controller import Controller
@@ -34,7 +35,7 @@ from recovery.clock import ApiTime, Clock
 from recovery.decide.decision import leave
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Streams, Transport
-from recovery.model import Policy
+from recovery.model import Alerts, Policy
 from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -96,6 +97,7 @@ class Replica:
         self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, around.identity.pod)
         self._crowd = Crowd(self._hurry)
         self._poller = self._made_poller()
+        self._alerts = self._made_alert_watch()
         self._logs = self._made_log_reader()
         alike = Alike(self.nodes, around.clock)
         self._pods = self._made_pod_watch()
@@ -141,9 +143,12 @@ class Replica:
     def poll(self) -> float:
         """Ask the Prometheus server, where there is one. A replica that does not lead does so, too: what goes
         away must have been seen. Seconds until the next round."""
-        if self._poller is None or not self.nodes.in_sync:
+        if (self._poller is None and self._alerts is None) or not self.nodes.in_sync:
             return WAITS
-        self._poller.once()
+        if self._alerts is not None:
+            self._alerts.once()
+        if self._poller is not None:
+            self._poller.once()
         return EVERY
 
     def read_logs(self) -> float:
@@ -202,6 +207,7 @@ class Replica:
             most_slots=MOST_SLOTS,
             shared_by=self._outbreaks.shared_by,
             afar=True,
+            alerts=self._alerts.now if self._alerts is not None else Alerts,
         )
 
     def _made_poller(self) -> Poller | None:
@@ -210,6 +216,11 @@ class Replica:
             return None
         whole = not a.selector
         return Poller(choice.metrics, a.prometheus, self.nodes, self._changed, a.metrics, whole)
+
+    def _made_alert_watch(self) -> AlertWatch | None:
+        a = self._a
+        asked = any(x.alerts for x in a.policy.limits.blockers)
+        return AlertWatch(a.prometheus, a.clock) if asked and a.prometheus is not None else None
 
     def _made_log_reader(self) -> loki.LogReader | None:
         a, choice = self._a, self._a.policy.source("loki")

@@ -1,4 +1,4 @@
-"""The servers that the controller asks about all nodes: those that the policy reads and the settings name."""
+"""The servers that the controller asks: those that the policy needs, where the settings name them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from recovery.signals.prometheus_http import PrometheusClient
 
 
 def prometheus_of(settings: Settings) -> PrometheusClient | None:
-    if settings.prometheus_url is None or settings.policy.source(prometheus.SOURCE) is None:
+    policy = settings.policy
+    asked = policy.source(prometheus.SOURCE) is not None or any(x.alerts for x in policy.limits.blockers)
+    if settings.prometheus_url is None or not asked:
         return None
     return PrometheusClient(
         settings.prometheus_url, settings.prometheus_token_file, settings.prometheus_ca_file

@@ -31,8 +31,9 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if context.api is None or settings is None or not context.is_controller:
         return
     yield _leader(context.api, settings)
-    if settings.policy.source(PROMETHEUS) is not None:
-        yield _prometheus(settings)
+    alerts = any(blocker.alerts for blocker in settings.policy.limits.blockers)
+    if alerts or settings.policy.source(PROMETHEUS) is not None:
+        yield _prometheus(settings, alerts)
     if (choice := settings.policy.source(LOKI)) is not None and choice.logs is not None:
         yield _loki(settings, choice.logs, context.api.time.now())
 
@@ -59,14 +60,15 @@ def _stale(holder: str, renewed: datetime | None, now: datetime) -> str:
     return f"of {holder} was renewed {ago(renewed, now)}" if renewed else f"of {holder} was never renewed"
 
 
-def _prometheus(settings: Settings) -> Finding:
+def _prometheus(settings: Settings, alerts: bool) -> Finding:
     client = prometheus_of(settings)
     if client is None:
         why = "the policy has the source prometheus, and PROMETHEUS_URL is not set"
         return Finding(AREA, False, why, "set it to the server's address")
-    return _answers(
-        "Prometheus", lambda: client.ask(ANYTHING), "what its rows would say is unknown meanwhile"
-    )
+    meanwhile = "what its rows would say is unknown meanwhile"
+    if alerts:
+        meanwhile = "no recovery starts meanwhile: whether alerts of limits.blockers fire is not known"
+    return _answers("Prometheus", lambda: client.ask(ANYTHING), meanwhile)
 
 
 def _loki(settings: Settings, logs: LogChoice, now: datetime) -> Finding:

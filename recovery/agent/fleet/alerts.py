@@ -1,0 +1,72 @@
+"""Asks the Prometheus server which alerts fire, for the policy's blockers. Off the path of every decision:
+one thread asks, the others read what it last heard."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from recovery.agent.fleet.prometheus import Asks
+from recovery.clock import Clock
+from recovery.errors import Unreadable
+from recovery.model import Alerts
+from recovery.units import span
+
+log = logging.getLogger(__name__)
+
+QUERY = 'count by (alertname) (ALERTS{alertstate="firing"})'
+"""One series for each name: the answer stays small however many alerts fire. Prometheus makes the series
+ALERTS itself (prometheus.io/docs/prometheus/latest/configuration/alerting_rules/)."""
+FRESH_FOR = 60.0
+"""Seconds for which an answer counts."""
+MOST, LONGEST = 1000, 200
+"""So many names are taken, of so many characters. Of a larger answer nothing counts."""
+
+
+class AlertWatch:
+    """What fires, as ``server`` last said. One thread calls ``once``; any may ask ``now``."""
+
+    def __init__(self, server: Asks, clock: Clock) -> None:
+        self._server = server
+        self._clock = clock
+        self._heard: tuple[float, tuple[str, ...]] | None = None
+        self._why = "Prometheus has not been asked yet"
+
+    def once(self) -> None:
+        """Ask once. Raises nothing: what cannot be read is unknown."""
+        try:
+            found = _names(self._server.ask(QUERY))
+        except Unreadable as error:
+            if error.reason != self._why:
+                log.warning("Prometheus, alerts that block: %s", error.reason)
+            self._why = error.reason
+            return
+        self._heard, self._why = (self._clock.monotonic(), found), ""
+
+    def now(self) -> Alerts:
+        """What is known: an old answer is none."""
+        heard = self._heard
+        if heard is None:
+            return Alerts(unknown=self._why)
+        age = self._clock.monotonic() - heard[0]
+        if age <= FRESH_FOR:
+            return Alerts(heard[1], unknown="")
+        return Alerts(
+            unknown=f"{self._why or 'Prometheus was not asked'}, for {span(timedelta(seconds=age))}"
+        )
+
+
+def _names(result: list[object]) -> tuple[str, ...]:
+    """The names in an answer. Raises ``Unreadable`` where one is missing."""
+    names = [_name(series) for series in result]
+    if len(names) > MOST:
+        raise Unreadable(f"more than {MOST} alerts fire")
+    return tuple(sorted(names))
+
+
+def _name(series: object) -> str:
+    labels = series.get("metric") if isinstance(series, dict) else None
+    name = labels.get("alertname") if isinstance(labels, dict) else None
+    if not isinstance(name, str) or not name or len(name) > LONGEST or not name.isprintable():
+        raise Unreadable("a series of ALERTS has no name that can be read")
+    return name

@@ -1,0 +1,156 @@
+"""When may something destructive start: inside which windows, and while nothing blocks it? PURE.
+
+A window is a time of the week by the wall clock of its zone. It opens at the first moment at which clocks
+there show its ``opens`` or later, and closes at the first at which they show its ``closes`` or later. So an
+hour that clocks skip is no part of it, and one that they show twice does not open it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from fnmatch import fnmatchcase
+
+from recovery.decide.drain import meant, remaining
+from recovery.decide.situation import Role, Situation
+from recovery.model import Blocker, Pods, Rule, UnderWay, Window
+
+A_DAY, A_SECOND = timedelta(days=1), timedelta(seconds=1)
+AHEAD = 15
+"""Days to look ahead for the next opening: a window of one night a week may fall into the hour that clocks
+skip, and opens a week later."""
+MOST_NAMED = 3
+"""How many alerts or pods a sentence names."""
+
+# ---------------------------------------------------------------- what is asked before something starts
+
+
+def outside(s: Situation) -> str | None:
+    """Nothing starts outside the windows of the rule that treats the record."""
+    rule = rule_of(s)
+    return None if rule and rule.urgent else closed(windows_of(rule, s), s.now)
+
+
+def blocked(s: Situation) -> str | None:
+    """Nothing starts while something goes on that the policy names. What cannot be asked blocks, too."""
+    rule = rule_of(s)
+    if rule is not None and rule.urgent:
+        return None
+    return next((why for each in s.policy.limits.blockers if (why := _blocks(s, each))), None)
+
+
+def stopped_outside(s: Situation) -> str | None:
+    """``outside``, for a recovery that is under way: where the policy says that it stops."""
+    return outside(s) if s.policy.limits.under_way is UnderWay.STOP else None
+
+
+def stopped_by_blocker(s: Situation) -> str | None:
+    """``blocked``, for a recovery that is under way: where the policy says that it stops."""
+    return blocked(s) if s.policy.limits.under_way is UnderWay.STOP else None
+
+
+def asks_for_pods(s: Situation) -> bool:
+    """Whether a blocker of the policy goes by the pods on the node, and the record's rule heeds it."""
+    rule = rule_of(s)
+    urgent = rule is not None and rule.urgent
+    return not urgent and any(x.pods is not None for x in s.policy.limits.blockers)
+
+
+def rule_of(s: Situation) -> Rule | None:
+    """The rule that treats the record; None where it has none, or the policy has it no more."""
+    name = s.record.rule if s.record else ""
+    return next((x for x in s.policy.rules if x.name == name), None)
+
+
+def windows_of(rule: Rule | None, s: Situation) -> tuple[Window, ...]:
+    """The windows that count for the faults of ``rule``."""
+    own = rule.windows if rule is not None else None
+    return s.policy.limits.windows if own is None else own
+
+
+# ---------------------------------------------------------------- windows
+
+
+def closed(windows: tuple[Window, ...], now: datetime) -> str | None:
+    """That none of ``windows`` is open, and when the next one opens; None where one is, or there are none."""
+    if not windows or open_since(windows, now) is not None:
+        return None
+    found = next_opening(windows, now)
+    if found is None:
+        return "outside its windows, none of which ever opens"
+    opens, zone = found
+    return f"outside its windows: next opens {opens.astimezone(zone):%a %Y-%m-%d %H:%M} {zone}"
+
+
+def open_since(windows: Iterable[Window], now: datetime) -> datetime | None:
+    """Since when one of ``windows`` is open; None where none is."""
+    spans = (span for w in windows for span in _spans(w, now, 1))
+    return max((opens for opens, closes in spans if opens <= now < closes), default=None)
+
+
+def next_opening(windows: Iterable[Window], now: datetime) -> tuple[datetime, tzinfo] | None:
+    """When the next of ``windows`` opens, and in which zone it is written; None if none ever does."""
+    found = (
+        (opens, w.zone) for w in windows for opens, closes in _spans(w, now, AHEAD) if now < opens < closes
+    )
+    return min(found, key=lambda each: each[0], default=None)
+
+
+def _spans(w: Window, now: datetime, ahead: int) -> Iterator[tuple[datetime, datetime]]:
+    """From when to when ``w`` is open: on yesterday's date in its zone, today's, and those of days ahead."""
+    today = now.astimezone(w.zone).date()
+    for day in (today + timedelta(days=n) for n in range(-1, ahead)):
+        if day.weekday() in w.days:
+            yield _span(w, day)
+
+
+def _span(w: Window, day: date) -> tuple[datetime, datetime]:
+    last = day if w.closes > w.opens else day + A_DAY
+    return _shown(datetime.combine(day, w.opens), w.zone), _shown(datetime.combine(last, w.closes), w.zone)
+
+
+def _shown(wall: datetime, zone: tzinfo) -> datetime:
+    """The first moment at which clocks in ``zone`` show ``wall`` or later. ``wall`` has no zone."""
+    found = wall.replace(tzinfo=zone).astimezone(UTC)  # of a time that comes twice, the first
+    if found.astimezone(zone).replace(tzinfo=None) == wall:
+        return found
+    # Clocks skip it. They jump between these two moments, of which one is seen by either offset.
+    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    while found - before > A_SECOND:
+        middle = before + timedelta(seconds=(found - before) // A_SECOND // 2)
+        if middle.astimezone(zone).replace(tzinfo=None) < wall:
+            before = middle
+        else:
+            found = middle
+    return found
+
+
+# ---------------------------------------------------------------- blockers
+
+
+def _blocks(s: Situation, blocker: Blocker) -> str | None:
+    if blocker.pods is not None:
+        return _by_pods(s, blocker.pods)
+    return _by_alerts(s, blocker.alerts)
+
+
+def _by_alerts(s: Situation, patterns: tuple[str, ...]) -> str | None:
+    if s.alerts.unknown:
+        return f"blocked: whether {' or '.join(patterns)} fires is not known: {s.alerts.unknown}"
+    firing = [name for name in s.alerts.firing if any(fnmatchcase(name, p) for p in patterns)]
+    return f"blocked: {_named('alert', firing)} {'fires' if len(firing) == 1 else 'fire'}" if firing else None
+
+
+def _by_pods(s: Situation, wanted: Pods) -> str | None:
+    """A machine that surely runs nothing runs no such pod. Pods that a drain would leave do not count."""
+    if s.down or (s.pods is None and s.role is Role.CONCLUDER and not s.may_power):
+        return None  # a concluder starts nothing, so it reads no pods
+    if s.pods is None:
+        return f"blocked: the pods on the node are not known{f': {s.pods_problem}' if s.pods_problem else ''}"
+    there = [str(p) for p in remaining(s.pods, s.now) if meant(wanted, p)]
+    return f"blocked: {_named('pod', there)} run{'s' if len(there) == 1 else ''} on it" if there else None
+
+
+def _named(what: str, names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:MOST_NAMED])}{more}"
