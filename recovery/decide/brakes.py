@@ -22,12 +22,12 @@ from recovery.decide.budget import (
     union,
 )
 from recovery.decide.correlated import approved
-from recovery.decide.diagnosis import diagnosed
+from recovery.decide.diagnosis import rule_of
 from recovery.decide.hardware import hardware
 from recovery.decide.reboot_first import reboots_first
 from recovery.decide.situation import MOST_SLOTS, Situation
 from recovery.decide.windows import blocked, outside, stopped_by_blocker, stopped_outside
-from recovery.model import EXCLUDE, Gate, GroupStart, Phase, Record, Rule, Share, Slot, share_for
+from recovery.model import EXCLUDE, Gate, GroupStart, Phase, Share, Slot, share_for
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
@@ -206,14 +206,6 @@ def _budgeted(s: Situation) -> Iterable[tuple[str, Share]]:
     rule = rule_of(s, s.record) if s.record else None
     if rule is not None and rule.budget is not None:
         yield f"{OF_RULE}{rule.name}", rule.budget
-
-
-def rule_of(s: Situation, r: Record) -> Rule | None:
-    """The rule that ``r`` is treated by. If the policy has none of that name any more: the one that would
-    treat it now, so that a rule gets no second budget by another name."""
-    named = next((x for x in s.policy.rules if x.name == r.rule), None)
-    now = (diagnosed(f, s) for f in r.faults) if named is None else ()
-    return named or next((d.rule for d in sorted(now, key=lambda d: (not d.treat, d.rank))), None)
 
 
 def scopes_now(s: Situation, gate: Gate, scope: str) -> int:

@@ -15,7 +15,7 @@ from recovery.catalog import lookup
 from recovery.decide.acknowledged import dealt_with
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.situation import Situation
-from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Rule, Rung, Step
+from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Record, Rule, Rung, Step
 
 UNKNOWN_TOO_LONG = timedelta(minutes=10)
 SIGNAL_UNKNOWN = "SignalUnknown"
@@ -239,6 +239,14 @@ def default_remedy(s: Situation, row: CatalogueRow | None = None) -> tuple[Rung,
         return NOTIFY
     software = s.provider.software_remedy if row is not None and row.software else ()
     return software or s.provider.default_remedy or NOTIFY
+
+
+def rule_of(s: Situation, r: Record) -> Rule | None:
+    """The rule that ``r`` is treated by. If the policy has none of that name any more: the one that would
+    treat it now, so that a rule gets no second budget, and no other windows, by another name."""
+    named = next((x for x in s.policy.rules if x.name == r.rule), None)
+    now = (diagnosed(f, s) for f in r.faults) if named is None else ()
+    return named or next((d.rule for d in sorted(now, key=lambda d: (not d.treat, d.rank))), None)
 
 
 def name(fault: Fault) -> str:

@@ -33,6 +33,7 @@ from recovery.decide.diagnosis import (
     as_treated,
     may_be_gone,
     name,
+    rule_of,
     was_treated,
     why_reported,
 )
@@ -43,7 +44,7 @@ from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
 from recovery.decide.tried import BY_KEY, ended, over
-from recovery.decide.windows import next_opening, open_since, rule_of, windows_of
+from recovery.decide.windows import next_opening, open_since, windows_of
 from recovery.decide.witness import both, unconfirmed
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
 from recovery.units import span
@@ -190,7 +191,7 @@ def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
     why = f"{_subject(s, r)}: {reason}"
     if not _said(r, key, reason):  # on the record, where ``status`` reads it
         return act(WriteRecord(note(r, s.now, SAID[key], why)), why)
-    opens = next_opening(windows_of(rule_of(s), s), s.now)
+    opens = next_opening(windows_of(s), s.now)
     again = until(opens[0], s.now, SELDOM) if key == "window" and opens else SELDOM
     return hold(why, again, key, held=BY_KEY[key])
 
@@ -226,7 +227,7 @@ def _no_second_witness(s: Situation, a: Assessment, r: Record) -> Decision | Non
     why = unconfirmed(s, r)
     if why is None:
         return None
-    opened = open_since(windows_of(rule_of(s), s), s.now)
+    opened = open_since(windows_of(s), s.now)
     if over(s, r, max(r.phase_since, opened or r.phase_since), r.ladder[0].within):
         return hand_over(s, r, f"{name(r.faults[0])}: {why}")
     return hold(f"{_subject(s, r)}: {why}", _look_again(s, a, r), "witness")
@@ -321,7 +322,7 @@ def _rule(s: Situation, r: Record) -> str:
     """The rule that the slot is for, where any rule has a budget: room on the gate is short."""
     if all(rule.budget is None for rule in s.policy.rules):
         return ""
-    rule = brakes.rule_of(s, r)
+    rule = rule_of(s, r)
     return noted_rule(rule.name if rule else r.rule)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from fnmatch import fnmatchcase
 
+from recovery.decide.diagnosis import rule_of
 from recovery.decide.drain import meant, remaining
 from recovery.decide.situation import Role, Situation
 from recovery.model import Blocker, Pods, Rule, UnderWay, Window
@@ -27,14 +28,12 @@ MOST_NAMED = 3
 
 def outside(s: Situation) -> str | None:
     """Nothing starts outside the windows of the rule that treats the record."""
-    rule = rule_of(s)
-    return None if rule and rule.urgent else closed(windows_of(rule, s), s.now)
+    return None if _urgent(s) else closed(windows_of(s), s.now)
 
 
 def blocked(s: Situation) -> str | None:
     """Nothing starts while something goes on that the policy names. What cannot be asked blocks, too."""
-    rule = rule_of(s)
-    if rule is not None and rule.urgent:
+    if _urgent(s):
         return None
     return next((why for each in s.policy.limits.blockers if (why := _blocks(s, each))), None)
 
@@ -51,21 +50,23 @@ def stopped_by_blocker(s: Situation) -> str | None:
 
 def asks_for_pods(s: Situation) -> bool:
     """Whether a blocker of the policy goes by the pods on the node, and the record's rule heeds it."""
-    rule = rule_of(s)
-    urgent = rule is not None and rule.urgent
-    return not urgent and any(x.pods is not None for x in s.policy.limits.blockers)
+    return any(x.pods is not None for x in s.policy.limits.blockers) and not _urgent(s)
 
 
-def rule_of(s: Situation) -> Rule | None:
-    """The rule that treats the record; None where it has none, or the policy has it no more."""
-    name = s.record.rule if s.record else ""
-    return next((x for x in s.policy.rules if x.name == name), None)
-
-
-def windows_of(rule: Rule | None, s: Situation) -> tuple[Window, ...]:
-    """The windows that count for the faults of ``rule``."""
+def windows_of(s: Situation) -> tuple[Window, ...]:
+    """The windows that count for the record."""
+    rule = _rule(s)
     own = rule.windows if rule is not None else None
     return s.policy.limits.windows if own is None else own
+
+
+def _urgent(s: Situation) -> bool:
+    rule = _rule(s)
+    return rule is not None and rule.urgent
+
+
+def _rule(s: Situation) -> Rule | None:
+    return rule_of(s, s.record) if s.record is not None else None
 
 
 # ---------------------------------------------------------------- windows
