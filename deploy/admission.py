@@ -298,6 +298,8 @@ GATE_SIZE = (
         *at_most(open=100, slots=200, starts=50, replacementsClaimed=50, words=1000),
         "object.?status.?census.?sick.orValue([]).size() <= 100",
         "object.?status.?census.?byLabel.orValue({}).size() <= 200",
+        "object.?status.?selectedCensus.?sick.orValue([]).size() <= 100",
+        "object.?status.?selectedCensus.?byLabel.orValue({}).size() <= 200",
     )
     + ")"
 )

@@ -454,7 +454,10 @@ class UnderWay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The policy's limits; docs/policy.md says of each what it means."""
+    """The policy's limits; docs/policy.md says of each what it means.
+
+    ``population``: labels (shell patterns) of the nodes that percentages, census and brake count; none: all.
+    """
 
     budget: Share
     budget_per: Mapping[str, PerValue]
@@ -468,6 +471,7 @@ class Limits:
     windows: tuple[Window, ...] = ()  # none: always open
     blockers: tuple[Blocker, ...] = ()
     under_way: UnderWay = UnderWay.FINISH
+    population: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1131,7 +1135,8 @@ class Census:
     """How many nodes are sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population).
 
     The gate has the names of a few sick nodes and a few label values only; ``total`` counts all. ``seconds``:
-    how long the count took, from ``at`` on.
+    how long the count took, from ``at`` on. ``of``: which nodes are counted, by the policy of who counted
+    (``decide.selector.identity``). ``outside``: how many of all others are sick, and how many there are.
     """
 
     at: datetime
@@ -1140,6 +1145,13 @@ class Census:
     by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     total: int = 0
     seconds: int = 0
+    of: str = ""
+    outside: tuple[int, int] = (0, 0)
+
+    @property
+    def nodes(self) -> int:
+        """All nodes, those outside the population included."""
+        return self.population + self.outside[1]
 
     @property
     def how_many(self) -> int:

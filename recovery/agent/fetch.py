@@ -26,6 +26,7 @@ from recovery.catalog import bad_status, claim_by_events, event_claims, own_faul
 from recovery.decide.budget import Past, bounded_census, longest_window
 from recovery.decide.census import count
 from recovery.decide.claims import named, rival
+from recovery.decide.selector import identity, selects
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
@@ -297,7 +298,7 @@ class Fetcher:
         now = w.cluster.time.now()
         rivals: list[str] = []
         nodes = self._noting(s, handed, rivals, w.cluster.list_nodes())
-        counted = count(nodes, records, own_fault, labels, now, unknown)
+        counted = count(nodes, records, own_fault, labels, now, unknown, s.policy.limits.population)
         self.without_node = handed
         return bounded_census(counted, self._scopes(s)), named(rivals)
 
@@ -360,11 +361,14 @@ class Fetcher:
     def _counts(self, s: Situation, memory: Memory) -> list[Census]:
         """The counts that are there: our own, and the one on the gate. Not those under another policy."""
         known = (memory.census, s.gate.census if s.gate else None)
-        return [c for c in known if c is not None and all(x in c.by_label for x in self._scopes(s))]
+        of, scopes = identity(s.policy.limits.population), self._scopes(s)
+        return [c for c in known if c is not None and c.of == of and all(x in c.by_label for x in scopes)]
 
     def _scopes(self, s: Situation) -> list[str]:
         """The scopes (label=value) of this node that the budget or the brake is counted by."""
         labels = s.node.labels if s.node else {}
+        if not selects(s.policy.limits.population, labels):
+            return []
         keys = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         return [f"{key}={labels[key]}" for key in keys if key in labels]
 

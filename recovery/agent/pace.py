@@ -64,7 +64,7 @@ class Pace:
             return
         census = gate.census if gate is not None else None
         if census is not None and self._w.cluster.time.now() - census.at <= timedelta(seconds=COUNTED_AGAIN):
-            self.population = census.population
+            self.population = census.nodes
             return
         now = self._w.clock.monotonic()
         if self._counted_at is not None and now - self._counted_at < COUNTED_AGAIN:

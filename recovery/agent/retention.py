@@ -63,7 +63,7 @@ class Remover:
     def _drawn(self, gate: Gate | None) -> bool:
         if not self._me:
             return True
-        known = gate.census.population if gate is not None and gate.census is not None else POPULATION
+        known = gate.census.nodes if gate is not None and gate.census is not None else POPULATION
         hour = int(self._w.cluster.time.now().timestamp() // EVERY)
         return zlib.crc32(f"{self._me} {hour}".encode()) % max(1, known) == 0
 

@@ -263,6 +263,7 @@ def _limits(model: policy_schema.LimitsModel) -> Limits:
         windows=_windows(model.windows),
         blockers=tuple(map(_blocker, model.blockers)),
         under_way=UnderWay(model.under_way),
+        population=dict(model.population.labels) if model.population else {},
     )
 
 

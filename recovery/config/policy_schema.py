@@ -160,6 +160,12 @@ class BlockerModel(Strict):
         return self
 
 
+class PopulationModel(Strict):
+    """The nodes that have all of these labels. Values are patterns."""
+
+    labels: SomeLabels
+
+
 class LimitsModel(Strict):
     """What holds a recovery back."""
 
@@ -171,6 +177,9 @@ class LimitsModel(Strict):
     brake: Portion = _default("30%", "above this share sick or unknown nothing is started")
     brake_per: Annotated[LimitPer | None, Given] = _optional(
         "the same per value of a node label; left out: instance type, at brake's share"
+    )
+    population: Annotated[PopulationModel | None, Given] = _optional(
+        "the nodes that percentages and the brake count; left out: all of them"
     )
     cooldown: Duration = _default("2m", "between two starts")
     attempts: RateModel = _default(

@@ -28,6 +28,7 @@ from recovery.config.policy_schema import (
     PodRuleModel,
     PodsModel,
     PolicyModel,
+    PopulationModel,
     PrometheusModel,
     RateModel,
     RecordsModel,
@@ -72,6 +73,7 @@ def did_you_mean(found: str, choices: list[str]) -> str:
 _MODELS: Mapping[str, type[Strict]] = {
     "": PolicyModel,
     "limits": LimitsModel,
+    "population": PopulationModel,
     "attempts": RateModel,
     "perGroup": RateModel,
     "records": RecordsModel,

@@ -20,6 +20,7 @@ from recovery.decide.budget import join, kept_labels
 from recovery.decide.decision import Decision, Join, TakeSlot, WriteRecord
 from recovery.decide.diagnosis import Diagnosis, diagnose
 from recovery.decide.own_node import decide
+from recovery.decide.selector import identity, selects
 from recovery.decide.situation import Lease, Situation
 from recovery.model import (
     Alerts,
@@ -99,7 +100,7 @@ def played(case: CaseModel, policy: Policy, provider: str | None) -> Found:
     s = _at_the_beginning(case, policy, provider)
     shown: tuple[Diagnosis, ...] = ()
     for now in case.moments({rule.after for rule in policy.rules}):
-        s = replace(s, now=now, readings=_readings(case, policy, now), census=_census(case, now))
+        s = replace(s, now=now, readings=_readings(case, policy, now), census=_census(case, policy, now))
         shown = diagnose(s) or shown  # what was reported is settled
         s, d = _settled(s)
         if isinstance(d.effect, TakeSlot):
@@ -178,10 +179,19 @@ def _out(case: CaseModel, policy: Policy) -> Iterator[Slot]:
         yield Slot(f"other-{i + 1}", f"other-{i + 1}", 1, ("fleet",), case.begins, labels)
 
 
-def _census(case: CaseModel, now: datetime) -> Census:
+def _census(case: CaseModel, policy: Policy, now: datetime) -> Census:
     sick, nodes = case.fleet.sick, case.fleet.nodes
     alike = {f"{key}={value}": (sick, nodes) for key, value in case.node.labels.items()}
-    return Census(now, nodes, (case.node.name,), alike, sick)
+    outside = not selects(policy.limits.population, case.node.labels)
+    return Census(
+        now,
+        nodes,
+        () if outside else (case.node.name,),
+        alike,
+        0 if outside else sick,
+        of=identity(policy.limits.population),
+        outside=(sick, nodes) if outside else (0, 0),
+    )
 
 
 def _readings(case: CaseModel, policy: Policy, now: datetime) -> tuple[Reading, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from fnmatch import fnmatchcase
 
 from recovery.decide.budget import (
     ahead_of,
@@ -25,9 +24,10 @@ from recovery.decide.correlated import approved
 from recovery.decide.diagnosis import rule_of
 from recovery.decide.hardware import hardware
 from recovery.decide.reboot_first import reboots_first
+from recovery.decide.selector import identity, selects
 from recovery.decide.situation import MOST_SLOTS, Situation
 from recovery.decide.windows import blocked, outside, stopped_by_blocker, stopped_outside
-from recovery.model import EXCLUDE, Gate, GroupStart, Phase, Share, Slot, share_for
+from recovery.model import EXCLUDE, Census, Gate, GroupStart, Phase, Share, Slot, share_for
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
@@ -44,6 +44,7 @@ CONCURRENT_STARTS = 2
 fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail."""
 OF_RULE = "rule "
 """How the scope of a rule's own budget begins. No label has a blank in its key."""
+OUTSIDE = "outside limits.population"
 MOST_NAMED = 5
 """How many earlier starts a sentence names."""
 
@@ -58,7 +59,7 @@ def excluded(s: Situation) -> str | None:
     if labels.get(EXCLUDE) == "true":
         return f"the node is excluded by its label {EXCLUDE}=true"
     for wanted in s.policy.exclude:
-        if all(k in labels and fnmatchcase(labels[k], v) for k, v in wanted.items()):
+        if selects(wanted, labels):
             wanted_labels = ",".join(f"{k}={v}" for k, v in wanted.items())
             return f"the policy excludes nodes with {wanted_labels}"
     return None
@@ -238,10 +239,17 @@ def _part(percent: float, population: int) -> float:
 
 
 def _population(s: Situation, scope: str) -> int | None:
-    if s.census is None:
+    census = _census(s)
+    if census is None:
         return None
     whole = scope == "fleet" or scope.startswith(OF_RULE)
-    return s.census.population if whole else s.census.by_label.get(scope, (0, 0))[1]
+    return census.population if whole else census.by_label.get(scope, (0, 0))[1]
+
+
+def _census(s: Situation) -> Census | None:
+    """The census, if it is of the nodes that this policy counts."""
+    ours = s.census is not None and s.census.of == identity(s.policy.limits.population)
+    return s.census if ours else None
 
 
 def cooldown(s: Situation) -> str | None:
@@ -256,14 +264,17 @@ def cooldown(s: Situation) -> str | None:
 
 def brake(s: Situation) -> str | None:
     """More nodes are sick than allowed, in the fleet or among those with the same label (law 10)."""
-    if s.census is None:
+    census = _census(s)
+    if census is None:
         return "nothing is known yet of how many nodes are sick"
-    for scope, share, sick, population in _brake_scopes(s):
+    for scope, share, sick, population in _brake_scopes(s, census):
+        where = {"fleet": "of limits.population" if census.of else "in the fleet", OUTSIDE: OUTSIDE}.get(
+            scope, f"with {scope}"
+        )
         if population == 0:
-            return f"nothing is known of how many nodes with {scope} are sick"
+            return f"nothing is known of how many nodes {where} are sick"
         allowed = brake_allows(share, population)
         if sick > allowed:
-            where = "in the fleet" if scope == "fleet" else f"with {scope}"
             return (
                 f"the brake is on: {sick} of {population} nodes {where} are sick or unknown, "
                 f"more than {share} ({allowed})"
@@ -271,16 +282,19 @@ def brake(s: Situation) -> str | None:
     return None
 
 
-def _brake_scopes(s: Situation) -> Iterable[tuple[str, Share, int, int]]:
-    assert s.census is not None
+def _brake_scopes(s: Situation, census: Census) -> Iterable[tuple[str, Share, int, int]]:
+    """For each brake that holds this node: name, limit, how many are sick, and of how many."""
     limits = s.policy.limits
-    yield "fleet", limits.brake, s.census.how_many, s.census.population
+    yield "fleet", limits.brake, census.how_many, census.population
     labels = s.node.labels if s.node else {}
+    if not selects(limits.population, labels):  # one of very many others that are sick is held, too (law 10)
+        yield OUTSIDE, limits.brake, *census.outside
+        return
     for key, per in sorted(limits.brake_per.items()):
         share = share_for(per, labels[key]) if key in labels else None
         if share is not None:
             scope = f"{key}={labels[key]}"
-            sick, population = s.census.by_label.get(scope, (0, 0))
+            sick, population = census.by_label.get(scope, (0, 0))
             yield scope, share, sick, population
 
 

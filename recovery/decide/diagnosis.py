@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import dealt_with
 from recovery.decide.drill import is_to_be_watched
+from recovery.decide.selector import selects
 from recovery.decide.situation import Situation
 from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Record, Rule, Rung, Step
 
@@ -183,7 +184,7 @@ def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
     if not fnmatchcase(fault.type, m.type) or not any(fnmatchcase(fault.reason, r) for r in m.reasons):
         return False
     labels = node.labels if node else {}
-    return all(k in labels and fnmatchcase(labels[k], v) for k, v in m.node_labels.items())
+    return selects(m.node_labels, labels)
 
 
 def diagnosed(fault: Fault, s: Situation, edge: Problem | None = None) -> Diagnosis:

@@ -114,7 +114,7 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
         intent=None,
         replacement="",
         replacement_machine="",
-        scopes=scopes_of(s.node.labels if s.node else {}, s.policy.limits.budget_per),
+        scopes=scopes_of(s.node.labels if s.node else {}, _told(s)),
     )
     return chosen, why
 
@@ -310,12 +310,16 @@ def _look_again(s: Situation, a: Assessment, r: Record) -> timedelta:
 
 def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
-    labels, budget_per = (s.node.labels if s.node else {}), s.policy.limits.budget_per
-    kept = kept_labels(labels, budget_per)
+    kept = kept_labels(s.node.labels if s.node else {}, _told(s))
     slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, r.machine.id, group, _rule(s, r))
     slot = replace(slot, scopes=noted_scopes(slot))
     start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
+
+
+def _told(s: Situation) -> set[str]:
+    """The keys of the labels that slot and record keep of the node, for when it has gone."""
+    return {*s.policy.limits.budget_per, *s.policy.limits.population}
 
 
 def _rule(s: Situation, r: Record) -> str:

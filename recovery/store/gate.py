@@ -40,6 +40,8 @@ FIRST, CODEC = 1, 2
 """Versions of the layout. Version 2 keeps the labels of slots, and of queue, starts and census no more
 than everybody may have to read. A program of before would count too few sick nodes and starts: it holds."""
 NAME = "fleet"
+SELECTED = "selectedCensus"
+"""Where a census of some nodes only is: a program of before would take it for one of all of them."""
 RULE = "(rule)"
 """A slot's rule is written as if it were a label, by a key that no label can have: a program of before, which
 knows of no rule there, keeps it as it is."""
@@ -76,7 +78,7 @@ def encode(gate: Gate, spec: dict[str, Any], was: Mapping[str, Any] | None = Non
     if gate.last_start:
         status["lastStart"] = moment(gate.last_start)
     if gate.census:
-        status["census"] = _census(gate.census)
+        status[SELECTED if gate.census.of else "census"] = _census(gate.census)
     return {
         **foreign,
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -140,7 +142,7 @@ def _census(c: Census) -> dict[str, Any]:
         "sickTotal": c.how_many,
         "byLabel": {k: {"sick": s, "population": n} for k, (s, n) in c.by_label.items()},
         "seconds": c.seconds,
-    }
+    } | ({"of": c.of, "outside": {"sick": c.outside[0], "population": c.outside[1]}} if c.of else {})
 
 
 def size(body: Mapping[str, Any]) -> int:
@@ -218,7 +220,9 @@ def _read_census(r: Reader | None) -> Census | None:
     sick, total = r.strings("sick"), r.integer("sickTotal")
     total = total if total > len(sick) else 0
     seconds = max(0, r.integer("seconds"))
-    return Census(r.at("at"), r.integer("population"), sick, by_label, total, seconds)
+    others = r.child("outside")
+    outside = (others.integer("sick"), others.integer("population")) if others is not None else (0, 0)
+    return Census(r.at("at"), r.integer("population"), sick, by_label, total, seconds, r.text("of"), outside)
 
 
 def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
@@ -291,7 +295,7 @@ def decode(obj: Any) -> Gate:
             )
             for x in s.children("starts")
         ),
-        census=_read_census(s.child("census")),
+        census=_read_census(s.child("census") or s.child(SELECTED)),
         claimed=tuple(
             Claim(c.text("machine", ...), c.text("insteadOf")) for c in s.children("replacementsClaimed")
         ),

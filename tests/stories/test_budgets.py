@@ -9,7 +9,7 @@ from recovery_testkit.stage import Stage, read_policy
 from recovery.store.gate import RULE
 from tests.builders.policies import HEAD, REMEDY
 from tests.stories.scenery import GATE, alive, change_gate, slots
-from tests.stories.scenes import new_process
+from tests.stories.scenes import new_process, ready
 
 OPEN = "cooldown: 0s, budget: 10, budgetPer: {}, brake: 100%, brakePer: {}, perGroup: {max: 99, within: 1h}"
 HBM = "HBM_UNCORRECTABLE_ERROR"
@@ -163,3 +163,73 @@ def test_a_gate_that_is_made_anew_knows_the_rules_from_the_records() -> None:
     assert s.store.request("DELETE", GATE).ok
     s.run(15)
     assert all_fail(s, "node-1", "node-2") == ["node-0", "node-1"]
+
+
+# ---------------------------------------------------------------- the population
+
+BRAKE = OPEN.replace("brake: 100%", "brake: 30%")
+GPUS = f"{BRAKE}, population: {{labels: {{pool: gpu}}}}"
+
+
+def fleet(limits: str, gpus: int, cpus: int) -> Stage:
+    return nodes(policy(limits, budget=""), *["gpu"] * gpus, *["cpu"] * cpus)
+
+
+def not_ready(s: Stage, *names: str) -> None:
+    for name in names:
+        ready(s, name, "False")
+
+
+def test_healthy_cpu_nodes_do_not_hide_sick_accelerators() -> None:
+    s = fleet(BRAKE, 4, 8)
+    not_ready(s, "node-1", "node-2")
+    assert all_fail(s, "node-0") == ["node-0"], "3 of 12"
+    s = fleet(GPUS, 4, 8)
+    not_ready(s, "node-1", "node-2")
+    assert all_fail(s, "node-0") == []
+    assert said(
+        s,
+        "node-0",
+        "the brake is on: 3 of 4 nodes of limits.population are sick or unknown, more than 30% (2)",
+    )
+
+
+def test_sick_cpu_nodes_hold_no_accelerator() -> None:
+    s = fleet(GPUS, 4, 4)
+    not_ready(s, "node-5", "node-6", "node-7")
+    assert all_fail(s, "node-0") == ["node-0"]
+
+
+def test_a_node_outside_the_population_is_treated_and_counts_in_the_budget() -> None:
+    s = fleet(GPUS.replace("budget: 10", "budget: 1"), 4, 4)
+    assert all_fail(s, "node-7", "node-0") == ["node-7"]
+    assert said(s, "node-0", "the budget of the fleet is used up: 1 of 1 may be out (node-7)")
+
+
+def test_a_node_outside_is_held_where_very_many_others_outside_are_sick() -> None:
+    s = fleet(GPUS, 4, 4)
+    not_ready(s, "node-5", "node-6")
+    assert all_fail(s, "node-7") == []
+    why = "the brake is on: 3 of 4 nodes outside limits.population are sick or unknown, more than 30% (2)"
+    assert said(s, "node-7", why)
+
+
+def test_a_percentage_is_of_the_population() -> None:
+    s = fleet(GPUS.replace("budget: 10", "budget: 50%").replace("brake: 30%", "brake: 100%"), 4, 8)
+    assert len(all_fail(s, "node-0", "node-1", "node-2", "node-3")) == 2
+
+
+def test_agents_of_two_policies_do_not_go_by_each_others_count() -> None:
+    s = fleet(BRAKE, 4, 8)
+    not_ready(s, "node-1", "node-2")
+    assert all_fail(s, "node-3") == ["node-3"]
+    assert s.store.request("GET", GATE).body["status"]["census"]["population"] == 12
+    becomes(s, policy(GPUS, budget=""), "node-0")
+    assert all_fail(s, "node-0") == ["node-3"]
+    assert said(s, "node-0", "4 of 4 nodes of limits.population are sick or unknown, more than 30% (2)")
+
+
+def test_a_population_that_selects_no_node_starts_nothing_and_says_so() -> None:
+    s = fleet(GPUS.replace("pool: gpu", "pol: gpu"), 4, 0)
+    assert all_fail(s, "node-0") == []
+    assert said(s, "node-0", "nothing is known of how many nodes of limits.population are sick")

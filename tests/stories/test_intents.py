@@ -149,6 +149,7 @@ def test_a_count_of_the_future_or_under_another_policy_is_not_known() -> None:
 
     assert known(looked.now) is not None
     assert known(looked.now, by_label={}) is None
+    assert known(looked.now, of='{"pool":"gpu"}') is None
     assert known(looked.now + (NOW - NOW.replace(hour=0))) is None
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from recovery.catalog import own_fault
 from recovery.decide.census import count
+from recovery.decide.selector import LONGEST, identity
 from recovery.model import Census, Marks, NodeView, Phase, Record
 from tests.builders.faults import HANG, fault
 from tests.builders.nodes import TYPE, ZONE, node
@@ -135,3 +136,57 @@ def test_nodes_that_are_read_one_at_a_time_are_each_judged_by_their_own_conditio
 
     found = count(read(), (), own_fault, [], NOW)
     assert found.sick == tuple(sorted(f"node-{number}" for number in range(1, 50, 2)))
+
+
+# ---------------------------------------------------------------- a population
+
+GPU = {"pool": "gpu*"}
+
+
+def in_pool(name: str, pool: str = "", *, sick: bool = False) -> NodeView:
+    ready = ("False", "") if sick else ("True", "")
+    labels = {ZONE: "a"} | ({"pool": pool} if pool else {})
+    return replace(node(), name=name, labels=labels, conditions={"Ready": ready})
+
+
+def of_gpus(nodes: list[NodeView], *records: Record) -> Census:
+    return count(nodes, records, own_fault, [ZONE], NOW, (), GPU)
+
+
+def test_only_the_nodes_of_the_population_are_counted_and_the_others_for_themselves() -> None:
+    found = of_gpus(
+        [
+            in_pool("g-0", "gpu-a", sick=True),
+            in_pool("g-1", "gpu-b"),
+            in_pool("c-0", "cpu", sick=True),
+            in_pool("c-1", "cpu", sick=True),
+            in_pool("c-2"),
+        ]
+    )
+    assert (found.sick, found.population, found.outside, found.nodes) == (("g-0",), 2, (2, 3), 5)
+    assert found.by_label == {f"{ZONE}=a": (1, 2)}
+    assert found.of == '{"pool":"gpu*"}'
+
+
+@pytest.mark.parametrize(
+    ("scopes", "sick", "population", "outside"),
+    [
+        (("fleet", "pool=gpu-a"), ("gone",), 2, (0, 0)),
+        (("fleet", "pool=cpu"), (), 1, (1, 1)),
+        (("fleet", f"{ZONE}=a"), ("gone",), 1, (0, 0)),
+        ((), ("gone",), 1, (0, 0)),
+    ],
+    ids=["inside", "outside", "not told", "nothing told"],
+)
+def test_a_node_that_is_gone_is_where_its_record_says(
+    scopes: tuple[str, ...], sick: tuple[str, ...], population: int, outside: tuple[int, int]
+) -> None:
+    gone = replace(record(Phase.RECOVERING), node="gone", scopes=scopes)
+    found = of_gpus([in_pool("g-0", "gpu-a")], gone)
+    assert (found.sick, found.population, found.outside) == (sick, population, outside)
+
+
+def test_the_same_selector_is_known_again_however_it_is_written() -> None:
+    assert identity({"a": "1", "b": "2"}) == identity({"b": "2", "a": "1"})
+    assert len({identity(x) for x in ({}, {"a": "1"}, {"a": "1,b=2"}, {"a": "1", "b": "2"})}) == 4
+    assert len(identity({"a": "x" * 5000})) <= LONGEST

@@ -60,6 +60,7 @@ def test_the_gate_of_these_tests_fills_every_field() -> None:
     assert all(getattr(FULL, f.name) for f in fields(Gate))
 
 
+OF_SOME = replace(FULL, census=Census(NOW, 10, ("node-0",), {"zone=a": (1, 4)}, of="l", outside=(1, 9)))
 TOLD = Slot("node-2", "r", 1, ("fleet", "zone=a"), NOW, {"zone": "a", "rack": None}, "m", "g")
 SLOTS = (
     slot(),
@@ -72,10 +73,20 @@ SLOTS = (
 
 @pytest.mark.parametrize(
     "made",
-    [FULL, replace(FULL, slots=SLOTS), replace(FULL, census=None, last_start=None, starts=(), slots=())],
+    [
+        FULL,
+        replace(FULL, slots=SLOTS),
+        OF_SOME,
+        replace(FULL, census=None, last_start=None, starts=(), slots=()),
+    ],
 )
 def test_a_gate_comes_back_as_it_went(made: Gate) -> None:
     assert decode(json.loads(json.dumps(encode(made, PAUSED)))) == made
+
+
+def test_a_program_of_before_finds_no_census_that_is_of_some_nodes_only() -> None:
+    assert "census" in encode(FULL, PAUSED)["status"]
+    assert "census" not in encode(OF_SOME, PAUSED)["status"]
 
 
 @pytest.fixture

@@ -207,8 +207,9 @@ MISTAKES = {
     ),
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,
-        "3: field limits.BudgetPer: unknown, expected one of budget, budgetPer, brake, brakePer, cooldown, "
-        'attempts, perGroup, sameIncident, records, windows, blockers, underWay; did you mean "budgetPer"?',
+        "3: field limits.BudgetPer: unknown, expected one of budget, budgetPer, brake, brakePer, population, "
+        "cooldown, attempts, perGroup, sameIncident, records, windows, blockers, underWay; did you mean "
+        '"budgetPer"?',
     ),
     "a key nothing is like": (
         ANY + "zzz: 1",

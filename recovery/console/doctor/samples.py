@@ -5,6 +5,7 @@ A test compares them with the CRDs in ``deploy/crds``: every field of those is s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -49,7 +50,9 @@ TAINT = Taint("k", "v", "NoSchedule")
 
 def full_objects() -> dict[str, dict[str, Any]]:
     """By kind, a record, a gate and a report with every field set, without their metadata."""
-    objects = (records.encode(_record()), gates.encode(_gate(), _PAUSED), sightings.encode(_report()))
+    gate, census = gates.encode(_gate(), _PAUSED), Census(AT, 1, ("n",), {"label=value": (1, 1)}, of="l")
+    gate["status"] |= gates.encode(replace(_gate(), census=census), {})["status"]
+    objects = (records.encode(_record()), gate, sightings.encode(_report()))
     return {obj["kind"]: {k: v for k, v in obj.items() if k in ("spec", "status")} for obj in objects}
 
 
@@ -135,7 +138,7 @@ def _gate() -> Gate:
         open=(Line("n", "u", AT),),
         slots=(
             Slot("n", "u", 1, ("fleet",), AT, None, "i", "g"),
-            Slot("m", "v", 1, ("fleet", "l=v"), AT, {"l": "v"}, "i", "g"),
+            Slot("m", "v", 1, ("fleet", "l=v"), AT, {"l": "v"}, "i", "g", "rule"),
         ),
         last_start=AT,
         starts=(GroupStart(AT, "n", "g", "i", "R", ("h",)),),
