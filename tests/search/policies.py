@@ -73,6 +73,12 @@ LATER: dict[str, bytes] = {
     "a budget per rule": _policy(
         f"budget: 3, budgetPer: {{}}, {OPEN}", f"{DRAIN}, {REPLACE}", REBOOT, more="    budget: 1\n"
     ),
+    "a population": _policy(
+        "cooldown: 0s, brake: 50%, budget: 50%, population: {labels: {topology.kubernetes.io/zone: a}}, "
+        "attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
+        f"{DRAIN}, {REPLACE}",
+        f"{DRAIN}, {REBOOT}",
+    ),
 }
 """Policies of seeds from ``seeds.LATER_FROM`` on: what a smaller seed makes stays as it was."""
 

@@ -171,6 +171,11 @@ def test_the_pace_is_learned_from_the_count_on_the_gate_or_from_a_list_of_one() 
     assert (found.population, found.interval(), found.watched()) == (5000, 500.0, 3)
     s.run(2 * 3600, step=10)
     assert (found.population, found.interval(), found.watched()) == (30, 60.0, 10)
+    at = s.clock.true_time().strftime("%Y-%m-%dT%H:%M:%SZ")
+    some = {**census, "at": at, "population": 60, "of": "x", "outside": {"sick": 0, "population": 4940}}
+    change_gate(s, lambda gate: gate["status"].pop("census") and gate["status"].update(selectedCensus=some))
+    s.run(80)
+    assert found.population == 5000, "whoever is counted, all of them look"
 
 
 # ---------------------------------------------------------------- counting is shared

@@ -9,7 +9,7 @@ from recovery_testkit.stage import Stage, read_policy
 from recovery.store.gate import RULE
 from tests.builders.policies import HEAD, REMEDY
 from tests.stories.scenery import GATE, alive, change_gate, slots
-from tests.stories.scenes import new_process, ready
+from tests.stories.scenes import new_process, ready, the_record
 
 OPEN = "cooldown: 0s, budget: 10, budgetPer: {}, brake: 100%, brakePer: {}, perGroup: {max: 99, within: 1h}"
 HBM = "HBM_UNCORRECTABLE_ERROR"
@@ -204,6 +204,13 @@ def test_a_node_outside_the_population_is_treated_and_counts_in_the_budget() -> 
     s = fleet(GPUS.replace("budget: 10", "budget: 1"), 4, 4)
     assert all_fail(s, "node-7", "node-0") == ["node-7"]
     assert said(s, "node-0", "the budget of the fleet is used up: 1 of 1 may be out (node-7)")
+
+
+def test_slot_and_record_keep_the_labels_that_say_who_is_counted() -> None:
+    s = fleet(GPUS, 1, 0)
+    assert all_fail(s, "node-0") == ["node-0"]
+    assert "pool=gpu" in s.store.request("GET", GATE).body["status"]["words"].values()
+    assert "pool=gpu" in the_record(s).scopes
 
 
 def test_a_node_outside_is_held_where_very_many_others_outside_are_sick() -> None:

@@ -153,6 +153,16 @@ def test_a_count_of_the_future_or_under_another_policy_is_not_known() -> None:
     assert known(looked.now + (NOW - NOW.replace(hour=0))) is None
 
 
+def test_a_node_outside_the_population_goes_by_the_count_of_others() -> None:
+    s = cast(agents=1)
+    _, observer = eyes(s)
+    looked = observer.situation("node-0", Role.OWNER, me="node-0")
+    limits = replace(looked.policy.limits, population={"pool": "gpu"})
+    outside = replace(looked, policy=replace(looked.policy, limits=limits), gate=None)
+    memory = Memory(census=counted(s, observer, population={"pool": "gpu"}))
+    assert observer._fetcher._known_census(outside, memory, NOW - NOW) is not None
+
+
 def test_a_count_that_cannot_be_shared_holds_nothing_up() -> None:
     s = cast(agents=1)
     s.fault("node-0")

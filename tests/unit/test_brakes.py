@@ -521,3 +521,9 @@ TURNS: dict[str, tuple[Situation, str | None]] = {
 def test_a_slot_is_taken_in_the_order_of_the_queue_where_that_matters(row: str) -> None:
     s, first = TURNS[row]
     assert brakes.turn(s) == (f"{first} is ahead in the queue" if first else None)
+
+
+def test_a_census_of_other_nodes_than_the_policy_counts_is_none() -> None:
+    counted = replace(census(), of='{"pool":"gpu"}')
+    assert brakes.brake(situation(census=counted)) == "nothing is known yet of how many nodes are sick"
+    assert brakes.brake(situation(census=replace(counted, of=""))) is None

@@ -129,7 +129,7 @@ class Budget(Law):
     def _over(self, rules: Limits, mine: Out, others: list[Out]) -> str:
         for scope in rules.scopes(mine.labels, mine.rule):
             out = [x.node for x in others if scope in rules.scopes(x.labels, x.rule)]
-            among = self._population(scope)
+            among = self._population(scope, rules)
             allowed = rules.allowed(scope, among + len(out))
             if len(out) + 1 > allowed:
                 return f"{[*out, mine.node]} are out in {scope}, {allowed} may be"
@@ -140,11 +140,10 @@ class Budget(Law):
         deleted = x.recovery is not None and x.recovery.deleted
         return deleted and x.call is not None and self._done(x.call, x)
 
-    def _population(self, scope: str) -> int:
+    def _population(self, scope: str, rules: Limits) -> int:
+        counted = [x for x in map(labels, self.world.nodes.values()) if rules.counted(x)]
         key, _, value = scope.partition("=")
-        if not value:
-            return len(self.world.nodes)
-        return sum(labels(n).get(key) == value for n in self.world.nodes.values())
+        return sum(x.get(key) == value for x in counted) if value else len(counted)
 
     def _may_end(self, name: str) -> None:
         found = self.out.get(name)

@@ -57,11 +57,18 @@ class Brake(Law):
         return sorted(sick)
 
     def _over(self, rules: Limits, node: str, sick: list[str]) -> str:
-        nodes = self.world.nodes
-        among = len(nodes)
-        if len(sick) > rules.sick_allowed(among, rules.brake):
-            return f"{len(sick)} of {among} nodes are sick or unknown: {sick}"
-        mine = labels(nodes.get(node))
+        every = self.world.nodes
+        mine = labels(every.get(node))
+        nodes = {name: x for name, x in every.items() if rules.counted(labels(x))}
+        groups = [(nodes, "")]
+        if not rules.counted(mine):
+            groups.append(({name: x for name, x in every.items() if name not in nodes}, "outside "))
+        for group, which in groups:
+            bad = [n for n in sick if n in group]
+            if len(bad) > rules.sick_allowed(len(group), rules.brake):
+                return f"{len(bad)} of {len(group)} nodes {which}are sick or unknown: {bad}"
+        if not rules.counted(mine):
+            return ""
         for key, per in rules.brake_per.items():
             value = mine.get(key)
             share = of(per, value) if value is not None else None

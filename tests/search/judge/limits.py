@@ -26,6 +26,11 @@ class Limits:
     attempts: tuple[int, float] = (3, 86400.0)
     per_group: tuple[int, float] = (3, 6 * 3600.0)
     rules: tuple[Json, ...] = ()
+    population: Mapping[str, str] = field(default_factory=dict)
+
+    def counted(self, labels: Json) -> bool:
+        """Whether percentages and the brake count a node with these labels."""
+        return all(k in labels and fnmatchcase(str(labels[k]), v) for k, v in self.population.items())
 
     def treats(self, kind: str, reason: str) -> bool:
         """Whether more than a notice comes of this fault: by the first rule that is about it."""
@@ -105,6 +110,7 @@ def read(policy: Json) -> Limits:
         attempts=_series(given.get("attempts"), (3, 86400.0)),
         per_group=_series(given.get("perGroup"), (3, 6 * 3600.0)),
         rules=tuple(policy.get("rules") or ()),
+        population=dict((given.get("population") or {}).get("labels") or {}),
     )
 
 
