@@ -90,7 +90,8 @@ class Sweeper:
 
     ``me`` is this agent's own node, empty for a concluder. ``idle``: seconds between two sweeps when nothing
     is going on in a small fleet (``pace``). It is the duration of a Lease, so that a dead agent's goes stale
-    between two sweeps. ``beat`` is called after each record: a long sweep is not a stuck one.
+    between two sweeps. ``beat`` is called after each record: a long sweep is not a stuck one. ``summon`` is
+    told of a node in a person's hands whose agent is this very process's: it says so each minute.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Sweeper:
         readings: Readings = tuple,
         complaint: Complaint = str,
         beat: Callable[[], None] = lambda: None,
+        summon: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._w = world
         self._word = Word(world, me, readings, complaint)
@@ -119,6 +121,7 @@ class Sweeper:
         self._me = me
         self._chance = chance or random.Random()  # noqa: S311 - jitter
         self._beat = beat
+        self._summon = summon
         self._pace = Pace(world, idle, alone=not me)
         self._backoff = Backoff(world.clock, FIRST_PAUSE, 2 * idle, self._chance)
         self._remover = Remover(world, me)
@@ -441,10 +444,10 @@ class Sweeper:
                 found.add((r.node, r.uid))
             if r.phase is Phase.HANDED_OVER and self._unseen(r.node):
                 self._without_node.add(r.node)
-            if (
-                r.phase is Phase.HANDED_OVER
-                and r.node not in self._handed
-                and self._w.leases.look(r.node).stale
-            ):
-                self._handed[r.node] = _HandOver(r.sentence, r.node_uid, 0.0, ours=False)
+            if r.phase is Phase.HANDED_OVER and r.node not in self._handed:
+                lease = self._w.leases.look(r.node)
+                if lease.stale:
+                    self._handed[r.node] = _HandOver(r.sentence, r.node_uid, 0.0, ours=False)
+                elif lease.mine:
+                    self._summon(r.node)
         return found

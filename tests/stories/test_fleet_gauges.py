@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from recovery_testkit.kubefaults import lost_answer
-from recovery_testkit.stage import FleetActor, Stage, npd_page
+from recovery_testkit.stage import Stage, npd_page
 
-from recovery.model import Phase
+from recovery.agent.fleet.leader import LEASE
+from recovery.agent.peers import SWEEPER
+from recovery.decide.history import confirmed_at
+from recovery.model import Outcome, Phase, Start
 from tests.builders.policies import policy_file
+from tests.builders.records import record
+from tests.builders.times import NOW
 from tests.stories.scenery import GATE, to_the_end
 from tests.stories.scenes import (
+    MERGE,
+    PERSON,
     boot,
     braked,
     cast,
@@ -22,11 +31,12 @@ from tests.stories.scenes import (
     pause,
     phase,
     resume,
+    sayings,
     the_record,
     value,
 )
 from tests.stories.test_conditions import NEURON, policy, writes
-from tests.stories.test_one_controller import fleet
+from tests.stories.test_one_controller import LEASES, fleet
 
 DURATION = "node_recovery_recovery_duration_seconds"
 
@@ -121,6 +131,24 @@ def test_a_write_whose_answer_was_lost_is_not_counted_twice() -> None:
     assert took(s) == {}
 
 
+@pytest.mark.parametrize(
+    ("lines", "began"),
+    [
+        ([("confirmed", 1), ("started", 2)], 1),
+        ([("started", 2)], 2),  # the line was cut off
+        ([("confirmed", -90), ("recovered", -50), ("confirmed", 1), ("started", 2)], 1),
+    ],
+)
+def test_a_recovery_begins_with_its_last_confirmed_fault(lines: list[tuple[str, int]], began: int) -> None:
+    def at(minute: int) -> datetime:
+        return NOW + timedelta(minutes=minute)
+
+    history = tuple(Outcome(at(minute), 1, event, "") for event, minute in lines)
+    made = record(Phase.PROVING, history=history, starts=(Start(at(-80), "m", ""), Start(at(2), "m", "")))
+    assert confirmed_at(made) == at(began)
+    assert confirmed_at(replace(made, phase=Phase.WAITING)) is None
+
+
 # ---------------------------------------------------------------- what the fleet may and does
 
 
@@ -137,18 +165,19 @@ def test_everybody_shows_the_same_of_the_fleet() -> None:
 
 
 def test_a_scope_that_nobody_is_out_of_is_shown_no_more() -> None:
-    s = cast(policy_file("{do: cordon}", limits="budgetPer: {topology.kubernetes.io/zone: 1}"))
-    agent = s.actors["agent of node-0"]
+    s = cast(policy_file(limits="budgetPer: {topology.kubernetes.io/zone: 1}"))
     s.fault("node-0")
-    shown = {}
-    for _ in range(70):
-        s.run(1)
-        used = agent.metrics.registry.get_sample_value(
-            "node_recovery_budget_used", {"scope": "topology.kubernetes.io/zone=a"}
-        )
-        shown[used] = phase(s)
-    assert shown[None] is Phase.HANDED_OVER
-    assert value(agent, "node_recovery_budget_used", scope="fleet") == 0
+    s.run(65, step=1)
+    zone = "topology.kubernetes.io/zone=a"
+    assert all_say(s, "node_recovery_budget_used", scope=zone) == {1}
+    s.replace_machine("node-0", "m-0", "node-9", "m-9")
+    s.agent("node-9")
+    s.run(260, step=1)
+    assert phase(s) is Phase.RECOVERED
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_budget_used", scope=zone) == {None}
+    assert all_say(s, "node_recovery_budget_limit", scope=zone) == {None}
+    assert all_say(s, "node_recovery_budget_used", scope="fleet") == {0}
 
 
 def test_a_label_with_a_value_for_each_node_makes_no_scope() -> None:
@@ -190,6 +219,11 @@ def test_a_pause_is_shown_and_its_end() -> None:
     pause(s)
     s.run(65, step=1)
     assert all_say(s, "node_recovery_paused") == {1}
+    pause(s, until="2020-01-01T00:00:00Z")
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_paused") == {0}, "one that has expired is none"
+    pause(s)
+    s.run(65, step=1)
     resume(s)
     s.run(65, step=1)
     assert all_say(s, "node_recovery_paused") == {0}
@@ -213,25 +247,33 @@ def test_while_recovery_is_off_nothing_is_known_of_the_fleet() -> None:
 
 
 def test_who_leads_no_more_shows_no_more_of_the_fleet() -> None:
-    s, _ = fleet(policy("{type: NeuronHealth}", "{do: cordon}"), replicas=2)
+    s, _ = fleet(policy("{type: NeuronHealth}", "{do: cordon}"))
     writes(s, NEURON)
     s.run(30)
-    first, second = (a for a in s.actors.values() if isinstance(a, FleetActor))
-    assert (value(first, "node_recovery_open_handovers"), value(second, "node_recovery_open_handovers")) == (
-        1,
-        0,
-    )
-    assert value(first, "node_recovery_budget_limit", scope="fleet") == 1
-    first.replica.leader.resign()
-    s.run(60)
-    assert second.replica.leader.leads or first.replica.leader.leads
-    for actor in (first, second):
-        leads = actor.replica.leader.leads
-        assert value(actor, "node_recovery_open_handovers") == leads
-        assert value(actor, "node_recovery_budget_limit", scope="fleet") == leads
-        shown = actor.metrics.registry.get_sample_value("node_recovery_paused")
-        assert shown is not None
-        assert math.isnan(shown) is not leads
+    (actor,) = s.actors.values()
+    assert value(actor, "node_recovery_open_handovers") == 1
+    assert phase(s) is Phase.HANDED_OVER
+    s.store.request("DELETE", "/api/v1/nodes/node-0", user_agent=PERSON)
+    s.run(150, step=1)
+    assert value(actor, "node_recovery_open_handovers") == 1
+    assert value(actor, "node_recovery_budget_limit", scope="fleet") == 1
+    actor.metrics.share(actor.metrics.open_handovers, 1, SWEEPER)  # one that it concluded itself
+    taken = {
+        "spec": {"holderIdentity": "another", "renewTime": f"{s.clock.true_time():%Y-%m-%dT%H:%M:%S.%fZ}"}
+    }
+    s.store.request("PATCH", f"{LEASES}/{LEASE}", body=taken, content_type=MERGE, user_agent=PERSON)
+    s.run(8)
+    assert not actor.replica.leader.leads
+    assert value(actor, "node_recovery_open_handovers") == 0
+    assert all_say(s, "node_recovery_budget_limit", scope="fleet") == {None}
+    assert all_say(s, "node_recovery_budget_used", scope="fleet") == {None}
+    assert all(x is not None and math.isnan(x) for x in all_say(s, "node_recovery_paused"))
+    said = sayings(s, "HandedOver")
+    s.run(200, step=1)
+    assert actor.replica.leader.leads
+    assert sayings(s, "HandedOver") > said + 1
+    assert value(actor, "node_recovery_open_handovers") == 1
+    assert all_say(s, "node_recovery_paused") == {0}
 
 
 def test_a_process_says_which_version_it_is() -> None:

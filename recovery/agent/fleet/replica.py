@@ -264,7 +264,12 @@ class Replica:
         observer = Observer(world)
         executor = Executor(world, observer, a.publisher)
         beat = partial(a.beat, "sweep")
-        return Sweeper(world, observer, executor, a.publisher, a.metrics, "", idle=SWEEP_EVERY, beat=beat)
+        return Sweeper(
+            *(world, observer, executor, a.publisher, a.metrics, ""),
+            idle=SWEEP_EVERY,
+            beat=beat,
+            summon=self._summon,
+        )
 
     def _is_there(self, node: str) -> bool:
         return self.nodes.get(node) is not None
