@@ -317,7 +317,7 @@ class Sweeper:
             return self._idle
         if self._said.get(node) != d.key or d.effect is not None:
             self._said[node] = d.key
-            log.info("%s (its agent is gone): %s [key=%s]", node, d.reason, d.key)
+            log.info("%s (taken over): %s [key=%s]", node, d.reason, d.key)
         self._failed.pop(node, None)
         if d.effect is not None:
             return d.look_again.total_seconds()  # at once

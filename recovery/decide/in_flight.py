@@ -56,7 +56,7 @@ def observe_call(s: Situation, r: Record) -> Decision:
     """Observe the call in flight, and decide on what its provider answers (law 2)."""
     assert r.intent is not None
     if r.intent.state is IntentState.WRITTEN:
-        why = f"{r.intent.action} may or may not have been asked for before this agent stopped: observing"
+        why = f"{r.intent.action} may or may not have been asked for before the process stopped: observing"
         return act(WriteRecord(settled(r, s.now, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)), why)
     if r.intent.action != Step.REPLACE.value and has_new_boot(s, r):
         assert s.node is not None

@@ -71,7 +71,7 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
 def _alive(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.lease.mine or s.lease.stale:
         return None
-    return leave(f"{r.node}: its agent is alive ({s.lease.holder})", key="alive")
+    return leave(f"{r.node}: another process works on it ({s.lease.holder})", key="alive")
 
 
 def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -108,14 +108,14 @@ def gone_too_long(s: Situation, r: Record) -> Decision:
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
     gone = tried.gone_for(s, r)
     left = span(max(allowed - gone, timedelta(0)))
-    left = f"{r.node}: its agent is gone; it has another {left} to come back"
+    left = f"{r.node}: nobody looks after it now; who did has another {left} to come back"
     if found := _not_waited_for(s):
         return wait(f"{left}: {found[1]}", key="patience", held=found[0])
     if gone < allowed:
         return wait(left, key="patience", held=Cause.AGENT)
     held = tried.held_clause(r, s.now, but=Cause.AGENT)
     besides = f"; its step was {held} besides" if held else ""
-    why = f"the agent of {r.node} has been gone for {span(gone)}{besides} ({r.sentence})"
+    why = f"nobody has looked after {r.node} for {span(gone)}{besides} ({r.sentence})"
     return replace(hand_over(s, r, why), held=Cause.AGENT)
 
 
@@ -147,7 +147,7 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if a.slot is None:
         return without_slot(s, r)
     if i != r.rung:
-        gone = f"its agent has been gone for {span(gone_so_far(s, r))} and the node is not Ready"
+        gone = f"nobody has looked after it for {span(gone_so_far(s, r))} and the node is not Ready"
         why = f"{r.node} is dead: {gone}; next: {rung.do.value}, out of band"
         there = moved_to_rung(note(r, s.now, HistoryEvent.RUNG, why), i, s.now)
         return act(WriteRecord(there), why, Report(EventReason.NEXT_STEP, warning=True))
@@ -197,4 +197,4 @@ def fenced(s: Situation, r: Record) -> str | None:
     if s.intent_seen_for >= needed:
         return None
     left = span(needed - s.intent_seen_for)
-    return f"{r.node}: its agent may still ask for {r.intent.action} within the next {left}"
+    return f"{r.node}: who looked after it may still ask for {r.intent.action} within the next {left}"

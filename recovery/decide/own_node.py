@@ -59,7 +59,7 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
     if not s.on:
         return observe_only(s, a)
     if s.vanished:
-        why = "somebody deleted this node's record: this agent stops until it is restarted"
+        why = "somebody deleted this node's record: nothing more is done until node-recovery is restarted"
         return hold(why, REPEAT, "vanished")
     if s.record is None:
         return lost(s) if records_on_gate(s) else begin(s, a)

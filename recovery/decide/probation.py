@@ -228,7 +228,7 @@ def _proof_deadlines(r: Record) -> Iterator[tuple[datetime, timedelta]]:
 
 def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.role is Role.CONCLUDER:
-        return unproved(s, r, f"the agent of {r.node} has not come back to prove it", Cause.AGENT)
+        return unproved(s, r, f"nobody looks after {r.node} to prove it", Cause.AGENT)
     assert s.node is not None
     if found := live(s, a.found):
         return fault_returned(s, a, r, f"{name(found[0].fault)} came back in probation")

@@ -41,8 +41,8 @@ BY = {
     Cause.CLOCK: "by a clock that is off",
     Cause.NODE: "by a node that is not initialised",
     Cause.API: "while the API server did not answer",
-    Cause.AGENT: "while its agent was dead",
-    Cause.NOBODY: "while no agent was at work",
+    Cause.AGENT: "while who looked after it was waited for",
+    Cause.NOBODY: "while nobody was at work",
 }
 BY_KEY = {
     "paused": Cause.PAUSE,

@@ -28,7 +28,7 @@ from tests.search.judge import Violation, judge
 
 PARTS_AFTER = ("kwok", "kube-controller-manager", "kube-scheduler")
 DECISION = re.compile(
-    r"(?P<at>\S+ \d\d:\d\d:\d\d),(?P<ms>\d+) \w+ (?P<node>[^ :]+)(?: \(its agent is gone\))?: "
+    r"(?P<at>\S+ \d\d:\d\d:\d\d),(?P<ms>\d+) \w+ (?P<node>[^ :]+)(?: \(taken over\))?: "
     r"(?P<sentence>.*) \[key=(?P<key>.*)\]"
 )
 OUTCOMES = {

@@ -323,7 +323,7 @@ def test_an_agent_that_dies_behind_the_queue_is_not_forgotten(short_queue: None)
     s.concluder()
     s.kill(alive(s, node))
     pass_time(s, 2400, until=lambda: phase(s, node) is Phase.HANDED_OVER, step=10)
-    assert f"the agent of {node} has been gone for" in record_sentences(s, node)[-1]
+    assert f"nobody has looked after {node} for" in record_sentences(s, node)[-1]
 
 
 # ---------------------------------------------------------------- a gate that would be too large

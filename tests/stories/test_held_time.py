@@ -224,7 +224,7 @@ def test_time_in_which_recovery_was_off_is_not_time_in_which_the_drain_was_tried
     new_process(s, NODE)
     s.run(6 * MINUTE, step=2)
     assert still_draining(s)
-    assert "while no agent was at work" in sentences(s)[-1]
+    assert "while nobody was at work" in sentences(s)[-1]
     s.run(2 * MINUTE, step=2)
     assert calls(s) == [("replace", "m-0")]
 

@@ -168,7 +168,7 @@ def test_a_concluder_that_is_restarted_every_two_minutes_still_concludes() -> No
     dead_while_draining(s)
     took = restarted(s, 120, lambda: records(s) == {"node-0": "handedOver"}, 3600)
     assert 15 * 60 <= took <= 30 * 60
-    assert any("the agent of node-0 has been gone for 16 min" in m for m in messages(s, "HandedOver"))
+    assert any("nobody has looked after node-0 for 16 min" in m for m in messages(s, "HandedOver"))
 
 
 def test_an_agent_that_came_back_in_between_has_all_its_time_again() -> None:

@@ -427,10 +427,7 @@ def test_a_place_is_not_freed_when_the_record_was_opened_again_in_between(
     pass_time(stage, 10, cloud)
     assert seen["n"] == 1
     said = [record.getMessage() for record in caplog.records]
-    assert (
-        "node-0 (its agent is gone): the record of node-0 is not closed: its slot stays [key=conflict]"
-        in said
-    )
+    assert "node-0 (taken over): the record of node-0 is not closed: its slot stays [key=conflict]" in said
     judge(stage, finished=False)
     assert slots(stage) == ["node-0"]
 
@@ -450,7 +447,7 @@ def test_a_place_whose_record_was_made_anew_meanwhile_is_freed_and_said_so(
     pass_time(stage, 200, cloud)
     said = [record.getMessage() for record in caplog.records]
     why = "node-0: the record this place belonged to is gone [key=FreeSlot]"
-    assert f"node-0 (its agent is gone): {why}" in said
+    assert f"node-0 (taken over): {why}" in said
     assert stage.gate().open == ()
 
 

@@ -59,19 +59,19 @@ ROWS: dict[str, Row] = {
         left(lease=ALIVE),
         "leave",
         "alive",
-        "node-0: its agent is alive (owner/node-0/pod/1234)",
+        "node-0: another process works on it (owner/node-0/pod/1234)",
     ),
     "intent without an outcome": (
         left(intent=intent(IntentState.WRITTEN), intent_seen_for=5 * SECOND),
         "wait",
         "fence",
-        "node-0: its agent may still ask for replace within the next 20 s",
+        "node-0: who looked after it may still ask for replace within the next 20 s",
     ),
     "intent that can no longer be carried out": (
         left(intent=intent(IntentState.WRITTEN), intent_seen_for=MINUTE),
         "act WriteRecord",
         "recovering",
-        "replace may or may not have been asked for before this agent stopped: observing",
+        "replace may or may not have been asked for before the process stopped: observing",
     ),
     "call under way": (
         left(intent=intent(), rung=1, poll=Running("m-0 is being ended")),
@@ -95,25 +95,25 @@ ROWS: dict[str, Row] = {
         left(owner_gone_for=5 * MINUTE),
         "wait",
         "patience",
-        "node-0: its agent is gone; it has another 10 min to come back",
+        "node-0: nobody looks after it now; who did has another 10 min to come back",
     ),
     "patience with a step of its own length": (
         left(owner_gone_for=PATIENCE, rung=1, rung_since=NOW),
         "wait",
         "patience",
-        "node-0: its agent is gone; it has another 15 min to come back",
+        "node-0: nobody looks after it now; who did has another 15 min to come back",
     ),
     "patience ended": (
         left(owner_gone_for=PATIENCE),
         "act WriteRecord",
         "handedOver",
-        f"handed over to a person: the agent of node-0 has been gone for 15 min ({DMA} was seen)",
+        f"handed over to a person: nobody has looked after node-0 for 15 min ({DMA} was seen)",
     ),
     "a reboot that only its own agent can prove": (
         proving(),
         "wait",
-        "unproved the agent of node-0 has not come back to prove it",
-        "probation: the agent of node-0 has not come back to prove it",
+        "unproved nobody looks after node-0 to prove it",
+        "probation: nobody looks after node-0 to prove it",
     ),
 }
 

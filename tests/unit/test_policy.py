@@ -184,7 +184,7 @@ NO_RECORD: dict[str, Row] = {
         unrecorded(vanished=True),
         "hold",
         "vanished",
-        "somebody deleted this node's record: this agent stops",
+        "somebody deleted this node's record: nothing more is done until node-recovery is restarted",
     ),
     "record deleted while it stands on the gate": (
         situation(record=None),
@@ -724,7 +724,7 @@ AFTER_THE_CALL: dict[str, Row] = {
         called(IntentState.WRITTEN),
         "act WriteRecord",
         "recovering",
-        "replace may or may not have been asked for before this agent stopped: observing",
+        "replace may or may not have been asked for before the process stopped: observing",
     ),
     "no answer": (called(), "wait", "poll", "replace: its provider has not answered yet"),
     "running": (
