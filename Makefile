@@ -30,9 +30,9 @@ help: ## Say what can be made
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 13
 
-demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|aws-gpu|azure|baremetal; MODE=fleet)
+demo: $(STAMP) ## See a broken node recovered (FAST=1 quickly; KEEP=1 stay up; CLOUD=aws|aws-gpu|azure|baremetal; MODE=fleet; OBSERVE=1 with recovery off)
 	@$(BIN)/node-recovery demo \
-		$(if $(filter 1,$(FAST)),--fast) $(if $(filter 1,$(KEEP)),--keep) $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE))
+		$(if $(filter 1,$(FAST)),--fast) $(if $(filter 1,$(KEEP)),--keep) $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE)) $(if $(filter 1,$(OBSERVE)),--observe)
 
 test: $(STAMP) ## Run all tests, in random order (ARGS="-k name" for some of them)
 	$(BIN)/python -m pytest $(ARGS)

@@ -40,11 +40,12 @@ def _one_of(*names: str) -> Callable[[click.Context, click.Parameter, str], str]
     show_default=True,
     help="How node-recovery runs: an agent on each node, or one controller for forty GPU nodes on AWS.",
 )
-def demo(fast: bool, keep: bool, cloud: str, mode: str) -> None:
+@click.option("--observe", is_flag=True, help="Recovery is off, as it ships: see what would be done.")
+def demo(fast: bool, keep: bool, cloud: str, mode: str, observe: bool) -> None:
     """Break a simulated node and watch real agents recover it. All of it runs on this machine alone.
 
     In a clone, `make demo` installs what it needs and runs it.
     """
     from recovery_demo import demo as run_demo
 
-    sys.exit(run_demo(fast=fast, keep=keep, cloud=cloud, mode=mode))
+    sys.exit(run_demo(fast=fast, keep=keep, cloud=cloud, mode=mode, observe=observe))

@@ -10,15 +10,14 @@ from recovery_demo.fleet_narrator import FleetNarrator
 from recovery_demo.ledger import Recovery
 from recovery_demo.on_fleet import OTHER_DRIVER, REPLICAS
 from recovery_demo.sandbox import Sandbox
-from recovery_demo.screen import DIM, Screen
-from recovery_demo.story import STARTED_WITHIN, TOLD_WITHIN, Story
+from recovery_demo.screen import Screen
+from recovery_demo.story import STARTED_WITHIN, TOLD_WITHIN, WORD, Story
 
 XID = "NvidiaXID79Error"
 GSP = "NvidiaXID119Error"
 DEAD, STATED = 0, 20
 """The places in the group of the machine that dies, and of the one that shows a condition by itself."""
 HELD_FOR = 1.0  # seconds for which nothing happens after all are held
-WORD = 20.0  # seconds for one command on the terminal
 
 
 class FleetStory(Story):
@@ -120,17 +119,6 @@ class FleetStory(Story):
         self.status = self._terminal("status")
         self._say("", "a person sees what they share, gives the group the old driver again, and says so")
         self._terminal("approve", GSP, "--for", "10m")
-
-    def _terminal(self, *words: str) -> list[str]:
-        """Run ``node-recovery`` with these words, and print what it prints."""
-        command = self.sandbox.command(*words)
-        self._wait(lambda: command.poll() is not None, WORD, f"node-recovery {words[0]} did not end")
-        said = self.sandbox.log(f"node-recovery-{words[0]}").read_text(encoding="utf-8").splitlines()
-        self.screen.say()
-        self.screen.say(self.screen.paint(f"  $ node-recovery {' '.join(words)}", DIM))
-        self.screen.lines(f"  {line}" for line in said)
-        self.screen.say()
-        return said
 
     # ------------------------------------------------------------ the end
 

@@ -15,6 +15,8 @@ from recovery_demo.seen import Json, Seen, condition
 
 PHASES = {
     "fault": "fault on the detector's page",
+    "would": "said what would be done",
+    "reported": "kept for node-recovery report",
     "seen": "seen, and on record",
     "hidden": "gone from the page",
     "held": "held as correlated",

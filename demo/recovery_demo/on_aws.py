@@ -72,3 +72,10 @@ class OnAws(Site):
         machine.join()
         machine.run_sidecar(self._environment())
         tell("joined", node=machine.name, instance=machine.instance)
+
+
+class Watching(OnAws):
+    """The same with recovery off, as it ships."""
+
+    def _environment(self) -> dict[str, str]:
+        return {**super()._environment(), "ENABLE_RECOVERY": "false"}

@@ -90,6 +90,55 @@ def replaced(ledger: Ledger, metrics: Mapping[str, float], nodes: int, replicas:
     ]
 
 
+def only_said(
+    ledger: Ledger,
+    r: Recovery,
+    metrics: Mapping[str, float],
+    written: Mapping[str, int],
+    changed: Iterable[str],
+    reported: Iterable[str],
+    drilled: Iterable[str],
+    replicas: int,
+) -> list[Check]:
+    """What must be so at the end of the story with recovery off. ``written``: how many objects of each kind
+    that only a recovery writes. ``changed``: the Nodes whose spec, labels or annotations are not as before.
+    ``reported``, ``drilled``: what ``report`` printed, and ``explain`` of the node with the drill."""
+    would, nodes = f"would drain {r.node}; then replace", ", ".join(changed)
+    found = ", ".join(f"{count} {kind}" for kind, count in written.items() if count)
+    return [
+        Check(
+            "an Event says what would be done, the first step first", r.sentence.startswith(would), r.sentence
+        ),
+        Check(
+            "node-recovery report has it, with what would be done",
+            any(r.node in line and would in line for line in reported),
+            "it has another answer",
+        ),
+        Check(
+            "a drill on a healthy node is said to be one",
+            any("would drain" in line and "(a drill)" in line for line in drilled),
+            "explain does not say so",
+        ),
+        Check(
+            "no Node was cordoned, tainted, labelled or annotated", not nodes and not ledger.touched, nodes
+        ),
+        Check("no record was made, no place in a budget taken, no Lease", not found, found),
+        Check(
+            "no pod was evicted",
+            ledger.serving == replicas == (ledger.least_serving or replicas) and not ledger.refused_evictions,
+            f"{ledger.least_serving or ledger.serving} of {replicas} trainers served",
+        ),
+        Check(
+            "no call that changes anything reached AWS", not ledger.calls, f"it was asked for {ledger.calls}"
+        ),
+        Check(
+            "CloudWatch has the fault, and no action that was started",
+            metrics.get(r.reason, 0) >= 1 and not any("started" in name for name in metrics),
+            f"it has {', '.join(metrics) or 'nothing'}",
+        ),
+    ]
+
+
 def rebooted_first(
     ledger: Ledger, metrics: Mapping[str, float], nodes: int, replicas: int, after: float
 ) -> list[Check]:

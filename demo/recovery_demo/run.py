@@ -12,8 +12,9 @@ from recovery_demo.command import CLOUDS, MODES, SIDECAR
 from recovery_demo.fleet_story import FleetStory
 from recovery_demo.gpu_story import GpuStory
 from recovery_demo.metal_story import BareMetalStory
+from recovery_demo.observe_story import ObserveStory
 from recovery_demo.on_metal import memory
-from recovery_demo.sandbox import FLEET, IN_MOTO, Broken, Pace, Sandbox, tail
+from recovery_demo.sandbox import FLEET, IN_MOTO, OBSERVE, Broken, Pace, Sandbox, tail
 from recovery_demo.screen import BOLD, DIM, GREEN, RED, Screen
 from recovery_demo.story import AzureStory, Story
 
@@ -27,17 +28,18 @@ STORIES: dict[str, type[Story]] = {
     "aws-gpu": GpuStory,
     "azure": AzureStory,
     "baremetal": BareMetalStory,
+    OBSERVE: ObserveStory,
     FLEET: FleetStory,
 }
 
 
-def run(*, fast: bool, keep: bool, cloud: str, mode: str = SIDECAR) -> int:
+def run(*, fast: bool, keep: bool, cloud: str, mode: str = SIDECAR, observe: bool = False) -> int:
     """See ``recovery_demo.demo``."""
-    if reason := _unable(cloud, mode):
+    if reason := _unable(cloud, mode, observe):
         sys.stderr.write(reason + "\n")
         return USAGE
     pace = FAST if fast else SLOW
-    story = FLEET if mode == FLEET else cloud
+    story = FLEET if mode == FLEET else OBSERVE if observe else cloud
     pace = replace(pace, lease=LEASES.get(story, pace.lease), nodes=NODES.get(story, pace.nodes))
     screen = Screen()
     processes.end_on_signals()
@@ -55,8 +57,10 @@ def run(*, fast: bool, keep: bool, cloud: str, mode: str = SIDECAR) -> int:
             sandbox.close()
 
 
-def _unable(cloud: str, mode: str) -> str:
+def _unable(cloud: str, mode: str, observe: bool = False) -> str:
     """Why there can be no demo of this cloud and mode here, or nothing."""
+    if observe and (cloud, mode) != (CLOUDS[0], SIDECAR):
+        return f"The demo with recovery off is on AWS: OBSERVE=1 with CLOUD={CLOUDS[0]}, and without MODE."
     if cloud not in CLOUDS:
         return f"There is no demo of {cloud}. Try one of {', '.join(f'CLOUD={name}' for name in CLOUDS)}."
     if mode not in MODES:

@@ -22,7 +22,9 @@ from recovery_demo.seen import Seen
 
 FLEET = "fleet"
 """The story that is told of a fleet: on AWS, with one controller."""
-IN_MOTO = ("aws", "aws-gpu", FLEET)
+OBSERVE = "observe"
+"""The story with recovery off, on AWS."""
+IN_MOTO = ("aws", "aws-gpu", OBSERVE, FLEET)
 """The stories in which the cloud's SDK talks to moto."""
 COMMON = ("ClusterName", "Provider")  # dimensions that every metric has
 STARTED_WITHIN = 60.0  # seconds, on a slow machine
@@ -104,7 +106,9 @@ class Sandbox:
     def _policy(self) -> str:
         if self.cloud == FLEET:
             return fleet_manifests.policy(self.pace.probation)
-        return manifests.policy(self.cloud, self.pace.probation, self.pace.after)
+        return manifests.policy(
+            "aws" if self.cloud == OBSERVE else self.cloud, self.pace.probation, self.pace.after
+        )
 
     def _kubernetes(self) -> list[str]:
         arguments = ["recovery_testkit.kubernetes", "--kubeconfig", str(self.kubeconfig)]

@@ -12,9 +12,10 @@ NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
+REPORTS = "/apis/noderecovery.dev/v1alpha1/recoveryreports"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-WATCHED = (EVENTS, NODES, PODS, RECORDS, GATES, LEASES, JOBS)
+WATCHED = (EVENTS, NODES, PODS, RECORDS, GATES, REPORTS, LEASES, JOBS)
 
 SIMULATOR = "simulator"
 AWS = "aws"

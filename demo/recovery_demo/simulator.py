@@ -23,12 +23,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from recovery_demo.on_aws import OnAws
+from recovery_demo.on_aws import OnAws, Watching
 from recovery_demo.on_aws_gpu import OnAwsGpu
 from recovery_demo.on_azure import OnAzure
 from recovery_demo.on_fleet import OnFleet
 from recovery_demo.on_metal import OnMetal
-from recovery_demo.sandbox import FLEET
+from recovery_demo.sandbox import FLEET, OBSERVE
 from recovery_demo.site import Site
 
 SITES: dict[str, type[Site]] = {
@@ -36,6 +36,7 @@ SITES: dict[str, type[Site]] = {
     "aws-gpu": OnAwsGpu,
     "azure": OnAzure,
     "baremetal": OnMetal,
+    OBSERVE: Watching,
     FLEET: OnFleet,
 }
 

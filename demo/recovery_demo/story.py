@@ -13,12 +13,13 @@ from recovery_demo.ledger import Ledger, Recovery
 from recovery_demo.narrator import DEMO, Line, Narrator
 from recovery_demo.on_azure import SETTINGS
 from recovery_demo.sandbox import Broken, Sandbox
-from recovery_demo.screen import Screen
+from recovery_demo.screen import DIM, Screen
 from recovery_demo.seen import Seen
 
 POLL = 0.05  # seconds between two looks at the calls that reach AWS
 STARTED_WITHIN = 60.0
 TOLD_WITHIN = 180.0
+WORD = 20.0  # seconds for one command on the terminal
 SECOND_AFTER = 3.0  # seconds between the two faults
 
 DMA = ("NeuronHasError_DMA_ERROR", "dma-error")
@@ -104,6 +105,19 @@ class Story:
 
         self._wait(stored, 10.0, f"CloudWatch was not told of {name}")
         self._say("", f"CloudWatch (moto) has in {self.namespace}: {_list(metrics)}")
+
+    def _terminal(self, *words: str) -> list[str]:
+        """Run ``node-recovery`` with these words, and print what it prints."""
+        log = self.sandbox.log(f"node-recovery-{words[0]}")
+        before = log.stat().st_size if log.exists() else 0
+        command = self.sandbox.command(*words)
+        self._wait(lambda: command.poll() is not None, WORD, f"node-recovery {words[0]} did not end")
+        said = log.read_bytes()[before:].decode().splitlines()
+        self.screen.say()
+        self.screen.say(self.screen.paint(f"  $ node-recovery {' '.join(words)}", DIM))
+        self.screen.lines(f"  {line}" for line in said)
+        self.screen.say()
+        return said
 
     # ------------------------------------------------------------ watching
 

@@ -28,6 +28,7 @@ HISTORY = 6
 UNREADABLE = "unreadable"
 HINTS = {
     "off": "set ENABLE_RECOVERY=true to let it act",
+    "drill": "node-recovery inject NODE --remove takes it off",
     "paused": "node-recovery resume ends the pause",
     "window": "it starts by itself when the window opens; a rule with urgent: true does not wait",
     "blocked": "it starts by itself once nothing blocks; a rule with urgent: true does not wait",
@@ -136,6 +137,8 @@ def _hint(f: Facts, decision: dict[str, Any]) -> str:
     on = (f.agent.get("agent") or {}).get("recovery", True)
     if not on and decision.get("verb") == "leave":
         return ""
+    if not on and "(a drill)" in str(decision.get("reason", "")):
+        return HINTS["drill"]
     key = str(decision.get("key", ""))
     if key == "vanished" and (f.agent.get("agent") or {}).get("mode") == Mode.FLEET:
         key = "vanished in fleet mode"

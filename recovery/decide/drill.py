@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from recovery.units import moment, parse_moment
+from recovery.units import parse_moment
 
 LONGEST_NAME = 100
 _MESSAGE = (
@@ -26,7 +26,7 @@ def message(by: str, until: datetime, really: bool) -> str:
     """The message of a drill's condition."""
     how = "node-recovery inject --really" if really else "node-recovery inject"
     who = " ".join(by.split())[:LONGEST_NAME] or "somebody"
-    return f"a drill, not a fault: made by {who} until {moment(until)} ({how})"
+    return f"a drill, not a fault: made by {who} until {until:%Y-%m-%dT%H:%M:%SZ} ({how})"
 
 
 def ends(text: str) -> datetime | None:

@@ -22,6 +22,7 @@ from recovery.decide.diagnosis import (
     unreadable,
     was_treated,
 )
+from recovery.decide.drill import is_to_be_watched
 from recovery.decide.situation import Situation
 from recovery.model import Detector, Ends, Fault, Kind, Latch, Problem, Record, Rule
 from recovery.units import span
@@ -95,7 +96,7 @@ def _noted(f: Fault, s: Situation) -> Fault:
 def unsaid(p: Problem, s: Situation) -> bool:
     """Whether a fault that was seen has yet to come on a record: it is on none, and it is not over."""
     fault = fault_of(p, s)
-    if of_a_boot_before(p, s):
+    if of_a_boot_before(p, s) or is_to_be_watched(p.message):
         return False
     if s.record is not None and s.record.phase.open and any(f.key == p.key for f in s.record.faults):
         return False
@@ -107,6 +108,8 @@ def unsaid(p: Problem, s: Situation) -> bool:
 
 def what_ends(fault: Fault, rule: Rule | None, s: Situation) -> str:
     """What would end ``fault``, as the end of a sentence."""
+    if is_to_be_watched(fault.message):
+        return "a drill: its end does, or node-recovery inject --remove"
     latch = latch_of(fault, rule, s)
     if latch is Latch.PROOF:
         return "another machine ends it, a boot with its probation, or a validation that succeeds"

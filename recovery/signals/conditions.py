@@ -157,14 +157,15 @@ def _problem(state: State, c: Condition, stated: Found, row: Polarity, look: Loo
     life = c.transition.isoformat() if c.transition else ""
     anew = old is not None and old.life != life
     said = f": {stated.said[:EVIDENCE]}" if stated.said else ""
+    message = f"the Node's condition {c.type} is {c.status}{said}"
     return Problem(
         source=SOURCE,
         type=c.type,
         reason=stated.reason,
-        message=f"the Node's condition {c.type} is {c.status}{said}",
+        message=message,
         since=old.since if old else look.at,
         fresh_until=look.at + look.fresh_for,
-        latched=not row.takes_back,
+        latched=not row.takes_back and not is_drill(message),
         life=life,
         stated=look.at if anew else old.stated if old else c.transition,
         device=stated.device,

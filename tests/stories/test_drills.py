@@ -67,6 +67,9 @@ def test_the_sentence_and_explain_and_the_report_say_that_it_is_a_drill(terminal
     assert sentences(s)[-1].startswith(WOULD)
     out = done(terminal.run("explain", "node-0"))
     assert f"node-0: {WOULD}" in out
+    assert "  Next: node-recovery inject node-0 --remove takes it off; " in out
+    assert "remedy drain, replace; a drill: its end does, or node-recovery inject --remove\n" in out
+    assert "latched" not in out
     assert "conditions: the Node's condition GpuXid is True: a drill, not a fault: made by ada@laptop" in out
     assert "would drain node-0; then replace (a drill)" in done(terminal.run("report", "--since", "1h"))
     assert (calls(s), marked(s), s.record("node-0")) == ([], (False, False, False), None)
@@ -97,6 +100,20 @@ def test_a_drill_that_is_taken_off_is_over_at_once(reason: str, terminal: Termin
     s.run(60)
     assert sentences(s)[-1].startswith("healthy")
     assert "gone: its source took it back" in done(terminal.run("report", "--since", "1h"))
+
+
+@pytest.mark.parametrize("latch", ["latch: proof", "latch: boot", "hold: 10m", "hold: 10m, latch: proof"])
+def test_what_latches_or_holds_a_real_fault_does_not_hold_a_drill(
+    latch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = at(cast(POLICY.replace(b"remedy:", f"{latch}, remedy:".encode()), on=False), monkeypatch)
+    s = terminal.stage
+    done(terminal.run(*XID))
+    s.run(60)
+    assert sentences(s)[-1].startswith(WOULD)
+    done(terminal.run("inject", "node-0", "--remove"))
+    s.run(60)
+    assert sentences(s)[-1].startswith("healthy")
 
 
 def test_a_drill_that_nobody_takes_off_is_over_at_its_end(terminal: Terminal) -> None:
@@ -190,8 +207,11 @@ def test_a_drill_of_while_it_was_off_is_nothing_once_recovery_is_on(terminal: Te
     done(terminal.run(*XID))
     s.run(30)
     new_process(s, "node-0", on=True)
-    s.run(300)
-    assert (calls(s), marked(s)) == ([], (False, False, False))
+    s.run(120)
+    assert sentences(s)[-1].startswith("healthy")
+    done(terminal.run("inject", "node-0", "--remove"))
+    s.run(120)
+    assert (calls(s), marked(s), s.record("node-0")) == ([], (False, False, False), None)
     assert sentences(s)[-1].startswith("healthy")
 
 

@@ -251,7 +251,7 @@ def test_the_demo_is_given_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recovery_demo.demo", demo)
     with pytest.raises(SystemExit):
         main(["demo", "--fast", "--cloud", "azure"])
-    assert seen == [{"fast": True, "keep": False, "cloud": "azure", "mode": "sidecar"}]
+    assert seen == [{"fast": True, "keep": False, "cloud": "azure", "mode": "sidecar", "observe": False}]
 
 
 def test_the_command_of_the_demo_explains_itself_too() -> None:

@@ -14,7 +14,7 @@ from recovery_demo.command import CLOUDS
 from recovery_demo.fleet_manifests import DRIVER, HARDWARE
 from recovery_demo.group import Member
 from recovery_demo.on_fleet import OTHER_DRIVER, REPLICAS, OnFleet
-from recovery_demo.sandbox import FLEET
+from recovery_demo.sandbox import FLEET, OBSERVE
 from recovery_demo.simulator import SITES
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
@@ -182,7 +182,7 @@ def test_its_policy_is_one_for_a_fleet() -> None:
 
 
 def test_every_cloud_that_the_command_takes_has_a_story_and_a_site_and_so_has_the_fleet() -> None:
-    assert tuple(run.STORIES) == tuple(SITES) == (*CLOUDS, FLEET)
+    assert tuple(run.STORIES) == tuple(SITES) == (*CLOUDS, OBSERVE, FLEET)
 
 
 def test_a_fleet_is_shown_on_aws_alone(capsys: pytest.CaptureFixture[str]) -> None:
