@@ -22,13 +22,13 @@ CHART = HERE / "node-recovery"
 DEPLOY = HERE.parent
 
 COPIES = {
-    "crds/noderecoveries.yaml": "crds/noderecoveries.yaml",
-    "crds/recoverygates.yaml": "crds/recoverygates.yaml",
-    "crds/recoveryreports.yaml": "crds/recoveryreports.yaml",
     "files/admission.yaml": "rbac/admission.yaml",
     "files/host-port.yaml": "aks-gpu/agents/host-port.yaml",
     "files/clusterrole.yaml": "rbac/clusterrole.yaml",
     "files/role.yaml": "rbac/role.yaml",
+    "files/users.yaml": "users/roles.yaml",
+    "files/alerts.yaml": "alarms/prometheus/node-recovery.rules.yaml",
+    "files/dashboard.json": "alarms/grafana/node-recovery.json",
     "files/observe-agents.yaml": "observe/agents.yaml",
     "files/observe-controller.yaml": "observe/controller.yaml",
     "files/checkpoint-admission.yaml": "options/checkpoint/admission.yaml",
@@ -44,6 +44,11 @@ COPIES = {
     "files/npd-rbac.yaml": "eks-neuron/agents/npd-rbac.yaml",
     "files/neuron-monitor.json": "eks-neuron/agents/neuron-monitor.json",
     "files/gpu-pack-patch.yaml": "npd-gpu/pack/patch.yaml",
+    **{
+        f"files/crds/{file.name}": f"crds/{file.name}"
+        for file in sorted((DEPLOY / "crds").iterdir())
+        if file.name != "kustomization.yaml"
+    },
     **{
         f"files/gpu-pack/{file.name}": f"npd-gpu/pack/{file.name}"
         for file in sorted((DEPLOY / "npd-gpu" / "pack").iterdir())

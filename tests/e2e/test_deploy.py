@@ -29,6 +29,8 @@ OVERLAYS = {"eks-neuron": NAMESPACE, "eks-gpu": "node-recovery", "aks-gpu": "gpu
 overlays = pytest.mark.parametrize("overlay", OVERLAYS)
 POLICY = ROOT / "recovery" / "catalog" / "default-policy.yaml"
 LATER = ("--kube-version", "1.36.0")
+IMAGE = ("--set", "image.repository=node-recovery")
+"""Where the kustomizations have it; a chart without one is refused."""
 Document = dict[str, Any]
 
 GPU = """
@@ -46,7 +48,7 @@ serviceAccount: {create: false, name: detector}
 imagePullSecrets: [mirror]
 """
 OTHERWISE = """
-image: {repository: registry.example.com:5000/team/node-recovery, tag: v2}
+image: {repository: "registry.example.com:5000/team/node-recovery", tag: v2}
 imagePullSecrets: [mirror]
 settings: {ENABLE_RECOVERY: true, POLL_INTERVAL: 0.5, AWS_REGION: us-west-2}
 serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::111122223333:role/r"}}
@@ -107,7 +109,8 @@ class Tools:
 
     def template(self, values: str, *words: str | Path) -> list[Document]:
         (self.folder / "values.yaml").write_text(values)
-        place = ("--namespace", NAMESPACE, "--include-crds", "--no-hooks", *LATER)
+        image = () if "repository: " in values else IMAGE
+        place = ("--namespace", NAMESPACE, "--no-hooks", *image, *LATER)
         return documents(
             self.helm("template", "node-recovery", CHART, *place, "-f", self.folder / "values.yaml", *words)
         )
@@ -361,7 +364,7 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
 def test_the_components_can_be_uncommented_where_they_stand(
     tools: Tools, tmp_path: Path, overlay: str
 ) -> None:
-    parts = ("crds", "rbac", "concluder", "joined", "observe", "npd-gpu", "eks-neuron", overlay)
+    parts = ("crds", "users", "rbac", "concluder", "joined", "observe", "npd-gpu", "eks-neuron", overlay)
     for folder in dict.fromkeys(parts):
         shutil.copytree(DEPLOY / folder, tmp_path / folder)
     file = tmp_path / overlay / "kustomization.yaml"
@@ -406,7 +409,7 @@ def test_the_chart_is_sound_and_helms_linter_has_nothing_to_say(tools: Tools, va
     sound(tools.template(values), given)
     sound(tools.template(values, "--set-file", f"policy={POLICY}"), given)
     assert "0 chart(s) failed" in tools.helm(
-        "lint", "--strict", CHART, *LATER, "-f", tools.folder / "values.yaml"
+        "lint", "--strict", CHART, *IMAGE, *LATER, "-f", tools.folder / "values.yaml"
     )
 
 
@@ -435,6 +438,8 @@ def comparable(found: list[Document]) -> Mapping[tuple[str, str, str], Document]
             continue  # Helm is told the agents'
         kept = {k: v for k, v in meta.pop("labels", {}).items() if "noderecovery" in k or "security" in k}
         meta |= {"labels": kept} if kept else {}
+        if document["kind"] == "CustomResourceDefinition":
+            meta.pop("annotations", None)  # the chart's are kept when it goes
         if document["kind"].startswith(
             "ValidatingAdmissionPolicy"
         ):  # kustomize gives a namespace to what has none
@@ -449,6 +454,50 @@ def comparable(found: list[Document]) -> Mapping[tuple[str, str, str], Document]
         for file, content in document.get("data", {}).items():
             document["data"][file] = content.strip()
     return plain
+
+
+OPTIONS = "BASE/../options/checkpoint, BASE/../options/validation"
+WRITES = {"events", "recoveryreports", "tokenreviews"}
+"""What is written by who only observes."""
+
+
+@pytest.mark.parametrize(
+    ("over", "components"),
+    [
+        ("eks-neuron", OPTIONS),
+        ("eks-gpu", OPTIONS),
+        ("aks-gpu", OPTIONS),
+        ("baremetal", f"{OPTIONS}, BASE/components/metal3"),
+        ("baremetal", "BASE/components/redfish, BASE/components/kured"),
+        ("fleet", ""),
+    ],
+)
+def test_over_every_installation_and_all_its_options_observing_leaves_no_right_to_change_anything(
+    tools: Tools, over: str, components: str
+) -> None:
+    before = tools.overlay(f"resources: [BASE]\ncomponents: [{components}]\n", over=over)
+    after = tools.overlay(
+        f"resources: [BASE]\ncomponents: [{f'{components}, ' if components else ''}BASE/../observe]\n",
+        over=over,
+    )
+    assert written(before) > WRITES | {"nodes", "pods/eviction", "leases"}
+    assert written(after) <= WRITES
+    assert {(d["kind"], d["metadata"]["name"]) for d in before} == {
+        (d["kind"], d["metadata"]["name"]) for d in after
+    }, "what kubectl applied before is written anew"
+
+
+def written(found: list[Document]) -> set[str]:
+    """The kinds that a bound role lets an account change; the detector's own role is the detector's."""
+    bound = {(d["roleRef"]["kind"], d["roleRef"]["name"]) for d in found if "roleRef" in d}
+    return {
+        kind
+        for d in found
+        if (d["kind"], d["metadata"]["name"]) in bound and "problem-detector" not in d["metadata"]["name"]
+        for rule in d["rules"] or ()
+        for kind in rule["resources"]
+        if set(rule["verbs"]) - {"get", "list", "watch"}
+    }
 
 
 ALL_RIGHTS = ("--set", "rbac.mode=recover")

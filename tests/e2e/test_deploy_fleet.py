@@ -19,6 +19,7 @@ from test_deploy import (
     DEPLOY,
     FLEET,
     IDENTITY,
+    IMAGE,
     LATER,
     NAMESPACE,
     Document,
@@ -152,7 +153,7 @@ def test_the_detector_is_the_one_of_deploy_npd_gpu(tools: Tools) -> None:
 def test_it_is_sound_and_helms_linter_has_nothing_to_say(tools: Tools, values: str, more: str) -> None:
     sound(tools.template(values + more), of_deployments=CONTROLLER)
     assert "0 chart(s) failed" in tools.helm(
-        "lint", "--strict", CHART, *LATER, "-f", tools.folder / "values.yaml"
+        "lint", "--strict", CHART, *IMAGE, *LATER, "-f", tools.folder / "values.yaml"
     )
 
 
@@ -236,7 +237,7 @@ def test_the_policies_bind_the_controllers_account_wherever_it_is(tools: Tools) 
 
 def test_a_release_of_another_name_keeps_the_name_of_the_lease(tools: Tools) -> None:
     (tools.folder / "values.yaml").write_text(FLEET)
-    words = (*LATER, "--namespace", NAMESPACE, "-f", tools.folder / "values.yaml")
+    words = (*IMAGE, *LATER, "--namespace", NAMESPACE, "-f", tools.folder / "values.yaml")
     found = documents(tools.helm("template", "mine", CHART, *words))
     sound(found, of_deployments=CONTROLLER)
     leases = one(found, "ValidatingAdmissionPolicy", "mine-fleet-leases")
@@ -361,7 +362,6 @@ SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
             f"fleet.namespace: {NAMESPACE} is the release's own namespace, where node-problem-detector runs, "
             "which is privileged: name another one, or install the release elsewhere",
         ),
-        ("mode: fleet\nfleet: null", "say --reset-then-reuse-values instead of --reuse-values"),
         (
             "mode: fleet\nnpd: {onNode: true, reservePort: true}",
             "npd.onNode: in fleet mode nothing reads the page of a node's own detector, and what that writes "
@@ -451,10 +451,11 @@ def test_on_an_older_kubernetes_it_says_what_is_lost_without_the_policies(tools:
     assert not [d for d in found if d["kind"].startswith("Validating")]
 
 
-def test_values_of_an_earlier_release_of_the_chart_are_those_of_sidecars(tools: Tools) -> None:
-    """Reused values (`--reuse-values`) lack what this release has added."""
-    found = tools.template("mode: null\nfleet: null")
-    assert comparable(found) == comparable(tools.template("{}"))
+@pytest.mark.parametrize("section", ["mode", "fleet", "rbac", "crds", "monitoring"])
+def test_reused_values_of_an_earlier_release_of_the_chart_are_refused(tools: Tools, section: str) -> None:
+    """``--reuse-values`` takes them as they were, without what this release has added."""
+    with pytest.raises(AssertionError, match=f"{section}: missing: .* say --reset-then-reuse-values"):
+        tools.template(f"{section}: null")
 
 
 # ---------------------------------------------------------------- the notes
@@ -467,7 +468,7 @@ def notes(tools: Tools, values: str, *words: str) -> str:
     shown = copy / "templates" / "shown.yaml"
     shown.write_text('notes: {{ include (print $.Template.BasePath "/NOTES.txt") . | toJson }}\n')
     (tools.folder / "values.yaml").write_text(values)
-    place = ("--namespace", NAMESPACE, "-f", tools.folder / "values.yaml", *LATER)
+    place = ("--namespace", NAMESPACE, "-f", tools.folder / "values.yaml", *IMAGE, *LATER)
     found: dict[str, Any] = yaml.safe_load(
         tools.helm("template", "node-recovery", copy, "-s", "templates/shown.yaml", *place, *words)
     )
@@ -476,6 +477,9 @@ def notes(tools: Tools, values: str, *words: str) -> str:
 
 def test_the_notes_say_what_was_installed_and_what_is_next(tools: Tools) -> None:
     said = notes(tools, FLEET)
+    assert "Its accounts have no right to change a Node or to evict a pod." in said
+    assert "identity in the cloud" not in said, "who only watches needs none"
+    said += notes(tools, FLEET, "--set", "settings.ENABLE_RECOVERY=true")
     assert f"the Deployment {CONTROLLER}/{CONTROLLER}" in said
     assert f"the DaemonSet {NAMESPACE}/{DETECTOR} runs node-problem-detector alone" in said
     assert f"system:serviceaccount:{CONTROLLER}:{CONTROLLER}" in said
@@ -491,7 +495,8 @@ def test_the_notes_name_the_sidecar_that_a_patch_may_have_left(tools: Tools) -> 
 
 def test_the_notes_ask_for_no_identity_that_was_given(tools: Tools) -> None:
     for given in (IRSA, AZURE):
-        assert "identity in the cloud" not in notes(tools, FLEET + given)
+        said = notes(tools, FLEET + given, "--set", "settings.ENABLE_RECOVERY=true")
+        assert "identity in the cloud" not in said
 
 
 def test_the_notes_of_sidecars_are_as_they_were(tools: Tools) -> None:

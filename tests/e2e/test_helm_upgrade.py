@@ -1,23 +1,36 @@
-"""From sidecars to fleet mode and back by ``helm upgrade``, on a real API server."""
+"""From an earlier chart, and from sidecars to fleet mode and back: ``helm upgrade`` on a real API server."""
 
 from __future__ import annotations
 
+import io
+import re
+import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from plane import Plane
-from test_deploy import CHART, CONCLUDER, CONTROLLER, NAMESPACE, run
+from test_deploy import CHART, CONCLUDER, CONTROLLER, IMAGE, NAMESPACE, ROOT, run
 from toolbox import program
 
 RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 DETECTOR = "node-problem-detector"
+
+
+EARLIER = "6cf9989"
+"""A commit whose chart has its CRDs in ``crds/``, where Helm never upgrades them."""
 
 
 class Release:
     """The chart in a cluster that has no node: what is there, and nothing that runs."""
+
+    chart = CHART
 
     def __init__(self, plane: Plane, home: Path) -> None:
         self.plane, self.home = plane, home
@@ -27,7 +40,7 @@ class Release:
         return run(program("helm"), verb, "node-recovery", *words, *place, home=self.home)
 
     def upgrade(self, *words: str) -> str:
-        return self.helm("upgrade", str(CHART), "--install", "--create-namespace", *words)
+        return self.helm("upgrade", str(self.chart), "--install", "--create-namespace", *IMAGE, *words)
 
     def goes_over(self, mode: str) -> str:
         return self.upgrade("--reset-then-reuse-values", "--set", f"mode={mode}")
@@ -39,6 +52,19 @@ class Release:
     def containers(self) -> list[str]:
         pod = self.plane.get(f"{DAEMONSETS}/{DETECTOR}")["spec"]["template"]["spec"]
         return [c["name"] for c in pod["containers"]]
+
+
+def record_of_before(plane: Plane, phase: str = "handedOver") -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "apiVersion": "noderecovery.dev/v1alpha1",
+        "kind": "NodeRecovery",
+        "metadata": {"name": "of-before"},
+        "status": {"version": 1, "machine": {"provider": "aws", "id": "i-1"}, "phase": phase},
+    }
+    record["status"]["phaseSince"] = "2026-11-21T10:15:00Z"
+    made = plane.request("POST", RECORDS, body=record)
+    assert made.status == 201, made.body
+    return dict(made.body)
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +80,7 @@ def test_helm_goes_over_and_back_and_the_records_stay(release: Release) -> None:
     release.upgrade("--set", "settings.CLUSTER_NAME=training,settings.ENABLE_RECOVERY=true")
     plane.kubectl("wait", "--for=condition=Established", "crd/noderecoveries.noderecovery.dev")
     detector = plane.get(f"{DAEMONSETS}/{DETECTOR}")["metadata"]["uid"]
-    record: dict[str, Any] = {
-        "apiVersion": "noderecovery.dev/v1alpha1",
-        "kind": "NodeRecovery",
-        "metadata": {"name": "of-before"},
-        "status": {"version": 1, "machine": {"provider": "aws", "id": "i-1"}, "phase": "handedOver"},
-    }
-    record["status"]["phaseSince"] = "2026-11-21T10:15:00Z"
-    made = plane.request("POST", RECORDS, body=record)
-    assert made.status == 201, made.body
+    made = record_of_before(plane)
 
     said = release.goes_over("fleet")
     assert "Mode fleet" in said
@@ -82,4 +100,58 @@ def test_helm_goes_over_and_back_and_the_records_stay(release: Release) -> None:
     plane.until("the controller's place is gone", lambda: not release.there("namespace", CONTROLLER), 60)
 
     assert plane.get(f"{DAEMONSETS}/{DETECTOR}")["metadata"]["uid"] == detector, "changed, and not made anew"
-    assert plane.get(f"{RECORDS}/of-before")["metadata"]["uid"] == made.body["metadata"]["uid"]
+    assert plane.get(f"{RECORDS}/of-before")["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+def earlier(folder: Path) -> Path:
+    """The chart of ``EARLIER``; without the history of the repository the test is skipped."""
+    asked = ("git", "-C", str(ROOT), "archive", EARLIER, "deploy/helm/node-recovery")
+    found = subprocess.run(asked, capture_output=True)  # noqa: S603
+    if found.returncode:
+        pytest.skip(f"no commit {EARLIER} here")
+    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as packed:
+        packed.extractall(folder, filter="data")
+    return folder / "deploy/helm/node-recovery"
+
+
+def test_an_earlier_chart_is_upgraded_with_its_crds_and_its_open_records(tmp_path: Path) -> None:
+    (tmp_path / "plane").mkdir()
+    with Plane(tmp_path / "plane") as plane:
+        release = Release(plane, tmp_path)
+        release.chart = earlier(tmp_path)
+        release.upgrade("--set", "settings.CLUSTER_NAME=training,settings.ENABLE_RECOVERY=true")
+        plane.kubectl("wait", "--for=condition=Established", "crd/noderecoveries.noderecovery.dev")
+        open_one = record_of_before(plane, "recovering")
+        role = plane.get(f"{RIGHTS}/clusterroles/node-recovery")["rules"]
+
+        release.chart = CHART
+        with pytest.raises(AssertionError, match="say --reset-then-reuse-values instead of --reuse-values"):
+            release.upgrade("--reuse-values")
+        with pytest.raises(AssertionError, match="of no release; an earlier chart installed them") as refused:
+            release.upgrade("--reset-then-reuse-values")
+        steps = re.findall(r"^ +kubectl (.*)$", str(refused.value), re.MULTILINE)
+        assert len(steps) == 2
+        for step in steps:
+            plane.kubectl(*step.split())
+        release.upgrade("--reset-then-reuse-values")
+
+        crd = plane.get(f"{CRDS}/noderecoveries.noderecovery.dev")
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        shipped = yaml.safe_load((CHART / "files/crds/noderecoveries.yaml").read_text())
+        assert fields(crd) == fields(shipped), "the server would drop what the old schema does not name"
+        kept = plane.get(f"{RECORDS}/of-before")
+        assert kept["metadata"]["uid"] == open_one["metadata"]["uid"]
+        assert kept["status"] == open_one["status"]
+        now = plane.get(f"{RIGHTS}/clusterroles/node-recovery")["rules"]
+        assert granted(role) <= granted(now), "a release that recovers keeps its rights"
+
+        release.helm("rollback", "1")
+        assert plane.get(f"{RECORDS}/of-before")["metadata"]["uid"] == open_one["metadata"]["uid"]
+
+
+def fields(crd: dict[str, Any]) -> Any:
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def granted(rules: list[dict[str, list[str]]]) -> set[tuple[str, str]]:
+    return {(verb, kind) for rule in rules for verb in rule["verbs"] for kind in rule["resources"]}

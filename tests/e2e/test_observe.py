@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fleet_site import ACCOUNT, DEPLOY, NAMESPACE, POLICY, Site, edit, uncomment
 from plane import Plane
-from test_deploy import CHART, CONCLUDER, CONTROLLER, run
+from test_deploy import CHART, CONCLUDER, CONTROLLER, IMAGE, run
 from test_fleet_mode import LEASE, FleetSite
 from test_fleet_mode import POLICY as FLEETS
 from toolbox import program
@@ -59,7 +59,17 @@ def by_the_chart(site: Site, installation: str, settings: dict[str, str]) -> Non
     if installation == "fleet":
         said += ["-f", str(CHART / "values-fleet.yaml"), "--set", "npd.create=false"]
     place = ("--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", site.plane.kubeconfig("admin"))
-    words = ("upgrade", "--install", "node-recovery", CHART, *place, "--set-file", f"policy={policy}", *said)
+    words = (
+        "upgrade",
+        "--install",
+        "node-recovery",
+        CHART,
+        *IMAGE,
+        *place,
+        "--set-file",
+        f"policy={policy}",
+        *said,
+    )
     run(program("helm"), *words, home=site.folder)
     for plural in ("noderecoveries", "recoverygates"):
         site.plane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.noderecovery.dev")
@@ -181,6 +191,7 @@ def test_the_controller_with_observe_only_rights_says_what_it_would_do_and_recov
         assert fleet.plane.request("GET", LEASE).status == 404
 
         install(fleet, "fleet", {"ENABLE_RECOVERY": "true"})
+        fleet.states(sick, "NeuronHealth", "True", "NeuronHasError_DMA_ERROR")  # as a detector renews it
         fleet.until("it is recovered", lambda: fleet.phase(sick) == "recovered", 180)
         fleet.until("a second replica runs", lambda: len(fleet.replicas()) == 2)
 

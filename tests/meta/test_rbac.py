@@ -208,3 +208,26 @@ def test_who_only_observes_is_granted_what_the_table_lists_and_nothing_that_chan
     assert sorted(granted) == sorted((r.verb, r.group, r.resource) for r in table)
     changing = {(verb, kind) for verb, _, kind in granted if verb not in ("get", "list", "watch")}
     assert changing == WRITTEN_BY_OBSERVERS
+
+
+WITHOUT = {("create", "subjectaccessreviews"), ("patch", "pods"), ("patch", "nodes/status")}
+"""Of administrators: ``doctor`` marks what it may not ask, ``uninstall`` works without, and whoever may
+``inject`` a fault may accuse any node."""
+
+
+def test_the_roles_for_people_are_enough_for_every_command_that_the_docs_list() -> None:
+    page = (RBAC.parents[1] / "docs" / "commands.md").read_text()
+    _, section = page.split("## Which rights each command needs")
+    roles = yaml.safe_load_all((RBAC.parent / "users" / "roles.yaml").read_text())
+    rules = {d["metadata"]["name"]: d["rules"] for d in roles}
+    every = [*rules["node-recovery-operator"], *rules["node-recovery-explain"]]
+    granted = {(verb, kind) for verb, _, kind in expanded(every)}
+    needed = {
+        (verb, kind)
+        for verbs, kinds in re.findall(r"((?:`[a-z]+`,? )+)([a-z/]+(?: and [a-z]+)?)", section)
+        for verb in re.findall(r"`([a-z]+)`", verbs)
+        for kind in kinds.split(" and ")
+    }
+    asked = {n for n in needed if n[0] in ("get", "list", "create", "update", "patch")}
+    assert len(asked) > 12
+    assert asked - granted == WITHOUT

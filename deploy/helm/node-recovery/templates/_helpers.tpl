@@ -4,18 +4,36 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What one's own labels add to those of a pod. */}}
+{{- define "node-recovery.podLabels" -}}
+{{- with merge (dict) (.Values.podLabels | default dict) (.Values.labels | default dict) }}
+{{- toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "node-recovery.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $image := .Values.image }}
+{{- $tag := $image.tag | default ($image.digest | empty | ternary .Chart.AppVersion "") }}
+{{- $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* Values of an earlier release of the chart, reused, say neither the mode nor anything of a controller. */}}
-{{- define "node-recovery.mode" -}}
-{{- if and (eq (.Values.mode | default "sidecar") "fleet") (not .Values.fleet) }}
-{{- fail "fleet: missing: the values that are reused are of an earlier release of the chart: say --reset-then-reuse-values instead of --reuse-values" }}
+{{/* Values of an earlier release of the chart, reused, lack what this one has added. */}}
+{{- define "node-recovery.checkReused" -}}
+{{- range tuple "mode" "fleet" "rbac" "crds" "monitoring" }}
+{{- if not (get $.Values .) }}
+{{- fail (printf "%s: missing: the values that are reused are of an earlier release of the chart: say --reset-then-reuse-values instead of --reuse-values" .) }}
 {{- end }}
-{{- .Values.mode | default "sidecar" }}
+{{- end }}
+{{- end }}
+
+{{- define "node-recovery.mode" -}}
+{{- include "node-recovery.checkReused" . }}
+{{- .Values.mode }}
 {{- end }}
 
 {{/* Whether the one switch is on: "true", or nothing. */}}
@@ -23,9 +41,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if eq (toString .Values.settings.ENABLE_RECOVERY) "true" }}true{{ end }}
 {{- end }}
 
-{{/* Which rights: `recover`, or those of `observe`. What says nothing, as values of an earlier chart do, goes by the switch. */}}
+{{/* Which rights: `recover`, or those of `observe`. */}}
 {{- define "node-recovery.rights" -}}
-{{- $mode := (.Values.rbac | default dict).mode | default "auto" }}
+{{- include "node-recovery.checkReused" . }}
+{{- $mode := .Values.rbac.mode }}
 {{- if ne $mode "auto" }}{{ $mode }}{{ else }}{{ include "node-recovery.on" . | eq "true" | ternary "recover" "observe" }}{{ end }}
 {{- end }}
 

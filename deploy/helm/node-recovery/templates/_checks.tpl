@@ -1,0 +1,118 @@
+{{/* An image that can be pulled. Its sentences are here, since a schema could only show a pattern. */}}
+{{- define "node-recovery.checkImage" -}}
+{{- $image := .Values.image }}
+{{- if not $image.repository }}
+{{- fail "image.repository: missing: no public registry has the image. Build and push it (docs/image.md), then say --set image.repository=REGISTRY/node-recovery" }}
+{{- end }}
+{{- if regexMatch "[\\s@]|:[^/]*$|/$" $image.repository }}
+{{- fail (printf "image.repository: %s: expected registry and name alone, as registry.example.com/node-recovery; a tag goes into image.tag, a digest into image.digest" $image.repository) }}
+{{- end }}
+{{- if and $image.tag (not (regexMatch "^[\\w][-.\\w]{0,127}(@sha256:[0-9a-f]{64})?$" $image.tag)) }}
+{{- fail (printf "image.tag: %s: expected a tag, as 0.1.0; a digest goes into image.digest" $image.tag) }}
+{{- end }}
+{{- if and $image.digest (not (regexMatch "^sha256:[0-9a-f]{64}$" $image.digest)) }}
+{{- fail (printf "image.digest: %s: expected sha256: and 64 of the characters 0-9 and a-f" $image.digest) }}
+{{- end }}
+{{- if and $image.digest (contains "@" $image.tag) }}
+{{- fail "image.tag, image.digest: the tag has a digest in it as well: say it once" }}
+{{- end }}
+{{- end }}
+
+{{/* CRDs that are there already: Helm takes over none that is not marked as this release's, and its own error does not say how. */}}
+{{- define "node-recovery.checkCrds" -}}
+{{- if .Values.crds.enabled }}
+{{- $nobodys := list }}
+{{- range $path, $_ := .Files.Glob "files/crds/*.yaml" }}
+{{- $name := ($.Files.Get $path | fromYaml).metadata.name }}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
+{{- $notes := .metadata.annotations | default dict }}
+{{- $release := get $notes "meta.helm.sh/release-name" }}
+{{- $namespace := get $notes "meta.helm.sh/release-namespace" }}
+{{- $managed := get (.metadata.labels | default dict) "app.kubernetes.io/managed-by" }}
+{{- if and $release (ne (printf "%s/%s" $namespace $release) (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
+{{- fail (printf "crds.enabled: the CRD %s is of the release %s in the namespace %s: set crds.enabled=false here. Where that release is gone, hand it to this one, and run the same command again. No record is touched:\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\n" $name $release $namespace $name $.Release.Name $.Release.Namespace) }}
+{{- end }}
+{{- if not (and $release (eq $managed "Helm")) }}
+{{- $nobodys = append $nobodys $name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $nobodys }}
+{{- $names := join " " . }}
+{{- fail (printf "crds.enabled: these CRDs are in the cluster and of no release; an earlier chart installed them, or kubectl did: %s\nHand them to this release, then run the same command again. No record is touched:\n  kubectl label crd --overwrite %s app.kubernetes.io/managed-by=Helm\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\nOr set crds.enabled=false, and upgrade them yourself before each upgrade: kubectl apply -k deploy/crds\n" (join ", " .) $names $names $.Release.Name $.Release.Namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Another installation in this cluster. Two sidecar releases in one namespace share their Leases, which is allowed. */}}
+{{- define "node-recovery.checkOthers" -}}
+{{- $fleet := eq (include "node-recovery.mode" .) "fleet" }}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "").items }}
+{{- if and (eq (get (.metadata.labels | default dict) "app.kubernetes.io/name") "node-recovery") (not (hasKey (.metadata.annotations | default dict) "helm.sh/hook")) }}
+{{- $notes := .metadata.annotations | default dict }}
+{{- $release := get $notes "meta.helm.sh/release-name" }}
+{{- $namespace := get $notes "meta.helm.sh/release-namespace" }}
+{{- $beside := and (eq $namespace $.Release.Namespace) (ne $release $.Release.Name) (not $fleet) (not (hasSuffix "-fleet" .metadata.name)) }}
+{{- if not (or $beside (and (eq $namespace $.Release.Namespace) (eq $release $.Release.Name))) }}
+{{- $who := $release | empty | not | ternary (printf "the release %s in the namespace %s" $release $namespace) (printf "what kubectl applied (ClusterRoleBinding %s)" .metadata.name) }}
+{{- fail (printf "node-recovery is in this cluster already: %s. Two installations would treat one node twice: upgrade that one, or uninstall it first (deploy/README.md, Uninstall). Where the objects are left over and nothing of it runs, delete them, or set lookups=false" $who) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A namespace in which Pod Security refuses every pod of a privileged detector: the DaemonSet would stay empty without a word. */}}
+{{- define "node-recovery.checkPodSecurity" -}}
+{{- if and .Values.npd.create (not .Values.npd.onNode) }}
+{{- $labels := ((lookup "v1" "Namespace" "" .Release.Namespace).metadata | default dict).labels | default dict }}
+{{- $level := get $labels "pod-security.kubernetes.io/enforce" }}
+{{- if has $level (list "baseline" "restricted") }}
+{{- fail (printf "npd.create: the namespace %s enforces Pod Security %s, and node-problem-detector is privileged, since only so it can open the kernel log: kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged, or install into another namespace" .Release.Namespace $level .Release.Namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Which Nodes this release looks after, for the notes: how many, their names, and loudly that there are none. Nothing where that cannot be seen. */}}
+{{- define "node-recovery.nodesThatMatch" -}}
+{{- $fleet := eq (include "node-recovery.mode" .) "fleet" }}
+{{- $selector := get .Values.settings "FLEET_SELECTOR" | default "" | toString | nospace }}
+{{- $known := $fleet | ternary (not (regexMatch "[()]" $selector)) (and .Values.npd.create (not .Values.npd.affinity)) }}
+{{- $found := .Values.lookups | ternary (lookup "v1" "Node" "" "") dict }}
+{{- if and $known (hasKey $found "items") }}
+{{- $names := list }}
+{{- range $found.items }}
+{{- $labels := .metadata.labels | default dict }}
+{{- $wanted := true }}
+{{- if $fleet }}
+{{- range splitList "," $selector | compact }}
+{{- $key := regexFind "[^!=]+" . }}
+{{- $value := regexReplaceAll "^[^=]*=+" . "" }}
+{{- $has := and (hasKey $labels $key) (or (not (contains "=" .)) (eq (get $labels $key) $value)) }}
+{{- if eq $has (contains "!" .) }}{{ $wanted = false }}{{ end }}
+{{- end }}
+{{- else }}
+{{- if ne (get $labels "kubernetes.io/os") "linux" }}{{ $wanted = false }}{{ end }}
+{{- if and $.Values.npd.instanceTypes (not (has (get $labels "node.kubernetes.io/instance-type") $.Values.npd.instanceTypes)) }}{{ $wanted = false }}{{ end }}
+{{- range $key, $value := $.Values.npd.nodeSelector }}
+{{- if ne (get $labels $key) $value }}{{ $wanted = false }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if $wanted }}{{ $names = append $names .metadata.name }}{{ end }}
+{{- end }}
+{{- $by := $fleet | ternary (printf "settings.FLEET_SELECTOR (%s)" ($selector | default "empty: all Nodes")) "npd.instanceTypes and npd.nodeSelector" }}
+{{- if $names }}
+It looks after {{ len $names }} of {{ len $found.items }} Nodes: {{ $names | sortAlpha | join ", " | trunc 240 | trimSuffix "," }}{{ if gt (join ", " $names | len) 240 }} ...{{ end }}
+{{- else }}
+!!! NO NODE MATCHES: OF {{ len $found.items }} NODES THIS RELEASE LOOKS AFTER NONE. !!!
+They are chosen by {{ $by }}. What yours have:
+  kubectl get nodes --show-labels
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A DaemonSet that the sidecar is to be patched into, and that is not there. */}}
+{{- define "node-recovery.noDaemonSet" -}}
+{{- if and .Values.lookups (not .Values.npd.create) (hasKey (lookup "v1" "Node" "" "") "items") (not (lookup "apps/v1" "DaemonSet" .Release.Namespace .Values.npd.name)) -}}
+!!! THERE IS NO DAEMONSET {{ .Values.npd.name }} IN THE NAMESPACE {{ .Release.Namespace }}. !!! Say its name (npd.name), and install into its namespace.
+{{- end }}
+{{- end }}
