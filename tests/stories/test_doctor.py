@@ -398,6 +398,17 @@ def test_every_wrong_setting_is_told_and_the_rest_is_looked_at_all_the_same(in_p
     assert in_pod.says("can report").ok
 
 
+def test_a_webhook_without_a_url_is_told_and_one_with_it_is_not_repeated(
+    in_pod: Doctor, tmp_path: Path
+) -> None:
+    in_pod.environ |= {"WEBHOOK_URL_FILE": str(tmp_path / "url"), "WEBHOOK_FORMAT": "slack"}
+    (wrong,) = in_pod()
+    assert wrong.sentence == "webhook: WEBHOOK_URL_FILE cannot be read: FileNotFoundError"
+    (tmp_path / "url").write_text("https://hooks.example/hunter2")
+    assert in_pod() == []
+    assert in_pod.says("webhook").sentence == "webhook: its file holds a URL; slack is sent to it"
+
+
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from recovery.agent.tellers import webhook_of
 from recovery.config.environment import Mode
 from recovery.config.settings import Settings, load_settings
 from recovery.console.doctor.context import CheckContext
@@ -26,6 +27,19 @@ def check(context: CheckContext) -> Iterator[Finding]:
     yield Finding(AREA, True, _sentence(context, context.settings))
     for warning in context.settings.warnings:
         yield Finding(AREA, True, warning, "nothing stops for it, but it is probably not what was meant")
+    yield from _webhook(context, context.settings)
+
+
+def _webhook(context: CheckContext, settings: Settings) -> Iterator[Finding]:
+    """Nothing is sent: a person would take it for news."""
+    made = webhook_of(settings) if context.in_pod else None
+    if made is None:
+        return
+    if why := made.problem():
+        fix = "mount the Secret with the URL (docs/webhook.md); until then nobody is told by it"
+        yield Finding(AREA, False, f"webhook: {why}", fix)
+    else:
+        yield Finding(AREA, True, f"webhook: its file holds a URL; {settings.webhook_format} is sent to it")
 
 
 def _as_run_would(context: CheckContext) -> Mapping[str, str]:
