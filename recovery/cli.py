@@ -402,17 +402,18 @@ def policy() -> None:
     help="Check it for this RECOVERY_MODE; the default is that of the environment, or sidecar.",
 )
 @click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["human", "json", "yaml"]),
-    default="human",
-    show_default=True,
-    help="json, yaml: print the policy with every default, as a policy file.",
+    "--cluster",
+    is_flag=True,
+    help="Say also what in it limits nothing in your cluster (lists nodes and pods).",
 )
-def check(file: str, provider: str | None, mode: str, output: str) -> None:
+@cluster_command
+def check(file: str, provider: str | None, mode: str, output: str, cluster: bool, target: Target) -> None:
     """Say everything that is wrong with the policy FILE, or what is in it.
 
-    Mistakes go to standard error, and the exit code is 2. Warnings do not change the exit code.
+    Mistakes go to standard error, and the exit code is 2. Warnings do not change the exit code. With -o yaml
+    or json the policy is printed with every default, as a policy file. With --cluster the warnings also name
+    label keys that no node has, rules that no node can match, and deadlines of a drain that are
+    shorter than its pods may take to end.
     """
     from recovery.config.policy_file import check_for, load_policy
     from recovery.config.policy_print import printed
@@ -423,7 +424,13 @@ def check(file: str, provider: str | None, mode: str, output: str) -> None:
         raise SettingsError(mistakes)
     for warning in loaded.warnings:
         say(f"warning: {warning}", err=True)
-    if output != "human":
+    if cluster:
+        from recovery.console.api import connect
+        from recovery.console.policy_cluster import findings
+
+        for finding in findings(connect(target), loaded):
+            say(f"warning: {finding}", err=True)
+    if output in ("json", "yaml"):
         click.echo(printed(loaded.model, output))
         return
     rules, limits = len(loaded.policy.rules), loaded.policy.limits

@@ -24,6 +24,7 @@ from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
 from recovery.config.policy_file import check_for, exporter
+from recovery.config.policy_reach import of_own_node
 from recovery.config.settings import Settings, load_settings
 from recovery.errors import ApiError, SettingsError
 from recovery.kube.cluster import Cluster
@@ -183,6 +184,8 @@ class Program:
             )
         if mistakes:
             raise SettingsError(mistakes)
+        for told in of_own_node(self._settings.policy_file, node.labels):
+            log.warning("%s", told)
 
     def _alive(self) -> None:
         self._beat = self._clock.monotonic()

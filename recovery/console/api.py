@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -68,6 +68,10 @@ class UserApi(Cluster):
         of_ours = (item for item in items if not ours or _account(item) in ours)
         found = [pod for item in of_ours if (pod := agent_pod(item)) is not None]
         return next((pod for pod in found if pod.running), found[0] if found else None)
+
+    def all_pods(self, node: str = "") -> Iterator[dict[str, Any]]:
+        """The pods of all namespaces as they are written, a page at a time; those of ``node``, if named."""
+        yield from self._pages("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"} if node else {})
 
     def controllers(self) -> list[AgentPod]:
         """The controller's pods that run, of accounts that an administrator bound to our role."""

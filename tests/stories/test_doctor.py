@@ -1559,3 +1559,20 @@ def test_a_loki_server_that_does_not_answer_is_said(in_controller: Doctor, tmp_p
     in_controller.environ |= {"POLICY_FILE": str(policy), "LOKI_URL": "http://127.0.0.1:9"}
     in_controller("--node", NODE)
     assert in_controller.says("the Loki server does not answer").ok is False
+
+
+# ---------------------------------------------------------------- what in the policy limits nothing
+
+
+def test_a_label_of_the_policy_that_no_node_has_is_worth_a_word(in_pod: Doctor, tmp_path: Path) -> None:
+    written = tmp_path / "policy.yaml"
+    head = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+    written.write_text(f"{head}limits: {{budgetPer: {{rak: 1}}}}\nrules: []\n")
+    in_pod.environ["POLICY_FILE"] = str(written)
+    in_pod()
+    found = in_pod.says("limits.budgetPer.rak")
+    assert (found.ok, found.sentence) == (
+        True,
+        f"{written}:3: field limits.budgetPer.rak: no node has the label rak, so it limits nothing",
+    )
+    assert "kubectl get nodes --show-labels" in found.remedy

@@ -13,6 +13,7 @@ from recovery.agent.fleet.replica import Around, Replica
 from recovery.agent.fleet.servers import loki_of, prometheus_of
 from recovery.agent.tellers import tellers_of
 from recovery.clock import Clock
+from recovery.config.policy_reach import of_nodes
 from recovery.config.settings import Settings
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
@@ -48,6 +49,7 @@ class FleetProgram:
         self._stop = threading.Event()
         self._instance_lock = InstanceLock()
         self._beats: dict[str, float] = {}
+        self._policy_looked_at = False
         self._all_providers: list[Providers] = []
         self._monitors: dict[str, Monitor | None] = {}
         self.metrics = Metrics()
@@ -137,9 +139,20 @@ class FleetProgram:
 
     def _sweep(self) -> None:
         while not self._stop.is_set():
+            self._look_at_policy()
             left = self._round("sweep", self.replica.sweep)
             self.metrics.last_cycle.set(self._clock.now().timestamp())
             self._stop.wait(min(left, LONGEST))
+
+    def _look_at_policy(self) -> None:
+        """Say once, when all Nodes are known, what in the policy limits nothing."""
+        if self._policy_looked_at or not self.replica.nodes.in_sync:
+            return
+        self._policy_looked_at = True
+        whom = "no node of FLEET_SELECTOR" if self._settings.fleet_selector else "no node"
+        labels = (node.labels for node in self.replica.nodes.all())
+        for told in of_nodes(self._settings.policy_file, labels, whom):
+            log.warning("%s", told)
 
     def _watch_pods(self) -> float:
         return self.replica.watch_pods(self._stop)

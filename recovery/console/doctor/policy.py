@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from recovery import catalog
-from recovery.config.policy_file import BUILT_IN, check_for
+from recovery.config.policy_file import BUILT_IN, PolicyFile, check_for
+from recovery.config.policy_reach import Reach
 from recovery.config.settings import Settings
-from recovery.console.doctor.context import CheckContext
-from recovery.errors import SettingsError
+from recovery.console.doctor.context import CheckContext, why_not
+from recovery.console.policy_cluster import evicted, grace_of
+from recovery.errors import ApiError, SettingsError
 from recovery.model import Policy, Rule, Rung, Step
 from recovery.provider.protocol import (
     Abilities,
@@ -23,6 +26,8 @@ from recovery.provider.protocol import (
 from recovery.provider.registry import AUTO
 
 AREA, CLOUD = "policy", "provider"
+MOST_NODES = 20_000
+"""That are looked at: a check may take a few seconds."""
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -43,10 +48,34 @@ def check(context: CheckContext) -> Iterator[Finding]:
             f"below of rules is about {file.path}",
             "set POLICY_FILE to a copy of it, or run doctor in the agent's pod",
         )
+    yield from _reach(context, file)
     provider = _provider(context, context.settings)
     if provider is not None:
         able = abilities_of(provider, context.identified.machine)
         yield from _steps(context.settings, provider, able)
+
+
+def _reach(context: CheckContext, file: PolicyFile) -> Iterator[Finding]:
+    """What in the policy limits nothing, by the Nodes there are and the pods on this one."""
+    if context.api is None:
+        return
+    reach = Reach(file)
+    try:
+        for node in islice(context.api.list_nodes(), MOST_NODES):
+            reach.node(node.labels)
+        if context.node is not None:
+            for item in context.api.all_pods(context.node.name):
+                if evicted(item):
+                    reach.pod(context.node.labels, grace_of(item))
+    except ApiError as error:
+        why = f"whether a limit of it limits nothing could not be seen: {why_not(error)}"
+        yield Finding(
+            AREA, None, why, "node-recovery policy check --cluster FILE says it, with your own rights"
+        )
+        return
+    advice = "a label that is misspelt takes a limit away: compare it with kubectl get nodes --show-labels"
+    for finding in reach.findings():
+        yield Finding(AREA, True, finding, advice)
 
 
 def _steps(settings: Settings, provider: Provider, able: Abilities) -> Iterator[Finding]:

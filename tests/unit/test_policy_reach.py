@@ -1,0 +1,180 @@
+"""What in a policy limits nothing is told by the Nodes and the pods that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from recovery.agent.fleet.program import FleetProgram
+from recovery.cli import main
+from recovery.config.policy_file import PolicyFile, load_builtin, parse_policy
+from recovery.config.policy_reach import of_nodes, of_own_node
+from recovery.console.api import UserApi
+from recovery.console.policy_cluster import findings
+from recovery.model import NodeView
+from tests.builders.nodes import node
+
+HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+FULL = """\
+limits:
+  budgetPer:
+    rack: 1
+    pool: {h100: 2, h10: 1, "*": 1}
+  brakePer: {poool: {h100: 20%}}
+  population: {labels: {poll: gpu*}}
+exclude:
+  - labels: {noderecovery.dev/exclude: "true"}
+  - labels: {keep-out: "yes", pool: nobody}
+rules:
+  - name: a
+    match: {nodeLabels: {pool: "a1*"}}
+  - name: b
+    match: {nodeLabels: {pool: "h1*"}}
+"""
+NODES = ({"pool": "h100", "rack": "1"}, {"pool": "t4"})
+
+
+def parsed(text: str) -> PolicyFile:
+    return parse_policy((HEAD + text).encode(), "p.yaml")
+
+
+def test_each_limit_and_rule_that_no_node_meets_is_named_with_its_line() -> None:
+    assert of_nodes(parsed(FULL), NODES) == [
+        "p.yaml:6: field limits.budgetPer.pool.h10: no node has pool=h10, so it limits nothing",
+        "p.yaml:7: field limits.brakePer.poool: no node has the label poool, so it limits nothing",
+        "p.yaml:8: field limits.population: no node has poll=gpu*, so nothing is ever started",
+        "p.yaml:11: field exclude[1].labels.keep-out: no node has the label keep-out, so it excludes nothing",
+        "p.yaml:14: field rules[0].match.nodeLabels: no node has pool=a1*, so rule a matches nothing",
+    ]
+
+
+def test_what_a_policy_has_by_default_is_not_told_nor_is_a_cluster_without_nodes() -> None:
+    assert of_nodes(parsed("rules: []\n"), [{}]) == []
+    assert of_nodes(parsed(FULL), []) == []
+    assert of_nodes(load_builtin(), [{}]) == of_own_node(load_builtin(), {}) == []
+
+
+def test_all_is_well_where_every_part_meets_a_node() -> None:
+    met = FULL.replace("poool", "pool").replace("poll", "pool").replace("gpu*", "h*").replace("h10:", "t4:")
+    met = met.replace("keep-out", "rack").replace("a1*", "t*")
+    assert of_nodes(parsed(met), NODES) == []
+
+
+def test_one_node_shows_only_what_does_not_hold_for_itself() -> None:
+    assert of_own_node(parsed(FULL), {"pool": "h100"}) == [
+        "p.yaml:5: field limits.budgetPer.rack: this node has no label rack: no such limit holds for it",
+        "p.yaml:7: field limits.brakePer.poool: this node has no label poool: no such limit holds for it",
+        "p.yaml:8: field limits.population: this node has not poll=gpu*: percentages and the brake do not "
+        "count it",
+    ]
+    assert of_own_node(parsed("rules: []\n"), {}) == []
+
+
+# ---------------------------------------------------------------- a drain that is shorter than its pods
+
+
+DRAINS = """\
+drain: {pods: [{match: {namespaces: kept}, mode: never}]}
+exclude: [{labels: {mine: "*"}}]
+rules:
+  - {name: a, match: {nodeLabels: {pool: gpu}}, remedy: [{do: drain, within: 10m}, {do: replace}]}
+  - {name: b, match: {}, remedy: [{do: drain}]}
+  - {name: c, match: {}}
+"""
+
+
+class Cluster:
+    """What the caller may list."""
+
+    def __init__(self, pods: tuple[dict[str, Any], ...], **labels: str) -> None:
+        self.pods = pods
+        self.labels = labels
+
+    def list_nodes(self) -> Iterator[NodeView]:
+        yield replace(node(), name="n", labels=self.labels)
+
+    def all_pods(self, node: str = "") -> Iterator[dict[str, Any]]:
+        yield from self.pods
+
+
+def pod(name: str, minutes: int | None, owner: str = "Job", **more: Any) -> dict[str, Any]:
+    grace = {} if minutes is None else {"terminationGracePeriodSeconds": minutes * 60}
+    meta = {"name": name, "namespace": more.get("namespace", "ml"), "ownerReferences": [{"kind": owner}]}
+    spec = {"nodeName": more.get("node", "n"), **grace}
+    return {"metadata": meta, "spec": spec, "status": {"phase": more.get("phase", "Running")}}
+
+
+def told(*pods: dict[str, Any], **labels: str) -> list[str]:
+    return [x for x in findings(cast(UserApi, Cluster(pods, **labels)), parsed(DRAINS)) if ".within" in x]
+
+
+def test_a_drain_that_is_over_before_its_pods_are_is_told_with_the_slowest_of_them() -> None:
+    slow = [pod("train-0", 12), pod("train-1", 14), pod("web", 1)]
+    assert told(*slow, pool="gpu") == [
+        "p.yaml:6: field rules[0].remedy[0].within: 10 min, but pod ml/train-1 may take 14 min to end "
+        "(terminationGracePeriodSeconds): the drain is over before such a pod is"
+    ]
+    assert [x.split(":")[1] for x in told(pod("x", 20), pool="gpu")] == ["6", "7"]
+    assert [x.split(":")[1] for x in told(pod("x", 20), pool="cpu")] == ["7"], "rule a is for other nodes"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        pod("daemon", 99, owner="DaemonSet"),
+        pod("static", 99, owner="Node"),
+        pod("over", 99, phase="Succeeded"),
+        pod("kept", 99, namespace="kept"),
+        pod("elsewhere", 99, node="another"),
+        pod("by default", None),
+        pod("quick", 10),
+    ],
+    ids=lambda item: item["metadata"]["name"],
+)
+def test_a_pod_that_no_drain_waits_for_in_vain_is_not_told(item: dict[str, Any]) -> None:
+    assert told(item, pool="gpu") == []
+
+
+def test_pods_on_a_node_that_is_excluded_are_not_told() -> None:
+    assert told(pod("x", 99), pool="gpu", mine="yes") == []
+
+
+def test_the_command_warns_of_it_and_the_policy_is_valid_all_the_same(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(HEAD + FULL)
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "recovery.console.api.connect", lambda target: asked.append(target) or Cluster((), pool="h100")
+    )
+    assert main(["policy", "check", str(path)]) == 0
+    assert not asked, "without --cluster nobody is asked"
+    capsys.readouterr()
+    assert main(["policy", "check", "--cluster", "--context", "prod", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert asked[0].context == "prod"
+    assert "a valid policy" in out
+    assert f"warning: {path}:5: field limits.budgetPer.rack: no node has the label rack" in err
+
+
+# ---------------------------------------------------------------- at the start of an agent
+
+
+def test_the_controller_says_it_once_when_it_knows_all_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = SimpleNamespace(in_sync=False, all=lambda: (replace(node(), labels=x) for x in NODES))
+    settings = SimpleNamespace(fleet_selector="gpu=true", policy_file=parsed(FULL))
+    program: Any = SimpleNamespace(
+        _policy_looked_at=False, replica=SimpleNamespace(nodes=nodes), _settings=settings
+    )
+    FleetProgram._look_at_policy(program)
+    assert not caplog.messages
+    nodes.in_sync = True
+    FleetProgram._look_at_policy(program)
+    FleetProgram._look_at_policy(program)
+    assert len(caplog.messages) == 5
+    assert "no node of FLEET_SELECTOR has pool=h10" in caplog.messages[0]
