@@ -103,7 +103,7 @@ def _summary(chosen: Sequence[Sighting], now: datetime) -> Iterator[str]:
     if early:
         yield f"{len(early)} became well before the time was over that their rule tolerates them for."
     if open_now := sum(x.ended is None for x in chosen if not _silent(x, now)):
-        yield f"{open_now} of all are there now."
+        yield f"{open_now} {'is' if open_now == 1 else 'are'} there now."
 
 
 def _many(count: int, what: str) -> str:

@@ -311,7 +311,7 @@ def test_report_says_what_would_have_been_done(monkeypatch: pytest.MonkeyPatch) 
         "2 faults on 2 nodes.",
         "2 would have been treated, beginning with drain.",
         "1 of these became well by themselves afterwards.",
-        "1 of all are there now.",
+        "1 is there now.",
     ):
         assert line in said.out.split("\n")
     assert "would drain node-0; then replace; gone: its source took it back" in said.out
