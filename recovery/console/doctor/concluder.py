@@ -43,7 +43,8 @@ def _none() -> Finding:
         "no concluder runs: what the agents of dead nodes left open waits until another agent finds it, and "
         "no dead machine is rebooted through its BMC",
         "none is needed while recovery is off, and deploy/observe runs none. Else every installation of "
-        f"deploy/ has one (in the chart: concluder.create); look for it: kubectl get deployments -A -l {COMPONENT}=concluder",
+        "deploy/ has one (in the chart: concluder.create); look for it: "
+        f"kubectl get deployments -A -l {COMPONENT}=concluder",
     )
 
 
