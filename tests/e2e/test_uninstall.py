@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from fleet_site import NAMESPACE, Site, training
-from test_deploy import CHART, LATER, run
+from test_deploy import CHART, IMAGE, LATER, run
 from toolbox import program
 
 from recovery import cli
@@ -24,7 +24,7 @@ FOREIGN = {"key": "mine", "value": "x", "effect": "NoSchedule"}
 
 def hook(home: Path, *words: str) -> list[Json]:
     """What Helm makes before it deletes the release."""
-    place = ("--namespace", NAMESPACE, *LATER, *words)
+    place = ("--namespace", NAMESPACE, *IMAGE, *LATER, *words)
     text = run(program("helm"), "template", "node-recovery", CHART, *place, home=home)
     found = [d for d in yaml.safe_load_all(text) if d]
     return [d for d in found if "helm.sh/hook" in (d["metadata"].get("annotations") or {})]
