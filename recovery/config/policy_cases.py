@@ -57,11 +57,13 @@ class NodeModel(Strict):
 
 
 class FleetModel(Strict):
-    """The other nodes, as limits count them. They have the labels of the case's node."""
+    """The other nodes, as limits count them. They have the labels of the case's node. ``by``: the rule that
+    they are out by; left out, they count in the budget of every rule."""
 
     nodes: Count = 100
     sick: Natural = 1
     out: Natural = 0
+    by: Annotated[Text | None, Given] = Field(default=None, validate_default=False)
 
 
 class FaultModel(Strict):

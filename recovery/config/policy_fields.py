@@ -356,10 +356,16 @@ LimitPer = Annotated[
     WithJsonSchema(
         {
             "type": "object",
+            "propertyNames": {"pattern": KEY_PATTERN},
             "additionalProperties": {
                 "anyOf": [
                     *_SHARES_SCHEMA["anyOf"],
-                    {"type": "object", "minProperties": 1, "additionalProperties": _SHARES_SCHEMA},
+                    {
+                        "type": "object",
+                        "minProperties": 1,
+                        "propertyNames": {"anyOf": [{"const": EVERY_OTHER}, {"pattern": VALUE_PATTERN}]},
+                        "additionalProperties": _SHARES_SCHEMA,
+                    },
                 ]
             },
         }

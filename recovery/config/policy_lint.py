@@ -159,6 +159,10 @@ def _about_metrics(
 
 
 def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
+    if rule.budget is not None and not (rule.budget.count or rule.budget.percent):
+        yield ".budget", f"{rule.budget}, so this rule starts nothing"
+    if rule.budget is not None and not _acts(rule):
+        yield ".budget", "never asked: the rule only notifies"
     types = {row.type for row in catalog.faults() if row.type}
     home = {row.reason: row.type for row in catalog.faults()}
     named = rule.match.type

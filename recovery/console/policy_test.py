@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from recovery.clock import SystemClock
 from recovery.config.policy_cases import CaseModel, FaultModel, load_cases
 from recovery.console.output import say
-from recovery.decide.budget import join, kept_labels
+from recovery.decide.budget import join, kept_labels, noted_rule
 from recovery.decide.decision import Decision, Join, TakeSlot, WriteRecord
 from recovery.decide.diagnosis import Diagnosis, diagnose
 from recovery.decide.own_node import decide
@@ -176,7 +176,8 @@ def _out(case: CaseModel, policy: Policy) -> Iterator[Slot]:
     """The slots of the nodes that are out already."""
     labels = kept_labels(case.node.labels, policy.limits.budget_per)
     for i in range(case.fleet.out):
-        yield Slot(f"other-{i + 1}", f"other-{i + 1}", 1, ("fleet",), case.begins, labels)
+        other, rule = f"other-{i + 1}", noted_rule(case.fleet.by or "")
+        yield Slot(other, other, 1, ("fleet",), case.begins, labels, rule=rule)
 
 
 def _census(case: CaseModel, policy: Policy, now: datetime) -> Census:

@@ -91,6 +91,7 @@ def gate_as_json(gate: Gate) -> dict[str, Any]:
             "sick": list(gate.census.sick),
             "sickTotal": gate.census.how_many,
             "population": gate.census.population,
+            "outside": {"sick": gate.census.outside[0], "population": gate.census.outside[1]},
         }
         if gate.census
         else None,

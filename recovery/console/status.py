@@ -188,4 +188,7 @@ def _count(gate: Gate, now: datetime) -> str:
     c = gate.census
     if c is None:
         return "no agent has had to count the sick nodes yet"
-    return f"{c.how_many} of {c.population} nodes were sick or unknown when last counted, {ago(c.at, now)}"
+    which = " of limits.population" if c.of else ""
+    others = f"; of {c.outside[1]} others {c.outside[0]}" if c.of else ""
+    sick = f"{c.how_many} of {c.population} nodes{which} were sick or unknown when last counted"
+    return f"{sick}, {ago(c.at, now)}{others}"

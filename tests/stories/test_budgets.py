@@ -6,6 +6,7 @@ from typing import Any
 
 from recovery_testkit.stage import Stage, read_policy
 
+from recovery.console.status import gate_lines
 from recovery.store.gate import RULE
 from tests.builders.policies import HEAD, REMEDY
 from tests.stories.scenery import GATE, alive, change_gate, slots
@@ -240,3 +241,14 @@ def test_a_population_that_selects_no_node_starts_nothing_and_says_so() -> None:
     s = fleet(GPUS.replace("pool: gpu", "pol: gpu"), 4, 0)
     assert all_fail(s, "node-0") == []
     assert said(s, "node-0", "nothing is known of how many nodes of limits.population are sick")
+
+
+def test_status_says_of_which_nodes_the_count_is() -> None:
+    s = fleet(GPUS, 4, 4)
+    not_ready(s, "node-1", "node-7")
+    all_fail(s, "node-0")
+    gate = s.gate()
+    assert gate is not None
+    (line,) = (x for x in gate_lines(gate, "", s.clock.true_time()) if "Brake:" in x)
+    assert "2 of 4 nodes of limits.population were sick or unknown when last counted" in line
+    assert line.endswith("; of 4 others 1")

@@ -17,6 +17,7 @@ rules:
   - name: slow
     match: {type: Slow*, nodeLabels: {pool: "gpu*"}}
     after: 5m
+    budget: 1
     remedy: [{do: drain}, {do: replace}]
   - name: hangs
     match: {reason: TaskHung, times: {count: 3, within: 10m}}
@@ -61,7 +62,9 @@ def played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Played:
     [
         f"{SLOW}, at: 4m, expect: {{rule: slow, steps: [drain, replace], held: tolerated, starts: false}}",
         f"{SLOW}, at: 5m, expect: {{rule: slow, steps: [drain, replace], starts: true}}",
-        f"{SLOW}, at: 5m, fleet: {{out: 1}}, expect: {{starts: true}}",
+        f"{SLOW}, at: 5m, fleet: {{out: 1, by: told}}, expect: {{starts: true}}",
+        f"{SLOW}, at: 5m, fleet: {{out: 1, by: slow}}, expect: {{held: '*the budget of rule slow is used*'}}",
+        f"{SLOW}, at: 5m, fleet: {{out: 1}}, expect: {{held: '*the budget of rule slow is used*'}}",
         f"{SLOW}, at: 5m, fleet: {{out: 2}}, expect: {{held: budget}}",
         f"{SLOW}, at: 5m, fleet: {{sick: 10}}, expect: {{starts: true}}",
         f"{SLOW}, at: 5m, fleet: {{sick: 11}}, expect: {{held: '*the brake is on: 11 of 100*'}}",

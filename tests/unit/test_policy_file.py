@@ -205,6 +205,30 @@ MISTAKES = {
         "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, witness, "
         'budget, windows, urgent, remedy, probation, validate; did you mean "remedy"?',
     ),
+    "a key that is no label's": (
+        'limits: {budgetPer: {"a b": 1}}\n' + ANY,
+        "3: field limits.budgetPer: found a mapping, expected keys of labels, such as "
+        'topology.kubernetes.io/zone, and not "a b"',
+    ),
+    "a pattern for a value": (
+        'limits: {budgetPer: {pool: {"h1*": 1}}}\n' + ANY,
+        "3: field limits.budgetPer.pool: found a mapping, expected values of the label, "
+        'or "*" for every other value, and not "h1*"',
+    ),
+    "no value at all": (
+        "limits: {brakePer: {pool: {}}}\n" + ANY,
+        "3: field limits.brakePer.pool: found an empty mapping, expected a limit for at least one value, "
+        'or for "*"',
+    ),
+    "a wrong limit of a value": (
+        "limits: {budgetPer: {pool: {h100: 1.5}}}\n" + ANY,
+        "3: field limits.budgetPer.pool.h100: found 1.5, expected a count such as 1 or a percentage such as "
+        '"30%"',
+    ),
+    "too long a name for a rule with a budget": (
+        f"rules: [{{name: {'a' * 64}, match: {{}}, budget: 1}}]\n",
+        "3: field rules[0].name: expected at most 63 characters in a rule with a budget",
+    ),
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,
         "3: field limits.BudgetPer: unknown, expected one of budget, budgetPer, brake, brakePer, population, "
@@ -706,6 +730,14 @@ WARNINGS = {
         "limits: {budget: 0%}\n" + ANY,
         ["3: field limits.budget: 0%, so nothing is ever started"],
     ),
+    "no budget of a rule": (
+        "rules: [{name: a, match: {}, budget: 0}]\n",
+        ["3: field rules[0].budget: 0, so this rule starts nothing"],
+    ),
+    "a budget of a rule that only notifies": (
+        "rules: [{name: a, match: {}, budget: 1, remedy: [{do: notify}]}]\n",
+        ["3: field rules[0].budget: never asked: the rule only notifies"],
+    ),
     "a brake that is always on": (
         "limits: {brake: 0}\n" + ANY,
         ["3: field limits.brake: 0, so nothing is ever started: one sick node already exceeds it"],
@@ -822,6 +854,7 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         "a deadline of nothing",
         "more than all",
         "a name used twice",
+        "too long a name for a rule with a budget",
         "times beside a type",
         "times of nothing",
         "a witness that has no word for any of the rule's faults",
