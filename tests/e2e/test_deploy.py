@@ -839,5 +839,24 @@ def test_a_secret_with_a_webhooks_url_is_mounted_where_the_program_looks(
         assert "webhook" in [m["name"] for m in container(patch)["volumeMounts"]]
 
 
+@pytest.mark.parametrize("over", ["eks-neuron", "eks-gpu", "aks-gpu", "baremetal", "fleet"])
+def test_the_component_mounts_a_webhooks_url_into_every_pod_of_ours_and_no_other(
+    tools: Tools, over: str
+) -> None:
+    text = "resources: [BASE]\ncomponents: [BASE/../options/webhook]\n"
+    plain, told = (workloads(tools.overlay(x, over)) for x in ("resources: [BASE]\n", text))
+    assert told
+    for workload, before in zip(told, plain, strict=True):
+        ours, was = container(workload), container(before)
+        (mount,) = [m for m in ours["volumeMounts"] if m["name"] == "webhook"]
+        (volume,) = [v for v in pod(workload)["volumes"] if v["name"] == "webhook"]
+        assert volume["secret"] == {"secretName": "node-recovery-webhook", "optional": True}
+        (url,) = [e["value"] for e in ours["env"] if e["name"] == "WEBHOOK_URL_FILE"]
+        assert (url, mount["readOnly"]) == (f"{mount['mountPath']}/url", True)
+        assert [e for e in ours["env"] if e["name"] != "WEBHOOK_URL_FILE"] == was["env"]
+        names = {(c["name"], c["image"]) for c in pod(workload)["containers"]}
+        assert names == {(c["name"], c["image"]) for c in pod(before)["containers"]}
+
+
 def test_without_a_webhook_nothing_of_it_is_in_the_chart(tools: Tools) -> None:
     assert "webhook" not in str(tools.template(""))
