@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from fleet_site import register
 from plane import Plane
 from test_deploy import CHART, DEPLOY, IMAGE, NAMESPACE, run
@@ -121,6 +122,16 @@ def test_what_kubectl_applied_is_another_installation(plane: Plane) -> None:
             upgrade(plane, "--dry-run=server", release="mine")
     finally:
         plane.kubectl("delete", "clusterrolebinding", "node-recovery")
+
+
+def test_what_a_hook_of_helms_has_left_is_no_installation(plane: Plane) -> None:
+    """The binding of a `helm uninstall` that failed: Helm marks no object of a hook as its release's."""
+    binding = yaml.safe_load((DEPLOY / "rbac" / "clusterrolebinding.yaml").read_text())
+    binding["metadata"] |= {"name": "node-recovery-uninstall", "annotations": {"helm.sh/hook": "pre-delete"}}
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    assert plane.request("POST", bindings, body=binding).status == 201
+    upgrade(plane, "--dry-run=server")
+    plane.kubectl("delete", "clusterrolebinding", "node-recovery-uninstall")
 
 
 def test_a_namespace_that_would_refuse_a_privileged_detector_is_named_with_what_to_do(plane: Plane) -> None:
