@@ -99,6 +99,27 @@ def test_no_section_takes_a_value_that_the_chart_does_not_know() -> None:
     assert [path for path, section in found.items() if section.get("additionalProperties") is not False] == []
 
 
+def test_a_pattern_is_only_the_condition_of_words_that_helm_shows() -> None:
+    """Helm prints a pattern as it is, and words where they stand in its place."""
+
+    def bare(schema: Any, path: str = "") -> Iterator[str]:
+        if isinstance(schema, list):
+            for i, each in enumerate(schema):
+                yield from bare(each, f"{path}[{i}]")
+        if not isinstance(schema, dict):
+            return
+        if "pattern" in schema:
+            yield path
+        if "if" in schema:
+            assert set(schema["if"]) == {"pattern"}
+            assert schema["else"]["const"]
+        for name, child in schema.items():
+            if name != "if":
+                yield from bare(child, f"{path}.{name}")
+
+    assert list(bare(SCHEMA)) == []
+
+
 def test_the_schema_knows_just_the_values_that_there_are() -> None:
     def names(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
         for name in values.keys() ^ schema["properties"].keys():
@@ -130,26 +151,26 @@ def test_the_switch_takes_true_and_false_however_helm_hands_them_over(switch: An
         ({"settings": {"ENABLE_RECOVRY": "true"}}, "'ENABLE_RECOVRY' does not match any"),
         ({"settings": {"NODE_NAME": "n"}}, "'NODE_NAME' does not match any"),
         ({"enableRecovery": True}, "'enableRecovery' was unexpected"),
-        ({"npd": {"image": {"tag": ""}}}, "does not match"),
-        ({"npd": {"image": {"tag": "v1.36.0@sha256:b4db"}}}, "does not match"),
+        ({"npd": {"image": {"tag": ""}}}, "a tag, with its digest if there is one"),
+        ({"npd": {"image": {"tag": "v1.36.0@sha256:b4db"}}}, "64 of 0-9 and a-f"),
         ({"npd": {"maxUnavailable": 0}}, "less than the minimum"),
-        ({"npd": {"logMonitors": {"a/b.json": "{}"}}}, "does not match"),
+        ({"npd": {"logMonitors": {"a/b.json": "{}"}}}, "the name of a file, without a folder"),
         ({"sidecar": {"resources": {"limits": {"memroy": "1Gi"}}}}, "'memroy' was unexpected"),
-        ({"azure": {"clusterId": "training"}}, "'training' does not match"),
-        ({"azure": {"clusterId": f"{AKS}/agentPools/gpu"}}, "does not match"),
-        ({"azure": {"clusterId": f"{SCALE_SET}/virtualMachines/0"}}, "does not match"),
-        ({"azure": {"region": "https://eastus"}}, "'https://eastus' does not match"),
+        ({"azure": {"clusterId": "training"}}, "the resource ID of an AKS cluster or of a scale set"),
+        ({"azure": {"clusterId": f"{AKS}/agentPools/gpu"}}, "the resource ID of an AKS cluster"),
+        ({"azure": {"clusterId": f"{SCALE_SET}/virtualMachines/0"}}, "the resource ID of an AKS cluster"),
+        ({"azure": {"region": "https://eastus"}}, "a region as az account list-locations names it"),
         ({"azure": {"allow": ["reimage"]}}, "'reimage' is not one of"),
         ({"azure": {"allow": "aks-replace"}}, "'aks-replace' is not of type 'array'"),
         ({"azure": {"autoscaler": "true"}}, "'true' is not of type 'boolean'"),
-        ({"azure": {"clientId": "node-recovery"}}, "'node-recovery' does not match"),
+        ({"azure": {"clientId": "node-recovery"}}, "the client ID of a managed identity"),
         ({"mode": "both"}, "'both' is not one of"),
         ({"mode": "concluder"}, "'concluder' is not one of"),
         ({"fleet": {"replicas": 3}}, "'replicas' was unexpected"),
-        ({"fleet": {"namespace": "node.recovery"}}, "'node.recovery' does not match"),
+        ({"fleet": {"namespace": "node.recovery"}}, "the name of a namespace: "),
         ({"fleet": {"dnsPolicy": "None"}}, "'None' is not one of"),
-        ({"fleet": {"dnsConfig": {"nameservers": ["dns.example.com"]}}}, "'dns.example.com' does not match"),
-        ({"fleet": {"secret": "Prometheus"}}, "'Prometheus' does not match"),
+        ({"fleet": {"dnsConfig": {"nameservers": ["dns.example.com"]}}}, "an IP address"),
+        ({"fleet": {"secret": "Prometheus"}}, "the name of a Secret: "),
         ({"settings": {"AGENTS_NAMESPACE": "n"}}, "'AGENTS_NAMESPACE' does not match any"),
     ],
 )
