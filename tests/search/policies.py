@@ -64,6 +64,15 @@ POLICIES: dict[str, bytes] = {
     ),
 }
 
+WINDOWS = ", ".join(
+    f'{{from: "{hour:02}:{opens:02}", to: "{hour:02}:{closes:02}"}}'
+    for hour in range(24)
+    for opens, closes in ((3, 15), (25, 45))
+)
+"""Two windows in each hour, so that a history crosses some, and every fault comes to its end."""
+TRAINERS = "blockers: [{pods: {labels: {app: trainer}}}]"
+"""Pods that the search does not have: that they are read must do no harm."""
+
 LATER: dict[str, bytes] = {
     "a budget per value": _policy(
         f'budget: 3, budgetPer: {{topology.kubernetes.io/zone: {{a: 2, "*": 1}}}}, {OPEN}',
@@ -78,6 +87,14 @@ LATER: dict[str, bytes] = {
         "attempts: {max: 20, within: 1h}, perGroup: {max: 100, within: 1h}",
         f"{DRAIN}, {REPLACE}",
         f"{DRAIN}, {REBOOT}",
+    ),
+    "windows": _policy(
+        f"windows: [{WINDOWS}], {TRAINERS}, budget: 2, {OPEN}", f"{DRAIN}, {REPLACE}", f"{DRAIN}, {REBOOT}"
+    ).replace(b"name: plugin\n", b"name: plugin\n    urgent: true\n"),
+    "windows that stop": _policy(
+        f"windows: [{WINDOWS}], {TRAINERS}, underWay: stop, budget: 2, {OPEN}",
+        f"{DRAIN}, {REBOOT}, {REPLACE}",
+        REBOOT,
     ),
 }
 """Policies of seeds from ``seeds.LATER_FROM`` on: what a smaller seed makes stays as it was."""

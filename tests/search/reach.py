@@ -31,6 +31,7 @@ NOT_REACHED: Mapping[str, str] = {
     "effect OutOfService": "the group's machines have no power sensor; tests/stories/test_power.py",
     "effect Cancel": "the group's provider hands no order to another controller; tests/stories/test_power.py",
     "brake off": "an agent that is off is asked no brake: it decides that once, before; tests/stories/test_observe.py",
+    "brake blocked": "no pod of the search ends by itself; tests/stories/test_windows_and_blockers.py",
     "effect CreateJob": "no policy of the search validates by a Job; tests/stories/test_training.py",
 }
 """What the search cannot reach, and why, with the tests that do."""

@@ -140,6 +140,7 @@ class World(Stage):
         self.wrap = self.boundary.around
         self.wrap_streams = self.boundary.around_streams
         record_writes(self.store, self.clock.monotonic, self._wrote)
+        self.note(facts.BEGAN, "", wall=f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}")
         self.note(facts.POLICY, "", **self.policy_of(scene.policy))
         self._set_up()
         self.keep_snapshots()

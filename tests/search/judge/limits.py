@@ -27,10 +27,22 @@ class Limits:
     per_group: tuple[int, float] = (3, 6 * 3600.0)
     rules: tuple[Json, ...] = ()
     population: Mapping[str, str] = field(default_factory=dict)
+    windows: tuple[Json, ...] = ()
+    stops: bool = False
 
     def counted(self, labels: Json) -> bool:
         """Whether percentages and the brake count a node with these labels."""
         return all(k in labels and fnmatchcase(str(labels[k]), v) for k, v in self.population.items())
+
+    def open_at(self, rule: str, wall: float) -> bool:
+        """Whether something may start at this moment (seconds since 1970) under the rule of this name. Days and
+        zones are not read: the search has none."""
+        mine = next((r for r in self.rules if r.get("name") == rule), {})
+        windows = mine.get("windows", self.windows)
+        if mine.get("urgent") or not windows:
+            return True
+        minute = int(wall // 60) % (24 * 60)
+        return any(_minute(w["from"]) <= minute < _minute(w["to"]) for w in windows)
 
     def treats(self, kind: str, reason: str) -> bool:
         """Whether more than a notice comes of this fault: by the first rule that is about it."""
@@ -111,7 +123,14 @@ def read(policy: Json) -> Limits:
         per_group=_series(given.get("perGroup"), (3, 6 * 3600.0)),
         rules=tuple(policy.get("rules") or ()),
         population=dict((given.get("population") or {}).get("labels") or {}),
+        windows=tuple(given.get("windows") or ()),
+        stops=given.get("underWay") == "stop",
     )
+
+
+def _minute(text: str) -> int:
+    hours, _, minutes = text.partition(":")
+    return int(hours) * 60 + int(minutes)
 
 
 def _series(given: Any, default: tuple[int, float]) -> tuple[int, float]:

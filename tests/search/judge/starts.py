@@ -8,7 +8,7 @@ from tests.search import facts
 from tests.search.facts import Asked, Happened, Wrote
 from tests.search.judge.law import Law
 from tests.search.judge.objects import DESTRUCTIVE, Json, status
-from tests.search.judge.recoveries import Recovery
+from tests.search.judge.recoveries import Call, Recovery
 
 CLOCK = 3.0
 """Moments are those of the API server, by an offset that is read now and then."""
@@ -52,6 +52,36 @@ class Tolerated(Law):
             if not (p.state == "killed" and p.since < r.opened)
         )
         return min([r.opened, *alive])
+
+
+class Hours(Law):
+    """Nothing starts outside the windows of its rule. Where the policy says so, no call is made there either."""
+
+    name = "windows"
+
+    def gate(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        if not self.world.ours(w.actor):
+            return
+        for (_, uid), since in self.world.slots.items():
+            r = self.world.by_uid.get(uid)
+            if since == w.at and r is not None and r.slot == w.at and r.begun is None and not r.made_up:
+                self._judge(w.actor, w.at, r, "was started", stops=False)
+
+    def called(self, call: Call) -> None:
+        if call.intent is not None and not call.intent.recovery.made_up:
+            at, r = call.intent.at, call.intent.recovery
+            self._judge(call.asked.actor, at, r, f"{call.asked.action} was asked", stops=True)
+
+    def _judge(self, actor: str, at: float, r: Recovery, what: str, *, stops: bool) -> None:
+        epoch = self.world.epoch
+        if epoch is None or at - self.world.policy_changed < self.bounds.submit:
+            return
+        policies = self.world.policies_of(actor, at - self.bounds.submit)
+        rule = str(status(r.record).get("rule") or "")
+        moments = (at - CLOCK, at, at + CLOCK)
+        if any(p.open_at(rule, epoch + m) or (stops and not p.stops) for p in policies for m in moments):
+            return
+        self.breaks("outside", r.node, f"{what} outside the windows of its rule {rule}", r)
 
 
 class DealtWith(Law):
@@ -150,4 +180,4 @@ class Pace(Law):
             self.breaks("calls", a.machine, f"{a.action} was asked {count} times in a minute", a.action)
 
 
-LAWS = (Tolerated, DealtWith, Pace)
+LAWS = (Tolerated, Hours, DealtWith, Pace)
