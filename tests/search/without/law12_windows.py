@@ -1,4 +1,4 @@
-"""Windows without their mechanism: a record that waits is not asked whether one is open."""
+"""Windows and blockers without their mechanism: a record that waits is not asked whether it may start now."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ STORY = (
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
     for name in ("UNASKED", "CHEAP", "STARTING", "GOING_ON"):
-        put(brakes, name, tuple(x for x in getattr(brakes, name) if x[0] != "window"))
+        put(brakes, name, tuple(x for x in getattr(brakes, name) if x[0] not in ("window", "blocked")))
     put(queue, "QUEUE", tuple(x for x in queue.QUEUE if x is not queue._not_now))
