@@ -43,7 +43,8 @@ FULL = """
       - loki: {node: host}
     limits:
       budget: 12.5%
-      budgetPer: {}
+      budgetPer: {zone: 1, pool: {h100: 2, a10g: 12.5%, "*": 1}, rack: {"7": 0}}
+      population: {labels: {pool: "gpu*"}}
       brake: 0.00001%
       cooldown: 0s
       records: {max: 7}
@@ -59,7 +60,8 @@ FULL = """
         - {match: {labels: {x: "y"}}, mode: wait, within: 90s, annotate: {please: "yes"}}
     exclude: [{labels: {a: "010"}}]
     rules:
-      - {name: "on", match: {reason: TaskHung, times: {count: 3, within: 10m}}, hold: 0s, latch: boot}
+      - {name: "on", match: {reason: TaskHung, times: {count: 3, within: 10m}}, hold: 0s, latch: boot,
+         budget: 10%}
       - name: b
         match: {source: npd, type: A*, nodeLabels: {x: "1"}}
         after: 0.5ms
