@@ -10,7 +10,8 @@ from datetime import datetime
 
 from recovery.decide.brakes import OF_RULE, budget_allows
 from recovery.decide.budget import known_labels, out_by, out_in
-from recovery.model import Gate, Policy, Slot, share_for
+from recovery.decide.selector import identity
+from recovery.model import Census, Gate, Policy, Slot, share_for
 from recovery.report.metrics import UNKNOWN, Metrics
 
 Scope = tuple[str, int, int | None]
@@ -29,7 +30,7 @@ class FleetGauges:
         """``population``: how many nodes there are, where the gate has no count; 0: not known."""
         m = self._metrics
         m.paused.set(gate is not None and gate.pause is not None and gate.pause.in_force(now))
-        census = gate.census if gate is not None else None
+        census = _census(gate, self._policy)
         m.census_sick.set(census.how_many if census is not None else UNKNOWN)
         m.census_population.set(census.population if census is not None else UNKNOWN)
         scopes = list(scopes_of(gate, self._policy, self._most, population))
@@ -52,8 +53,9 @@ def scopes_of(gate: Gate | None, policy: Policy, most: int, population: int) -> 
     its series would grow with the nodes.
     """
     gate = gate or Gate("", "", "")
-    census = gate.census
-    nodes = (census.population if census is not None else population) or None
+    census = _census(gate, policy)
+    everybody = population if not policy.limits.population else 0
+    nodes = (census.population if census is not None else everybody) or None
     yield "fleet", len(gate.slots), budget_allows(policy.limits.budget, nodes, most)
     for rule in policy.rules:
         if rule.budget is not None:
@@ -66,6 +68,12 @@ def scopes_of(gate: Gate | None, policy: Policy, most: int, population: int) -> 
             if share is not None:
                 allowed = budget_allows(share, counted[1] if counted is not None else None, most)
                 yield scope, len(out_in(gate, scope, {})), allowed
+
+
+def _census(gate: Gate | None, policy: Policy) -> Census | None:
+    """The last count, if it is of the nodes that this policy counts."""
+    census = gate.census if gate is not None else None
+    return census if census is not None and census.of == identity(policy.limits.population) else None
 
 
 def _value(slot: Slot, key: str) -> str:

@@ -13,8 +13,11 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.agent.fleet.leader import LEASE
 from recovery.agent.peers import SWEEPER
+from recovery.config.policy_file import load_builtin
 from recovery.decide.history import confirmed_at
-from recovery.model import Outcome, Phase, Start
+from recovery.model import Census, Gate, Outcome, Phase, Share, Start
+from recovery.report.fleet_gauges import FleetGauges
+from recovery.report.metrics import Metrics
 from tests.builders.policies import policy_file
 from tests.builders.records import record
 from tests.builders.times import NOW
@@ -201,6 +204,32 @@ def test_a_rule_with_a_budget_of_its_own_is_a_scope_at_any_time() -> None:
     assert all_say(s, "node_recovery_budget_limit", scope=scope) == {3}
 
 
+def test_a_percentage_is_of_the_nodes_that_the_policy_counts() -> None:
+    s = cast(policy_file(limits="budget: 50%, population: {labels: {accelerator: 'yes'}}"))
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_budget_limit", scope="fleet") == {None}, "nobody has counted those yet"
+    for node in ("node-0", "node-1"):
+        label(s, node, accelerator="yes")
+    s.fault("node-0")
+    s.run(65, step=1)
+    assert all_say(s, "node_recovery_census_population") == {2}
+    assert all_say(s, "node_recovery_budget_limit", scope="fleet") == {1}
+    plain = cast(policy_file(limits="budget: 50%"))
+    plain.run(65, step=1)
+    assert all_say(plain, "node_recovery_budget_limit", scope="fleet") == {2}, "of all nodes"
+
+
+def test_a_count_of_other_nodes_than_the_policys_is_none() -> None:
+    metrics, policy = Metrics(), load_builtin().policy
+    policy = replace(policy, limits=replace(policy.limits, budget=Share(percent=50.0)))
+    gauges = FleetGauges(metrics, policy, 50)
+    gauges.show(Gate("u", "1", "u", census=Census(NOW, 40, ("node-0",), of="others")), NOW, 0)
+    shown = metrics.registry.get_sample_value("node_recovery_census_population")
+    assert shown is not None
+    assert math.isnan(shown)
+    assert metrics.registry.get_sample_value("node_recovery_budget_limit", {"scope": "fleet"}) is None
+
+
 def test_only_the_values_that_a_budget_names_are_scopes() -> None:
     per = (
         "{topology.kubernetes.io/zone: {b: 1}, node.kubernetes.io/instance-type: {trn1.32xlarge: 4, '*': 1}}"
@@ -278,8 +307,6 @@ def test_who_leads_no_more_shows_no_more_of_the_fleet() -> None:
 
 def test_a_process_says_which_version_it_is() -> None:
     from importlib.metadata import version
-
-    from recovery.report.metrics import Metrics
 
     metrics = Metrics()
     metrics.running(True)
