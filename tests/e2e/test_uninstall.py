@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from fleet_site import NAMESPACE, Site, training
+from plane import Plane
 from test_deploy import CHART, IMAGE, LATER, run
+from test_helm_upgrade import Release
 from toolbox import program
 
 from recovery import cli
@@ -141,3 +146,79 @@ def test_there_is_no_hook_where_it_has_nothing_to_do_or_is_not_wanted(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert hook(tmp_path, *words) == []
+
+
+# ---------------------------------------------------------------- Helm runs it
+
+
+JOB = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{ACCOUNT}"
+MARKED = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "broken", "annotations": {"noderecovery.dev/cordoned-by": "node-recovery"}},
+    "spec": {
+        "unschedulable": True,
+        "taints": [{"key": "noderecovery.dev/unhealthy", "effect": "NoSchedule"}],
+    },
+}
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Iterator[Release]:
+    """The chart with recovery on, and a Node that it has marked."""
+    (tmp_path / "plane").mkdir()
+    with Plane(tmp_path / "plane") as plane:
+        made = Release(plane, tmp_path)
+        made.upgrade(*ON)
+        plane.kubectl("wait", "--for=condition=Established", "crd/noderecoveries.noderecovery.dev")
+        plane.request("POST", "/api/v1/nodes", body=MARKED)
+        yield made
+
+
+def hook_job(plane: Plane) -> str:
+    """The UID of the hook's Job while it has not ended."""
+    found = plane.request("GET", JOB)
+    ended = found.status != 200 or (found.body.get("status") or {}).get("conditions")
+    return "" if ended else str(found.body["metadata"]["uid"])
+
+
+def ends(plane: Plane, *conditions: str) -> None:
+    """The hook's pod has run: what the Job controller writes then, which does not run here."""
+    plane.until("the hook's Job is there", lambda: hook_job(plane))
+    at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    status: Json = {"startTime": at, "conditions": [{"type": c, "status": "True"} for c in conditions]}
+    if "Complete" in conditions:
+        status |= {"completionTime": at, "succeeded": 1}
+    answer = plane.request("PATCH", f"{JOB}/status", body={"status": status}, content_type=MERGE)
+    assert answer.status == 200, answer.body
+
+
+def test_helm_deletes_nothing_before_the_marks_are_off_and_leaves_no_right_behind(
+    release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = release.plane
+    with ThreadPoolExecutor(1) as pool:
+        helm = pool.submit(release.helm, "uninstall", "--timeout", "90s")
+        ends(plane, "FailureTarget", "Failed")  # something is left
+        with pytest.raises(AssertionError, match="job node-recovery-uninstall failed"):
+            helm.result()
+        assert release.there("daemonset", "node-problem-detector", NAMESPACE), "nothing is deleted"
+
+        helm = pool.submit(release.helm, "uninstall", "--timeout", "90s")
+        plane.until("the hook of now is there", lambda: hook_job(plane))
+        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
+        token = plane.request("POST", f"{account}/token", body={"spec": {}}).body["status"]["token"]
+        config = tmp_path / "hook.kubeconfig"
+        config.write_text(yaml.safe_dump(plane._kubeconfig(token)))
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        code, found = uninstalled()
+        ends(plane, "SuccessCriteriaMet", "Complete")
+        helm.result()
+    assert (code, found["nothingLeft"], [x["node"] for x in found["cleared"]]) == (0, True, ["broken"])
+    node = plane.get("/api/v1/nodes/broken")
+    assert not node["spec"].get("unschedulable")
+    assert not [t for t in node["spec"].get("taints") or [] if "noderecovery" in t["key"]]
+    assert not node["metadata"].get("annotations")
+    assert not release.there("daemonset", "node-problem-detector", NAMESPACE)
+    assert not release.there("clusterrole", ACCOUNT)
+    assert not release.there("serviceaccount", ACCOUNT, NAMESPACE)
