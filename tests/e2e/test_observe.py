@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from fleet_site import ACCOUNT, DEPLOY, NAMESPACE, POLICY, Site, edit, uncomment
 from plane import Plane
 from test_deploy import CHART, CONCLUDER, CONTROLLER, IMAGE, run
@@ -16,6 +17,7 @@ from test_fleet_mode import LEASE, FleetSite
 from test_fleet_mode import POLICY as FLEETS
 from toolbox import program
 
+from recovery import cli
 from recovery.kube.rights import (
     CHECKPOINT,
     CONCLUDERS,
@@ -132,6 +134,24 @@ def sightings(site: Site) -> list[dict[str, Any]]:
     return found
 
 
+def a_person_reads_it(site: Site, sick: str) -> None:
+    """The commands of who watches, at a real API server."""
+    there = ("--kubeconfig", str(site.plane.kubeconfig("admin")))
+
+    def says(*words: str) -> str:
+        done = CliRunner().invoke(cli.group, [*words, *there])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert f"would drain {sick}; then replace; it is there now" in says("report", "--since", "1h")
+    row = next(line for line in says("status").split("\n") if line.startswith(sick))
+    assert row.split()[1:4] == ["observed", "neuron-hardware", "drain"]
+    policy = site.folder / "typo.yaml"
+    text = POLICY.format(budget=1, brake_per="{}")
+    policy.write_text(text.replace("budgetPer: {}", "budgetPer: {zoen: 1}"))
+    assert "zoen" in says("policy", "check", "--cluster", str(policy))
+
+
 def nothing_was_refused_or_written(site: Site, user: str) -> None:
     """Nothing but what law 7 names."""
     asked = [r for r in site.audit.requests() if r.user == user]
@@ -154,6 +174,7 @@ def test_sidecars_with_observe_only_rights_say_what_they_would_do_and_recover_on
         site.breaks(sick)
         site.until("it says so", lambda: f"{sick}: would " in site.log(sick))
         site.until("it is on the report", lambda: reported(site) == {sick: "recover"})
+        a_person_reads_it(site, sick)
         nothing_was_refused_or_written(site, user)
         only_observes(site, user, NAMESPACE, OBSERVERS)
         only_observes(site, concluder, NAMESPACE, ())
