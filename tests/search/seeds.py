@@ -66,7 +66,7 @@ def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
     if seed >= LATER_FROM:
         script = script_of(seed - LATER_FROM)
-        scene = replace(script.scene, policy=sorted(LATER)[seed % len(LATER)])
+        scene = replace(script.scene, policy=random.Random(f"{seed} later").choice(sorted(LATER)))
         return replace(script, seed=seed, scene=scene)
     script = _script_of(seed)
     if seed >= FLEET_FROM:
