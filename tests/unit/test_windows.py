@@ -270,6 +270,18 @@ def _next_needs(s: Situation) -> list[object]:
     return found
 
 
+def test_in_observe_mode_the_sentence_says_that_it_would_wait() -> None:
+    shut = "windows: [{days: mon, from: '09:00', to: '10:00'}]"
+    d = decide(replace(held(shut), on=False, record=None))
+    assert "would drain node-0" in d.reason
+    assert (
+        "but would wait: outside its windows: next opens Mon 2026-11-23 09:00 UTC; recovery is off"
+        in d.reason
+    )
+    urgent = decide(replace(held(shut, RULES + "    urgent: true\n"), on=False, record=None))
+    assert "if budget and brake allow" in urgent.reason
+
+
 # ---------------------------------------------------------------- what time counts
 
 
