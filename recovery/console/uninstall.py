@@ -69,9 +69,10 @@ def uninstall(assume_yes: bool, dry: bool, target: Target, output: str) -> int:
 
 def _question(api: UserApi, seen: Seen) -> str:
     ended = sum(item.found is not None and not item.found.closed for item in seen.items)
+    marked = sum(item.marked for item in seen.items)
     return (
         f"Uninstall from {api.place}: pause all recoveries, end {ended} of them, and take node-recovery's "
-        f"cordons, taints and annotations off {sum(item.marked for item in seen.items)} nodes?"
+        f"cordons, taints and annotations off {marked} {'node' if marked == 1 else 'nodes'}?"
     )
 
 

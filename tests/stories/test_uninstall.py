@@ -374,7 +374,7 @@ def test_it_asks_first_and_a_no_changes_nothing(sit: Sit) -> None:
     assert (said.code, len(s.store.history)) == (1, before)
     assert (
         "Uninstall from here (127.0.0.1:6443): pause all recoveries, end 1 of them, and take node-recovery's "
-        "cordons, taints and annotations off 1 nodes? [y/N]"
+        "cordons, taints and annotations off 1 node? [y/N]"
     ) in said.err
     terminal.attended = False
     said = terminal.run("uninstall")

@@ -42,8 +42,8 @@ def _none() -> Finding:
         True,
         "no concluder runs: what the agents of dead nodes left open waits until another agent finds it, and "
         "no dead machine is rebooted through its BMC",
-        "none is needed while recovery is off, and deploy/observe runs none. Else every installation of "
-        "deploy/ has one (in the chart: concluder.create); look for it: "
+        "none is needed in fleet mode or while recovery is off, and deploy/observe runs none. Else every "
+        "installation of deploy/ has one (in the chart: concluder.create); look for it: "
         f"kubectl get deployments -A -l {COMPONENT}=concluder",
     )
 

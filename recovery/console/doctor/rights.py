@@ -39,6 +39,10 @@ ALL_RIGHTS = (
     "before you turn recovery on: take deploy/observe out of the kustomization (in the chart: rbac.mode=auto)"
 )
 
+NAME_ONE = (
+    "name a node that has an agent (--node NODE), or the account itself (--service-account NAMESPACE/NAME)"
+)
+
 
 def check(context: CheckContext) -> Iterator[Finding]:
     """One finding for each kind of object; each verb has an access review of its own."""
@@ -93,12 +97,13 @@ def _account(context: CheckContext, api: DoctorApi) -> str:
 
 def _no_account(account: str, guessed: bool) -> Finding:
     """Without a service account there are no rights: one finding, not one for each right."""
-    return Finding(
-        AREA,
-        None if guessed else False,
-        f"there is no service account {account}, so nobody's rights were asked for",
-        "install deploy/eks-neuron, or say whose rights to ask for: --service-account NAMESPACE/NAME",
-    )
+    if guessed:
+        sentence = (
+            f"nobody's rights were asked for: no agent's pod was looked at, and there is no account {account}"
+        )
+        return Finding(AREA, None, sentence, NAME_ONE)
+    sentence = f"there is no service account {account}, so nobody's rights were asked for"
+    return Finding(AREA, False, sentence, NAME_ONE)
 
 
 def _wanted(context: CheckContext) -> list[Right]:
