@@ -66,6 +66,12 @@ def test_the_image_is_named_by_tag_or_digest_wherever_it_runs(tools: Tools, imag
             "image.repository: a/nr:v2: expected registry and name alone, as "
             "registry.example.com/node-recovery; a tag goes into image.tag, a digest into image.digest",
         ),
+        ("{repository: 'https://a/nr'}", "image.repository: https://a/nr: no kubelet can pull that"),
+        ("{repository: REGISTRY/node-recovery}", "image.repository: REGISTRY/node-recovery: no kubelet can"),
+        (
+            "{repository: a/NR}",
+            "image.repository: a/NR: no kubelet can pull that: expected a registry without",
+        ),
         ("{repository: a/nr, tag: ':v2'}", "image.tag: :v2: expected a tag, as 0.1.0"),
         ("{repository: a/nr, digest: a1}", "image.digest: a1: expected sha256: and 64 of the characters"),
         (
@@ -77,6 +83,12 @@ def test_the_image_is_named_by_tag_or_digest_wherever_it_runs(tools: Tools, imag
 def test_an_image_that_no_kubelet_could_pull_is_refused(tools: Tools, image: str, message: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(message)):
         tools.template(f"image: {image}")
+
+
+def test_a_policys_file_name_in_the_place_of_its_text_is_refused(tools: Tools) -> None:
+    message = 'policy: "policy.yaml": expected the text of a RecoveryPolicy: say --set-file policy=FILE'
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        tools.template("image: {repository: a/nr}\npolicy: policy.yaml")
 
 
 # ---------------------------------------------------------------- CRDs

@@ -7,6 +7,9 @@
 {{- if regexMatch "[\\s@]|:[^/]*$|/$" $image.repository }}
 {{- fail (printf "image.repository: %s: expected registry and name alone, as registry.example.com/node-recovery; a tag goes into image.tag, a digest into image.digest" $image.repository) }}
 {{- end }}
+{{- if regexMatch "://|^REGISTRY/|/.*[A-Z]" $image.repository }}
+{{- fail (printf "image.repository: %s: no kubelet can pull that: expected a registry without https:// and a name in lower case, as registry.example.com/node-recovery" $image.repository) }}
+{{- end }}
 {{- if and $image.tag (not (regexMatch "^[\\w][-.\\w]{0,127}(@sha256:[0-9a-f]{64})?$" $image.tag)) }}
 {{- fail (printf "image.tag: %s: expected a tag, as 0.1.0; a digest goes into image.digest" $image.tag) }}
 {{- end }}
