@@ -172,6 +172,10 @@ def load_cases(path: str) -> Cases:
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {error.strerror or error}"]) from None
     document = yaml_lines.read(content)
+    if isinstance(document.data, dict) and "rules" in document.data:
+        raise SettingsError(
+            [f"{path}: found a policy, expected a file of cases that names it (`policy: FILE`)"]
+        )
     mistakes = list(document.mistakes)
     model = None
     if document.lines:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.catalog import faults, polarity
+from recovery.config.policy_sentence import did_you_mean
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.node_facts import ask_agent_of
 from recovery.console.output import ask, for_programs, say, show
@@ -43,6 +44,7 @@ def inject(
         raise SettingsError([f"--for: found {span(length)}, {most}"])
     api = connect_to_change(target)
     refuse_type(kind, really)
+    _conditions(api, node)  # a mistyped name is told as that
     _refuse_where_it_acts(api, node, really)
     if api.elsewhere and not assume_yes:
         ask(f"{api.elsewhere}Make the test fault {reason} on {node} there?")
@@ -83,10 +85,12 @@ def type_of(reason: str) -> str:
     found = sorted({row.type for row in faults() if row.reason == reason and row.type and polarity(row.type)})
     if len(found) == 1:
         return found[0]
-    expected = (
-        f"expected one of {', '.join(found)}" if found else "the catalogue has no condition for that reason"
+    if found:
+        raise SettingsError([f"--type: missing for {reason}: expected one of {', '.join(found)}"])
+    near = did_you_mean(reason, sorted({row.reason for row in faults() if row.type and polarity(row.type)}))
+    raise SettingsError(
+        [f"--type: missing for {reason}: the catalogue has no condition for that reason{near}"]
     )
-    raise SettingsError([f"--type: missing for {reason}: {expected}"])
 
 
 def refuse_type(kind: str, really: bool) -> None:
@@ -140,7 +144,7 @@ def _conditions(api: UserApi, node: str) -> tuple[str, list[Json]]:
     try:
         return api.conditions_of(node)
     except NotFound:
-        raise UnknownNode(f"there is no Node {node}") from None
+        raise UnknownNode(f"there is no Node {node}; compare with kubectl get nodes") from None
 
 
 def _add(api: UserApi, node: str, made: Json) -> None:

@@ -35,7 +35,10 @@ def gather(api: UserApi, name: str) -> Facts:
     pod, agent, no_answer = ask_agent_of(api, name)
     record, problem = _record(api, name)  # after the agent, so that it is not the older of the two
     if node is None and record is None and not problem:
-        raise UnknownNode(f"there is no Node {name}, and no record of one")
+        raise UnknownNode(
+            f"there is no Node {name}, and no record of one; kubectl get nodes and "
+            "node-recovery status --all list what there is"
+        )
     gate, gate_problem = read_gate(api)
     return Facts(name, api.time.now(), node, record, problem, gate, gate_problem, pod, agent, no_answer)
 

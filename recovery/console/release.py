@@ -96,7 +96,10 @@ def read(api: UserApi, node: str) -> Found:
             next(iter(api.list_records()), None)
         except NotFound:
             raise NotInstalled from None
-        raise CannotRelease(f"there is nothing to release: {node} has no record") from None
+        raise CannotRelease(
+            f"there is nothing to release: {node} has no record; "
+            "node-recovery status --all lists the nodes that do"
+        ) from None
     except Undecodable as error:
         raise CannotRelease(
             f"nothing was changed: the record of {node} cannot be read: {error}. Look at it with "

@@ -483,7 +483,10 @@ def test_a_caller_who_may_not_use_the_proxy_gets_the_servers_words(sit: Sit) -> 
 def test_a_node_nobody_knows_is_an_error(sit: Sit) -> None:
     said = sit(cast()).run("explain", "node-77")
     assert (said.code, said.out) == (1, "")
-    assert said.err == "there is no Node node-77, and no record of one\n"
+    assert said.err == (
+        "there is no Node node-77, and no record of one; kubectl get nodes and "
+        "node-recovery status --all list what there is\n"
+    )
 
 
 def test_explain_for_programs_is_one_object(sit: Sit) -> None:
@@ -694,7 +697,11 @@ def test_there_is_nothing_to_release_where_nothing_is_held(sit: Sit) -> None:
     s = cast()
     terminal = sit(s)
     said = terminal.run("release", "node-0", "--yes")
-    assert (said.code, said.err) == (1, "there is nothing to release: node-0 has no record\n")
+    assert said.code == 1
+    assert said.err == (
+        "there is nothing to release: node-0 has no record; "
+        "node-recovery status --all lists the nodes that do\n"
+    )
     s = handed_over()
     terminal = sit(s)
     ok(terminal.run("release", "node-0", "--yes"))

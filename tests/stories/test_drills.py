@@ -255,7 +255,14 @@ def test_it_lasts_no_longer_than_a_condition_that_is_not_renewed_counts(terminal
 
 def test_without_a_fault_or_a_node_it_says_so(terminal: Terminal) -> None:
     assert "expected the reason of a fault" in refused_with(terminal.run("inject", "node-0"), 2)
-    assert refused_with(terminal.run("inject", "none", "--remove")) == "there is no Node none\n"
+    nobody = "there is no Node none; compare with kubectl get nodes\n"
+    assert refused_with(terminal.run("inject", "none", "--remove")) == nobody
+    assert refused_with(terminal.run("inject", "none", "--fault", "GpuXidBad")) == nobody
+
+
+def test_a_mistyped_reason_is_told_the_nearest_one(terminal: Terminal) -> None:
+    said = refused_with(terminal.run("inject", "node-0", "--fault", "NeuronHasError_DMA_EROR"), 2)
+    assert said.endswith('did you mean "NeuronHasError_DMA_ERROR"?\n')
 
 
 def test_a_kubelet_that_writes_in_between_loses_nothing(terminal: Terminal) -> None:

@@ -166,6 +166,12 @@ def test_a_mistake_in_the_policy_is_told_as_the_policys(played: Played, tmp_path
     assert lines[0].startswith("policy.yaml:3: field limits.budget: found -2, expected a count")
 
 
+def test_a_policy_in_place_of_its_cases_is_told_as_that(played: Played) -> None:
+    code, said = played(text=POLICY)
+    assert code == 2
+    assert said == ["cases.yaml: found a policy, expected a file of cases that names it (`policy: FILE`)"]
+
+
 def test_a_file_or_a_policy_that_is_not_there_is_named(
     played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
