@@ -148,7 +148,9 @@ def _length(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     except ValueError:
         length = timedelta(0)
     if length <= timedelta(0):
-        raise click.BadParameter(f"found {value!r}, expected a duration such as 30m, 2h or 1h30m")
+        raise click.BadParameter(
+            f"found {value!r}, expected a duration such as 30m, 2h or 1h30m, up to 366 days (8784h)"
+        )
     return length
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
-from recovery.console.recoveries import retry_on_conflict
-from recovery.errors import NotFound, NotInstalled
+from recovery.console.recoveries import read_recoveries, retry_on_conflict
+from recovery.errors import ApiError, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
 from recovery.model import Approval
 from recovery.store.gate import read_approvals
@@ -24,7 +24,7 @@ def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, ou
     api = connect_to_change(target)
     if api.elsewhere and not assume_yes:
         ask(f"{api.elsewhere}Let recoveries for {reason} start there?")
-    sentence = retry_on_conflict(lambda: _approve(api, reason, length))
+    sentence = retry_on_conflict(lambda: _approve(api, reason, length)) + _unheard_of(api, reason)
     if for_programs(output):
         found = read_approvals(_gate(api).get("spec"))
         approved = list(map(_row, found))
@@ -44,6 +44,19 @@ def _approve(api: UserApi, reason: str, length: timedelta) -> str:
     api.replace_gate(changed)
     end = f"{mine.until:%Y-%m-%d %H:%M:%SZ}"
     return f"{by} lets {reason} go until {end}: its recoveries may start, as far as budget and brake allow."
+
+
+def _unheard_of(api: UserApi, reason: str) -> str:
+    """A reason is easily mistyped, and nothing else would show it. Who may not list records is not told."""
+    try:
+        records = read_recoveries(api).records
+    except (ApiError, NotInstalled):
+        return ""
+    waiting = {f.reason for r in records if r.phase.open for f in r.faults}
+    if reason in waiting:
+        return ""
+    known = f", only for {', '.join(sorted(waiting))}" if waiting else ""
+    return f" No recovery is open for {reason} now{known}."
 
 
 def _row(a: Approval) -> dict[str, str]:

@@ -433,6 +433,15 @@ def test_pods_are_listed_once_for_each_machine_with_a_fault_and_not_in_each_roun
     assert s.store.requests["list", "pods"] < 60
 
 
+def test_a_mistyped_reason_that_is_approved_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    s, cloud = racks(4)
+    pass_time(s, 300, cloud)
+    said = Terminal(s, monkeypatch).run("approve", "NeuronHasError_DMA").out
+    assert "No recovery is open for NeuronHasError_DMA now, only for NeuronHasError_DMA_ERROR." in said
+    said = Terminal(s, monkeypatch).run("approve", DMA).out
+    assert said.endswith("as far as budget and brake allow.\n")
+
+
 def approve(s: Stage, reason: str) -> None:
     body = {"spec": {"approved": [{"reason": reason, "by": "ada", "until": "2999-01-01T00:00:00Z"}]}}
     answer = s.store.request("PATCH", GATE, body=body, content_type=MERGE, user_agent=PERSON)
