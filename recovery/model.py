@@ -224,6 +224,7 @@ class PodView:
     local_storage: bool = False
     gang: str = ""
     ip: str = ""
+    grace: timedelta = timedelta(seconds=30)  # how long it may take to end
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

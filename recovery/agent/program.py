@@ -30,7 +30,7 @@ from recovery.errors import ApiError, SettingsError
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.kube.transport import KubernetesTransport
-from recovery.model import NodeView, Reading
+from recovery.model import NodeView, PodView, Reading
 from recovery.provider.monitor import Monitor
 from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
 from recovery.provider.registry import AUTO, Providers
@@ -184,8 +184,16 @@ class Program:
             )
         if mistakes:
             raise SettingsError(mistakes)
-        for told in of_own_node(self._settings.policy_file, node.labels):
+        for told in of_own_node(self._settings.policy_file, node.labels, self._own_pods()):
             log.warning("%s", told)
+
+    def _own_pods(self) -> tuple[PodView, ...]:
+        """The pods that a drain would have to evict now; none where they cannot be listed."""
+        try:
+            return self.cluster.list_pods(self._settings.node_name)
+        except ApiError as error:
+            log.warning("whether a drain is too short for the pods here is not known: %s", error)
+            return ()
 
     def _alive(self) -> None:
         self._beat = self._clock.monotonic()

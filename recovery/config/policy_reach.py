@@ -8,25 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from recovery.config.policy_file import BUILT_IN, PolicyFile
 from recovery.decide.selector import selects
-from recovery.model import EVERY_OTHER, EXCLUDE, PerValue, PodMode, Policy, Step
+from recovery.model import EVERY_OTHER, EXCLUDE, PerValue, PodMode, PodView, Policy, Step
 from recovery.units import span
 
 Labels = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Grace:
-    """A pod that a drain may evict, and how long it may take to end."""
-
-    name: str
-    namespace: str
-    labels: Labels
-    takes: timedelta
 
 
 @dataclass(frozen=True)
@@ -93,7 +82,7 @@ class Reach:
     def __init__(self, file: PolicyFile, no_node: str = "no node") -> None:
         self._file = file
         self._left = [x for x in hopes(file.policy, no_node) if written(file, x.field)]
-        self._longest: dict[tuple[int, int], Grace] = {}
+        self._longest: dict[tuple[int, int], PodView] = {}
         self.nodes = 0
 
     def node(self, labels: Labels) -> None:
@@ -101,18 +90,18 @@ class Reach:
         self.nodes += 1
         self._left = [x for x in self._left if not x.holds(labels)]
 
-    def pod(self, labels: Labels, pod: Grace) -> None:
+    def pod(self, labels: Labels, pod: PodView) -> None:
         """One more pod, on a Node with ``labels``."""
         policy = self._file.policy
         if any(selects(x, labels) for x in policy.exclude) or _never_evicted(policy, pod):
-            return
+            return  # no drain waits for it
         for r, rule in enumerate(policy.rules):
             if not selects(rule.match.node_labels, labels):
                 continue
             for i, rung in enumerate(rule.remedy or ()):
                 known = self._longest.get((r, i))
-                longer = known is None or pod.takes > known.takes
-                if rung.do is Step.DRAIN and pod.takes > rung.within and longer:
+                longer = known is None or pod.grace > known.grace
+                if rung.do is Step.DRAIN and pod.grace > rung.within and longer:
                     self._longest[r, i] = pod
 
     def findings(self) -> Iterator[str]:
@@ -123,16 +112,22 @@ class Reach:
         for hope in self._left:
             if hope.within not in gone:
                 yield self._file.mistake(hope.field, hope.missed)
+        yield from self.too_slow()
+
+    def too_slow(self) -> Iterator[str]:
+        """A sentence for each drain that has less time than a pod may take to end."""
         for (r, i), pod in sorted(self._longest.items()):
             rung = (self._file.policy.rules[r].remedy or ())[i]
             text = (
-                f"{span(rung.within)}, but pod {pod.namespace}/{pod.name} may take {span(pod.takes)} to end "
+                f"{span(rung.within)}, but pod {pod.namespace}/{pod.name} may take {span(pod.grace)} to end "
                 "(terminationGracePeriodSeconds): the drain is over before such a pod is"
             )
             yield self._file.mistake(f"rules[{r}].remedy[{i}].within", text)
 
 
-def _never_evicted(policy: Policy, pod: Grace) -> bool:
+def _never_evicted(policy: Policy, pod: PodView) -> bool:
+    if pod.mirror or pod.owner_kind in ("DaemonSet", "Node") or pod.phase in ("Succeeded", "Failed"):
+        return True
     for rule in policy.drain.pods:
         if any(fnmatchcase(pod.namespace, x) for x in rule.namespaces) and selects(rule.labels, pod.labels):
             return rule.mode is PodMode.NEVER
@@ -147,8 +142,9 @@ def of_nodes(file: PolicyFile, nodes: Iterable[Labels], no_node: str = "no node"
     return list(reach.findings())
 
 
-def of_own_node(file: PolicyFile, labels: Labels) -> list[str]:
-    """Which limits do not hold for a node with these labels: all that one node shows of it."""
+def of_own_node(file: PolicyFile, labels: Labels, pods: Iterable[PodView] = ()) -> list[str]:
+    """Which limits do not hold for a node with these labels, and which drains are too short for its pods: all
+    that one node shows of it."""
     limits, told = file.policy.limits, []
     for name, keys in (("budgetPer", limits.budget_per), ("brakePer", limits.brake_per)):
         for key in keys:
@@ -158,4 +154,7 @@ def of_own_node(file: PolicyFile, labels: Labels) -> list[str]:
     if limits.population and not selects(limits.population, labels):
         text = f"this node has not {_listed(limits.population)}: percentages and the brake do not count it"
         told.append(file.mistake("limits.population", text))
-    return told
+    reach = Reach(file)
+    for pod in pods:
+        reach.pod(labels, pod)
+    return [*told, *reach.too_slow()]

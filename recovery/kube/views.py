@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -138,7 +138,14 @@ def pod_view(obj: Json) -> PodView:
         local_storage=any("emptyDir" in volume for volume in spec.get("volumes") or []),
         ip=status.get("podIP") or "",
         gang=next((f"{k}={v}" for k in GANGS if (v := annotations.get(k) or labels.get(k))), ""),
+        grace=_grace(spec),
     )
+
+
+def _grace(spec: Json) -> timedelta:
+    """30 s where a pod says nothing: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/"""
+    seconds = spec.get("terminationGracePeriodSeconds")
+    return timedelta(seconds=30 if seconds is None else seconds)
 
 
 def _controller_kind(meta: Json) -> str:

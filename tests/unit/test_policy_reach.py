@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from recovery.config.policy_reach import of_nodes, of_own_node
 from recovery.console.api import UserApi
 from recovery.console.policy_cluster import findings
 from recovery.model import NodeView
+from tests.builders import nodes
 from tests.builders.nodes import node
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
@@ -74,6 +76,14 @@ def test_one_node_shows_only_what_does_not_hold_for_itself() -> None:
     assert of_own_node(parsed("rules: []\n"), {}) == []
 
 
+def test_an_agent_says_at_its_start_which_drain_is_too_short_for_its_pods() -> None:
+    slow = nodes.pod(grace=timedelta(minutes=14))
+    (said,) = of_own_node(parsed(DRAINS), {"pool": "gpu"}, [nodes.pod(), slow])
+    assert said.startswith(
+        "p.yaml:6: field rules[0].remedy[0].within: 10 min, but pod default/train may take"
+    )
+
+
 # ---------------------------------------------------------------- a drain that is shorter than its pods
 
 
@@ -103,7 +113,11 @@ class Cluster:
 
 def pod(name: str, minutes: int | None, owner: str = "Job", **more: Any) -> dict[str, Any]:
     grace = {} if minutes is None else {"terminationGracePeriodSeconds": minutes * 60}
-    meta = {"name": name, "namespace": more.get("namespace", "ml"), "ownerReferences": [{"kind": owner}]}
+    meta = {
+        "name": name,
+        "namespace": more.get("namespace", "ml"),
+        "ownerReferences": [{"kind": owner, "controller": True}],
+    }
     spec = {"nodeName": more.get("node", "n"), **grace}
     return {"metadata": meta, "spec": spec, "status": {"phase": more.get("phase", "Running")}}
 

@@ -11,8 +11,8 @@ from recovery.config.policy_file import BUILT_IN, PolicyFile, check_for
 from recovery.config.policy_reach import Reach
 from recovery.config.settings import Settings
 from recovery.console.doctor.context import CheckContext, why_not
-from recovery.console.policy_cluster import evicted, grace_of
 from recovery.errors import ApiError, SettingsError
+from recovery.kube.views import pod_view
 from recovery.model import Policy, Rule, Rung, Step
 from recovery.provider.protocol import (
     Abilities,
@@ -65,8 +65,7 @@ def _reach(context: CheckContext, file: PolicyFile) -> Iterator[Finding]:
             reach.node(node.labels)
         if context.node is not None:
             for item in context.api.all_pods(context.node.name):
-                if evicted(item):
-                    reach.pod(context.node.labels, grace_of(item))
+                reach.pod(context.node.labels, pod_view(item))
     except ApiError as error:
         why = f"whether a limit of it limits nothing could not be seen: {why_not(error)}"
         yield Finding(
