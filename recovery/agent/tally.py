@@ -14,7 +14,7 @@ from dataclasses import replace
 from recovery.agent.backoff import Backoff
 from recovery.clock import Clock
 from recovery.decide.sightings import News, Report, folded, open_nodes
-from recovery.errors import ApiError, Conflict, NodeRecoveryError, NotFound
+from recovery.errors import ApiError, Conflict, NodeRecoveryError, NotFound, Undecodable
 from recovery.kube.cluster import Cluster
 from recovery.model import Policy
 from recovery.store.sightings import Reports
@@ -25,6 +25,10 @@ AT_MOST_EVERY = 5.0
 """Seconds between two writes of one process."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 600.0
 """Seconds: the pause after a first failure, and after many. A report that is late harms nobody."""
+ADVICE: dict[type[NodeRecoveryError], str] = {
+    NotFound: "; its CRD is missing: kubectl apply -k deploy/crds",
+    Undecodable: "; it is not touched. kubectl delete recoveryreport fleet begins a new one",
+}
 
 
 class Tally:
@@ -94,7 +98,7 @@ class Tally:
     def _failed(self, error: NodeRecoveryError) -> None:
         """Say it once, and try again later, ever more seldom."""
         self._backoff.failed(error.retry_after if isinstance(error, ApiError) else None)
-        missing = "; its CRD is missing: kubectl apply -k deploy/crds" if isinstance(error, NotFound) else ""
+        advice = next((words for kind, words in ADVICE.items() if isinstance(error, kind)), "")
         if not self._on and not isinstance(error, Conflict) and self._said != str(error):
             self._said = str(error)
-            log.warning("the RecoveryReport cannot be written: %s%s", error, missing)
+            log.warning("the RecoveryReport cannot be written: %s%s", error, advice)

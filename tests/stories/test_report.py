@@ -19,6 +19,7 @@ from tests.builders.sightings import sighting
 from tests.stories.console import Terminal
 from tests.stories.scenery import REPORTS
 from tests.stories.scenes import (
+    MERGE,
     PERSON,
     boot,
     cast,
@@ -212,6 +213,21 @@ def test_a_write_that_is_refused_stops_no_observation_and_is_made_up_for() -> No
     assert messages(s, "WouldRecover")
     assert report(s).sightings == ()
     s.api.heal()
+    s.run(700, step=1)
+    assert only(s).reason == DMA
+
+
+def test_a_report_of_a_later_version_is_not_touched_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    s = off()
+    later = {"status": {"version": 2}}
+    s.store.request("PATCH", FLEET, body=later, content_type=MERGE, user_agent=PERSON)
+    s.fault("node-0")
+    before = puts(s)
+    s.run(300, step=1)
+    assert puts(s) == before
+    (said,) = [r.getMessage() for r in caplog.records if "RecoveryReport" in r.getMessage()]
+    assert said.endswith("kubectl delete recoveryreport fleet begins a new one")
+    s.store.request("DELETE", FLEET, user_agent=PERSON)
     s.run(700, step=1)
     assert only(s).reason == DMA
 
