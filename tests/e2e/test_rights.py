@@ -23,7 +23,7 @@ REMOVES = ("delete", "noderecovery.dev", "noderecoveries")
 ASKED = ("create", "authentication.k8s.io", "tokenreviews")
 """Who asks for `explain` is looked up where somebody asks: test_explain."""
 REPORTS = {(verb, "noderecovery.dev", "recoveryreports") for verb in ("get", "create", "update")}
-"""What is seen with recovery off is kept by who is off: test_observe. With it on there is none to read."""
+"""What is seen with recovery off is kept by who is off: test_observe. Read once at each start."""
 ON_IT = 2
 """Pods on the node that breaks."""
 
@@ -126,7 +126,7 @@ def test_every_right_is_used_and_none_is_missing(site: Site, tell: Callable[[str
         player.join()
     site.until("every slot is free", lambda: not site.slots())
 
-    assert granted() - used(site) == {HEARD, REMOVES, ASKED} | REPORTS, "granted, and never used"
+    assert granted() - used(site) - REPORTS == {HEARD, REMOVES, ASKED}, "granted, and never used"
     assert used(site) - granted() == set(), "used, and granted by something else"
     site.check_laws([sick, claimed], finished=True)
     here, count = len(granted() & used(site)), len(granted())
