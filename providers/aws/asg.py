@@ -9,7 +9,7 @@ prevented by the intent on the record, and seen by asking the group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
@@ -20,7 +20,18 @@ from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import Shared
 from recovery.clock import Clock
 from recovery.errors import Refused
-from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.model import (
+    ClusterDelete,
+    Deleting,
+    GroupMembers,
+    Machine,
+    NodeView,
+    Poll,
+    Preflight,
+    Reference,
+    Rung,
+    Step,
+)
 from recovery.provider.known import KEY, pack
 from recovery.provider.protocol import Finding
 
@@ -46,6 +57,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
             "ec2:DescribeInstances",
         }
     ),
+    "members": frozenset({"autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances"}),
     Step.REPLACE: frozenset({"autoscaling:SetInstanceHealth"}),
     Step.REBOOT: frozenset({"ec2:RebootInstances"}),
     "monitor": frozenset({"cloudwatch:PutMetricData"}),
@@ -66,6 +78,7 @@ class AwsProvider:
     def __init__(self, session: AwsSession, clock: Clock, environ: Mapping[str, str]) -> None:
         self._session = session
         self._shared = Shared(session, clock)
+        self._seen: set[tuple[str, str]] = set()
         self._clock = clock
         self._environ = environ
         self.call_timeout = session.longest
@@ -88,6 +101,13 @@ class AwsProvider:
         """As ``lookup.ec2_state``; None where the machine's region is not known, so that nobody is asked."""
         where = machine.route.get("region", "")
         return lookup.ec2_state(self._session, machine, where) if where else None
+
+    def members(self, machines: Sequence[Machine]) -> Iterator[GroupMembers]:
+        """Of Auto Scaling groups: *in service* is InService there, and running by EC2. Karpenter ends its own
+        machines that do not join."""
+        from providers.aws.members import members
+
+        return members(self._session, machines, self._seen)
 
     # ------------------------------------------------------------ preflight
 

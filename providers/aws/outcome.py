@@ -28,7 +28,7 @@ def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
         return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")
     if state in ("stopping", "stopped"):
         return Failed(f"{machine} is {state}: somebody has stopped it")
-    return Running(f"asked EC2 to reboot {machine}, which is {state}")
+    return Running(f"{machine} is {state}; a new boot ID on its Node shows that it has rebooted")
 
 
 def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:

@@ -7,16 +7,18 @@ capacity.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from providers.azure.errors import Fate, fate_of
-from providers.azure.identity import UNIFORM, canonical
+from providers.azure.identity import NAME, UNIFORM, canonical, group_of
 from providers.azure.session import AzureSession, all_of
-from recovery.errors import Refused
-from recovery.model import Step
+from recovery.errors import Refused, Retry
+from recovery.model import GroupMembers, Machine, Member, Step
 
 READY = "Succeeded"
 POWER = "PowerState/"
@@ -118,6 +120,52 @@ def members(session: AzureSession, route: Route) -> list[Vm]:
 
     found: list[Vm] = session.read(route["subscription"], what, ask)
     return sorted(found, key=lambda x: (x.created or datetime.max.replace(tzinfo=UTC), x.name))
+
+
+def listed(session: AzureSession, route: Route, now: datetime) -> GroupMembers:
+    """All VMs of the route's Uniform scale set, with what they are at, by Azure's own clock. One that is not
+    answered for says so itself: other sets may be in another resource group, with rights of its own."""
+    group, at = group_of(route), Moment()
+
+    def ask(client: Any) -> list[Member]:
+        of_set = client.virtual_machine_scale_set_vms
+        found = of_set.list(
+            route["resource_group"], route["scale_set"], expand="instanceView", raw_response_hook=at
+        )
+        return [_member(route, group, x) for x in all_of(found)]
+
+    what = f"the list of {route['scale_set']}"
+    try:
+        members: list[Member] = session.read(route["subscription"], what, ask)
+    except (Retry, Refused) as error:
+        return GroupMembers(group, now, unknown=error.reason)
+    if at.first is None:
+        return GroupMembers(group, now, unknown=f"{what} does not say when it was given")
+    return GroupMembers(group, at.first, tuple(members))
+
+
+class Moment:
+    """When Azure gave the first page of an answer, by its own clock."""
+
+    def __init__(self) -> None:
+        self.first: datetime | None = None
+
+    def __call__(self, response: Any) -> None:
+        if self.first is None:
+            with contextlib.suppress(ValueError):
+                at = parsedate_to_datetime(str(response.http_response.headers.get("Date")))
+                self.first = at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _member(route: Route, group: str, found: Any) -> Member:
+    vm, (_, power) = _vm(found), _power(found)
+    number = vm.name
+    path = f"{set_id(route)}/virtualMachines/{number}"
+    where = {**route, "instance": number}
+    machine = Machine(NAME, vm.id, f"azure://{path}", group, where)
+    state = vm.state if not vm.settled else power or "of no known power state"
+    ours = vm.settled and power == "running" and bool(vm.id)
+    return Member(machine, ours, state, vm.created, f"{route['scale_set']}_{number}")
 
 
 def scale_set(session: AzureSession, route: Route) -> ScaleSet:

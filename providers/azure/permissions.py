@@ -30,6 +30,7 @@ CAPACITY: Mapping[str, frozenset[str]] = {
 
 BY_ROUTE: Mapping[str, Mapping[str, frozenset[str]]] = {
     "uniform": {
+        "members": _OF_INSTANCE,
         "preflight": _OF_INSTANCE,
         "poll": _OF_INSTANCE | _OPERATION,
         Step.REBOOT: frozenset({f"{_INSTANCE}/restart/action"}),
@@ -54,11 +55,13 @@ BY_ROUTE: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     # The VM itself is in the node resource group; what *replace* has is asked of the cluster.
     "aks": {
+        "members": _OF_INSTANCE,
         "preflight": _OF_INSTANCE | _OF_VM | _OF_POOL,
         "poll": _OF_INSTANCE | _OF_VM | _OF_POOL,
         Step.REPLACE: _OF_POOL | frozenset({f"{_POOL}/deleteMachines/action"}) | CAPACITY["aks"],
     },
     "aks-compute": {
+        "members": _OF_INSTANCE,
         "preflight": _OF_INSTANCE | _OF_VM,
         "poll": _OF_INSTANCE | _OF_VM | _OPERATION,
         Step.REBOOT: frozenset({f"{_INSTANCE}/restart/action", f"{_VM}/restart/action"}),
@@ -66,9 +69,9 @@ BY_ROUTE: Mapping[str, Mapping[str, frozenset[str]]] = {
         Step.REDEPLOY: frozenset({f"{_INSTANCE}/redeploy/action", f"{_VM}/redeploy/action"}),
     },
 }
-"""By route, and then for each of preflight, poll and the actions that the route has."""
+"""By route, and then for each of members, preflight, poll and the actions that the route has."""
 
-_USES = ("preflight", "poll", Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE)
+_USES = ("members", "preflight", "poll", Step.REBOOT, Step.REIMAGE, Step.REDEPLOY, Step.REPLACE)
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     **{use: frozenset[str]().union(*(of[use] for of in BY_ROUTE.values() if use in of)) for use in _USES},

@@ -105,36 +105,39 @@ def endpoint(text: str) -> str:
 CLUSTER_ID = Setting(
     "AZURE_CLUSTER_ID",
     "",
-    "resource ID of the AKS cluster, or of the scale set: whose metrics Azure Monitor gets, and which "
-    "cluster is asked to delete a machine",
+    "the resource ID of the AKS cluster, or of the scale set: Azure Monitor stores the metrics under it, and "
+    "`aks-replace` asks this cluster to delete a machine",
     _resource,
 )
 REGION = Setting(
-    "AZURE_REGION", "", "its region, where Azure Monitor takes metrics; it gets none without both", _region
+    "AZURE_REGION",
+    "",
+    "the region of that resource; without both no metrics are sent to Azure Monitor",
+    _region,
 )
 ALLOW = Setting(
     "AZURE_ALLOW",
     "",
-    "what Azure is asked for only if it is named here, with commas between: `aks-replace`, "
+    "what is allowed on Azure beyond the default, separated by commas: `aks-replace`, "
     "`aks-compute`, `flexible-reimage`",
     _allow,
 )
 AUTOSCALER = Setting(
     "AZURE_AUTOSCALER",
     "false",
-    "after a `replace` on Azure an autoscaler brings another machine (`true`), or the agents do",
+    "who adds the new machine after a `replace` on Azure: an autoscaler (`true`), or the agents (`false`)",
     _autoscaler,
 )
 MANAGER = Setting(
     "AZURE_RESOURCE_MANAGER_ENDPOINT",
     PUBLIC,
-    "Azure Resource Manager; another one in clouds other than the public",
+    "the address of Azure Resource Manager; set it in clouds other than the public one",
     lambda text: endpoint(text) if text else PUBLIC,
 )
 MONITOR = Setting(
     "AZURE_MONITOR_ENDPOINT",
     "",
-    "where Azure Monitor takes metrics; empty is `https://REGION.monitoring.azure.com`",
+    "the address to which metrics are sent; empty: `https://REGION.monitoring.azure.com`",
     lambda text: endpoint(text) if text else "",
 )
 

@@ -8,20 +8,20 @@ goes nowhere: a repetition is prevented by the intent on the record, and seen by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from providers.azure import aks, machines, outcome
-from providers.azure.identity import NAME, VM, group_of, identify
-from providers.azure.machines import Vm, named
+from providers.azure.identity import NAME, UNIFORM, VM, group_of, identify
+from providers.azure.machines import Vm, listed, named, set_id
 from providers.azure.options import Options
 from providers.azure.permissions import PERMISSIONS
 from providers.azure.session import AzureSession
 from providers.azure.settings import COMPUTE, DELETE, REIMAGE, Cluster
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry
-from recovery.model import Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.model import GroupMembers, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
 from recovery.provider.known import KEY, pack
 from recovery.provider.protocol import Abilities, Finding
 
@@ -55,6 +55,8 @@ class AzureProvider:
         self._known: dict[tuple[str, str, str], tuple[float, Any]] = {}
         self._restoring: dict[str, str] = {}
         """Operations that set a capacity back, by the machine that they are for."""
+        self._sets: dict[str, dict[str, str]] = {}
+        """The scale sets that a machine was seen in."""
         self.call_timeout = session.longest
 
     # ------------------------------------------------------------ what a machine can have
@@ -101,6 +103,16 @@ class AzureProvider:
         vm, state = machines.power(self._session, machine.route)
         surely = vm == machine.id and state in ("stopped", "deallocated")
         return f"Azure says that {named(machine.route)} is {state}" if surely else None
+
+    def members(self, machines: Sequence[Machine]) -> Iterator[GroupMembers]:
+        """Of Uniform scale sets, AKS's included: *in service* is Succeeded, and running. Of a VM with a name
+        its ID does not say which set it is in."""
+        for machine in machines:
+            if machine.route.get("kind") == UNIFORM:
+                route = {k: machine.route[k] for k in ("kind", "subscription", "resource_group", "scale_set")}
+                self._sets.setdefault(set_id(route).lower(), route)
+        for _, of_set in sorted(self._sets.items()):
+            yield listed(self._session, of_set, self._clock.now())
 
     # ------------------------------------------------------------ preflight
 

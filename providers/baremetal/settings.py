@@ -39,29 +39,29 @@ def _file(text: str) -> Path:
 POWER = Setting(
     "BAREMETAL_POWER",
     NONE,
-    "who reboots a machine of bare metal: `none` (a person), `redfish` (its BMC), `kured`, `metal3`",
+    "who reboots a bare-metal machine: `none` (a person), `redfish` (its BMC), `kured`, `metal3`",
     _power,
 )
 INVENTORY = Setting(
-    "BMC_INVENTORY", "", "a BMCInventory, the file that says where each machine's BMC is, for `redfish`", str
+    "BMC_INVENTORY", "", "for `redfish`: the path of a BMCInventory file, which lists each machine's BMC", str
 )
 CREDENTIALS = Setting(
     "BMC_CREDENTIALS",
     DIRECTORY,
-    "the directory below which the BMCs' credentials are, each a mounted Secret",
+    "for `redfish`: the directory that holds the BMCs' credentials, one mounted Secret for each",
     lambda text: Path(text or DIRECTORY),
 )
 NETWORKS = Setting(
     "BMC_NETWORKS",
     "",
-    "networks, with commas between, into which a Node's annotation `noderecovery.dev/bmc-address` is "
-    "followed; empty is nowhere",
+    "for `redfish`: networks, separated by commas; a Node's annotation `noderecovery.dev/bmc-address` is "
+    "used only inside them; empty: never",
     _networks,
 )
 SENTINEL = Setting(
     "KURED_SENTINEL",
     "/var/run/reboot-required",
-    "the file that asks kured for a reboot, on a tmpfs, for `kured`",
+    "for `kured`: the file that asks kured for a reboot; it must be on a tmpfs",
     _file,
 )
 

@@ -8,20 +8,31 @@ imported.
 Protocol (note 0002 in ``docs/decisions`` says why ``preflight`` is a method of its own): *identify* is pure;
 *preflight* reads; *start* submits once and returns at once; *poll* reads. A provider may be more
 than that: ``Routed`` where its machines differ in what can be done to them, ``Resumable`` where an action has
-a second step, a ``PowerSensor`` where it can see that a machine is down, ``Cancellable`` where what was asked
-for may still be called off, ``TakesBack`` where it can say whether it may still come long afterwards, an
-``Examiner`` where ``node-recovery doctor`` can ask it what is missing.
+a second step, a ``PowerSensor`` where it can see that a machine is down, ``ListsMembers`` where it can list a
+group, ``Cancellable`` where what was asked for may still be called off, ``TakesBack`` where it can say
+whether it may still come long afterwards, an ``Examiner`` where ``node-recovery doctor`` can ask it what is
+missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from recovery.clock import Clock
 from recovery.errors import Refused, SettingsError
-from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.model import (
+    ClusterDelete,
+    GroupMembers,
+    Machine,
+    NodeView,
+    Poll,
+    Preflight,
+    Reference,
+    Rung,
+    Step,
+)
 from recovery.provider.entries import entry_points
 from recovery.provider.monitor import Monitor
 
@@ -127,6 +138,19 @@ class Whereabouts(Protocol):
         """What proves that ``machine`` does not exist any more, for a sentence; None if it may.
 
         Changes nothing. Raises ``Retry`` or ``Refused`` if it cannot be found out.
+        """
+
+
+@runtime_checkable
+class ListsMembers(Protocol):
+    """A provider that can list the machines of a group, those that are no Nodes of the cluster included."""
+
+    def members(self, machines: Sequence[Machine]) -> Iterable[GroupMembers]:
+        """Each group that one of ``machines`` is in, or was in when this was asked before, with its members.
+
+        ``machines`` are those that are known: nobody needs to know when they were launched. Lists come in
+        pages and have an end. Changes nothing. Raises ``Retry`` or ``Refused`` where nothing can be said;
+        a single group that cannot be listed says so itself.
         """
 
 

@@ -44,7 +44,7 @@ from recovery.model import (
     Step,
     Unfinished,
 )
-from recovery.provider.protocol import Provider, Resumable, TakesBack
+from recovery.provider.protocol import ListsMembers, Provider, Resumable, TakesBack
 
 TOKEN = "kit-token"  # noqa: S105 (an idempotency token)
 PROVIDER_STEPS = frozenset(step for step in Step if step.provider_action)
@@ -281,6 +281,61 @@ class ActionKit(ProviderKit):
         else:
             assert isinstance(outcome, Done | Running)  # a boot is proved by the Node's boot ID
         assert world.mutating_calls() == calls
+
+
+class Groups(FarEnd, Protocol):
+    """A far end whose machines are in groups."""
+
+    def launch_member(self) -> str:
+        """The group of the node's machine has one more, which is no Node. Returns its ID."""
+
+    def take_out(self, machine: str) -> None:
+        """The group counts on this one no more, and the machine is still there."""
+
+
+class MembersKit:
+    """For every provider that ``ListsMembers``, beside its other kit, with the same fixtures."""
+
+    @pytest.fixture
+    def lists(self, provider: Provider) -> ListsMembers:
+        assert isinstance(provider, ListsMembers)
+        return provider
+
+    @pytest.fixture
+    def known(self, provider: Provider, node: NodeView) -> Machine:
+        return provider.identify(node)
+
+    def test_a_machine_that_is_no_node_is_listed_with_its_launch_and_as_identify_would_name_it(
+        self, lists: ListsMembers, provider: Provider, known: Machine, node: NodeView, world: Groups
+    ) -> None:
+        new = world.launch_member()
+        (group,) = lists.members([known])
+        assert not group.unknown
+        found = {m.machine.id: m for m in group.members}
+        assert {known.id, new} <= found.keys()
+        assert found[new].in_service
+        launched = found[new].launched
+        assert launched is not None
+        assert -2 <= (group.at - launched).total_seconds() <= 600, "by one clock: the far end's"
+        joined = replace(node, provider_id=found[new].machine.provider_id, system_uuid=new)
+        assert provider.identify(joined).id == new
+
+    def test_what_a_group_does_not_count_on_is_not_in_service(
+        self, lists: ListsMembers, known: Machine, world: Groups
+    ) -> None:
+        new = world.launch_member()
+        world.take_out(new)
+        (group,) = lists.members([known])
+        in_service = {m.machine.id: m.in_service for m in group.members}
+        assert (in_service[new], in_service[known.id]) == (False, True)
+
+    def test_a_list_changes_nothing_and_a_group_that_was_seen_is_listed_without_its_nodes(
+        self, lists: ListsMembers, known: Machine, world: Groups
+    ) -> None:
+        before = [group.group for group in lists.members([known])]
+        assert [group.group for group in lists.members([])] == before
+        assert len(before) == 1
+        assert world.mutating_calls() == 0
 
 
 def _begun(provider: Provider, machine: Machine, action: Step, ready: Preflight) -> Reference:

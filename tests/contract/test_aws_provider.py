@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from recovery_testkit.aws import LocalAws, environment, shared_aws
-from recovery_testkit.provider_kit import ActionKit
+from recovery_testkit.provider_kit import ActionKit, MembersKit
 from recovery_testkit.proxy import CountingProxy
 
 from providers.aws.asg import AwsProvider
@@ -105,6 +105,13 @@ class AwsWorld:
     def remove_machine(self) -> None:
         self.aws.terminate(self.instance)
 
+    def launch_member(self) -> str:
+        (new,) = self.aws.launch(self.group)
+        return new
+
+    def take_out(self, machine: str) -> None:
+        self.aws.set_lifecycle(machine, "Standby")
+
     def finish_action(self, action: Step) -> Sequence[str]:
         return self.aws.replace(self.instance, self.group) if action is Step.REPLACE else ()
 
@@ -137,7 +144,7 @@ def machine(world: AwsWorld, provider: AwsProvider) -> Machine:
     return provider.identify(world.node)
 
 
-class TestAwsProvider(ActionKit):
+class TestAwsProvider(ActionKit, MembersKit):
     actions = (Step.REBOOT, Step.REPLACE)
     rubbish = (
         "",
@@ -942,7 +949,8 @@ def test_a_rebooting_instance_that_was_terminated_is_gone(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     reference = provider.preflight(machine, Step.REBOOT).reference
-    assert provider.poll(machine, reference) == Running(f"asked EC2 to reboot {machine}, which is running")
+    running = Running(f"{machine} is running; a new boot ID on its Node shows that it has rebooted")
+    assert provider.poll(machine, reference) == running
     world.aws.client("ec2").stop_instances(InstanceIds=[world.instance])
     stopped = provider.poll(machine, reference)
     assert isinstance(stopped, Failed)
@@ -973,6 +981,8 @@ def test_permissions_are_those_that_were_used(
         note(action)
         provider.poll(machine, reference)
         note("poll")
+    assert list(provider.members([machine]))
+    note("members")
     world.aws.replace(world.instance, world.group)
     provider.poll(machine, reference)
     note("poll")

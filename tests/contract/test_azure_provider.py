@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from recovery_testkit.arm import FakeArm
-from recovery_testkit.provider_kit import ActionKit
+from recovery_testkit.provider_kit import ActionKit, MembersKit
 
 from providers.azure.identity import canonical
 from providers.azure.machines import Vm
@@ -113,6 +113,14 @@ class AzureWorld:
     def remove_machine(self) -> None:
         self.arm.remove(self.first.id)
 
+    def launch_member(self) -> str:
+        (new,) = self.arm.scale(self.set, 3)
+        return canonical(self.arm.instance(new).vm_id)
+
+    def take_out(self, machine: str) -> None:
+        (vm,) = (vm for vm in self.arm.instances(self.set) if canonical(vm.vm_id) == machine)
+        self.arm.put(vm.id, power="deallocated")
+
     def finish_action(self, action: Step) -> Sequence[str]:
         self.arm.finish()
         known = {self.first.vm_id, self.second.vm_id}
@@ -165,7 +173,7 @@ RUBBISH = (
 )
 
 
-class TestUniform(ActionKit):
+class UniformKit(ActionKit):
     actions = (Step.REBOOT, Step.REDEPLOY, Step.REIMAGE, Step.REPLACE)
     rubbish = RUBBISH
 
@@ -182,7 +190,11 @@ class TestUniform(ActionKit):
         return world.node
 
 
-class TestFlexible(TestUniform):
+class TestUniform(UniformKit, MembersKit):
+    """The only kind of scale set of which a VM's ID says that it is in it."""
+
+
+class TestFlexible(UniformKit):
     @pytest.fixture
     def world(self, arm: FakeArm) -> AzureWorld:
         return AzureWorld(arm, "Flexible", AZURE_ALLOW="flexible-reimage")
@@ -700,3 +712,41 @@ def test_a_scale_set_of_no_resource_group_is_none_of_the_machines() -> None:
         "/subscriptions/s/resourceGroups/RG-1/x/set-1": {"scale_set": "set-1"},
     }.items():
         assert _set_of(Vm("x", "v", "Succeeded", set_id=told), machine) == known
+
+
+# ---------------------------------------------------------------- the machines of a group
+
+
+def test_a_set_that_may_not_be_listed_says_so_and_the_others_are_listed(world: AzureWorld) -> None:
+    provider, machine = world.provider(), world.provider().identify(world.node)
+    other = AzureWorld(world.arm)
+    both = [machine, provider.identify(other.node)]
+    world.arm.refuse(403, "AuthorizationFailed", on="GET *")
+    found = {group.group: group for group in provider.members(both)}
+    assert len(found) == 2
+    denied = found[machine.group]
+    assert "AuthorizationFailed" in denied.unknown
+    assert denied.members == ()
+    assert [len(group.members) for group in found.values() if not group.unknown] == [2]
+
+
+@pytest.mark.parametrize(
+    "state", [{"provisioning": "Failed"}, {"power": "stopped"}, {"provisioning": "Creating"}]
+)
+def test_a_vm_that_was_not_provisioned_or_does_not_run_is_not_in_service(
+    world: AzureWorld, state: dict[str, str]
+) -> None:
+    provider = world.provider()
+    world.arm.put(world.second.id, **state)
+    (group,) = provider.members([provider.identify(world.node)])
+    in_service = {m.machine.id: (m.in_service, m.state) for m in group.members}
+    assert in_service[canonical(world.second.vm_id)] == (False, next(iter(state.values())))
+    assert in_service[canonical(world.first.vm_id)] == (True, "running")
+
+
+def test_a_flexible_set_cannot_be_listed_by_its_machines(arm: FakeArm) -> None:
+    world = AzureWorld(arm, "Flexible")
+    provider = world.provider()
+    world.arm.forget()
+    assert list(provider.members([provider.identify(world.node)])) == []
+    assert world.calls() == 0
