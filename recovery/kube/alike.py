@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import _lru_cache_wrapper, lru_cache
-from itertools import chain
+from itertools import chain, islice
 from sys import intern
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -15,6 +17,7 @@ from recovery.model import Condition
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 NEVER = -(2**63)
+UNWRITTEN = 2**32 - 1  # a moment in 2106
 SHAPES, LONGEST = 1024, 4096
 """So many of a kind are remembered, of at most so many characters each: strangers write to Nodes. Others are
 as good, and take more memory."""
@@ -45,17 +48,27 @@ class Texts(Mapping[str, str]):
         return repr(dict(self))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Statements:
+    """What the conditions of a Node say, without their times. Most Nodes of a fleet say the same.
+
+    ``by_type``: type -> (status, reason). It is shared: nobody changes it.
+    """
+
+    each: tuple[Said, ...]
+    by_type: Mapping[str, tuple[str, str]]
+
+
 class Conditions(Sequence[Condition]):
     """Conditions as they were written, each made when it is asked for. Often only the times differ."""
 
     __slots__ = ("_said", "_times")
 
-    def __init__(self, conditions: Iterable[tuple[Said, datetime | None, datetime | None]]) -> None:
-        found = tuple(conditions)
-        said = tuple(_once(_same, said, said) for said, _, _ in found)
-        self._said: tuple[Said, ...] = _once(_same, said, chain.from_iterable(said))
+    def __init__(self, said: Statements, times: Sequence[datetime | None]) -> None:
+        """``times``: of each condition its heartbeat and its transition."""
+        self._said = said
         # Of 50,000 Nodes they are more than a million: as datetimes they took most of the memory.
-        self._times = array("q", (_number(at) for _, *times in found for at in times))
+        self._times = _packed(times)
 
     @overload
     def __getitem__(self, at: SupportsIndex) -> Condition: ...
@@ -64,13 +77,22 @@ class Conditions(Sequence[Condition]):
     def __getitem__(self, at: SupportsIndex | slice) -> Condition | Sequence[Condition]:
         return tuple(self)[at]
 
+    def heartbeat(self, type_: str) -> datetime | None:
+        """When the condition of this type was last renewed. Asked at each event of the watch."""
+        found = (at for at, said in enumerate(self._said.each) if said[0] == type_)
+        at = next(found, None)
+        return None if at is None else next(islice(self._moments(), 2 * at, None))
+
+    def _moments(self) -> Iterator[datetime | None]:
+        return _unpacked(self._times, 2 * len(self._said.each))
+
     def __iter__(self) -> Iterator[Condition]:
-        times = map(_moment, self._times)
-        for said in self._said:
+        times = self._moments()
+        for said in self._said.each:
             yield Condition(*said, heartbeat=next(times), transition=next(times))
 
     def __len__(self) -> int:
-        return len(self._said)
+        return len(self._said.each)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -81,6 +103,26 @@ class Conditions(Sequence[Condition]):
         return repr(tuple(self))
 
 
+def _packed(times: Sequence[datetime | None]) -> bytes:
+    """Whole seconds, which is how Kubernetes writes them, in four bytes each; others in eight."""
+    stamps = [UNWRITTEN if at is None else at.timestamp() for at in times]
+    seconds = list(map(int, stamps))
+    if seconds == stamps:
+        with suppress(OverflowError):  # Go's zero time, which is the year 1
+            return array("I", seconds).tobytes()
+    return array("q", map(_number, times)).tobytes()
+
+
+def _unpacked(packed: bytes, how_many: int) -> Iterator[datetime | None]:
+    if len(packed) == 4 * how_many:
+        return map(_second, memoryview(packed).cast("I"))
+    return map(_moment, memoryview(packed).cast("q"))
+
+
+def _second(number: int) -> datetime | None:
+    return None if number == UNWRITTEN else datetime.fromtimestamp(number, UTC)
+
+
 def _number(at: datetime | None) -> int:
     return NEVER if at is None else (at - EPOCH) // MICROSECOND
 
@@ -89,9 +131,9 @@ def _moment(number: int) -> datetime | None:
     return None if number == NEVER else EPOCH + number * MICROSECOND
 
 
-def by_type(conditions: tuple[tuple[str, str, str], ...]) -> Mapping[str, tuple[str, str]]:
-    """Type -> (status, reason) of such conditions. It is shared: nobody changes it."""
-    return _once(_by_type, conditions, chain.from_iterable(conditions))
+def said(conditions: Sequence[Said]) -> Statements:
+    """What these conditions say."""
+    return _once(_statements, tuple(conditions), chain.from_iterable(conditions))
 
 
 def facts(named: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
@@ -117,6 +159,13 @@ def _same(value: Any) -> Any:
 @lru_cache(SHAPES)
 def _places(keys: tuple[str, ...]) -> dict[str, int]:
     return {intern(key): at for at, key in enumerate(keys)}
+
+
+@lru_cache(SHAPES)
+def _statements(conditions: tuple[Said, ...]) -> Statements:
+    each = tuple([_once(_same, one, one) for one in conditions])
+    triples = tuple([said[:3] for said in each])
+    return Statements(each, _once(_by_type, triples, chain.from_iterable(triples)))
 
 
 @lru_cache(SHAPES)

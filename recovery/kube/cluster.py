@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound, TooLong
+from recovery.kube import node_rows
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
 from recovery.kube.views import EPOCH, event_view, job_view, node_view, owner_and_node, pod_view
@@ -16,9 +17,24 @@ from recovery.kube.watch import FAILED
 from recovery.model import GROUP, VERSION, ClusterDelete, JobView, NodeEvent, NodeView, PodView
 from recovery.provider.protocol import ObjectRef
 
-PAGE = 100
+NODES = "/api/v1/nodes"
+PAGE, NODE_PAGE = 100, 250
+"""Objects on a page; and Nodes, of which less is kept while the page is read."""
 MERGE_PATCH = "application/merge-patch+json"
 _OURS = f"/apis/{GROUP}/{VERSION}"
+
+
+def _page(body: Any) -> tuple[str, str, Iterator[Any]]:
+    """The version of a page, what the next one is asked for with ("" after the last one), and its items."""
+    metadata = (body or {}).get("metadata") or {}
+    version, more = metadata.get("resourceVersion"), metadata.get("continue")
+    return str(version or ""), str(more or ""), iter((body or {}).get("items") or [])
+
+
+def _page_of_nodes(body: Any) -> tuple[str, str, Iterator[Any]]:
+    page = node_rows.page_of(body or {})
+    metadata = page.metadata or node_rows.ListMetadata()
+    return metadata.resource_version or "", metadata.more or "", iter(page.items or [])
 
 
 class Cluster:
@@ -50,9 +66,11 @@ class Cluster:
         body: Any = None,
         content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
+        read: Callable[[bytes], Any] | None = None,
     ) -> Any:
         asked = self._clock.monotonic()
-        more = {"headers": headers} if headers else {}
+        more: dict[str, Any] = {"headers": headers} if headers else {}
+        more |= {"read": read} if read else {}
         answer = self._transport.request(
             method, path, query=query, body=body, content_type=content_type, **more
         )
@@ -87,8 +105,8 @@ class Cluster:
         return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"), whole=True)
 
     def list_nodes(self) -> Iterator[NodeView]:
-        for item in self._pages("/api/v1/nodes", {}):
-            yield node_view(item)
+        for row in self._node_rows({}):
+            yield node_rows.view_of(row, whole=False)
 
     def nodes_of(self, selector: str, found: Callable[[NodeView], None]) -> str:
         """Tells ``found`` of every Node of a label selector, whole; returns from which version to watch them.
@@ -97,13 +115,18 @@ class Cluster:
         """
         version = ""
 
-        def paged(metadata: Mapping[str, Any]) -> None:
+        def paged(of_page: str) -> None:
             nonlocal version
-            version = version or str(metadata.get("resourceVersion") or "")
+            version = version or of_page
 
-        for item in self._pages("/api/v1/nodes", {"labelSelector": selector} if selector else {}, paged):
-            found(node_view(item, whole=True))
+        for row in self._node_rows({"labelSelector": selector} if selector else {}, paged):
+            found(node_rows.view_of(row, whole=True))
         return version
+
+    def _node_rows(
+        self, query: dict[str, str], paged: Callable[[str], None] = lambda _: None
+    ) -> Iterator[node_rows.NodeRow]:
+        yield from self._pages(NODES, query, paged, NODE_PAGE, node_rows.page, _page_of_nodes)
 
     def count_nodes(self) -> int:
         """How many Nodes there are: a list of one, which says how many are left."""
@@ -169,30 +192,35 @@ class Cluster:
         self._call("PATCH", _pod(pod), body=patch, content_type=MERGE_PATCH)
 
     def _pages(
-        self, path: str, query: dict[str, str], paged: Callable[[Mapping[str, Any]], None] = lambda _: None
-    ) -> Iterator[dict[str, Any]]:
-        """All items, a page at a time. Never with resourceVersion=0, which makes ``limit`` void. ``paged`` is
-        told each page's own metadata.
+        self,
+        path: str,
+        query: dict[str, str],
+        paged: Callable[[str], None] = lambda _: None,
+        many: int = PAGE,
+        read: Callable[[bytes], Any] | None = None,
+        opened: Callable[[Any], tuple[str, str, Iterator[Any]]] = _page,
+    ) -> Iterator[Any]:
+        """All items, ``many`` at a time. Never with resourceVersion=0, which makes ``limit`` void.
+
+        ``paged`` is told each page's version. ``read`` makes a page of its bytes, and ``opened`` says what is
+        on it.
 
         A page that is too long to be read is asked for again with half as many objects, down to one: objects
         that somebody has blown up make a list slow, and keep nobody from reading it.
         """
-        token, many = "", PAGE
+        token = ""
         while True:
             page = {**query, "limit": str(many)} | ({"continue": token} if token else {})
             try:
-                body = self._call("GET", path, query=page) or {}
+                version, token, items = opened(self._call("GET", path, query=page, read=read))
             except TooLong:
                 if many == 1:
                     raise
                 many //= 2
                 continue
-            paged(body.get("metadata") or {})
-            token = (body.get("metadata") or {}).get("continue") or ""
-            items = iter(body.get("items") or [])
-            del body  # or two pages would be in memory while the next one is read
+            paged(version)
             yield from items
-            del items
+            del items  # or two pages would be in memory while the next one is read
             if not token:
                 return
 

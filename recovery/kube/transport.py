@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,8 +34,9 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 10.0
 MAX_BODY = 32 * 1024 * 1024
-MAX_PAGE = 2 * 1024 * 1024
-"""Bytes of a page of several objects. As Python's objects it takes some ten times as much."""
+MAX_PAGE, MAX_ROWS = 2 * 1024 * 1024, 8 * 1024 * 1024
+"""Bytes of a page of several objects. As Python's objects it takes some ten times as much; rows that are read
+from its bytes take less than these."""
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of one event of a watch. etcd holds no object of more than 1.5 MB."""
 WATCH_TIMEOUT = 90.0
@@ -64,7 +65,9 @@ class Transport(Protocol):
         body: Any = None,
         content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Any: ...
+        read: Callable[[bytes], Any] | None = None,
+    ) -> Any:
+        """``read`` makes the body of a success of its bytes. One that keeps objects in memory has it made."""
 
 
 class Streams(Protocol):
@@ -100,6 +103,7 @@ class KubernetesTransport:
         body: Any = None,
         content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
+        read: Callable[[bytes], Any] | None = None,
     ) -> Response:
         from urllib3.exceptions import HTTPError
 
@@ -125,17 +129,17 @@ class KubernetesTransport:
                 redirect=False,
             )
             try:
-                raw = _read_bounded(answer, self._clock, _most(query))
+                raw = _read_bounded(answer, self._clock, _most(query, rows=read is not None))
             except ApiUnavailable:
                 answer.close()  # the rest of it would be taken for the next one's answer
                 raise
             finally:
                 answer.release_conn()
         except (HTTPError, OSError) as error:
-            raise ApiUnavailable(f"the API server did not answer: {_short(error)}") from None
+            raise ApiUnavailable(f"the API server did not answer: {_why(error)}") from None
         if answer.status == UNAUTHORIZED:
             self._read_credentials_again()
-        return answered(answer.status, answer.headers, raw)
+        return answered(answer.status, answer.headers, raw, read)
 
     def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """The lines of a watch as they come, until the server ends it. Raises ``ApiError``."""
@@ -214,9 +218,10 @@ def _load_credentials(configuration: Any, target: Target) -> Place:
         raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None
 
 
-def _most(query: Mapping[str, str] | None) -> int:
+def _most(query: Mapping[str, str] | None, *, rows: bool) -> int:
     """How long an answer may be. One object is asked for by its name, or as a page of one."""
-    return MAX_BODY if (query or {}).get("limit", "1") == "1" else MAX_PAGE
+    several = MAX_ROWS if rows else MAX_PAGE
+    return MAX_BODY if (query or {}).get("limit", "1") == "1" else several
 
 
 def _read_bounded(answer: Any, clock: Clock, most: int) -> bytes:
@@ -243,11 +248,17 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
             raise TooLong(f"an event of a watch is longer than {MAX_LINE} bytes")
 
 
-def answered(status: int, headers: Mapping[str, str], raw: bytes) -> Response:
+def answered(
+    status: int, headers: Mapping[str, str], raw: bytes, read: Callable[[bytes], Any] | None = None
+) -> Response:
     """The answer that these bytes are. Raises ``ApiUnavailable`` for a success that is no JSON object.
 
-    The API server always answers with one. Whatever else says 200 stands between it and the agent.
+    The API server always answers with one. Whatever else says 200 stands between it and the agent. ``read``
+    makes a success of its bytes, and raises ``ValueError`` where it cannot.
     """
+    if read is not None and 200 <= status < 300:
+        with contextlib.suppress(ValueError, RecursionError):
+            return Response(status, headers, read(raw))
     try:
         body = json.loads(raw) if raw else None
     except (ValueError, RecursionError):
@@ -262,6 +273,17 @@ def answered(status: int, headers: Mapping[str, str], raw: bytes) -> Response:
 
 def _short(error: object) -> str:
     return " ".join(str(error).split())[:200]
+
+
+LIBRARYS = re.compile(
+    r"^<[^>]*>: |^\w+\(host=[^)]*\): |Failed to establish a new connection: |\[Errno -?\d+\] "
+)
+"""What urllib3 says around a cause: its own objects, and the server, which is said elsewhere."""
+
+
+def _why(error: object) -> str:
+    """Why there was no answer, without what only who wrote the library understands."""
+    return LIBRARYS.sub("", LIBRARYS.sub("", _short(error)))
 
 
 # ---------------------------------------------------------------- refusals

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from recovery.kube import alike
+from recovery.kube.node_rows import row_of, view_of
 from recovery.model import FailedPod, JobView, NodeEvent, NodeView, PodView
 from recovery.units import parse_moment
 
@@ -22,103 +22,14 @@ GANGS = (
 """Where Kueue (controller/constants) and JobSet (jobset/v1alpha2) write which workload a pod is of."""
 
 
-NONE: Mapping[tuple[str, str], str] = {}
-SYSTEM = {"kernel": "kernelVersion", "image": "osImage", "runtime": "containerRuntimeVersion"}
-"""What many machines may share, and what of a Node's nodeInfo says it."""
-
-
 def node_view(obj: Json, *, whole: bool = False) -> NodeView:
     """A Node; ``whole``: with its conditions as they were written."""
-    meta, spec, status = _parts(obj)
-    info = status.get("nodeInfo") or {}
-    return NodeView(
-        name=meta.get("name", ""),
-        uid=meta.get("uid", ""),
-        resource_version=meta.get("resourceVersion", ""),
-        provider_id=spec.get("providerID") or "",
-        boot_id=info.get("bootID") or "",
-        system_uuid=info.get("systemUUID") or "",
-        unschedulable=bool(spec.get("unschedulable")),
-        labels=alike.Texts(meta.get("labels") or {}),
-        annotations=alike.Texts(meta.get("annotations") or {}),
-        taints=_taints(spec),
-        tainted_at=_tainted_at(spec),
-        conditions=_conditions(status),
-        stated=alike.Conditions(map(_stated, status.get("conditions") or [])) if whole else (),
-        addresses=tuple(a.get("address", "") for a in status.get("addresses") or []),
-        owners=_owners(meta),
-        created=_moment(meta.get("creationTimestamp")),
-        deleting=bool(meta.get("deletionTimestamp")),
-        ready_since=_ready_since(status),
-        system=_system(info) if whole else {},
-        devices=_devices(status) if whole else {},
-    )
-
-
-def _devices(status: Json) -> Mapping[str, tuple[int, int]]:
-    """Of each resource of a device plugin: capacity and allocatable. Their names have a domain, those of
-    Kubernetes' own resources have none."""
-    given = status.get("allocatable") or {}
-    return alike.devices(
-        tuple(
-            (name, str(there), str(given.get(name, "0")))
-            for name, there in (status.get("capacity") or {}).items()
-            if "/" in name
-        )
-    )
-
-
-def _ready_since(status: Json) -> datetime | None:
-    found = (c for c in status.get("conditions") or [] if c.get("type") == "Ready")
-    return next((_moment(c.get("lastTransitionTime")) for c in found if c.get("status") == "True"), None)
+    return view_of(row_of(obj), whole=whole)
 
 
 def _parts(obj: Json) -> tuple[Json, Json, Json]:
     """Metadata, spec and status, each of which may be missing."""
     return obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
-
-
-def _taints(spec: Json) -> tuple[tuple[str, str, str], ...]:
-    """(key, value, effect) of each taint."""
-    return tuple(
-        (t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in spec.get("taints") or []
-    )
-
-
-def _tainted_at(spec: Json) -> Mapping[tuple[str, str], str]:
-    """(key, effect) of each taint that says when it was added."""
-    found = {
-        (t.get("key", ""), t.get("effect", "")): t["timeAdded"]
-        for t in spec.get("taints") or []
-        if t.get("timeAdded")
-    }
-    return found or NONE
-
-
-def _conditions(status: Json) -> Mapping[str, tuple[str, str]]:
-    """Type -> (status, reason)."""
-    return alike.by_type(
-        tuple(
-            (c["type"], c.get("status", "Unknown"), c.get("reason") or "")
-            for c in status.get("conditions") or []
-        )
-    )
-
-
-def _stated(c: Json) -> tuple[alike.Said, datetime | None, datetime | None]:
-    said = (c["type"], c.get("status", "Unknown"), c.get("reason") or "", c.get("message") or "")
-    return said, _moment(c.get("lastHeartbeatTime")), _moment(c.get("lastTransitionTime"))
-
-
-def _system(info: Json) -> Mapping[str, str]:
-    return alike.facts(tuple((name, str(info.get(key) or "")) for name, key in SYSTEM.items()))
-
-
-def _owners(meta: Json) -> tuple[tuple[str, str, str], ...]:
-    """(kind, name, uid) of each owner."""
-    return tuple(
-        (o.get("kind", ""), o.get("name", ""), o.get("uid", "")) for o in meta.get("ownerReferences") or []
-    )
 
 
 def pod_view(obj: Json) -> PodView:

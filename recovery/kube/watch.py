@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from recovery.errors import ApiUnavailable
+from recovery.kube import node_rows
 from recovery.kube.transport import Streams, api_error
-from recovery.kube.views import failed_pod, node_view
+from recovery.kube.views import failed_pod
 from recovery.model import FailedPod, NodeView
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
@@ -49,23 +50,31 @@ def watch_nodes(streams: Streams, selector: str, version: str) -> Iterator[Chang
     Raises ``Expired`` where ``version`` is too old, another ``ApiError`` where the watch breaks.
     """
     more = {"labelSelector": selector} if selector else {}
-    for kind, obj, at in _events(streams, NODES, version, more):
-        if kind == "DELETED":
-            yield Change(at, gone=str((obj.get("metadata") or {}).get("name") or ""))
+    for line in _lines(streams, NODES, version, more):
+        try:
+            event = node_rows.event(line)
+        except node_rows.Unreadable:
+            _read(line, NODES)  # raises what the API server says; what it does not, is no Node
+            raise _unreadable(NODES) from None
+        meta = event.object.metadata or node_rows.NO_METADATA
+        if event.type == "DELETED":
+            yield Change(meta.resource_version, gone=meta.name)
+        elif event.type in THERE:
+            yield Change(meta.resource_version, node_rows.view_of(event.object, whole=True))
         else:
-            yield Change(at, node_view(obj, whole=True) if kind in THERE else None)
+            yield Change(meta.resource_version)
 
 
 def watch_failed_pods(streams: Streams, version: str) -> Iterator[Failure]:
     """The pods that fail after ``version``, until the server ends the watch. Raises as ``watch_nodes``."""
-    for kind, obj, at in _events(streams, PODS, version, {"fieldSelector": FAILED}):
+    for line in _lines(streams, PODS, version, {"fieldSelector": FAILED}):
+        kind, obj = _read(line, PODS)
+        at = str((obj.get("metadata") or {}).get("resourceVersion") or "")
         yield Failure(at, failed_pod(obj) if kind in THERE else None)
 
 
-def _events(
-    streams: Streams, path: str, version: str, more: dict[str, str]
-) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Kind, object and version of each event."""
+def _lines(streams: Streams, path: str, version: str, more: dict[str, str]) -> Iterator[bytes]:
+    """Each event as it came."""
     query = {
         "watch": "true",
         "resourceVersion": version,
@@ -74,20 +83,23 @@ def _events(
         **more,
     }
     for line in streams.stream(path, query):
-        if not line.strip():
-            continue
-        kind, obj = _event(line, path)
-        if kind == "ERROR":
-            raise api_error(int(obj.get("code") or 500), obj, {}, f"watch of {path}")
-        yield kind, obj, str((obj.get("metadata") or {}).get("resourceVersion") or "")
+        if line.strip():
+            yield line
 
 
-def _event(line: bytes, path: str) -> tuple[str, dict[str, Any]]:
+def _read(line: bytes, path: str) -> tuple[str, dict[str, Any]]:
+    """Type and object of an event. Raises the error that it is."""
     try:
         event = json.loads(line)
         kind, obj = event["type"], event["object"]
-        if isinstance(kind, str) and isinstance(obj, dict):
-            return kind, obj
     except (ValueError, RecursionError, KeyError, TypeError):
-        pass
-    raise ApiUnavailable(f"an event of the watch of {path} cannot be read")
+        raise _unreadable(path) from None
+    if not isinstance(kind, str) or not isinstance(obj, dict):
+        raise _unreadable(path)
+    if kind == "ERROR":
+        raise api_error(int(obj.get("code") or 500), obj, {}, f"watch of {path}")
+    return kind, obj
+
+
+def _unreadable(path: str) -> ApiUnavailable:
+    return ApiUnavailable(f"an event of the watch of {path} cannot be read")
