@@ -165,7 +165,7 @@ def references(workload: Document) -> Iterator[tuple[str, str]]:
             yield "ConfigMap", source["configMapRef"]["name"]
     for volume in spec.get("volumes", []):
         for source in (volume, *volume.get("projected", {}).get("sources", [])):
-            if "configMap" in source:
+            if source.get("configMap", {}).get("name", CA) != CA:
                 yield "ConfigMap", source["configMap"]["name"]
 
 
@@ -636,6 +636,72 @@ def test_a_privileged_detector_gets_no_token_for_azure(tools: Tools) -> None:
     assert privileged == [skipped]
 
 
+@pytest.mark.parametrize("over", ["eks-neuron", "eks-gpu"])
+def test_a_privileged_detector_gets_no_credentials_of_aws(tools: Tools, over: str) -> None:
+    """EKS's webhook leaves out the containers that this annotation names, for IRSA and for Pod Identity."""
+    values = "{}" if over == "eks-neuron" else (CHART / f"values-{over}.yaml").read_text()
+    for found in (tools.template(values), tools.kustomize(DEPLOY / over)):
+        template = one(found, "DaemonSet", "node-problem-detector")["spec"]["template"]
+        skipped = template["metadata"]["annotations"]["eks.amazonaws.com/skip-containers"]
+        assert [skipped] == [
+            c["name"] for c in template["spec"]["containers"] if c["securityContext"].get("privileged")
+        ]
+
+
+CA = "kube-root-ca.crt"
+"""The ConfigMap that the controller manager puts into every namespace."""
+TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+TOKENLESS = "resources: [BASE]\ncomponents: [BASE/../options/npd-without-token]\n"
+
+
+def sources_of_the_token(workload: Document) -> Document:
+    """What stands where a client in the agent's container looks for its account, by its kind."""
+    (mount,) = [m for m in container(workload)["volumeMounts"] if m["mountPath"] == TOKENS]
+    assert mount["readOnly"]
+    (volume,) = [v for v in pod(workload)["volumes"] if v["name"] == mount["name"]]
+    return {kind: what for source in volume["projected"]["sources"] for kind, what in source.items()}
+
+
+@pytest.mark.parametrize("over", ["eks-neuron", "eks-gpu", "baremetal"])
+def test_a_detector_that_writes_no_conditions_has_no_token_and_its_pods_account_no_right_for_them(
+    tools: Tools, over: str
+) -> None:
+    by_kustomize = tools.overlay(TOKENLESS, over)
+    rendered = [by_kustomize]
+    if over != "baremetal":
+        values = "{}" if over == "eks-neuron" else (CHART / f"values-{over}.yaml").read_text()
+        rendered.append(tools.template(values, "--set", "npd.conditions=false", *ALL_RIGHTS))
+    for found in rendered:
+        sound(found, namespace=OVERLAYS.get(over, "node-recovery") if found is by_kustomize else NAMESPACE)
+        (workload,) = [w for w in workloads(found) if w["kind"] == "DaemonSet"]
+        assert pod(workload)["automountServiceAccountToken"] is False
+        assert container(workload, "node-problem-detector")["args"] == ["--enable-k8s-exporter=false"]
+        assert sources_of_the_token(workload) == {
+            "serviceAccountToken": {"path": "token", "expirationSeconds": 3607},
+            "configMap": {"name": CA, "items": [{"key": "ca.crt", "path": "ca.crt"}]},
+            "downwardAPI": {
+                "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]
+            },
+        }
+        token = next(m["name"] for m in container(workload)["volumeMounts"] if m["mountPath"] == TOKENS)
+        theirs = container(workload, "node-problem-detector")["volumeMounts"]
+        assert token not in [m["name"] for m in theirs]
+        assert not [
+            d["metadata"]["name"]
+            for d in found
+            if d["kind"] == "ClusterRole" and "nodes/status" in str(d.get("rules"))
+        ]
+        # Who has the node to itself is left as it was.
+        (concluder,) = [w for w in workloads(found) if w["kind"] == "Deployment"]
+        assert "automountServiceAccountToken" not in pod(concluder)
+
+
+def test_the_chart_without_the_detectors_token_is_the_kustomization_with_that_component(tools: Tools) -> None:
+    ours = without_empty_roles(tools.overlay(TOKENLESS))
+    charts = tools.template("npd: {conditions: false}", *ALL_RIGHTS)
+    the_same(comparable(ours), comparable(charts))
+
+
 def test_the_patch_for_a_detector_that_is_there_asks_for_the_token_too(tools: Tools) -> None:
     found = tools.template(ALREADY_THERE + AZURE)
     patch = yaml.safe_load(one(found, "ConfigMap", "node-recovery-sidecar")["data"]["patch.yaml"])
@@ -789,6 +855,22 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
         (
             "npd: {onNode: true, create: false}",
             "npd.onNode makes a DaemonSet for the agent alone, and npd.create=false says that there is one",
+        ),
+        (
+            "webhook: {format: slack}",
+            "webhook.format: slack, and webhook.secretName names no Secret, so nobody would be told",
+        ),
+        (
+            "settings: {WEBHOOK_EVENTS: all}",
+            "settings.WEBHOOK_EVENTS: webhook.secretName names no Secret, so nobody would be told",
+        ),
+        (
+            "npd: {onNode: true, neuron: false, conditions: false}",
+            "npd.conditions: this node-problem-detector is not the chart's, and what it writes is set where",
+        ),
+        (
+            "npd: {create: false, conditions: false}\nserviceAccount: {create: false}",
+            "npd.conditions: this node-problem-detector is not the chart's, and what it writes is set where",
         ),
         (
             "azure: {allow: [reimage]}",

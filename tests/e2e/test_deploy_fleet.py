@@ -374,6 +374,11 @@ SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
             "nothing else: leave it out, or set mode=sidecar",
         ),
         (
+            "mode: fleet\nnpd: {conditions: false}",
+            "npd.conditions: fleet mode goes by the conditions that node-problem-detector writes, and by "
+            "nothing else of it: set npd.conditions=true, or mode=sidecar",
+        ),
+        (
             "mode: fleet\nsidecar: {extraEnv: [{name: LOG, value: '1'}]}",
             "sidecar.extraEnv: no sidecar runs in fleet mode: leave it out, and say variables of the program "
             "in settings",
@@ -485,6 +490,14 @@ def test_the_notes_say_what_was_installed_and_what_is_next(tools: Tools) -> None
     assert f"system:serviceaccount:{CONTROLLER}:{CONTROLLER}" in said
     assert "--set settings.ENABLE_RECOVERY=true" in said
     assert "-c node-recovery" not in said, "no sidecar has a log"
+
+
+@pytest.mark.parametrize("values", [FLEET, "{}"], ids=["fleet", "sidecar"])
+def test_the_notes_say_what_a_cluster_without_a_name_is_called(tools: Tools, values: str) -> None:
+    told = 'Metrics and a webhook call this cluster "default".'
+    assert told in notes(tools, values)
+    assert told in notes(tools, values, "--set", "settings.CLUSTER_NAME=")
+    assert told not in notes(tools, values, "--set", "settings.CLUSTER_NAME=training")
 
 
 def test_the_notes_name_the_sidecar_that_a_patch_may_have_left(tools: Tools) -> None:

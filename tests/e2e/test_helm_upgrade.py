@@ -103,12 +103,12 @@ def test_helm_goes_over_and_back_and_the_records_stay(release: Release) -> None:
     assert plane.get(f"{RECORDS}/of-before")["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-def earlier(folder: Path) -> Path:
-    """The chart of ``EARLIER``; without the history of the repository the test is skipped."""
-    asked = ("git", "-C", str(ROOT), "archive", EARLIER, "deploy/helm/node-recovery")
+def earlier(folder: Path, *more: str) -> Path:
+    """The chart of ``EARLIER``, and ``more`` of its tree; skipped without the history of the repository."""
+    asked = ("git", "-C", str(ROOT), "archive", EARLIER, "deploy/helm/node-recovery", *more)
     found = subprocess.run(asked, capture_output=True)  # noqa: S603
     if found.returncode:
-        pytest.skip(f"no commit {EARLIER} here")
+        pytest.skip(f"no commit {EARLIER} here: git fetch --unshallow gets it")
     with tarfile.open(fileobj=io.BytesIO(found.stdout)) as packed:
         packed.extractall(folder, filter="data")
     return folder / "deploy/helm/node-recovery"

@@ -112,7 +112,7 @@ def test_a_pattern_is_only_the_condition_of_words_that_helm_shows() -> None:
             yield path
         if "if" in schema:
             assert set(schema["if"]) == {"pattern"}
-            assert schema["else"]["const"]
+            assert (schema.get("else") or schema["then"])["const"]
         for name, child in schema.items():
             if name != "if":
                 yield from bare(child, f"{path}.{name}")
@@ -164,6 +164,10 @@ def test_the_switch_takes_true_and_false_however_helm_hands_them_over(switch: An
         ({"azure": {"allow": "aks-replace"}}, "'aks-replace' is not of type 'array'"),
         ({"azure": {"autoscaler": "true"}}, "'true' is not of type 'boolean'"),
         ({"azure": {"clientId": "node-recovery"}}, "the client ID of a managed identity"),
+        ({"taintKeys": ["node.kubernetes.io/unreachable"]}, "a key outside kubernetes.io, k8s.io and node"),
+        ({"taintKeys": ["kubernetes.io/x"]}, "a key outside kubernetes.io"),
+        ({"taintKeys": ["noderecovery.dev/unhealthy"]}, "a key outside kubernetes.io"),
+        ({"taintKeys": ["a b"]}, "the key of a taint: example.com/faulty"),
         ({"mode": "both"}, "'both' is not one of"),
         ({"mode": "concluder"}, "'concluder' is not one of"),
         ({"fleet": {"replicas": 3}}, "'replicas' was unexpected"),

@@ -25,6 +25,8 @@
 {{- define "node-recovery.checkCrds" -}}
 {{- if .Values.crds.enabled }}
 {{- $nobodys := list }}
+{{- $others := list }}
+{{- $owner := "" }}
 {{- range $path, $_ := .Files.Glob "files/crds/*.yaml" }}
 {{- $name := ($.Files.Get $path | fromYaml).metadata.name }}
 {{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
@@ -33,12 +35,17 @@
 {{- $namespace := get $notes "meta.helm.sh/release-namespace" }}
 {{- $managed := get (.metadata.labels | default dict) "app.kubernetes.io/managed-by" }}
 {{- if and $release (ne (printf "%s/%s" $namespace $release) (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
-{{- fail (printf "crds.enabled: the CRD %s is of the release %s in the namespace %s: set crds.enabled=false here. Where that release is gone, hand it to this one, and run the same command again. No record is touched:\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\n" $name $release $namespace $name $.Release.Name $.Release.Namespace) }}
+{{- $owner = printf "the release %s in the namespace %s" $release $namespace }}
+{{- $others = append $others $name }}
 {{- end }}
 {{- if not (and $release (eq $managed "Helm")) }}
 {{- $nobodys = append $nobodys $name }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- with $others }}
+{{- $names := join " " . }}
+{{- fail (printf "crds.enabled: these CRDs belong to %s: %s\nIf that release is still installed, set crds.enabled=false here. If it is gone, hand them to this release, then run the same command again. No record is touched:\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\n" $owner (join ", " .) $names $.Release.Name $.Release.Namespace) }}
 {{- end }}
 {{- with $nobodys }}
 {{- $names := join " " . }}

@@ -147,10 +147,21 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
+{{/* Whether node-problem-detector, in the agent's pod, writes nothing to the cluster and so gets no token. */}}
+{{- define "node-recovery.tokenless" -}}
+{{- if eq (toString .Values.npd.conditions) "false" }}true{{ end }}
+{{- end }}
+
 {{/* The sidecar, in a DaemonSet made here or in the patch for one that is already there. */}}
 {{- define "node-recovery.sidecar" -}}
+{{- $container := include "node-recovery.container" . }}
+{{- if include "node-recovery.tokenless" . }}
+{{- $own := dict "name" "api-token" "mountPath" "/var/run/secrets/kubernetes.io/serviceaccount" "readOnly" true }}
+{{- $mounts := append ((fromYaml $container).volumeMounts | default list) $own }}
+{{- $container = set (fromYaml $container) "volumeMounts" $mounts | toYaml }}
+{{- end -}}
 name: node-recovery
-{{ include "node-recovery.container" . }}
+{{ $container }}
 env:
   - name: NODE_NAME
     valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
