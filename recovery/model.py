@@ -88,7 +88,8 @@ class Reading:
     takes one back, does not show any more: its life may have ended. ``counters`` holds its count of each
     reason. ``silent`` maps a condition type, or ``*``, to why it has no word on it: as little is known as of
     what is unknown, but that is in order and nobody is told. ``ends`` holds what ends a fault of a pair, as
-    far as the policy's own row of the source says it.
+    far as the policy's own row of the source says it. ``ended`` maps a condition type that was cleared to how
+    that came, where the source knows.
     """
 
     source: str
@@ -103,6 +104,7 @@ class Reading:
     counters: Mapping[str, float] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[tuple[str, str], Ends] = field(default_factory=dict)
+    ended: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def readable(self) -> bool:
@@ -132,6 +134,32 @@ class Machine:
 
     def __str__(self) -> str:
         return self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A machine of a group. ``name``: what people know it by, where its ID says little to them.
+
+    ``in_service``: it runs, and its group counts on it. ``state`` is the cloud's own word for how it is.
+    ``launched``: when, by the cloud's clock; None where that is not known, or was not asked.
+    """
+
+    machine: Machine
+    in_service: bool
+    state: str
+    launched: datetime | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """All machines of a group ``at`` a moment of the cloud's own clock. ``unknown``: why they are not
+    known."""
+
+    group: str
+    at: datetime
+    members: tuple[Member, ...] = ()
+    unknown: str = ""
 
 
 class Taint(NamedTuple):
@@ -183,10 +211,16 @@ class NodeView:
     ready_since: datetime | None = None  # None: it is not Ready, or does not say since when
     system: Mapping[str, str] = field(default_factory=dict)  # kernel, image: where the Node was read whole
     devices: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # capacity, allocatable: the same
+    registered: bool = True  # False: there is no such Node, but a machine of a group that never became one
 
     @property
     def ready(self) -> bool:
         return self.conditions.get("Ready", ("Unknown", ""))[0] == "True"
+
+    @property
+    def heard(self) -> datetime | None:
+        """When its kubelet last wrote, by its own clock. None: not said, or read in a list."""
+        return next((c.heartbeat for c in self.stated if c.type == "Ready"), None)
 
     def has_taint(self, key: str, effect: str = "") -> bool:
         """Whether it has such a taint, with any value. ``effect`` empty: with any effect."""
@@ -901,7 +935,7 @@ class Cause(StrEnum):
     GROUP = "group"  # the group is short, cannot launch, or replaces one machine at a time
     WITNESS = "witness"  # the second witness does not agree
     CLOCK = "clock"  # this machine's clock is off
-    NODE = "node"  # the Node is not initialised
+    NODE = "node"  # the Node is not initialised, or which boot it is in is not known
     API = "api"  # the API server did not answer
     AGENT = "agent"  # the node's agent is dead, and another agent waits for it
     NOBODY = "nobody"  # no agent at all was at work: recovery was off, or all were dead

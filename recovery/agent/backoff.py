@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 
 from recovery.clock import Clock
 
@@ -43,6 +44,34 @@ class Backoff:
     def answered(self) -> None:
         """The server answered: the next failure is a first one again."""
         self._failures = 0
+
+
+class Outage:
+    """Whether the API server was away for so long that others wait before they ask it again.
+
+    All parts of a process tell it, since an agent whose node is healthy asks seldom. Any thread may.
+    """
+
+    LONG = 30.0
+    """Seconds: the longest pause of an agent that has something to tell."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._over: float | None = None
+
+    def away(self, now: float) -> None:
+        """It did not answer at monotonic time ``now``."""
+        if self._since is None:
+            self._since = now
+
+    def answered(self, now: float) -> None:
+        if self._since is not None and now - self._since >= self.LONG:
+            self._over = now
+        self._since = None
+
+    def over_for(self, now: float) -> timedelta | None:
+        """How long the last long outage has been over; None where there was none."""
+        return timedelta(seconds=now - self._over) if self._over is not None else None
 
 
 def pause_after(failures: int, first: float, most: float, chance: random.Random) -> float:

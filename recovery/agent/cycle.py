@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
+from recovery.agent import bugs
 from recovery.agent.backoff import Backoff
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
@@ -186,8 +187,7 @@ class Agent:
             self._metrics.errors.labels(type(error).__name__).inc()
         except Exception:
             self.bugs += 1
-            self._metrics.errors.labels("bug").inc()
-            log.exception("%s: a bug; trying again, ever more slowly", self.node)
+            bugs.survived(self._metrics, self.node, "trying again, ever more slowly")
             d = wait(
                 "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
             )
@@ -282,7 +282,8 @@ class Agent:
         )
         self._ended = self._lives_ended(readings)
         self._summoned = False
-        s = replace(s, unsaid=tuple(p for key, p in self._unsaid.items() if key not in stated))
+        unsaid_now = tuple(p for key, p in self._unsaid.items() if key not in stated)
+        s = replace(s, unsaid=unsaid_now, back_for=self._back_for())
         return self._notice_deletion(s)
 
     def _notice_deletion(self, s: Situation) -> Situation:
@@ -324,8 +325,15 @@ class Agent:
             self._w.leases.hold(self.node, Role.OWNER)
         return d
 
+    def _back_for(self) -> timedelta | None:
+        """Node and record were read: how long the API server has been back, where it was away."""
+        now = self._w.clock.monotonic()
+        self._w.outage.answered(now)
+        return self._w.outage.over_for(now)
+
     def _unreachable(self) -> None:
         """The API server did not answer, so that nothing could be tried."""
+        self._w.outage.away(self._w.clock.monotonic())
         if self._record is not None and self._record.phase.open:
             holds = self._observer.memory(self.node).holds
             holds.looked(self._record, Cause.API, self._w.clock.monotonic())

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TypeVar
 
-from recovery.agent.memory import LONGEST_REFUSAL
+from recovery.agent.memory import LONGEST_REFUSAL, Memory
 from recovery.agent.observe import Observer
 from recovery.agent.submit import Performed
 from recovery.agent.world import World
 from recovery.decide.decision import EventReason, Report
-from recovery.decide.drain import ANNOTATED, counted
+from recovery.decide.drain import ANNOTATED, counted, slowest, too_short
 from recovery.decide.situation import Situation
 from recovery.errors import ApiError, ApiUnavailable, Conflict, Fenced, NotFound
-from recovery.model import PodView
+from recovery.model import PodView, Record
 
 Some = TypeVar("Some")
 
@@ -46,7 +47,7 @@ class Evictions:
             memory.refuse(f"{ANNOTATED}{pod}", problem or "annotated", self._w.clock.monotonic(), pause)
         return Performed(failure, Report(EventReason.PODS_UNTOLD, warning=True)) if failure else Performed()
 
-    def ask(self, s: Situation, groups: Iterable[Sequence[PodView]]) -> Performed:
+    def ask(self, s: Situation, groups: Sequence[Sequence[PodView]]) -> Performed:
         """Ask once for the eviction of each pod. One that is refused is left alone for some seconds, so
         the next pass begins with others. A pass in which all are refused makes no Event."""
         assert s.record is not None  # a drain is on record
@@ -66,7 +67,15 @@ class Evictions:
         said = [f"asked for the eviction of {counted(asked)}"]
         said += [f"{refused - stay} may not go yet"] if refused > stay else []
         said += [f"{stay} stay{'s' if stay == 1 else ''}"] if stay else []
+        said += self._too_short(s, s.record, memory, chain(*groups))
         return Performed(", ".join(said), Report(EventReason.DRAINING) if refused < asked else None)
+
+    def _too_short(self, s: Situation, r: Record, memory: Memory, pods: Iterable[PodView]) -> list[str]:
+        """Once for each drain: that one of these pods may outlast it."""
+        slow = slowest(pods, s.policy.drain, r.step.within) if r.step is not None else None
+        if r.step is None or slow is None or not memory.tells_slow(r):
+            return []
+        return [f"the drain has {too_short(r.step.within, slow)}"]
 
     def _for_a_while(self, items: Iterable[Some]) -> Iterable[Some]:
         """``items``, at least one, until ``LONGEST_PASS`` is over. The next cycle decides about the rest."""

@@ -88,7 +88,6 @@ class Fetcher:
 
     def __init__(self, world: World) -> None:
         self._w = world
-        self._latest_past: tuple[float, Past] | None = None
         self.without_node: set[str] = set()  # handed over, and without a Node when last counted
 
     def fetch(
@@ -328,9 +327,9 @@ class Fetcher:
         since then is on the gate.)"""
         now = self._w.clock.monotonic()
         if memory.past is None or now - memory.past[0] >= PAST_AGE:
-            if self._latest_past is None or now - self._latest_past[0] >= PAST_AGE_OF_OTHERS:
-                self._latest_past = (now, folded(lambda: self._all_past(s)))
-            memory.past = self._latest_past
+            memory.past = self._w.past.known(
+                self._w.clock, PAST_AGE_OF_OTHERS, lambda: folded(lambda: self._all_past(s))
+            )
         return memory.past[1]
 
     def _all_past(self, s: Situation) -> Past:

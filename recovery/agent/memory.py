@@ -118,6 +118,7 @@ class Memory:
 
     refused: dict[str, Refusal] = field(default_factory=dict)
     fences: tuple[object, dict[str, str]] | None = None  # a drain, and pod -> why it leaves it
+    told_slow: object = None  # the drain of which it was said that a pod may outlast it
     evicted: list[float] = field(default_factory=list)  # when evictions were asked for, lately
     intents: dict[str, float] = field(default_factory=dict)
     looked_at: float = 0.0  # when the latest reads of Node, record, gate and Lease began
@@ -158,6 +159,11 @@ class Memory:
     def fenced_in(self, r: Record) -> Mapping[str, str]:
         """Which pods the drain of ``r`` leaves, and why."""
         return self.fences[1] if self.fences is not None and self.fences[0] == _drain(r) else {}
+
+    def tells_slow(self, r: Record) -> bool:
+        """Whether it has not been said yet of the drain of ``r``. It has been, then."""
+        before, self.told_slow = self.told_slow, _drain(r)
+        return before != self.told_slow
 
     def refusals(self, now: float) -> Mapping[str, str]:
         """What is refused now, and why."""

@@ -16,7 +16,7 @@ from recovery.agent.fetch import Fetcher
 from recovery.agent.memory import LAST_READS, Memory, asked_of
 from recovery.agent.world import World
 from recovery.catalog import foreign_claim
-from recovery.decide.boot import agrees, by_the_kernel
+from recovery.decide.boot import KUBELET_WRITES, agrees, by_the_kernel
 from recovery.decide.budget import ahead_of
 from recovery.decide.claims import by_first_claim
 from recovery.decide.needs import needed
@@ -44,6 +44,7 @@ class Observer:
         self._fetcher = Fetcher(world)
         self._memory: dict[str, Memory] = {}
         self._kernel_agreed = False
+        self._first_look: float | None = None
 
     @property
     def without_node(self) -> set[str]:
@@ -136,6 +137,8 @@ class Observer:
             alerts=w.alerts(),
             forbidden=(foreign_claim(node) or "") if node else "",
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
+            kernel_began=self._kernel_began() if role is Role.OWNER and not w.afar else None,
+            unheard_since=w.unheard_since(node_name),
             **self._ours(node_name, now, fresh),
         )
         self._kernel_agreed = self._kernel_agreed or agrees(s)
@@ -145,6 +148,15 @@ class Observer:
         if s.record is not None and s.record.phase.open and w.on:
             s = self._remembered(s, s.record)
         return s
+
+    def _kernel_began(self) -> datetime | None:
+        """None once a living kubelet has had time to write: without that a silent one would hold for ever."""
+        clock = self.world.clock
+        if self._first_look is None:
+            self._first_look = clock.monotonic()
+        if clock.monotonic() - self._first_look >= KUBELET_WRITES.total_seconds():
+            return None
+        return clock.now() - timedelta(seconds=clock.boottime())
 
     def _ours(self, node: str, now: datetime, fresh: bool) -> dict[str, Any]:
         """The situation's fields for record, gate and Lease. One that cannot be decoded becomes a problem."""

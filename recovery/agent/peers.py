@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from recovery.agent import bugs
 from recovery.agent.backoff import Backoff, pause_after
 from recovery.agent.execute import Ask, Executor
 from recovery.agent.observe import Observer
@@ -162,14 +163,15 @@ class Sweeper:
         try:
             self._round(next_in_queue)
             self._backoff.answered()
+            self._w.outage.answered(self._w.clock.monotonic())
         except (ApiError, Undecodable) as error:
             log.debug("sweep: %s", error)
             if isinstance(error, ApiUnavailable):
                 self._w.leases.start_over()
+                self._w.outage.away(self._w.clock.monotonic())
             self.rest_after(error)
         except Exception:
-            self._metrics.errors.labels("bug").inc()
-            log.exception("sweep: a bug; trying again later")
+            bugs.survived(self._metrics, "sweep", "trying again later")
             self._backoff.until = self._w.clock.monotonic() + self._idle
         return max(0.0, self._due_in(next_in_queue))
 
@@ -312,8 +314,7 @@ class Sweeper:
             log.info("%s: not concluded yet: %s", node, error)
             return self._tried_again(node)
         except Exception:  # a bug with one node must not keep the others from being concluded
-            self._metrics.errors.labels("bug").inc()
-            log.exception("%s: a bug; trying again later", node)
+            bugs.survived(self._metrics, node, "trying again later")
             return self._idle
         if self._said.get(node) != d.key or d.effect is not None:
             self._said[node] = d.key

@@ -98,7 +98,7 @@ class Program:
                 ),
             },
         )
-        self._tally = Tally(self.cluster, clock, settings.policy, settings.enable_recovery, me)
+        self._tally = Tally(self.cluster, clock, settings.policy, settings.enable_recovery, me, self.metrics)
         observer = Observer(self.world)
         self.publisher = Publisher(
             self.cluster,

@@ -42,6 +42,8 @@ class Reporter:
         self._gauges(s, d)
         self._held(s, d)
         self._log(d)
+        if d.effect is not None and d.report is not None and d.report.event is EventReason.HANDED_OVER:
+            self._sent_at[f"{EventReason.HANDED_OVER} handedOver"] = self._clock.monotonic()
         if d.effect is not None or d.verb is Verb.LEAVE:
             return  # effects are reported by the executor
         if d.verb is Verb.WAIT and d.key in QUIET_WAITS:

@@ -11,12 +11,14 @@ import random
 import threading
 from dataclasses import replace
 
+from recovery.agent import bugs
 from recovery.agent.backoff import Backoff
 from recovery.clock import Clock
 from recovery.decide.sightings import News, Report, folded, open_nodes
 from recovery.errors import ApiError, Conflict, NodeRecoveryError, NotFound, Undecodable
 from recovery.kube.cluster import Cluster
 from recovery.model import Policy
+from recovery.report.metrics import Metrics
 from recovery.store.sightings import Reports
 
 log = logging.getLogger(__name__)
@@ -35,8 +37,11 @@ class Tally:
     """What one process adds to the report. Any thread may ``tell``; one calls ``flush``. ``on``:
     ENABLE_RECOVERY. With it the report is read once, and what was open in it about our nodes is ended."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, policy: Policy, on: bool, me: str) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, policy: Policy, on: bool, me: str, metrics: Metrics
+    ) -> None:
         self._reports = Reports(cluster)
+        self._metrics = metrics
         self._time = cluster.time
         self._keep = policy.limits.records.keep
         self._clock = clock
@@ -65,16 +70,24 @@ class Tally:
         now = self._clock.monotonic()
         if now < max(self._due, self._backoff.until) or (self._known is not None and not self._news):
             return frozenset()
-        first = self._known is None
         with self._lock:
             news, self._news = self._news, {}
         try:
             report = self._written(list(news.values()))
         except NodeRecoveryError as error:
             self._failed(error)
-            with self._lock:
-                self._news = news | self._news
-            return frozenset()
+        except Exception:
+            self._backoff.failed()
+            bugs.survived(self._metrics, "the RecoveryReport", "trying again, ever more slowly")
+        else:
+            return self._known_now(report)
+        with self._lock:
+            self._news = news | self._news
+        return frozenset()
+
+    def _known_now(self, report: Report) -> frozenset[str]:
+        """``report`` is what there is. Where nothing was known yet: the nodes with something open in it."""
+        first = self._known is None
         self._backoff.answered()
         self._said, self._due = "", self._clock.monotonic() + AT_MOST_EVERY
         with self._lock:

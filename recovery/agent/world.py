@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from recovery.agent.backoff import Outage
 from recovery.clock import Clock
+from recovery.decide.budget import Past
 from recovery.decide.situation import MOST_SLOTS, Lease, Role
 from recovery.errors import NotFound
 from recovery.kube.cluster import Cluster
@@ -33,6 +36,23 @@ class LeasesOfRecords(Protocol):
     def fall_silent(self, node: str) -> None: ...
 
 
+class LatestPast:
+    """What the records told last of earlier recoveries. The threads of a process share it: of several that
+    ask at the same time one lists the records, and the others wait for that."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: tuple[float, Past] | None = None
+
+    def known(self, clock: Clock, age: float, listed: Callable[[], Past]) -> tuple[float, Past]:
+        """When they were asked, and what they told: ``listed`` where that is older than ``age`` seconds."""
+        with self._lock:
+            now = clock.monotonic()
+            if self._known is None or now - self._known[0] >= age:
+                self._known = (now, listed())
+            return self._known
+
+
 @dataclass
 class World:
     """Made once, by ``program``. ``on``: ENABLE_RECOVERY.
@@ -42,7 +62,8 @@ class World:
     "" where it cannot be read. ``shared_by``: what machines with one of these reasons share, as a sentence,
     for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node that it looks
     after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those that fire, as was
-    last asked.
+    last asked. ``past``: shared by the worlds of one process. ``unheard_since``: from when on a Node is
+    watched, where its kubelet has not written since.
     """
 
     clock: Clock
@@ -60,6 +81,9 @@ class World:
     afar: bool = False
     witnesses: Mapping[str, Callable[[tuple[str, ...]], Statement]] = field(default_factory=dict)
     alerts: Callable[[], Alerts] = Alerts
+    past: LatestPast = field(default_factory=LatestPast)
+    unheard_since: Callable[[str], datetime | None] = lambda _: None
+    outage: Outage = field(default_factory=Outage)
 
     def node(self, name: str) -> NodeView | None:
         """The Node ``name``, or None where there is none."""

@@ -235,7 +235,7 @@ class Variables(BaseSettings):
         "finish the recoveries of dead agents",
     )
     FLEET_SELECTOR: Annotated[str, BeforeValidator(_selector)] = _variable(
-        "", "the label selector of the nodes that fleet mode looks after; empty is all"
+        "", "a label selector: the nodes that fleet mode looks after; empty: all nodes"
     )
     NODE_NAME: Annotated[str, BeforeValidator(_node)] = _variable(
         None, "this Node's name, from `spec.nodeName`; required in sidecar mode"
@@ -246,78 +246,79 @@ class Variables(BaseSettings):
         "own addresses",
     )
     PROMETHEUS_URL: Annotated[str | None, _server_url("PROMETHEUS_TOKEN_FILE")] = _variable(
-        "", "the Prometheus server that a policy's source `prometheus` is asked of, in fleet mode"
+        "", "the address of the Prometheus server for a policy's source `prometheus`; fleet mode only"
     )
     PROMETHEUS_TOKEN_FILE: str = _variable(
-        "", "a file with a bearer token for it, read for each question; empty is none"
+        "", "a file with a bearer token for that server, read for each query; empty: no token"
     )
     PROMETHEUS_CA_FILE: str = _variable(
-        "", "the certificate authorities (PEM) that it is trusted by; empty is the usual ones"
+        "", "a file (PEM) with the certificate authorities to trust for that server; empty: the system's"
     )
     LOKI_URL: Annotated[str | None, _server_url("LOKI_TOKEN_FILE")] = _variable(
-        "", "the Loki server that a policy's source `loki` reads the kernel's log from, in fleet mode"
+        "", "the address of the Loki server for a policy's source `loki`; fleet mode only"
     )
     LOKI_TOKEN_FILE: str = _variable(
-        "", "a file with a bearer token for it, read for each question; empty is none"
+        "", "a file with a bearer token for that server, read for each query; empty: no token"
     )
     LOKI_CA_FILE: str = _variable(
-        "", "the certificate authorities (PEM) that it is trusted by; empty is the usual ones"
+        "", "a file (PEM) with the certificate authorities to trust for that server; empty: the system's"
     )
     LOKI_TENANT: Annotated[str, BeforeValidator(_tenant)] = _variable(
-        "", "whose lines it is asked for (`X-Scope-OrgID`); empty where it has no tenants"
+        "", "the tenant to query (`X-Scope-OrgID`); empty if that Loki has no tenants"
     )
     WEBHOOK_URL_FILE: str = _variable(
         "",
-        "a file with the URL of a webhook that is told what people should know; the URL is a secret and read "
-        "for each message; empty is none",
+        "a file with the URL of a [webhook](webhook.md) for messages to people; the URL is a secret, and "
+        "is read for each message; empty: no webhook",
     )
     WEBHOOK_FORMAT: Annotated[str, BeforeValidator(_webhook_format)] = _variable(
-        "json", "what the webhook takes: `json` or `slack`"
+        "json", "the format of the messages: `json` or `slack`"
     )
     WEBHOOK_EVENTS: Annotated[tuple[str, ...], BeforeValidator(_webhook_events)] = _variable(
         "WouldRecover,RecoveryStarted,Rebooting,Reimaging,Redeploying,Replacing,Refused,Recovered,HandedOver,"
         "AbandonedBySwitchOff,Lost,ReleaseRefused,Held:brake,Held:correlated",
-        "the reasons of Events that it is told, as shell patterns; `Held:brake` is Held for that reason only",
+        "which Events are sent to the webhook, by reason, as shell patterns; `Held:brake` is Held by the "
+        "brake only",
     )
     WEBHOOK_CA_FILE: str = _variable(
-        "", "the certificate authorities (PEM) that it is trusted by; empty is the usual ones"
+        "", "a file (PEM) with the certificate authorities to trust for the webhook; empty: the system's"
     )
     PROVIDER: Annotated[str, BeforeValidator(_provider)] = _variable(
         "auto",
-        "`auto` (from the Node's providerID) or the name of an installed one: `aws`, `azure`, `baremetal`",
+        "`auto` (chosen by the Node's providerID), or the name of a provider: `aws`, `azure`, `baremetal`",
     )
     POLICY_FILE: str = _variable(
-        "", "path of a RecoveryPolicy file, which replaces the built-in policy as a whole"
+        "", "the path of a RecoveryPolicy file. It replaces the whole built-in policy"
     )
     CLUSTER_NAME: Annotated[str, BeforeValidator(_cluster)] = _variable(
         "default",
-        "the cluster's name in what a webhook is told, and the dimension ClusterName of the metrics sent to "
-        "the cloud's monitor",
+        "the cluster's name in messages to the webhook, and the dimension ClusterName of the metrics in "
+        "CloudWatch and Azure Monitor",
     )
     POLL_INTERVAL: Annotated[timedelta, _within("100ms", "5m", plain_seconds=True)] = _variable(
         "0.5s", "how often the node's signals are read, `100ms` to `5m`; a plain number is seconds"
     )
     HEARTBEAT_INTERVAL: Annotated[timedelta | None, BeforeValidator(_heartbeat)] = _variable(
-        "", "how often a heartbeat is sent to the cloud's monitor, `1m` to `1h`; empty is off"
+        "", "how often a heartbeat is sent to CloudWatch or Azure Monitor, `1m` to `1h`; empty: never"
     )
     METRICS_ADDRESS: Annotated[tuple[str, int] | None, BeforeValidator(_address)] = _variable(
         ":9108",
-        "where `/metrics`, `/healthz`, `/readyz` and `/api/v1/explain` are served; port 0 is any free one, "
-        "empty is off",
+        "the address that serves `/metrics`, `/healthz`, `/readyz` and `/api/v1/explain`; port 0: any free "
+        "port; empty: off",
     )
     BOOT_ID_FILE: str = _variable(
         "/proc/sys/kernel/random/boot_id",
-        "the boot ID of the kernel that the agent runs on; believed over the Node's once both were seen to "
-        "agree",
+        "a file with the boot ID of the kernel on which the agent runs; once it has agreed with the Node's "
+        "boot ID, it is believed more than the Node's",
     )
     POD_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
-        "", "the namespace of this pod, from `metadata.namespace`; an agent's Leases live there"
+        "", "the namespace of this pod, from `metadata.namespace`; the agent's Leases are there"
     )
     AGENTS_NAMESPACE: Annotated[str, BeforeValidator(_namespace)] = _variable(
         "",
-        "the agents' namespace, where the Leases of records live, for a concluder or a controller in another "
-        "one; empty is this pod's",
+        "for a concluder or a controller: the agents' namespace, where the Leases of records are; empty: the "
+        "namespace of this pod",
     )
     LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(
-        "60s", "an agent that has not renewed its Lease for this long counts as dead, `5s` to `10m`"
+        "60s", "an agent that has not renewed its Lease for this long counts as dead; `5s` to `10m`"
     )

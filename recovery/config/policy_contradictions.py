@@ -13,12 +13,14 @@ from typing import Any
 from recovery.catalog import reasons_known_to
 from recovery.config.yaml_lines import Document, Mistake, Path, dotted
 from recovery.model import GROUP, LONGEST_RULE, Latch, PodMode, Step, asks_for_alerts
+from recovery.signals import never_joined
 
 Found = Iterator[tuple[Path, str]]
 """Where, and what is wrong there."""
 _ONLY_WITH_WAIT = ("within", "annotate")
 _WITHOUT_THEN = [step for step in Step if step is not Step.DRAIN]
 _WITHOUT_TAINT = [step for step in Step if step is not Step.TAINT]
+_WITHOUT_NOTIFY = [step for step in Step if step is not Step.NOTIFY]
 _OF_TAINT = ("key", "value", "effect")
 
 
@@ -28,7 +30,7 @@ def contradictions(document: Document) -> Iterator[Mistake]:
     rules = [_dict(rule) for rule in _list(policy.get("rules"))]
     pods = [_dict(rule) for rule in _list(_dict(policy.get("drain")).get("pods"))]
     sources = [_dict(source) for source in _list(policy.get("sources"))]
-    of_rules = (_names, _budgets, _matches, _steps, _witnesses, _urgent)
+    of_rules = (_names, _budgets, _matches, _steps, _witnesses, _urgent, _without_a_node)
     found = (each for look in of_rules for each in look(rules))
     for path, text in (*found, *_pods(pods), *_alerts(sources)):
         yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
@@ -111,6 +113,22 @@ def _urgent(rules: list[dict[str, Any]]) -> Found:
     for r, rule in enumerate(rules):
         if rule.get("urgent") is True and "windows" in rule:
             yield ("rules", r, "windows"), "given beside urgent: true, whose faults wait for no window"
+
+
+def _without_a_node(rules: list[dict[str, Any]]) -> Found:
+    """A machine that never became a Node has no labels, and nothing is done to it (note 0040)."""
+    for r, rule in enumerate(rules):
+        match = _dict(rule.get("match"))
+        if match.get("type") != never_joined.TYPE:
+            continue
+        if "nodeLabels" in match:
+            text = f"given with type {never_joined.TYPE}: a machine that is no Node has no labels"
+            yield ("rules", r, "match", "nodeLabels"), text
+        for s, rung in enumerate(_list(rule.get("remedy"))):
+            if (step := _dict(rung).get("do")) in _WITHOUT_NOTIFY:
+                text = f'found "{step}"; expected notify alone: a machine that never became a Node is only '
+                text += "reported, for nothing of it is known but that it is not there"
+                yield ("rules", r, "remedy", s, "do"), text
 
 
 def _alerts(sources: list[dict[str, Any]]) -> Found:

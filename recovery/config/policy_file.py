@@ -54,6 +54,7 @@ from recovery.model import (
     Window,
     Witness,
 )
+from recovery.signals import never_joined
 from recovery.units import parse_duration
 
 BUILT_IN = "built-in"
@@ -162,6 +163,14 @@ def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
             )
             for i, blocker in enumerate(file.policy.limits.blockers)
             if blocker.alerts
+        ]
+        mistakes += [
+            file.mistake(
+                f"rules[{i}].match.type",
+                f'found "{never_joined.TYPE}", which only fleet mode (RECOVERY_MODE=fleet) looks for',
+            )
+            for i, rule in enumerate(file.policy.rules)
+            if rule.match.type == never_joined.TYPE
         ]
     witnesses = [(i, rule.witness) for i, rule in enumerate(file.policy.rules) if mode == "fleet"]
     return mistakes + [
@@ -295,7 +304,7 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
     return Rule(
         name=model.name,
         match=match,
-        after=model.after,
+        after=_after(model),
         remedy=remedy,
         probation=model.probation,
         validate=validate,
@@ -306,6 +315,12 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
         windows=None if model.windows is None else _windows(model.windows),
         urgent=model.urgent,
     )
+
+
+def _after(model: policy_schema.RuleModel) -> timedelta:
+    """As given; a machine that boots is no Node for a while, so its rule has a default of its own."""
+    given = "after" in model.model_fields_set or model.match.type != never_joined.TYPE
+    return model.after if given else never_joined.AFTER
 
 
 def _rung(model: policy_schema.RungModel) -> Rung:

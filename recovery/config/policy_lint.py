@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from recovery import catalog
 from recovery.config.policy_fields import ADMITTED_TAINTS
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.model import (
     Absent,
     Detector,
@@ -32,6 +33,7 @@ from recovery.signals import (
     device_counts,
     konduktor,
     loki,
+    never_joined,
 )
 from recovery.units import span
 
@@ -45,6 +47,8 @@ TYPES: Mapping[str, Collection[str]] = {
     loki.SOURCE: loki.TYPES,
 }
 """The condition types that a source states, where they are not the detector's own choice."""
+OURS = frozenset({SIGNAL_UNKNOWN, never_joined.TYPE})
+"""Types that no source of the policy has to be named for."""
 ALWAYS_FIRE = ("Watchdog", "DeadMansSwitch")
 """Alerts that say by firing that alerting works; the first is kube-prometheus'."""
 HEAD_START = timedelta(minutes=2)
@@ -200,7 +204,7 @@ def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
     page = policy.source("npd") is not None and m.source in ("", "npd")
     by_others = any(m.type in TYPES.get(x.name, ()) for x in policy.sources if m.source in ("", x.name))
     asked = any(x.metrics for x in policy.sources if m.source in ("", x.name))
-    stated = page or by_others or asked or (known is not None and by_conditions) or m.type == "SignalUnknown"
+    stated = m.type in OURS or page or by_others or asked or (known is not None and by_conditions)
     if exact and not stated:
         yield ".match.type", f"no source of the policy states {m.type}, so the rule never matches"
     slow = policy.source(autopilot.SOURCE) is not None and m.source in ("", autopilot.SOURCE)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from recovery.config.policy_file import BUILT_IN, PolicyFile
+from recovery.decide.drain import slowest, too_short
 from recovery.decide.selector import selects
-from recovery.model import EVERY_OTHER, EXCLUDE, PerValue, PodMode, PodView, Policy, Step
-from recovery.units import span
+from recovery.model import EVERY_OTHER, EXCLUDE, PerValue, PodView, Policy, Step
 
 Labels = Mapping[str, str]
 
@@ -93,16 +92,18 @@ class Reach:
     def pod(self, labels: Labels, pod: PodView) -> None:
         """One more pod, on a Node with ``labels``."""
         policy = self._file.policy
-        if any(selects(x, labels) for x in policy.exclude) or _never_evicted(policy, pod):
-            return  # no drain waits for it
+        if any(selects(x, labels) for x in policy.exclude):
+            return  # it is not drained
         for r, rule in enumerate(policy.rules):
             if not selects(rule.match.node_labels, labels):
                 continue
             for i, rung in enumerate(rule.remedy or ()):
+                if rung.do is not Step.DRAIN:
+                    continue
                 known = self._longest.get((r, i))
-                longer = known is None or pod.grace > known.grace
-                if rung.do is Step.DRAIN and pod.grace > rung.within and longer:
-                    self._longest[r, i] = pod
+                slow = slowest((*filter(None, [known]), pod), policy.drain, rung.within)
+                if slow is not None:
+                    self._longest[r, i] = slow
 
     def findings(self) -> Iterator[str]:
         """A sentence for each thing that is probably not meant; none for a cluster without Nodes."""
@@ -118,20 +119,7 @@ class Reach:
         """A sentence for each drain that has less time than a pod may take to end."""
         for (r, i), pod in sorted(self._longest.items()):
             rung = (self._file.policy.rules[r].remedy or ())[i]
-            text = (
-                f"{span(rung.within)}, but pod {pod.namespace}/{pod.name} may take {span(pod.grace)} to end "
-                "(terminationGracePeriodSeconds): the drain is over before such a pod is"
-            )
-            yield self._file.mistake(f"rules[{r}].remedy[{i}].within", text)
-
-
-def _never_evicted(policy: Policy, pod: PodView) -> bool:
-    if pod.mirror or pod.owner_kind in ("DaemonSet", "Node") or pod.phase in ("Succeeded", "Failed"):
-        return True
-    for rule in policy.drain.pods:
-        if any(fnmatchcase(pod.namespace, x) for x in rule.namespaces) and selects(rule.labels, pod.labels):
-            return rule.mode is PodMode.NEVER
-    return False
+            yield self._file.mistake(f"rules[{r}].remedy[{i}].within", too_short(rung.within, pod))
 
 
 def of_nodes(file: PolicyFile, nodes: Iterable[Labels], no_node: str = "no node") -> list[str]:

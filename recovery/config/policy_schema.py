@@ -282,7 +282,10 @@ class RuleModel(Strict):
 
     name: Text
     match: MatchModel
-    after: Duration = _default("0s", "how long the fault is tolerated, from the first statement of its type")
+    after: Duration = _default(
+        "0s",
+        "how long the fault is tolerated, from the first statement of its type; for NeverJoined 15m",
+    )
     hold: Annotated[Duration | None, Given] = _optional(
         "the fault stays this long after its source has taken it back; left out: the catalogue's"
     )

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from recovery.clock import SystemClock
 from recovery.console.output import say
-from recovery.errors import ApiError
+from recovery.errors import ApiError, ApiUnavailable, TooLong
 from recovery.kube.cluster import MERGE_PATCH, Cluster
 from recovery.kube.kubeconfig import USUAL, Place, Target, is_usual
-from recovery.kube.transport import KubernetesTransport
+from recovery.kube.transport import KubernetesTransport, Transport
 from recovery.model import PodView
 from recovery.report.asked_by import ACCOUNT, HEADER, PATH, audience
 
@@ -37,6 +37,36 @@ class AgentPod:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class Named:
+    """The way to a cluster. Where no answer comes, it says what was asked, of whom, and what to look at."""
+
+    def __init__(self, way: Transport, place: Place, target: Target) -> None:
+        self._way = way
+        self._place = place
+        self._target = target
+
+    def request(self, method: str, path: str, **more: Any) -> Any:
+        """As the transport's. Raises ``ApiUnavailable``."""
+        try:
+            return self._way.request(method, path, **more)
+        except TooLong:
+            raise  # a smaller page is asked for
+        except ApiUnavailable as error:
+            what = f"{method} {path} of {self._place}: {error.reason}"
+            raise ApiUnavailable(f"{what}. {self._advice()}", error.status, error.retry_after) from None
+
+    def _advice(self) -> str:
+        t = self._target
+        if t.in_cluster:
+            return "Does a network policy keep this pod from it, and do other pods reach it?"
+        named = f" --kubeconfig {t.kubeconfig}" if t.kubeconfig else ""
+        named += f" --context {self._place.context}"
+        return (
+            f"Does it answer to kubectl{named} get --raw /readyz? If not: is it up, and do you need a VPN? "
+            "--context and --kubeconfig name another cluster."
+        )
 
 
 class UserApi(Cluster):
@@ -79,6 +109,15 @@ class UserApi(Cluster):
         items = self._pages("/api/v1/pods", {"labelSelector": f"{OURS},{COMPONENT}=fleet"})
         of_ours = (item for item in items if not ours or _account(item) in ours)
         return [pod for item in of_ours if (pod := agent_pod(item)) is not None and pod.running]
+
+    def some_sidecar(self) -> AgentPod | None:
+        """A sidecar's pod that runs, the first that is found. One that was patched into a DaemonSet of others
+        has not our labels, and is not found."""
+        ours = self._accounts()
+        items = self._pages("/api/v1/pods", {"labelSelector": f"{OURS},{COMPONENT}=sidecar"})
+        of_ours = (item for item in items if not ours or _account(item) in ours)
+        found = (agent_pod(item) for item in of_ours)
+        return next((pod for pod in found if pod is not None and pod.running), None)
 
     def _accounts(self) -> set[tuple[str, str]]:
         """Namespace and name of the agents' accounts: whom an administrator bound to the agents' role."""
@@ -142,7 +181,7 @@ def connect(target: Target = USUAL) -> UserApi:
     """The cluster that the caller named, or that a plain kubectl would use. Raises ``SettingsError``."""
     clock = SystemClock()
     transport = KubernetesTransport(clock, target)
-    api = UserApi(transport, clock, transport.namespace)
+    api = UserApi(Named(transport, transport.place, target), clock, transport.namespace)
     api.place, api.usual = transport.place, is_usual(target, transport.place)
     return api
 

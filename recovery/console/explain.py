@@ -20,11 +20,14 @@ from recovery.console.node_facts import Facts, gather
 from recovery.console.output import ago, for_programs, phase, say, show
 from recovery.console.recoveries import gate_as_json
 from recovery.console.status import gate_lines, record_as_json, sentence_of, stated
+from recovery.decide.decision import Verb
 from recovery.kube.kubeconfig import Target
 from recovery.model import EXCLUDE, NodeView, Phase, Record, Taint
 from recovery.units import parse_moment, span
 
 HISTORY = 6
+OLD = timedelta(seconds=30)
+"""From then on the sentence says how old it is."""
 UNREADABLE = "unreadable"
 HINTS = {
     "off": "set ENABLE_RECOVERY=true to let it act",
@@ -32,6 +35,7 @@ HINTS = {
     "paused": "node-recovery resume ends the pause",
     "window": "it starts by itself when the window opens; a rule with urgent: true does not wait",
     "blocked": "it starts by itself once nothing blocks; a rule with urgent: true does not wait",
+    "boot": "it starts by itself once the kubelet has written to its Node, or after half a minute",
     "excluded": f"kubectl label node NODE {EXCLUDE}- takes it back in",
     "handedOver": "node-recovery release NODE gives it back to service; a new machine ends it too",
     "lost": "node-recovery release NODE gives it back to service",
@@ -75,6 +79,15 @@ def sentence(f: Facts) -> str:
     if problem := _condition(f.node):
         return f"{problem}, and nothing is recorded of it{last}; {unsaid}"
     return f"nothing is going on: no open record, and its Node shows no fault{last}; {unsaid}"
+
+
+def _how_old(f: Facts) -> str:
+    """Of a sentence that waits for something, such as the brake: the counts in it may have changed since."""
+    d = f.agent["decision"] if f.agent is not None and not overtaken(f) else {}
+    at = _moment(d.get("at"))
+    if d.get("verb") not in (Verb.HOLD, Verb.WAIT) or at is None or f.now - at < OLD:
+        return ""
+    return f" (decided {ago(at, f.now)})"
 
 
 def overtaken(f: Facts) -> bool:
@@ -171,7 +184,7 @@ def _as_json(f: Facts) -> dict[str, Any]:
 
 
 def _lines(f: Facts) -> Iterator[str]:
-    yield click.style(f"{f.name}: {sentence(f)}", bold=True)
+    yield click.style(f"{f.name}: {sentence(f)}{_how_old(f)}", bold=True)
     if what := changes(f):
         yield f"  Next: {what}."
     yield ""

@@ -165,7 +165,7 @@ def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
     queue = ", ".join(f"{x.node} ({age(x.since, now)})" for x in queued(gate))
     yield f"Waiting: {queue or 'no node'}"
     yield f"Pause:   {pause_sentence(gate, now)}"
-    yield f"Brake:   {_count(gate, now)}"
+    yield f"Brake:   {_count(gate, now)}{_limit(gate)}"
     if gate.last_start:
         yield f"Started: last at {hour(gate.last_start)}, {ago(gate.last_start, now)}"
 
@@ -182,6 +182,15 @@ def pause_sentence(gate: Gate, now: datetime) -> str:
         return "none" if p is None else f"none ({p.owner}'s ended {ago(p.until, now) if p.until else ''})"
     end = f"until {p.until:%Y-%m-%d %H:%M:%SZ}" if p.until else "without an end"
     return click.style(f"{p.owner} paused all recoveries {end}: {p.reason}", fg="yellow")
+
+
+def _limit(gate: Gate) -> str:
+    """Where to read whether that is too many. The policy says so, and the gate has no policy: agents may run
+    with several, and each holds its own node."""
+    waiting = next(iter(queued(gate)), None)
+    if waiting is None:
+        return "; limits.brake of the policy says how many may be"
+    return f"; whether the brake (limits.brake) holds, and at how many: node-recovery explain {waiting.node}"
 
 
 def _count(gate: Gate, now: datetime) -> str:

@@ -9,9 +9,20 @@ says so.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from recovery.decide.situation import Situation
 from recovery.model import Record
+from recovery.units import hour, span
+
+WHOLE_SECOND = timedelta(seconds=1)
+"""Times on a Node are cut down to one. No kubelet writes within the first second of a boot."""
+KUBELET_WRITES = timedelta(seconds=30)
+"""Within so long a living kubelet puts right what its Node says (nodeStatusUpdateFrequency is 10 s)."""
+LONG_GAP = timedelta(seconds=30)
+"""A leader that is followed by another leaves a shorter one. No backup of etcd is as young as that."""
+FIRST_YEAR = 2000
+"""A Lease that says no moment, or that is not there, says nothing of a gap."""
 
 
 def agrees(s: Situation) -> bool:
@@ -31,6 +42,46 @@ def by_the_kernel(s: Situation, seen_to_agree: bool) -> Situation:
         return s
     behind = f"the Node is behind: it says boot {s.node.boot_id}, the kernel is on boot {s.kernel_boot}"
     return replace(s, node=replace(s.node, boot_id=s.kernel_boot), node_behind=behind)
+
+
+def boot_unknown(s: Situation) -> str | None:
+    """Why it is not known which boot the machine is in; None where it is.
+
+    etcd may have been restored to before its last boot, and whoever knew of that boot have ended. Within ten
+    seconds the kubelet puts right what its Node says.
+    """
+    if s.node is None:
+        return None
+    return _unheard(s) if s.afar else _older_than_this_kernel(s)
+
+
+def _older_than_this_kernel(s: Situation) -> str | None:
+    """Where both name the same boot, or this process has seen them agree, the kernel is believed. A kubelet
+    that has written since it booted, and names another boot, says that this kernel is not its machine's."""
+    assert s.node is not None
+    if s.node_behind or agrees(s) or s.kernel_began is None:
+        return None
+    written = s.node.heard
+    if written is None or written >= s.kernel_began - WHOLE_SECOND:
+        return None
+    return (
+        f"the kubelet last wrote to the Node at {hour(written)}, "
+        f"and this kernel booted at {hour(s.kernel_began)}: "
+        "which boot the machine is in is known once the kubelet writes again"
+    )
+
+
+def _unheard(s: Situation) -> str | None:
+    """Who has just begun to watch, and finds that nobody was at work for long, knows of no boot before."""
+    if s.unheard_since is None or s.lease.idle is None or s.now - s.unheard_since >= KUBELET_WRITES:
+        return None
+    since, until = s.lease.idle
+    if since.year < FIRST_YEAR or until - since < LONG_GAP:
+        return None
+    return (
+        f"nobody was at work for {span(until - since)}, and the kubelet has not written since: "
+        "which boot the machine is in is known once it does"
+    )
 
 
 def _confirmed(s: Situation, r: Record | None) -> bool:

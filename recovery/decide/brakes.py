@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from recovery.decide.boot import boot_unknown
 from recovery.decide.budget import (
     ahead_of,
     lineage,
@@ -33,6 +34,8 @@ from recovery.units import hour, span
 Question = Callable[[Situation], str | None]
 
 MOST_SKEW = timedelta(seconds=30)
+ALL_ARE_BACK = timedelta(seconds=45)
+"""After an outage of the API server every agent has asked again by then: none waits longer than 30 s."""
 TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
 """TURN: how long the head of the queue has to take a free slot. STAGGER: how much later each one behind.
 
@@ -52,6 +55,15 @@ MOST_NAMED = 5
 def off(s: Situation) -> str | None:
     """With ENABLE_RECOVERY=false nothing is written but Events, metrics and the RecoveryReport (law 7)."""
     return None if s.on else "recovery is off (ENABLE_RECOVERY=false)"
+
+
+def just_back(s: Situation) -> str | None:
+    """While the API server was away nobody could tell that a node is sick or unknown. Each agent asks again
+    soon, and what it tells counts for the brake (law 10)."""
+    if s.back_for is None or s.back_for >= ALL_ARE_BACK:
+        return None
+    left = span(ALL_ARE_BACK - s.back_for)
+    return f"the API server was away: what other agents have to tell is waited for, for another {left}"
 
 
 def excluded(s: Situation) -> str | None:
@@ -393,6 +405,8 @@ NOT_NOW: tuple[tuple[str, Question], ...] = (("window", outside), ("blocked", bl
 UNASKED: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
     *NOT_NOW,
+    ("boot", boot_unknown),
+    ("back", just_back),
     ("skewed", skewed),
     ("budget", budget),
     ("cooldown", cooldown),
@@ -402,6 +416,8 @@ UNASKED: tuple[tuple[str, Question], ...] = (
 CHEAP: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
     *NOT_NOW,
+    ("boot", boot_unknown),
+    ("back", just_back),
     ("skewed", skewed),
     ("group-worn", group_worn),
     ("heir", pending_replacement),
@@ -425,6 +441,7 @@ GOING_ON: tuple[tuple[str, Question], ...] = (
     *FORBIDDEN,
     ("window", stopped_outside),
     ("blocked", stopped_by_blocker),
+    ("boot", boot_unknown),
     ("correlated", correlated),
     ("brake", brake),
 )

@@ -220,6 +220,8 @@ def _but_for_labels(fault: Fault, s: Situation) -> str:
 
 def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
     row = lookup(fault.type, fault.reason)
+    if s.node is not None and not s.node.registered:  # whatever a rule says: see note 0040
+        return Diagnosis(fault, rule, rank, NOTIFY, fault.message)
     named = any(r == fault.reason for r in rule.match.reasons if not WILD & set(r))
     if row is not None and not row.this_node and not named:
         return Diagnosis(fault, rule, rank, NOTIFY, f"it is not this node's own fault: {row.why}")
@@ -263,6 +265,13 @@ def cleared(fault: Fault, s: Situation) -> bool:
     if fault.type == SIGNAL_UNKNOWN:
         return not reading.unknown
     return reading.took_back(fault.type, fault.reason)
+
+
+def taken_back(fault: Fault, s: Situation) -> str:
+    """That its own source has taken ``fault`` back, as a sentence: also how it ended, where that is known."""
+    reading = s.reading_of(fault.source)
+    how = reading.ended.get(fault.type, "") if reading is not None else ""
+    return f"{name(fault)} was taken back by its own source{f': {how}' if how else ''}"
 
 
 def was_treated(d: Diagnosis) -> bool:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 from recovery.model import GROUP, DrainPolicy, PodMode, PodRule, Pods, PodView
-from recovery.units import hour, moment
+from recovery.units import hour, moment, span
 
 FINISHED = ("Succeeded", "Failed")
 EVICT_AFTER = f"{GROUP}/evict-after"
@@ -81,7 +81,23 @@ def counted(pods: int) -> str:
 
 def stays(pod: PodView) -> bool:
     """Whether a drain leaves ``pod`` alone."""
-    return pod.owner_kind == "DaemonSet" or pod.mirror or pod.phase in FINISHED
+    return pod.owner_kind in ("DaemonSet", "Node") or pod.mirror or pod.phase in FINISHED
+
+
+def slowest(pods: Iterable[PodView], policy: DrainPolicy, within: timedelta) -> PodView | None:
+    """The pod that takes longest to end, of those that a drain evicts, if that is longer than ``within``."""
+    late = [
+        p for p in pods if p.grace > within and not stays(p) and rule_of(p, policy).mode is not PodMode.NEVER
+    ]
+    return max(late, key=lambda p: p.grace, default=None)
+
+
+def too_short(within: timedelta, pod: PodView) -> str:
+    """That a drain of ``within`` does not wait for ``pod``."""
+    return (
+        f"{span(within)}, but pod {pod} may take {span(pod.grace)} to end "
+        "(terminationGracePeriodSeconds): the drain is over before such a pod is"
+    )
 
 
 def remaining(pods: Iterable[PodView], now: datetime) -> tuple[PodView, ...]:

@@ -46,6 +46,7 @@ from recovery.decide.diagnosis import (
     healthy,
     name,
     of_a_boot_before,
+    taken_back,
     told_apart,
 )
 from recovery.decide.endings import call_off, can_call_off, disown, end, has_our_marks, up_again
@@ -155,8 +156,8 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         return act(WriteRecord(change[0]), change[1])
     rebooted_since = bool(s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id)
     if only_reported and (rebooted_since or a.taken_back):
-        by = "a new boot" if rebooted_since else "its own source"
-        why = f"{name(r.faults[0])} was taken back by {by}"
+        by_boot = f"{name(r.faults[0])} was taken back by a new boot"
+        why = by_boot if rebooted_since else taken_back(r.faults[0], s)
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     fault = r.faults[0]
     why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""

@@ -8,7 +8,7 @@ evidence.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.decide import brakes, drain, tried
 from recovery.decide.assessment import Assessment
@@ -92,8 +92,13 @@ def without_slot(s: Situation, r: Record) -> Decision:
     if not out and (full := brakes.budget(s)):
         why = f"{name(r.faults[0])}: the slot was lost before anything was done: {full}"
         return hold(why, key="budget", held=Cause.SLOT)
-    back = RestoreSlot(slot_again(r, s.now))
-    return act(back, "the slot of this recovery was missing on the gate and is put back")
+    return slot_back(r, s.now)
+
+
+def slot_back(r: Record, now: datetime) -> Decision:
+    return act(
+        RestoreSlot(slot_again(r, now)), "the slot of this recovery was missing on the gate and is put back"
+    )
 
 
 def take_step(s: Situation, r: Record, rung: Rung) -> Decision:

@@ -90,7 +90,9 @@ def _of_a_dead_machine(s: Situation) -> Iterator[Need]:
 
     The concluder asks it on bare metal alone: in a cloud it has no right to pods and Nodes.
     """
-    if s.node is None or s.node.ready or s.machine is None or s.provider is None or not s.provider.sees_power:
+    if s.node is None or s.node.ready or not s.node.registered or s.machine is None:
+        return
+    if s.provider is None or not s.provider.sees_power:
         return
     yield PowerState()
     if s.down:

@@ -34,6 +34,7 @@ from recovery.decide.diagnosis import (
     may_be_gone,
     name,
     rule_of,
+    taken_back,
     was_treated,
     why_reported,
 )
@@ -81,7 +82,7 @@ def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind:
 
 
 def withdrawn(s: Situation, r: Record) -> Decision:
-    why = f"{name(r.faults[0])} was taken back by its own source"
+    why = taken_back(r.faults[0], s)
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 

@@ -33,10 +33,9 @@ NOT_STATED, GONE = "it is not stated any more", "its Node is gone"
 OTHER_MACHINE, SWITCHED_ON = "another machine has its name", "recovery was switched on"
 BY_ITSELF = frozenset({TAKEN_BACK, NOT_STATED})
 """Endings of a fault that nobody did anything about."""
-Key = tuple[str, str, str]
-
-
 A_DRILL = "a drill"
+"""Why nothing real is wrong."""
+Key = tuple[str, str, str]
 
 
 class Would(StrEnum):

@@ -240,6 +240,9 @@ class Situation:
     forbidden: str = ""  # another remediator's claim on the node
     kernel_boot: str = ""  # the boot ID of this agent's own kernel; only of its own node
     node_behind: str = ""  # the Node says another boot than its kernel, which ``node`` has then
+    kernel_began: datetime | None = None  # when that kernel booted, by this machine's own clock
+    back_for: timedelta | None = None  # since the API server is back that was away; None: it was not
+    unheard_since: datetime | None = None  # the controller looks since then, and heard nothing of the kubelet
     most_slots: int = MOST_SLOTS  # of any budget
     correlated: str = ""  # what the machines with this fault share; only fleet mode sees all of them
     unsaid: tuple[Problem, ...] = ()  # seen by this process, over meanwhile, and not on a record yet

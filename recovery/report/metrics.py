@@ -33,17 +33,17 @@ class Metrics:
         )
         self.enabled = Gauge("node_recovery_enabled", "1 if ENABLE_RECOVERY is true.", registry=r)
         self.faults = Gauge(
-            "node_recovery_faults", "Its nodes that show this fault now.", ["type", "reason"], registry=r
+            "node_recovery_faults", "Its nodes that have this fault now.", ["type", "reason"], registry=r
         )
         self.signal_unknown = Gauge(
             "node_recovery_signal_unknown",
-            "Its nodes of which this source of signals cannot be read.",
+            "Its nodes for which this source cannot be read.",
             ["source"],
             registry=r,
         )
         self.prometheus_unknown = Gauge(
             "node_recovery_prometheus_unknown",
-            "1 while a row of the Prometheus source is not answered, or says nothing of many nodes.",
+            "1 while a row of the source prometheus gets no answer, or says nothing about many nodes.",
             ["row"],
             registry=r,
         )
@@ -55,7 +55,7 @@ class Metrics:
         )
         self.loki_unknown = Gauge(
             "node_recovery_loki_unknown",
-            "1 while Loki is not answered, or lines of it were not read.",
+            "1 while Loki does not answer, or some of its lines were not read.",
             registry=r,
         )
         self.loki_unresolved = Counter(
@@ -63,9 +63,20 @@ class Metrics:
             "Lines in Loki that belong to no node, or not to exactly one.",
             registry=r,
         )
+        self.never_joined = Gauge(
+            "node_recovery_never_joined_machines",
+            "Machines of this group that are in service for longer than is tolerated, and are no Nodes.",
+            ["group"],
+            registry=r,
+        )
+        self.never_joined_unknown = Gauge(
+            "node_recovery_never_joined_unknown",
+            "1 while it is not known which machines of the groups are no Nodes.",
+            registry=r,
+        )
         self.phase = Gauge(
             "node_recovery_phase",
-            "Its nodes with an open record, or one in a person's hands, by phase.",
+            "Its nodes with an open record, or a record in a person's hands, by phase.",
             ["phase"],
             registry=r,
         )
@@ -74,7 +85,7 @@ class Metrics:
         )
         self.open_handovers = Gauge(
             "node_recovery_open_handovers",
-            "Nodes that it knows to be in a person's hands.",
+            "Nodes that this process knows to be in a person's hands.",
             registry=r,
         )
         self.abandoned = Gauge(
@@ -84,29 +95,29 @@ class Metrics:
         )
         self.paused = Gauge(
             "node_recovery_paused",
-            "1 while recovery is paused in the fleet. NaN: not known, as while recovery is off.",
+            "1 while recovery is paused in the fleet. NaN: not known, for example while recovery is off.",
             registry=r,
         )
         self.budget_used = Gauge(
             "node_recovery_budget_used",
-            "Nodes that are out, or may be, and count in this budget: the fleet's or a label value's.",
+            "Nodes that are out of service, or may be, and count in this budget.",
             ["scope"],
             registry=r,
         )
         self.budget_limit = Gauge(
             "node_recovery_budget_limit",
-            "How many may be out, by the policy and the last count of the fleet.",
+            "How many nodes this budget allows, by the policy and the last count of the fleet.",
             ["scope"],
             registry=r,
         )
         self.census_sick = Gauge(
             "node_recovery_census_sick",
-            "Nodes that were sick or unknown at the last count. NaN: not known.",
+            "Nodes that were sick or unknown at the last count of the fleet. NaN: not known.",
             registry=r,
         )
         self.census_population = Gauge(
             "node_recovery_census_population",
-            "Nodes that there were at the last count. NaN: not known.",
+            "Nodes that were counted at the last count of the fleet. NaN: not known.",
             registry=r,
         )
         for gauge in (self.paused, self.census_sick, self.census_population):
@@ -116,28 +127,30 @@ class Metrics:
         )
         self.duration = Histogram(
             "node_recovery_recovery_duration_seconds",
-            "From a confirmed fault to the end of its recovery, by the last step that was tried.",
+            "Time from a confirmed fault to the end of its recovery, by the last step that was tried.",
             ["action", "outcome"],
             buckets=DURATIONS,
             registry=r,
         )
         self.would_act = Counter(
             "node_recovery_would_act",
-            "Decisions that would have acted, had recovery been on.",
+            "Decisions that would have acted if recovery had been on.",
             ["rule", "action"],
             registry=r,
         )
-        self.cycles = Counter("node_recovery_cycles", "Looks at its nodes.", registry=r)
+        self.cycles = Counter(
+            "node_recovery_cycles", "Cycles: each is one look at one of its nodes.", registry=r
+        )
         self.errors = Counter("node_recovery_errors", "Errors, by kind.", ["kind"], registry=r)
         self.undelivered = Counter(
             "node_recovery_untold",
-            "Events and metrics that could not be delivered.",
+            "Events, metrics and messages that could not be delivered.",
             ["sink"],
             registry=r,
         )
         self.clock_outlier = Gauge(
             "node_recovery_api_clock_outlier_seconds",
-            "How far one API server's clock was off the others' within the last hour. Its time is not used.",
+            "How far one API server's clock was off from the others in the last hour. Its time is not used.",
             registry=r,
         )
         self.last_cycle = Gauge(

@@ -151,6 +151,7 @@ class Leases:
         self._named = named or lease_name
         self._seen: dict[str, _Seen] = {}
         self._held: dict[str, tuple[Role, float]] = {}
+        self._written: dict[str, dict[str, Any]] = {}
         self._words: dict[str, str] = {}
         self._idle: dict[str, Idle | None] = {}
         self._renewed: dict[str, datetime] = {}
@@ -259,6 +260,8 @@ class Leases:
         if (known := self._just_renewed(node)) is not None:
             return known
         asked = self._clock.boottime()
+        if (renewed := self._renew(node, role, asked)) is not None:
+            return renewed
         try:
             obj = self._cluster.get_lease(self._named(node))
         except NotFound:
@@ -269,11 +272,26 @@ class Leases:
             return lease
         body = self._body(node, role, obj)
         try:
-            self._cluster.replace_lease(body)
+            stored = self._cluster.replace_lease(body)
         except Conflict:
             self._held.pop(node, None)
             return Lease(holder=lease.holder, mine=False, stale=False)
-        return self._got(node, role, asked, body)
+        return self._got(node, role, asked, body, stored)
+
+    def _renew(self, node: str, role: Role, asked: float) -> Lease | None:
+        """Renew what we hold as we wrote it, without reading it. None: it is to be read.
+
+        It names the version that we wrote, so the API server refuses where anybody has changed it since.
+        """
+        written = self._written.pop(node, None)
+        if written is None or not self.held(node):
+            return None
+        body = self._body(node, role, written)
+        try:
+            stored = self._cluster.replace_lease(body)
+        except (Conflict, NotFound):
+            return None
+        return self._got(node, role, asked, body, stored)
 
     def _just_renewed(self, node: str) -> Lease | None:
         held = self._held.get(node)
@@ -284,13 +302,16 @@ class Leases:
     def _create(self, node: str, role: Role, asked: float) -> Lease:
         body = self._body(node, role, None)
         try:
-            self._cluster.create_lease(body)
+            stored = self._cluster.create_lease(body)
         except Conflict:
             return Lease(holder="one that took it first", mine=False, stale=False)
-        return self._got(node, role, asked, body)
+        return self._got(node, role, asked, body, stored)
 
-    def _got(self, node: str, role: Role, asked: float, body: dict[str, Any]) -> Lease:
+    def _got(
+        self, node: str, role: Role, asked: float, body: dict[str, Any], stored: dict[str, Any]
+    ) -> Lease:
         self._held[node] = (role, asked)
+        self._written[node] = stored
         self._renewed[node] = now = self._cluster.time.now()
         holder = self._identity.holder(role)
         self._idle[node] = idle = idle_of(body, now, self._late(holder))
@@ -338,6 +359,7 @@ class Leases:
 
     def release(self, node: str) -> None:
         """Release it, so that the next agent need not wait. Best effort: a Lease goes stale by itself."""
+        self._written.pop(node, None)
         if self._held.pop(node, None) is None:
             return
         with contextlib.suppress(Exception):

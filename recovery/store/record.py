@@ -16,6 +16,8 @@ from recovery.model import PHASE_LABEL, Phase, Record
 from recovery.store.codec import Unchanged, dropped
 from recovery.store.record_codec import bounded, decode, whole
 
+MOST_WRITTEN = 10_000
+"""Of so many records it is remembered that nobody has written them since we did."""
 WELL = tuple(phase.value for phase in Phase if not phase.sick)
 NOT_SICK = f"{PHASE_LABEL} notin ({','.join(WELL)})"
 """A label selector. A record without the label, of an older program, is selected."""
@@ -88,7 +90,7 @@ class Records:
         return there
 
     def ours(self, record: Record) -> bool:
-        """Whether the open ``record`` is as we wrote it: nobody else has since."""
+        """Whether ``record`` is as we wrote it: nobody else has since."""
         return self._written.get(record.node) == record.resource_version
 
     def remove(self, record: Record) -> None:
@@ -111,8 +113,7 @@ class Records:
             )
         meta = stored["metadata"]
         uid, version = str(meta["uid"]), str(meta["resourceVersion"])
-        if record.phase.open:
-            self._written[record.node] = version
-        else:
-            self._written.pop(record.node, None)
+        if len(self._written) >= MOST_WRITTEN:
+            self._written.clear()  # then it is found out anew who is at work on each
+        self._written[record.node] = version
         return self._decode.keep(stored, replace(record, uid=uid, resource_version=version))

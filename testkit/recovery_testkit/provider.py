@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
     Done,
+    GroupMembers,
     Machine,
+    Member,
     NodeView,
     NotApplied,
     Poll,
@@ -45,6 +47,8 @@ class FakeGroup:
     a number that it was told shows only once ``settle`` is called; until then it is ``pending``.
     ``provisional``: machines of which some may be removed again, as in a scale set that overprovisions.
     ``cannot_launch``: why it could not launch one. ``launches_first``: it ends none before that.
+    ``launched``: when each machine was; ``states``: of those that are not in service, why; ``unlisted``: why
+    it cannot be listed.
     """
 
     name: str
@@ -57,6 +61,9 @@ class FakeGroup:
     provisional: set[str] = field(default_factory=set)
     cannot_launch: str = ""
     launches_first: bool = False
+    launched: dict[str, datetime] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+    unlisted: str = ""
 
 
 class FakeProvider:
@@ -94,6 +101,9 @@ class FakeProvider:
         self.after_call: Callable[[], None] = lambda: None
         self.preflight_error: Retry | Refused | None = None
         self.start_error: Retry | Refused | Ambiguous | None = None
+        self.members_error: Retry | Refused | None = None
+        self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self._asked_of: set[str] = set()
 
     # ------------------------------------------------------------ the protocol
 
@@ -161,6 +171,28 @@ class FakeProvider:
         if any(machine.id in group.in_service for group in self.groups.values()):
             return None
         return f"{machine.id} is in no group any more"
+
+    def members(self, machines: Sequence[Machine]) -> Iterator[GroupMembers]:
+        self.reads.append(("members", str(len(machines))))
+        if self.members_error is not None:
+            raise self.members_error
+        self._asked_of |= {m.group for m in machines}
+        for name in sorted(self._asked_of & self.groups.keys()):
+            yield self._members_of(self.groups[name])
+
+    def _members_of(self, group: FakeGroup) -> GroupMembers:
+        if group.unlisted:
+            return GroupMembers(group.name, self.now(), unknown=group.unlisted)
+        found = (
+            Member(
+                Machine(self.name, m, f"fake:///{group.name}/{m}", group.name),
+                m not in group.states,
+                group.states.get(m, "in service"),
+                group.launched.get(m),
+            )
+            for m in group.in_service
+        )
+        return GroupMembers(group.name, self.now(), tuple(found))
 
     def finish(self, machine: Machine, reference: Reference) -> None:
         if self.finish_error is not None:

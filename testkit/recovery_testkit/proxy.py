@@ -87,7 +87,11 @@ class CountingProxy:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
 
     def start(self) -> CountingProxy:
         self._thread.start()
@@ -124,6 +128,11 @@ class CountingProxy:
             self._state.rules.clear()
 
     # ------------------------------------------------------------ rules
+
+    def forgive(self) -> None:
+        """Drop all rules, and keep what was asked."""
+        with self._state.lock:
+            self._state.rules.clear()
 
     def delay(self, action: str, seconds: float, times: int = 1) -> None:
         """Forward, and keep the answer back for ``seconds``."""

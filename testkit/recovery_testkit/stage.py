@@ -113,6 +113,7 @@ class StoreTransport:
         body: Any = None,
         content_type: Any = None,
         headers: Any = None,
+        read: Any = None,
     ) -> Any:
         try:
             return self._api.request(
@@ -215,6 +216,7 @@ class FleetActor:
             "prometheus": self.replica.poll,
             "loki": self.replica.read_logs,
             "pods": lambda: self.replica.watch_pods(go_on),
+            "roll": self.replica.call_the_roll,
         }
         for name, one in threads.items():
             if self.clock.monotonic() >= self._due.get(name, 0.0):
@@ -238,6 +240,7 @@ class Stage:
         self.store = KubernetesStore(now=self.clock.true_time)
         self.api = FaultyApi(self.store)
         self.provider = FakeProvider()
+        self.provider.now = self.clock.true_time
         self.policy = read_policy(policy)
         self.pages: dict[str, Page] = {}
         self.actors: dict[str, Any] = {}  # by name: agents, concluders, replicas of the controller
@@ -431,7 +434,7 @@ class Stage:
         observer = Observer(world)
         publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False, tellers=self.tellers)
         executor = Executor(world, observer, publisher)
-        tally = Tally(cluster, clock, self.policy, on, name)
+        tally = Tally(cluster, clock, self.policy, on, name, metrics)
         agent = None
         if node:
             half = timedelta(seconds=0.5)

@@ -292,7 +292,7 @@ class World(Stage):
 
     def _booted(self, p: Process) -> float:
         """When the machine was booted that this process runs on."""
-        return self.places[p.place].booted if p.place >= 0 and self.scene.sources else 0.0
+        return self.places[p.place].booted if p.place >= 0 else 0.0
 
     # ------------------------------------------------------------ time
 

@@ -445,6 +445,24 @@ HINTS: dict[str, tuple[Callable[[], Stage], str]] = {
 }
 
 
+def test_where_the_brake_may_hold_status_says_who_knows_and_explain_how_old_its_count_is(sit: Sit) -> None:
+    s = at_the_brake()
+    terminal = sit(s)
+    assert "node-recovery explain node-0" in next(
+        line for line in ok(terminal.run("status")).splitlines() if line.startswith("Brake:")
+    )
+    fresh = ok(terminal.run("explain", "node-0")).splitlines()[0]
+    assert "the brake is on: 3 of 4 nodes in the fleet are sick or unknown, more than" in fresh
+    assert "decided" not in fresh
+    s.clock.advance(120)
+    assert ok(terminal.run("explain", "node-0")).splitlines()[0].startswith(f"{fresh} (decided 2")
+
+
+def test_where_nothing_waits_status_says_where_the_limit_of_the_brake_stands(sit: Sit) -> None:
+    out = ok(sit(at("proving")).run("status"))
+    assert "ago; limits.brake of the policy says how many may be" in out
+
+
 @pytest.mark.parametrize(("scene", "hint"), HINTS.values(), ids=HINTS)
 def test_explain_says_what_would_change_it(scene: Callable[[], Stage], hint: str, sit: Sit) -> None:
     assert f"  Next: {hint}" in ok(sit(scene()).run("explain", "node-0"))

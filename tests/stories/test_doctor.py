@@ -73,6 +73,7 @@ class Door:
             return self._review(options["body"])
         if (options.get("query") or {}).get("dryRun"):
             return self._dry_run(path, options["body"])
+        options.pop("read", None)  # it is for bytes, and what comes from memory has none
         found = self.store.request(method, path, **options)
         date = format_datetime((self.clock.now() + self.ahead).replace(microsecond=0), usegmt=True)
         return Response(found.status, {**found.headers, "Date": date}, found.body)
@@ -1524,7 +1525,8 @@ def test_from_a_laptop_a_node_without_a_sidecar_is_the_controllers(
     labels = {"app.kubernetes.io/name": "node-recovery", "app.kubernetes.io/component": "fleet"}
     store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FLEET}})
     ours = [{"name": "node-recovery", "image": "i"}]
-    store.load(pod_object("c-9", on=ELSEWHERE, namespace=FLEET, labels=labels, containers=ours))
+    spec = {"serviceAccountName": "gpus-fleet"}
+    store.load(pod_object("c-9", on=ELSEWHERE, namespace=FLEET, labels=labels, containers=ours, spec=spec))
     at_laptop.door.answers[EXPLAIN] = Response(200, {}, {**explained(), "node": NODE})
     at_laptop("--node", NODE)
     said = at_laptop.says(
@@ -1532,12 +1534,27 @@ def test_from_a_laptop_a_node_without_a_sidecar_is_the_controllers(
     )
     assert said.ok
     assert not [f for f in at_laptop.findings if "concluder" in f.sentence or f.area == "detector"]
-    assert any("node-recovery-fleet/node-recovery-fleet" in f.sentence for f in at_laptop.findings)
+    assert at_laptop.says("the controller's service account is").sentence.endswith(f"{FLEET}/gpus-fleet")
 
     at_laptop.door.answers[EXPLAIN] = refusal(404, "this replica does not lead")
     at_laptop("--node", NODE)
     nobody = at_laptop.says("no replica of the controller answers for it")
     assert (nobody.ok, "this replica does not lead" in nobody.sentence) == (None, True)
+
+
+@pytest.mark.parametrize(("mode", "whose"), [("fleet", "controller"), ("sidecar", "agent")])
+def test_without_a_node_the_rights_are_those_of_who_runs(
+    at_laptop: Doctor, store: KubernetesStore, mode: str, whose: str
+) -> None:
+    labels = {"app.kubernetes.io/name": "node-recovery", "app.kubernetes.io/component": mode}
+    store.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FLEET}})
+    ours, spec = [{"name": "node-recovery", "image": "i"}], {"serviceAccountName": "gpus"}
+    store.load(pod_object("x", on=ELSEWHERE, namespace=FLEET, labels=labels, containers=ours, spec=spec))
+    at_laptop()
+    assert at_laptop.says(f"{mode} mode: {FLEET}/x runs").ok
+    assert at_laptop.says(f"the {whose}'s service account is").sentence.endswith(f"{FLEET}/gpus")
+    asked = {(x["resourceAttributes"]["resource"], x["user"]) for x in at_laptop.door.asked}
+    assert {user for _, user in asked} == {f"system:serviceaccount:{FLEET}:gpus"}
 
 
 def test_a_dead_node_that_the_controller_may_be_replacing_is_not_to_be_replaced_by_hand(

@@ -268,7 +268,7 @@ def test_a_flash_while_the_api_server_is_away_is_treated_when_it_is_back() -> No
     s.run(20)
     assert s.record("node-0") is None
     s.api.heal()
-    s.run(30)
+    s.run(90)  # others are given time to tell what they saw (law 10)
     assert rebooted(s)
 
 

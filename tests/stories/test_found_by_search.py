@@ -258,3 +258,30 @@ def test_a_controller_takes_no_new_machine_for_the_sick_one_whose_name_it_has() 
         seed=2825570244,
     )
     assert judged(history) == []
+
+
+def test_a_controller_that_starts_when_etcd_is_restored_waits_for_kubelets_to_say_which_boot_it_is() -> None:
+    """All replicas were started anew then, so none knew of the boot, and the machine was rebooted again."""
+    history = played(
+        Scene(policy="drain, reboot, replace", sources="konduktor alone", replicas=2),
+        act(50, "marked", 0, ("reboot",)),
+        act(55, "marked", 3, ()),
+        act(114, "etcd restored", -1, 60.0),
+        seed=2749813514,
+    )
+    assert judged(history) == []
+
+
+def test_nothing_starts_before_all_agents_have_asked_again_after_an_outage_of_the_api_server() -> None:
+    """The pages of three nodes went away, and then the API server. A fourth node was started in the second
+    in which it was back: the agents of the blind ones had not told of them yet."""
+    history = played(
+        Scene(nodes=5, pods=2, patient=True, sources="EKS"),
+        act(10.3, "page away", 0, 1300.0),
+        act(11, "page away", 3, 1300.0),
+        act(16.5, "page away", 1, 1300.0),
+        act(288.1, "api away", -1, 500.0),
+        act(767.4, "fault", 4, NC, ()),
+        seed=1771492823,
+    )
+    assert judged(history) == []

@@ -12,10 +12,11 @@ from recovery_testkit.stage import FleetActor, Stage
 from recovery.agent.fleet.leader import LEASE
 from recovery.agent.fleet.sources import Says
 from recovery.errors import ApiUnavailable
+from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Streams
 from recovery.model import Machine, NodeView, Phase, Preflight, Step
 from tests.builders.faults import DMA
-from tests.builders.objects import pod_object
+from tests.builders.objects import budget_object, pod_object
 from tests.stories.console import Terminal
 from tests.stories.scenery import GATE, REPORTS, Cloud, Reaper, judge, pass_time, settled, to_the_end
 from tests.stories.scenes import (
@@ -26,6 +27,7 @@ from tests.stories.scenes import (
     calls,
     exclude,
     marked,
+    messages,
     pause,
     phase,
     ready,
@@ -93,7 +95,43 @@ def test_what_a_healthy_fleet_costs_does_not_grow_with_it() -> None:
         s.run(600)
         asked.append(sum(n for (verb, _), n in s.store.requests.items() if verb != "watch") - before)
     assert abs(asked[1] - asked[0]) < 10
-    assert max(asked) < 600
+    assert max(asked) < 230  # in ten minutes: 150 for its Lease, 60 for the gate, 10 for the sick records
+
+
+def test_a_cordon_reads_nothing_twice_and_its_hand_over_is_said_once_and_each_minute_after() -> None:
+    s, _ = fleet(policy(remedy="{do: cordon}"), count=30)
+    writes(s, EKS, node="node-9")  # the first of all makes the gate
+    s.run(30)
+    before = s.store.requests.copy()
+    writes(s, EKS)
+    s.run(3)
+    asked = s.store.requests - before
+    assert phase(s) is Phase.HANDED_OVER
+    assert asked["create", "events"] == 6
+    assert asked["get", "leases"] == 1  # whether a sidecar has it
+    assert sum(n for (verb, _), n in asked.items() if verb != "watch") <= 29
+    s.run(62)
+    assert (s.store.requests - before)["create", "events"] > 6
+
+
+def test_of_several_workers_that_ask_what_the_records_tell_one_lists_them() -> None:
+    s, _ = fleet(policy(remedy="{do: cordon}"), count=30)
+    writes(s, EKS, node="node-9")  # the first of all makes the gate
+    s.run(30)
+    listed: list[str] = []
+    whole = Cluster.list_records
+
+    def list_records(self: Cluster, selector: str = "") -> Iterator[dict[str, object]]:
+        listed.append(selector)
+        return whole(self, selector)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "list_records", list_records)
+        writes(s, EKS, node="node-0")
+        writes(s, EKS, node="node-4")  # another worker's
+        s.run(1.5)
+    assert (phase(s, "node-0"), phase(s, "node-4")) == (Phase.HANDED_OVER, Phase.HANDED_OVER)
+    assert listed.count("") == 1
 
 
 def test_a_node_whose_kubelet_died_is_replaced() -> None:
@@ -105,6 +143,25 @@ def test_a_node_whose_kubelet_died_is_replaced() -> None:
     assert calls(s) == [("replace", "m-0")]
     assert phase(s) is Phase.RECOVERED
     judge(s)
+
+
+def test_a_drain_that_is_too_short_for_a_pod_is_told_once_as_its_eviction_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    s, cloud = fleet(policy(remedy="{do: drain, within: 2m, then: force}, {do: replace}"))
+    for name in ("train", "later"):
+        slow = {**pod_object(name, on="node-0"), "spec": {"nodeName": "node-0"}}
+        s.store.load({**slow, "spec": {**slow["spec"], "terminationGracePeriodSeconds": 3600}})
+    s.store.load(budget_object(minAvailable=1))  # so that they are asked for twice
+    writes(s, EKS)
+    with caplog.at_level("INFO"):
+        to_the_end(s, cloud)
+    (told,) = [r.getMessage() for r in caplog.records if "terminationGracePeriodSeconds" in r.getMessage()]
+    assert (
+        ", the drain has 2 min, but pod default/train may take 60 min to end "
+        "(terminationGracePeriodSeconds): the drain is over before such a pod is [key=Evict]"
+    ) in told.replace("default/later", "default/train")
+    assert [x for x in messages(s, "Draining") if "terminationGracePeriodSeconds" in x]
 
 
 def test_a_dead_node_that_comes_back_in_time_is_left_alone() -> None:
@@ -393,6 +450,39 @@ def test_the_same_fault_on_machines_that_share_nothing_is_not_held() -> None:
         writes(s, NEURON, node=f"node-{i}")
     to_the_end(s, cloud)
     assert len(calls(s)) == 4
+
+
+@pytest.mark.parametrize("population", [False, True], ids=["of all nodes", "of the accelerators"])
+def test_what_all_accelerators_share_is_no_cause_where_the_policy_counts_them_alone(population: bool) -> None:
+    """Five of twenty among sixty others: of all nodes few have what all of the twenty have."""
+    wanted = b"population: {labels: {accelerator: gpu}}, " if population else b""
+    s = Stage(MANY.replace(b"{cooldown: 0s,", b"{" + wanted + b"cooldown: 0s,"))
+    for i in range(80):
+        more = {"accelerator": "gpu"} if i < 20 else {}
+        s.add_node(f"node-{i}", f"m-{i}", rack=f"r{i % 12}", **more)
+    s.fleet()
+    s.run(5)
+    cloud = Group(s)
+    for i in range(5):
+        writes(s, NEURON, node=f"node-{i}")
+    pass_time(s, 300, cloud)
+    said = " ".join(line for i in range(5) for line in record_sentences(s, f"node-{i}"))
+    assert ("have accelerator=gpu, as 20 of 80 do" in said) is not population
+    assert bool(calls(s)) is population
+
+
+def test_of_accelerators_alone_those_of_one_rack_are_held_as_well() -> None:
+    s = Stage(MANY.replace(b"{cooldown: 0s,", b"{population: {labels: {accelerator: gpu}}, cooldown: 0s,"))
+    for i in range(80):
+        more = {"accelerator": "gpu"} if i < 60 else {}
+        s.add_node(f"node-{i}", f"m-{i}", rack="r7" if i < 5 else f"r{8 + i // 5}", **more)
+    s.fleet()
+    s.run(5)
+    for i in range(4):
+        writes(s, NEURON, node=f"node-{i}")
+    pass_time(s, 120, Group(s))
+    assert calls(s) == []
+    assert "4 of the 4 machines have rack=r7, as 5 of 60 do" in " ".join(record_sentences(s, "node-3"))
 
 
 JOBSET = "jobset.sigs.k8s.io/jobset-name"

@@ -74,6 +74,8 @@ def test_retry_after_is_waited_for_by_an_agent_whose_node_is_sick(answer: str) -
     assert sum(p < 5 for p in pauses) <= 1.5 * sweeps
     s.api.heal()
     s.run(45)
+    assert calls(s) == [], "what other agents have to tell is waited for first"
+    s.run(45)
     assert calls(s) == [("replace", "m-0")]
 
 

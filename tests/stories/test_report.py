@@ -12,7 +12,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.decide.sightings import Report, Sighting, Would
 from recovery.model import Step
-from recovery.store.sightings import decode, encode, fitted
+from recovery.store.sightings import Reports, decode, encode, fitted
 from tests.builders.faults import DMA, HANG
 from tests.builders.policies import policy_file
 from tests.builders.sightings import sighting
@@ -213,6 +213,27 @@ def test_a_write_that_is_refused_stops_no_observation_and_is_made_up_for() -> No
     assert messages(s, "WouldRecover")
     assert report(s).sightings == ()
     s.api.heal()
+    s.run(700, step=1)
+    assert only(s).reason == DMA
+
+
+def test_a_bug_in_the_report_stops_no_observation_and_what_it_kept_from_it_is_made_up_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    s = off()
+
+    def broken(*_: object) -> None:
+        raise KeyError("nobody expected this")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reports, "write", broken)
+        s.fault("node-0")
+        s.run(120, step=1)
+    assert messages(s, "WouldRecover")
+    assert report(s).sightings == ()
+    told = [r for r in caplog.records if "the RecoveryReport: a bug" in r.getMessage()]
+    assert 2 <= len(told) < 20, "ever more seldom"
+    assert all(r.exc_info for r in told)
     s.run(700, step=1)
     assert only(s).reason == DMA
 

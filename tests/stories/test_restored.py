@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase, Record
 from tests.builders.policies import policy_file
-from tests.stories.scenery import GATES, sentences, slots
+from tests.stories.scenery import GATES, change_gate, sentences, slots
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -81,6 +83,14 @@ def drained_and_rebooted(kernel: bool) -> tuple[Stage, Backup]:
     return s, saved
 
 
+@contextmanager
+def booted(s: Stage, ago: float) -> Iterator[None]:
+    """Every kernel has booted so many seconds ago."""
+    s.clock._booted = s.clock.monotonic() - ago
+    yield
+    s.clock._booted = 0.0
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["the agent goes on", "the agent restarts"])
 @pytest.mark.parametrize("silent", [3, 60], ids=["a quick kubelet", "a slow kubelet"])
 def test_a_restored_drain_reboots_no_machine_that_has_booted_since(restarted: bool, silent: int) -> None:
@@ -95,6 +105,63 @@ def test_a_restored_drain_reboots_no_machine_that_has_booted_since(restarted: bo
     if restarted:  # one that runs sees its place on the gate within a minute
         assert any(BEHIND in x for x in record_sentences(s))
     assert (phase(s), marked(s), slots(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+
+
+def test_agents_that_start_when_etcd_is_restored_wait_for_the_kubelet_to_say_which_boot_it_is() -> None:
+    """The backup is older than what says that kernel and Node agree, and the agent knows of no boot before.
+    The kernel is younger than what the kubelet last wrote: that boot may be over."""
+    s, saved = drained_and_rebooted(kernel=True)
+    written = saved.node["status"]["conditions"]
+    restore(s, replace(saved, record=replace(saved.record, boot_confirmed=False)))
+    patch_node(s, "node-0", {"status": {"conditions": written}}, actor="restore")
+    new_process(s, "node-0")
+    with booted(s, 20):
+        s.run(20)
+        assert calls(s) == [("reboot", "m-0")]
+        assert "which boot the machine is in is known once the kubelet writes again" in sentences(s)[-1]
+        boot(s, "node-0", AFTER)
+        s.run(400, step=1)
+    assert calls(s) == [("reboot", "m-0")]
+    assert (phase(s), marked(s), slots(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+
+
+def test_a_kubelet_that_writes_nothing_does_not_hold_a_recovery_for_ever() -> None:
+    """Simulated nodes say a moment of long ago, and a kernel that is not theirs is younger."""
+    s = cast(DRAIN_REBOOT, agents=0)
+    s.kernels["node-0"] = "of-a-virtual-machine"
+    long_ago = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2020-01-01T00:00:00Z"}
+    patch_node(s, "node-0", {"status": {"conditions": [long_ago]}}, "status")
+    s.agent("node-0")
+    with booted(s, 20):
+        s.run(3)
+        s.fault("node-0")
+        s.run(10)
+        assert calls(s) == []
+        assert "which boot the machine is in is known once the kubelet writes again" in sentences(s)[-1]
+        s.run(30)
+        assert calls(s) == [("reboot", "m-0")]
+
+
+@pytest.mark.parametrize("booted_already", [False, True], ids=["asked for", "on probation"])
+def test_a_slot_that_somebody_takes_off_is_put_back_while_what_it_was_taken_for_goes_on(
+    booted_already: bool,
+) -> None:
+    """Another node would start beside it; and no agent would tell its peers of what they have to prove."""
+    s = cast(DRAIN_REBOOT)
+    s.run(3)
+    s.fault("node-0")
+    s.run(8)
+    if booted_already:
+        boot(s, "node-0", AFTER)
+        s.pages["node-0"].body = npd_page()
+        s.run(8)
+    assert phase(s) is (Phase.PROVING if booted_already else Phase.RECOVERING)
+    change_gate(s, lambda gate: gate["status"].update(slots=[]))
+    s.run(15)
+    assert slots(s) == ["node-0"]
+    s.fault("node-1")
+    s.run(10)
+    assert calls(s) == [("reboot", "m-0")]
 
 
 def test_a_restored_node_alone_changes_nothing() -> None:

@@ -54,3 +54,10 @@ def test_a_kubelet_that_writes_no_heartbeat_is_believed() -> None:
 def test_another_machine_has_boots_of_its_own() -> None:
     boots = first_seen(node("b1"), NOW).then(node("b9", NOW - MINUTE, "m-9"), NOW)
     assert (boots.machine, boots.last, boots.before) == ("m-9", "b9", ())
+
+
+def test_a_kubelet_is_unheard_until_it_writes_again() -> None:
+    assert after(("b1", NOW), ("b1", NOW)).unheard
+    assert not after(("b1", NOW), ("b1", NOW + MINUTE), ("b1", NOW + MINUTE)).unheard
+    assert not after(("b1", NOW), ("b2", NOW + MINUTE)).unheard
+    assert after(("b1", NOW), ("b1", NOW - MINUTE)).unheard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +11,8 @@ import pytest
 from recovery.decide import brakes
 from recovery.decide.decision import TakeSlot, Verb, WriteRecord
 from recovery.decide.own_node import decide
-from recovery.decide.situation import Situation
-from recovery.model import Claim, Line, Pause, Preflight, Reference, Share, Slot
+from recovery.decide.situation import Lease, Situation
+from recovery.model import Claim, Condition, Line, Pause, Preflight, Reference, Share, Slot
 from recovery.store.gate import read_pause
 from tests.builders.faults import HBM, fault
 from tests.builders.gates import census, gate, slot, start
@@ -36,6 +36,16 @@ def newcomer(**changes: Any) -> Situation:
     out = start(2 * MINUTE, node="node-1", machine="m-1")
     found = {"gate": gate(slots=(OTHERS_SLOT,), starts=(out,)), "node": node(created=NOW - MINUTE)} | changes
     return situation(**found)
+
+
+def in_boot(kernel: str = "", heard: datetime = NOW, **changes: Any) -> Situation:
+    """The Node says boot-1, as its kubelet wrote when it was ``heard``."""
+    ready = Condition("Ready", "True", "KubeletReady", "", heartbeat=heard)
+    return situation(node=node(stated=(ready,)), kernel_boot=kernel, **changes)
+
+
+def idle_for(gap: timedelta) -> Lease:
+    return Lease("me", mine=True, stale=False, idle=(NOW - gap, NOW))
 
 
 # ---------------------------------------------------------------- each question
@@ -139,6 +149,23 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
         brakes.brake,
         situation(node=node(labels={TYPE: "trn2.48xlarge", ZONE: "a"})),
         f"nothing is known of how many nodes with {TYPE}=trn2.48xlarge are sick",
+    ),
+    "a kernel younger than its Node": (
+        brakes.boot_unknown,
+        in_boot("boot-2", heard=NOW - MINUTE, kernel_began=NOW - 20 * SECOND),
+        "the kubelet last wrote to the Node at 02:59:00Z, and this kernel booted at 02:59:40Z: "
+        "which boot the machine is in is known once the kubelet writes again",
+    ),
+    "a controller that starts after nobody was at work": (
+        brakes.boot_unknown,
+        in_boot(afar=True, unheard_since=NOW - SECOND, lease=idle_for(HOUR)),
+        "nobody was at work for 60 min, and the kubelet has not written since: "
+        "which boot the machine is in is known once it does",
+    ),
+    "the API server is just back": (
+        brakes.just_back,
+        situation(back_for=15 * SECOND),
+        "the API server was away: what other agents have to tell is waited for, for another 30 s",
     ),
     "short group": (brakes.group_short, situation(preflight=SHORT), "group workers is short by 1"),
 }
@@ -439,6 +466,23 @@ def test_with_nothing_in_the_way_the_slot_is_taken() -> None:
     assert isinstance(decide(situation()).effect, TakeSlot)
 
 
+BOOT_KNOWN: dict[str, Situation] = {
+    "the same boot": in_boot("boot-1", heard=NOW - MINUTE, kernel_began=NOW - SECOND),
+    "the kubelet has written since": in_boot("boot-2", heard=NOW, kernel_began=NOW - SECOND),
+    "the kernel is believed": in_boot("b", NOW - MINUTE, kernel_began=NOW - SECOND, node_behind="is behind"),
+    "no heartbeat": situation(kernel_boot="boot-2", kernel_began=NOW),
+    "it was followed at once": in_boot(afar=True, unheard_since=NOW, lease=idle_for(20 * SECOND)),
+    "the kubelet was heard": in_boot(afar=True, unheard_since=None, lease=idle_for(HOUR)),
+    "it had time to write": in_boot(afar=True, unheard_since=NOW - 30 * SECOND, lease=idle_for(HOUR)),
+    "there was no Lease": in_boot(afar=True, unheard_since=NOW, lease=idle_for(480_000 * HOUR)),
+}
+
+
+@pytest.mark.parametrize("row", BOOT_KNOWN)
+def test_the_boot_is_known(row: str) -> None:
+    assert brakes.boot_unknown(BOOT_KNOWN[row]) is None
+
+
 def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> None:
     assert [key for key, _ in brakes.GOING_ON] == [
         "off",
@@ -447,6 +491,7 @@ def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> Non
         "paused",
         "window",
         "blocked",
+        "boot",
         "correlated",
         "brake",
     ]
@@ -455,12 +500,12 @@ def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> Non
 def test_before_a_start_these_questions_are_asked_in_this_order() -> None:
     assert [key for key, _ in brakes.STARTING] == [
         *("off", "excluded", "claimed", "paused", "window", "blocked"),
-        *("skewed", "group-worn", "heir", "budget", "cooldown", "correlated", "brake"),
+        *("boot", "back", "skewed", "group-worn", "heir", "budget", "cooldown", "correlated", "brake"),
         *("no-launch", "group-short", "not-alone"),
     ]
     assert [key for key, _ in brakes.UNASKED] == [
         *("off", "excluded", "claimed", "paused", "window", "blocked"),
-        *("skewed", "budget", "cooldown"),
+        *("boot", "back", "skewed", "budget", "cooldown"),
     ]
 
 

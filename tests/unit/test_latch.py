@@ -16,7 +16,16 @@ from recovery.decide.diagnosis import diagnosed
 from recovery.decide.latch import hold_of, latch_of, over, what_ends
 from recovery.errors import SettingsError
 from recovery.model import Detector, Ends, Kind, Latch, Phase
-from recovery.signals import autopilot, autopilot_gauge, aznhc, black_hole, dcgm, device_counts, konduktor
+from recovery.signals import (
+    autopilot,
+    autopilot_gauge,
+    aznhc,
+    black_hole,
+    dcgm,
+    device_counts,
+    konduktor,
+    never_joined,
+)
 from tests.builders.faults import DMA, fault, reading
 from tests.builders.policies import HEAD, policy
 from tests.builders.records import record
@@ -87,6 +96,7 @@ def test_a_hold_counts_from_the_moment_that_is_on_the_record() -> None:
 def test_every_row_of_the_catalogue_says_what_states_it() -> None:
     others = {"SignalUnknown", aznhc.TYPE, konduktor.TYPE, dcgm.HEALTH}
     others |= autopilot.TYPES | autopilot_gauge.TYPES | device_counts.TYPES | black_hole.TYPES
+    others |= {never_joined.TYPE}
     assert {row.type for row in faults() if row.detector is None} == others
     assert all(default_for(d, "Any").hold == timedelta(0) for d in Detector)
 

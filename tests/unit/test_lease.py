@@ -330,3 +330,47 @@ def test_of_two_processes_in_one_network_neither_takes_the_other_for_ended() -> 
         assert identified("fleet", third, "two of us").ended_in_this_pod(a.holder(Role.OWNER))
     finally:
         third.close()
+
+
+def test_who_holds_it_renews_it_without_reading_it(world: World) -> None:
+    agent = world.agent()
+    agent.hold(NODE, Role.OWNER)
+    asked = dict(world.store.requests)
+    for _ in range(3):
+        world.clock.advance(15)
+        assert agent.hold(NODE, Role.OWNER).mine
+    more = {key: n - asked.get(key, 0) for key, n in world.store.requests.items() if n != asked.get(key)}
+    assert more == {("update", "leases"): 3}
+
+
+def test_what_a_person_wrote_on_it_meanwhile_stays(world: World) -> None:
+    agent = world.agent()
+    agent.hold(NODE, Role.OWNER)
+    theirs = world.cluster.get_lease(lease_name(NODE))
+    theirs["metadata"]["labels"] = {"kept": "by-hand"}
+    world.cluster.replace_lease(theirs)
+    world.clock.advance(15)
+    assert agent.hold(NODE, Role.OWNER).mine
+    assert world.cluster.get_lease(lease_name(NODE))["metadata"]["labels"] == {"kept": "by-hand"}
+
+
+def test_one_that_somebody_deleted_is_made_again(world: World) -> None:
+    agent = world.agent()
+    agent.hold(NODE, Role.OWNER)
+    path = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease_name(NODE)}"
+    assert world.store.request("DELETE", path).ok
+    world.clock.advance(15)
+    assert agent.hold(NODE, Role.OWNER).mine
+    assert agent.look(NODE, fresh=True).mine
+
+
+def test_after_a_lost_answer_it_is_read_before_it_is_renewed(world: World) -> None:
+    agent = world.agent()
+    agent.hold(NODE, Role.OWNER)
+    world.clock.advance(15)
+    world.cluster.lost = True
+    with pytest.raises(ApiUnavailable):
+        agent.hold(NODE, Role.OWNER)
+    reads = world.store.requests["get", "leases"]
+    assert agent.hold(NODE, Role.OWNER).mine
+    assert world.store.requests["get", "leases"] == reads + 1

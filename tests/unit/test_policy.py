@@ -850,8 +850,14 @@ AFTER_THE_CALL: dict[str, Row] = {
 }
 HEALTHY = {"readings": (reading(),), "node": node()}
 PROVING: dict[str, Row] = {
-    "on probation": (
+    "the slot was taken off": (
         situation(record=proving(), **HEALTHY),
+        "act RestoreSlot",
+        "RestoreSlot",
+        "the slot of this recovery was missing on the gate and is put back",
+    ),
+    "on probation": (
+        situation(record=proving(), gate=HELD, **HEALTHY),
         "wait",
         "probation",
         "node-0 is on probation for another 2 min",
@@ -881,7 +887,9 @@ PROVING: dict[str, Row] = {
         "proved: node-0 was healthy",
     ),
     "not ready": (
-        situation(record=proving(), **HEALTHY | {"node": node(conditions={"Ready": ("False", "x")})}),
+        situation(
+            record=proving(), gate=HELD, **HEALTHY | {"node": node(conditions={"Ready": ("False", "x")})}
+        ),
         "wait",
         "unproved node-0 is not Ready",
         "probation: node-0 is not Ready",
@@ -897,7 +905,7 @@ PROVING: dict[str, Row] = {
         "probation begins again: node-0 is not Ready",
     ),
     "page unreadable": (
-        situation(record=proving(), readings=(BAD_PAGE,)),
+        situation(record=proving(), readings=(BAD_PAGE,), gate=HELD),
         "wait",
         "unproved the page cannot be read",
         "probation: the page cannot be read",

@@ -26,7 +26,8 @@ def record_key(name: str) -> Key:
 
 
 class WatchedCluster(Cluster):
-    """``nodes``: as the watch shows them; ``whole``: it shows all there are. ``recent`` is the replica's."""
+    """``nodes``: as the watch shows them; ``whole``: it shows all there are. ``recent`` is the replica's.
+    ``unjoined``: what stands for the Node of a machine that never became one."""
 
     def __init__(
         self,
@@ -38,11 +39,13 @@ class WatchedCluster(Cluster):
         time: ApiTime,
         *,
         whole: bool,
+        unjoined: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
         super().__init__(transport, clock, namespace, time)
         self._nodes = nodes
         self._recent = recent
         self._whole = whole
+        self._unjoined = unjoined
 
     # ------------------------------------------------------------ what the watch knows
 
@@ -64,6 +67,8 @@ class WatchedCluster(Cluster):
         self._recent.forget(node_key(node), record_key(node), GATE)
 
     def get_node(self, name: str) -> NodeView:
+        if (machine := self._unjoined(name)) is not None:
+            return machine
         found: NodeView = self._recent.read(node_key(name), partial(super().get_node, name))
         return self._nodes.in_its_boot(found)
 

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from recovery.agent import bugs
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
 from recovery.agent.fleet.crowd import Crowd
@@ -130,8 +131,7 @@ class Controller:
             try:
                 self._hear(name, record)
             except Exception:  # whatever this Node has on it: the others are to be heard
-                self._metrics.errors.labels("bug").inc()
-                log.exception("%s: a bug; the node is looked at when it changes", name)
+                bugs.survived(self._metrics, name, "the node is looked at when it changes")
         for _ in range(MOST_AT_ONCE):
             if not self._due or self._due[0][0] > self._w.clock.monotonic():
                 break

@@ -16,6 +16,8 @@ from recovery.store.lease import Leases, Word
 Summon = Callable[[str], None]
 LOOKED_AT = 10.0
 """Seconds for which the Lease of a record is not looked at again, but right before a destructive call."""
+MOST = 1000
+"""Leases. With more, those are forgotten that would be looked at again anyway."""
 
 
 class LeadersLeases:
@@ -43,6 +45,8 @@ class LeadersLeases:
         now = self._clock.monotonic()
         known = self._seen.get(node)
         if known is None or fresh or now - known[0] >= LOOKED_AT:
+            if len(self._seen) >= MOST:
+                self._seen = {n: x for n, x in self._seen.items() if now - x[0] < LOOKED_AT}
             known = self._seen[node] = (now, self._sidecars.look(node, fresh=True))
         return known[1]
 
@@ -60,7 +64,7 @@ class LeadersLeases:
         """It has told nothing."""
 
     def release(self, node: str) -> None:
-        self._seen.pop(node, None)
+        """Nothing was held of it. Whose the record is stays known for a while: its slot is freed next."""
 
     def release_all(self) -> None:
         self._seen.clear()

@@ -16,6 +16,7 @@ from functools import partial
 from recovery.agent.backoff import Backoff
 from recovery.clock import Clock
 from recovery.errors import ApiError, Expired
+from recovery.kube.alike import Conditions
 from recovery.kube.cluster import Cluster
 from recovery.kube.paging import folded
 from recovery.kube.transport import Streams
@@ -47,7 +48,7 @@ class Boots:
     """The boots that the machine of a Node was seen in: the last one, since when, and those before it.
 
     ``heard``: when its kubelet last wrote, by its own clock. ``doubted``: since when the Node names another
-    boot that its kubelet wrote before that.
+    boot that its kubelet wrote before that. ``unheard``: its kubelet has not written since it was first seen.
     """
 
     machine: str
@@ -56,6 +57,7 @@ class Boots:
     heard: datetime | None
     before: tuple[str, ...] = ()
     doubted: datetime | None = None
+    unheard: bool = True
 
     def then(self, node: NodeView, now: datetime) -> Boots:
         """After ``node`` was seen.
@@ -67,22 +69,25 @@ class Boots:
         if node.provider_id != self.machine:
             return first_seen(node, now)
         if boot_id == self.last:
-            return self if heard == self.heard and not self.doubted else self._again(heard)
+            return self if heard == self.heard and not self.doubted else self._again(node, heard)
         if not boot_id or boot_id in self.before:
             return self
         if heard is not None and self.heard is not None and heard < self.heard:
             doubted = self.doubted or now
             if now - doubted < BEHIND:
                 return replace(self, doubted=doubted)
-        return Boots(self.machine, boot_id, now, heard, (*self.before, self.last)[-MOST_BOOTS:])
+        before = (*self.before, self.last)[-MOST_BOOTS:]
+        return Boots(self.machine, boot_id, now, heard, before, unheard=False)
 
     def of(self, node: NodeView) -> NodeView:
         """``node`` in the boot that its machine is in."""
         return node if node.boot_id in ("", self.last) else replace(node, boot_id=self.last)
 
-    def _again(self, heard: datetime | None) -> Boots:
+    def _again(self, node: NodeView, heard: datetime | None) -> Boots:
+        """The texts are those of ``node``: the same ones, so that they are in memory once."""
         latest = max(filter(None, (heard, self.heard)), default=None)
-        return replace(self, heard=latest, doubted=None)
+        unheard = self.unheard and latest == self.heard
+        return Boots(node.provider_id, node.boot_id, self.since, latest, self.before, unheard=unheard)
 
 
 def round_of(what: str, once: Callable[[], None], start_over: Callable[[], None], backoff: Backoff) -> float:
@@ -112,7 +117,10 @@ def first_seen(node: NodeView, now: datetime) -> Boots:
 
 
 def _heard(node: NodeView) -> datetime | None:
-    return next((c.heartbeat for c in node.stated if c.type == READY), None)
+    stated = node.stated
+    if isinstance(stated, Conditions):
+        return stated.heartbeat(READY)
+    return next((c.heartbeat for c in stated if c.type == READY), None)
 
 
 class Nodes:
@@ -172,6 +180,11 @@ class Nodes:
         written in the boot before is older by more than ``BOOTS_IN``. None: it is not in this boot."""
         boots = self._boots.get(name)
         return boots.since - BOOTS_IN if boots is not None and boots.last == boot_id else None
+
+    def unheard_since(self, name: str) -> datetime | None:
+        """From when on its Node has been watched, where its kubelet has not written since; else None."""
+        boots = self._boots.get(name)
+        return boots.since if boots is not None and boots.unheard else None
 
     def in_its_boot(self, node: NodeView) -> NodeView:
         """``node`` with the last boot that its machine was seen in, where it names an earlier one."""

@@ -23,6 +23,7 @@ from recovery.decide.correlated import (
     traits_of,
     workloads_of,
 )
+from recovery.decide.selector import selects
 from recovery.errors import ApiError
 from recovery.model import Fault, PodView
 
@@ -41,23 +42,30 @@ class Pods(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A case, and when its fault was last on record. ``workloads``: None while nobody could list them."""
+    """A case, and when its fault was last on record. ``inside``: its node is one of ``limits.population``.
+    ``workloads``: None while nobody could list them."""
 
     case: Case
+    inside: bool
     at: float
     workloads: frozenset[Workload] | None
 
 
 class Outbreaks:
-    """Cases by reason. Any thread may tell and ask."""
+    """Cases by reason. Any thread may tell and ask. ``wanted``: the labels of ``limits.population``. Machines
+    are compared with those of it, and all others with one another: what is common among accelerators is rare
+    among all nodes, and says nothing."""
 
-    def __init__(self, nodes: Nodes, clock: Clock, pods: Callable[[], Pods]) -> None:
+    def __init__(
+        self, nodes: Nodes, clock: Clock, pods: Callable[[], Pods], wanted: Mapping[str, str]
+    ) -> None:
+        self._wanted = wanted
         self._nodes = nodes
         self._clock = clock
         self._pods = pods
         self._lock = threading.Lock()
         self._cases: dict[str, dict[str, _Known]] = {}
-        self._counted: tuple[float, tuple[Mapping[Trait, int], int]] | None = None
+        self._counted: dict[bool, tuple[float, tuple[Mapping[Trait, int], int]]] = {}
         self._running: dict[Workload, tuple[float, int]] = {}
 
     def tell(self, name: str, machine: str, faults: Iterable[Fault]) -> None:
@@ -71,13 +79,14 @@ class Outbreaks:
         workloads = next((k.workloads for k in known.values() if k and k.workloads is not None), None)
         if workloads is None:
             workloads = self._workloads_on(name)
+        inside = selects(self._wanted, node.labels)
         traits = traits_of(node) | {w.trait for w in workloads or ()}
         with self._lock:
             for f in faults:
                 before = known[f.reason]
                 since = min(f.since, before.case.since) if before else f.since
                 of_reason = self._cases.setdefault(f.reason, {})
-                of_reason[machine] = _Known(Case(machine, since, traits), now, workloads)
+                of_reason[machine] = _Known(Case(machine, since, traits), inside, now, workloads)
             self._forget(now)
 
     def _forget(self, now: float) -> None:
@@ -92,20 +101,27 @@ class Outbreaks:
         for reason in reasons:
             with self._lock:
                 known = dict(self._cases.get(reason, {}))
-            if machine not in known or len(known) < FEWEST:
+            if machine not in known:
+                continue
+            inside = known[machine].inside
+            known = {m: k for m, k in known.items() if k.inside is inside}
+            if len(known) < FEWEST:
                 continue
             cases = together(known[machine].case, (k.case for k in known.values()))
-            have, population = self._population()
+            have, population = self._population(inside)
             have = {**have, **self._running_on(known.values())}
             if (found := shared(cases, have, population)) is not None:
                 return f"{reason} has one cause on many machines: {found}"
         return ""
 
-    def _population(self) -> tuple[Mapping[Trait, int], int]:
+    def _population(self, inside: bool) -> tuple[Mapping[Trait, int], int]:
+        """Of the nodes of ``limits.population``, or of all others."""
         now = self._clock.monotonic()
-        if self._counted is None or now - self._counted[0] > COUNTED_AGAIN:
-            self._counted = (now, counted(self._nodes.all()))
-        return self._counted[1]
+        at, found = self._counted.get(inside, (float("-inf"), ({}, 0)))
+        if now - at > COUNTED_AGAIN:
+            found = counted(n for n in self._nodes.all() if selects(self._wanted, n.labels) is inside)
+            self._counted[inside] = (now, found)
+        return found
 
     # ------------------------------------------------------------ what runs there
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from recovery.agent import bugs
 from recovery.agent.fleet.replica import Around, Replica
 from recovery.agent.fleet.servers import loki_of, prometheus_of
 from recovery.agent.tellers import tellers_of
@@ -117,7 +118,8 @@ class FleetProgram:
         poll = threading.Thread(target=self._poll, args=("prometheus", self.replica.poll), name="prometheus")
         logs = threading.Thread(target=self._poll, args=("loki", self.replica.read_logs), name="loki")
         pods = threading.Thread(target=self._poll, args=("pods", self._watch_pods), name="pods")
-        for thread in (follow, sweep, poll, logs, pods, *workers):
+        roll = threading.Thread(target=self._poll, args=("roll", self.replica.call_the_roll), name="roll")
+        for thread in (follow, sweep, poll, logs, pods, roll, *workers):
             thread.daemon = True  # a call to the cloud may take seconds, and a watch a minute
             thread.start()
         try:
@@ -167,8 +169,7 @@ class FleetProgram:
         try:
             left = one()
         except Exception:
-            self.metrics.errors.labels("bug").inc()
-            log.exception("%s: a bug; going on", thread)
+            bugs.survived(self.metrics, thread, "going on")
         if beats:
             self._alive(thread)
         return left

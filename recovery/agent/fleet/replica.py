@@ -22,6 +22,7 @@ from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.leader import Leader
 from recovery.agent.fleet.leases import LeadersLeases, SweepersLeases
 from recovery.agent.fleet.lost_pods import PodWatch
+from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.prometheus import EVERY, Asks, Poller
@@ -30,7 +31,7 @@ from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.tally import Tally
-from recovery.agent.world import World
+from recovery.agent.world import LatestPast, World
 from recovery.clock import ApiTime, Clock
 from recovery.decide.decision import leave
 from recovery.kube.cluster import Cluster
@@ -40,7 +41,7 @@ from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
-from recovery.signals import black_hole, device_counts
+from recovery.signals import black_hole, device_counts, never_joined
 from recovery.store.gate import Gates
 from recovery.store.lease import Identity, Leases
 from recovery.store.record import Records
@@ -94,15 +95,18 @@ class Replica:
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
         self._recent = Recent(around.clock)
-        self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, around.identity.pod)
+        self._past = LatestPast()
+        me = around.identity.pod
+        self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, me, around.metrics)
         self._crowd = Crowd(self._hurry)
         self._poller = self._made_poller()
         self._alerts = self._made_alert_watch()
         self._logs = self._made_log_reader()
         alike = Alike(self.nodes, around.clock)
         self._pods = self._made_pod_watch()
-        self._says = Says(around.policy, self.nodes, alike, self._poller, self._logs, self._pods)
-        self._outbreaks = Outbreaks(self.nodes, around.clock, self._cluster)
+        self._roll = self._made_roll()
+        self._says = Says(around.policy, self.nodes, alike, self._poller, self._logs, self._pods, self._roll)
+        self._outbreaks = Outbreaks(self.nodes, around.clock, self._cluster, around.policy.limits.population)
         self.controllers: list[Controller] = []
         self.controllers += [self._controller(f"worker {i}") for i in range(workers)]
         self._led = [False] * workers
@@ -166,6 +170,16 @@ class Replica:
             return WAITS
         return self._pods.round(stop)
 
+    def call_the_roll(self) -> float:
+        """Look for machines that never became a Node, where a rule names them, while this replica leads: what
+        is found goes by when they were launched, so who takes over misses nothing. Seconds until the next
+        round."""
+        if self._roll is None:
+            return WAITS
+        if not self.leader.leads:
+            self._roll.stands_down()
+        return self._roll.round() if self.leader.leads and self.nodes.in_sync else WAITS
+
     def view(self, node: str) -> View | str:
         """What is known and decided of ``node``, or why this replica cannot say. Any thread may ask."""
         if not self.leader.leads:
@@ -189,7 +203,9 @@ class Replica:
         a = self._a
         whole = not a.selector
         cluster = WatchedCluster(
-            a.transport, a.clock, a.namespace, self.nodes, self._recent, self._time, whole=whole
+            *(a.transport, a.clock, a.namespace, self.nodes, self._recent, self._time),
+            whole=whole,
+            unjoined=self._roll.node if self._roll is not None else lambda _: None,
         )
         records = Records(cluster)
         of_sidecars = Leases(
@@ -207,7 +223,9 @@ class Replica:
             most_slots=MOST_SLOTS,
             shared_by=self._outbreaks.shared_by,
             afar=True,
+            unheard_since=self.nodes.unheard_since,
             alerts=self._alerts.now if self._alerts is not None else Alerts,
+            past=self._past,
         )
 
     def _made_poller(self) -> Poller | None:
@@ -236,6 +254,28 @@ class Replica:
         if not named or a.policy.source(device_counts.SOURCE) is None:
             return None
         return PodWatch(self._cluster(), a.streams, a.clock, self.nodes, self._changed)
+
+    def _made_roll(self) -> Roll | None:
+        """No cloud is asked for a fault that no rule speaks of."""
+        a = self._a
+        tolerated = [rule.after for rule in a.policy.rules if rule.match.type == never_joined.TYPE]
+        if not tolerated:
+            return None
+        cluster = self._cluster()
+        records = Records(cluster)
+        return Roll(
+            cluster,
+            records,
+            Gates(cluster, records.readable),
+            a.providers(cluster),
+            self.nodes,
+            a.clock,
+            min(tolerated),
+            a.metrics,
+            self._summon,
+            whole=not a.selector,
+            on=a.on,
+        )
 
     def _controller(self, thread: str) -> Controller:
         a = self._a
@@ -272,7 +312,8 @@ class Replica:
         )
 
     def _is_there(self, node: str) -> bool:
-        return self.nodes.get(node) is not None
+        known = self._roll is not None and never_joined.is_name(node)
+        return known or self.nodes.get(node) is not None
 
     def _summon(self, node: str) -> None:
         self._controller_of(node).look_at(node, record=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -11,11 +11,12 @@ from recovery.agent.cycle import Source
 from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.loki import LogReader
 from recovery.agent.fleet.lost_pods import PodWatch
+from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import FRESH_FOR, Nodes
 from recovery.agent.fleet.prometheus import Poller
 from recovery.catalog import polarity
 from recovery.model import NodeView, Policy, Reading
-from recovery.signals import autopilot, black_hole, device_counts, kubelet
+from recovery.signals import autopilot, black_hole, device_counts, kubelet, never_joined
 from recovery.signals.conditions import ConditionsSource
 from recovery.signals.loki import LokiSource
 from recovery.signals.marks import MarksSource
@@ -24,6 +25,9 @@ from recovery.signals.prometheus import PrometheusSource
 
 MARKS = {**sources.MARKS, autopilot.SOURCE: autopilot.read}
 """What each system writes to a Node. Autopilot's gauge is on a page, which the controller does not read."""
+
+SHAPES = 1024
+"""So many Nodes' conditions are remembered, with what was found of them."""
 
 
 class Says:
@@ -37,6 +41,7 @@ class Says:
         poller: Poller | None = None,
         logs: LogReader | None = None,
         pods: PodWatch | None = None,
+        roll: Roll | None = None,
     ) -> None:
         self._policy = policy
         self._nodes = nodes
@@ -45,11 +50,13 @@ class Says:
         self._counts = policy.source(device_counts.SOURCE) is not None
         self._logs = logs
         self._pods = pods
+        self._roll = roll
         named = frozenset(rule.match.type for rule in policy.rules)
         self._kubelet = kubelet.READY in named
-        self._named = named - {kubelet.READY}
+        self._named = named - {kubelet.READY, never_joined.TYPE}
         conditions = policy.source("conditions")
         self._rows = conditions.rows if conditions is not None else None
+        self._found: dict[int, tuple[Mapping[str, tuple[str, str]], bool]] = {}
         self._marks = [MARKS[x.name] for x in policy.sources if x.name in MARKS]
 
     def anything(self, node: NodeView) -> bool:
@@ -64,15 +71,33 @@ class Says:
             return True
         if self._pods is not None and self._pods.of(node) is not None:
             return True
-        if self._rows is not None:
-            for type_, (status, _) in node.conditions.items():
-                row = polarity(type_, self._rows, self._named)
-                if row is not None and (status == row.bad or status == "Unknown"):
-                    return True
+        if self._rows is not None and self._bad(node.conditions):
+            return True
         return any(said.marks or said.unknown for said in (read(node) for read in self._marks))
+
+    def _bad(self, conditions: Mapping[str, tuple[str, str]]) -> bool:
+        """Whether one of these conditions is bad, or Unknown.
+
+        Most Nodes share theirs, and a heartbeat changes none: what was found of the very same ones holds.
+        """
+        known = self._found.get(id(conditions))
+        if known is not None and known[0] is conditions:
+            return known[1]
+        found = any(
+            status in (row.bad, "Unknown")
+            for type_, (status, _) in conditions.items()
+            if (row := polarity(type_, self._rows or (), self._named))
+        )
+        if len(self._found) >= SHAPES:
+            self._found.clear()
+        self._found[id(conditions)] = (conditions, found)
+        return found
 
     def sources(self, name: str, now: Callable[[], datetime]) -> Sequence[Source]:
         """The sources of one node, new: they have seen nothing yet."""
+
+        if self._roll is not None and never_joined.is_name(name):
+            return [never_joined.NeverJoinedSource(name, self._roll.word)]
 
         def look(_: float | None) -> Seen:
             return self._nodes.seen(name, now())

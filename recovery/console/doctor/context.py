@@ -33,13 +33,19 @@ class CheckContext:
     node: NodeView | None = None
     identified: Identified = field(default_factory=Identified)
     pod: AgentPod | None = None
-    controllers: bool = False  # replicas of fleet mode's controller run, and no sidecar on the node
+    controller: AgentPod | None = None  # a replica of fleet mode's, where no sidecar runs on the node
+    some_agent: AgentPod | None = None  # where no node was named: one of the agents that run
     agent_view: dict[str, Any] = field(default_factory=dict)  # the agent's answer to /api/v1/explain
 
     @property
     def is_controller(self) -> bool:
         """Whether this is a pod of fleet mode's controller."""
         return self.in_pod and self.settings is not None and self.settings.mode is Mode.FLEET
+
+    @property
+    def controllers(self) -> bool:
+        """Whether replicas of fleet mode's controller run, and no sidecar on the node."""
+        return self.controller is not None
 
     @property
     def in_fleet_mode(self) -> bool:

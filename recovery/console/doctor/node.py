@@ -31,6 +31,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
             "no node was named, so only the cluster was looked at",
             "name one that should be recovered: node-recovery doctor --node NAME",
         )
+        if context.api is not None and not context.in_pod:
+            yield from _which_mode(context, context.api)
         return
     if context.api is None:
         yield Finding(AREA, None, f"{context.node_name} was not looked at: the API server did not answer")
@@ -131,7 +133,7 @@ def _agent(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
         yield Finding(AREA, None, f"whether an agent runs there: {why_not(error)}", where)
         return
     if context.pod is None and controllers:
-        context.controllers = True
+        context.controller = controllers[0]
         yield _ask_controllers(context, api, controllers)
     elif context.pod is None:
         yield Finding(
@@ -149,6 +151,19 @@ def _agent(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
         )
     else:
         yield _ask(context, api, context.pod)
+
+
+def _which_mode(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
+    """Who looks after nodes here, by the pods that run: the rights to ask for are that one's."""
+    try:
+        context.some_agent = api.some_sidecar()
+        controllers = [] if context.some_agent else api.controllers()
+    except ApiError as error:
+        yield Finding(AREA, None, f"whether sidecars or a controller run here: {why_not(error)}")
+        return
+    context.controller = controllers[0] if controllers else None
+    if found := context.some_agent or context.controller:
+        yield Finding(AREA, True, f"{'fleet' if controllers else 'sidecar'} mode: {found} runs")
 
 
 def _ask_controllers(context: CheckContext, api: DoctorApi, pods: list[AgentPod]) -> Finding:

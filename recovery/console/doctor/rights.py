@@ -8,6 +8,7 @@ from itertools import groupby
 
 from recovery.config.environment import Mode
 from recovery.config.settings import Settings
+from recovery.console.api import AgentPod
 from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
@@ -29,9 +30,9 @@ AREA = "rights"
 CHANGES = ("create", "update", "patch")
 USER = "system:serviceaccount:"
 NAMESPACE, ACCOUNT = "neuron-healthcheck-system", "node-problem-detector"
-"""The namespace and service account of ``deploy/eks-neuron``."""
+"""The namespace and service account of ``deploy/eks-neuron``, where no pod tells them."""
 CONTROLLER = "node-recovery-fleet"
-"""Those of ``deploy/fleet``, which have one name."""
+"""The service account of ``deploy/fleet``, where its pod cannot be read."""
 ONLY_OBSERVES = (
     "it has the rights to observe and to report, and none to recover: enough with ENABLE_RECOVERY=false"
 )
@@ -57,7 +58,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         account = _account(context, api)
         namespace, _, name = account.partition("/")
         reviewer = _Reviewer(api, account, f"{USER}{namespace}:{name}", namespace)
-        if context.account or context.pod is None:  # a pod's account is there
+        if context.account or _pod(context) is None:  # a pod's account is there
             try:
                 api.check_service_account(account)
             except NotFound:
@@ -66,9 +67,15 @@ def check(context: CheckContext) -> Iterator[Finding]:
             except ApiError as error:
                 yield Finding(AREA, None, f"whether there is a service account {account}: {why_not(error)}")
             else:
-                yield Finding(AREA, True, f"the service account {account} is there")
+                why = (
+                    ""
+                    if context.account
+                    else ". It was guessed: no pod of an agent or a controller was found"
+                )
+                yield Finding(AREA, True, f"the service account {account} is there{why}")
         else:
-            yield Finding(AREA, True, f"the agent's service account is {account}")
+            whose = "the controller's" if context.controllers else "the agent's"
+            yield Finding(AREA, True, f"{whose} service account is {account}")
     wanted = _wanted(context)
     observes = _may_be_off(context) and reviewer.only_observes(wanted)
     if observes:
@@ -82,17 +89,21 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 
 def _account(context: CheckContext, api: DoctorApi) -> str:
-    """NAMESPACE/NAME: as given, else that of the agent's pod, else the one in the manifests."""
+    """NAMESPACE/NAME: as given, else that of the pod that runs, else the one in the manifests."""
     if context.account:
         return context.account
-    if context.pod is None and context.controllers:
-        return f"{CONTROLLER}/{CONTROLLER}"
-    if context.pod is None:
+    pod = _pod(context)
+    if pod is None:
         return f"{NAMESPACE}/{ACCOUNT}"
     try:
-        return f"{context.pod.namespace}/{api.service_account(context.pod)}"
+        return f"{pod.namespace}/{api.service_account(pod)}"
     except ApiError:
-        return f"{context.pod.namespace}/{ACCOUNT}"
+        return f"{pod.namespace}/{CONTROLLER if context.controllers else ACCOUNT}"
+
+
+def _pod(context: CheckContext) -> AgentPod | None:
+    """The pod whose account's rights are asked for, where one was found."""
+    return context.pod or context.controller or context.some_agent
 
 
 def _no_account(account: str, guessed: bool) -> Finding:
