@@ -35,11 +35,17 @@ rules:
   - name: swallows-pods
     match: {type: BlackHole}
     remedy: [{do: cordon}]
+  - name: never-joined
+    match: {type: NeverJoined}
+    after: 30s
+    remedy: [{do: notify}]
 """
 
 
 class FleetSite(Site):
     """A site whose nodes have no agent."""
+
+    policy = POLICY
 
     def installed(self, **settings: str) -> None:
         copy = self.folder / "deploy"
@@ -47,7 +53,7 @@ class FleetSite(Site):
         shutil.copytree(DEPLOY, copy)
         more = [f"{name}={value}" for name, value in settings.items()]
         edit(copy / "fleet" / "settings.env", "ENABLE_RECOVERY=true", *more)
-        (copy / "fleet" / "policy.yaml").write_text(POLICY)
+        (copy / "fleet" / "policy.yaml").write_text(self.policy)
         self.plane.apply(copy / "fleet")
         self.lawless = True  # the laws are read from what agents with a node of their own wrote
 
@@ -159,6 +165,21 @@ def test_a_leader_that_is_killed_is_followed_within_twenty_seconds_and_no_call_i
     assert time.monotonic() - began <= 20
     fleet.until("it is recovered", lambda: fleet.phase(sick) == "recovered", 120)
     assert len(fleet.marked()) == 1
+
+
+def test_a_machine_that_never_joined_is_handed_over_and_withdrawn_once_it_joins(fleet: FleetSite) -> None:
+    fleet.group(2)
+    (lost,) = fleet.aws.launch(fleet.groups[-1])
+    record = f"never-joined.{lost}"
+    fleet.until("it is handed over", lambda: fleet.phase(record) == "handedOver", 200)
+    assert f"{lost} of group {fleet.groups[-1]} was launched at" in fleet.records()[record]["sentence"]
+    events, about = "/api/v1/namespaces/default/events", f"involvedObject.name={record},reason=HandedOver"
+    fleet.until("it is told", lambda: fleet.plane.get(events, fieldSelector=about)["items"])
+    node = fleet.join(lost)
+    fleet.until("it is withdrawn", lambda: fleet.phase(record) == "withdrawn", 120)
+    assert fleet.records()[record]["sentence"].endswith(f"it joined as {node}")
+    assert fleet.marked() == []
+    assert fleet.refused() == []
 
 
 def granted() -> set[tuple[str, str, str]]:

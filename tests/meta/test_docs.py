@@ -18,7 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *(page for top in ("docs", "deploy", "iam", "testkit") for page in sorted((ROOT / top).rglob("*.md"))),
+    *(
+        page
+        for top in ("docs", "deploy", "iam", "testkit", "demo")
+        for page in sorted((ROOT / top).rglob("*.md"))
+    ),
 ]
 TOPS = ("recovery", "providers", "testkit", "demo", "tests", "deploy", "iam", "bench", "docs", r"\.ci")
 NAMING = [
@@ -54,6 +58,14 @@ def headings(page: Path) -> list[str]:
 @pages()
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert [path for path, _ in links(page) if not (page.parent / path).exists()] == []
+
+
+@pages()
+def test_every_link_to_another_site_is_a_whole_https_address(page: Path) -> None:
+    away = re.findall(r"\]\(([a-z]+://[^)]*)\)", page.read_text())
+    assert [
+        url for url in away if not re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/[\w./%@#?=&+~-]*)?", url)
+    ] == []
 
 
 @guides()

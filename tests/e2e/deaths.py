@@ -1,0 +1,180 @@
+"""A proxy before the API server or the cloud that kills who sends a request, before or after it arrives.
+
+Kubernetes' watches go through it as they come. It has the API server's own certificate, so that a controller
+takes it for the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+LEFT_OUT = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+ANSWERS = 30.0
+"""Seconds until an answer begins. A watch may be silent for as long as it is open."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request as it came. ``bearer``: the token of who sent it."""
+
+    method: str
+    path: str
+    body: bytes
+    bearer: str
+
+    def json(self) -> Any:
+        return json.loads(self.body or b"null")
+
+
+Before = Callable[[Sent], bool]
+"""Kills the sender of a request that is not passed on, and says so; else False."""
+After = Callable[[Sent, int], bool]
+"""Kills the sender of a request that was answered with a status, and says so; else False."""
+
+
+class Deaths:
+    """Listens from ``start`` to ``stop``. ``certificates``: where its certificate is; None for HTTP."""
+
+    def __init__(self, port: int, certificates: Path | None, before: Before, after: After) -> None:
+        self.upstream, self.secure = port, certificates is not None
+        self.before, self.after = before, after
+        self.connections: set[socket.socket] = set()
+        self.trouble: list[str] = []
+        self._certificates = certificates
+
+    def start(self) -> Deaths:
+        deaths = self
+
+        class Handler(_Handler):
+            front = deaths
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                if not isinstance(sys.exception(), OSError):  # its client was killed in the middle
+                    deaths.trouble.append(traceback.format_exc())
+
+        self._server = Quiet(("127.0.0.1", 0), Handler)
+        if self._certificates is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            names = (str(self._certificates / f"apiserver.{x}") for x in ("crt", "key"))
+            context.load_cert_chain(*names)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    front: Deaths
+
+    def setup(self) -> None:
+        super().setup()
+        self.front.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.front.connections.discard(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        bearer = (self.headers.get("Authorization") or "").partition(" ")[2]
+        sent = Sent(self.command, self.path, body, bearer)
+        if self.front.before(sent):
+            self._cut()
+        else:
+            self._forward(sent)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 (named by http.server)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def _forward(self, sent: Sent) -> None:
+        """Ask the server, once: a write that a proxy repeats would look like the controller's fault."""
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in ("connection", "expect")}
+        upstream, connection = self._upstream(), None
+        try:
+            upstream.request(sent.method, sent.path, sent.body or None, headers)
+            connection = upstream.sock
+            assert connection is not None
+            self.front.connections.add(connection)
+            answer = upstream.getresponse()
+            connection.settimeout(None)
+            kept = {k: v for k, v in answer.getheaders() if k.lower() not in LEFT_OUT}
+            if "watch=" in sent.path:
+                self._pass_on(answer, kept)
+            else:
+                content = answer.read()
+                if self.front.after(sent, answer.status):
+                    self._cut()
+                else:
+                    self._answer(answer.status, kept, content)
+        except (OSError, http.client.HTTPException):  # its client is dead, or the server is
+            self._cut()
+        finally:
+            if connection is not None:
+                self.front.connections.discard(connection)
+            upstream.close()
+
+    def _upstream(self) -> http.client.HTTPConnection:
+        if not self.front.secure:
+            return http.client.HTTPConnection("127.0.0.1", self.front.upstream, timeout=ANSWERS)
+        trusting = ssl._create_unverified_context()  # noqa: S323 (loopback, and the tokens are the tests' own)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.front.upstream, timeout=ANSWERS, context=trusting
+        )
+
+    def _pass_on(self, answer: http.client.HTTPResponse, headers: Mapping[str, str]) -> None:
+        """Each piece as it comes."""
+        self._head(answer.status, headers, ("Transfer-Encoding", "chunked"))
+        while piece := answer.read1(65536):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
+
+    def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        self._head(status, headers, ("Content-Length", str(len(content))))
+        self.wfile.write(content)
+        self.wfile.flush()
+
+    def _head(self, status: int, headers: Mapping[str, str], length: tuple[str, str]) -> None:
+        self.send_response_only(status)
+        for name, value in (*headers.items(), length):
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
