@@ -6,11 +6,12 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.agent.backoff import Backoff
 from recovery.agent.world import World
 from recovery.errors import ApiError
+from recovery.kube.alike import turned_back
 from recovery.model import NodeView
 from recovery.signals.own_node import Seen
 
@@ -26,6 +27,7 @@ class NodeLook:
     """Looks at the Node with a GET, when the last look is older than is asked for.
 
     ``longest``: seconds between two looks that nobody asks for. A look that fails leaves what was known.
+    ``restored``: when the Node was seen to have turned back to an earlier moment, by this machine's clock.
     """
 
     def __init__(self, world: World, node: str, longest: Callable[[], float]) -> None:
@@ -35,6 +37,7 @@ class NodeLook:
         chance = random.Random(f"look at {node}")  # noqa: S311 - jitter
         self._backoff = Backoff(world.clock, FIRST_PAUSE, WORST_PAUSE, chance)
         self._seen: Seen | None = None
+        self.restored: datetime | None = None
         self._looked_at = self._tried_at = float("-inf")
 
     def __call__(self, within: float | None = None) -> Seen:
@@ -53,6 +56,8 @@ class NodeLook:
     def saw(self, node: NodeView) -> None:
         """The agent has read its Node for a reason of its own: no other look is needed for a while."""
         self._tried_at = self._looked_at = self._w.clock.monotonic()
+        if self._seen is not None and self._seen.node is not None and turned_back(self._seen.node, node):
+            self.restored = self._w.clock.now()
         self._seen = Seen(node, self._w.cluster.time.now(), timedelta(seconds=LOOKS * self._longest()))
 
     def _try(self) -> None:

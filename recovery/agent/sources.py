@@ -58,7 +58,7 @@ class SourcesOfNode:
             return self._of_pod(choice, choice.pod)
         if choice.name == conditions.SOURCE:
             named = {rule.match.type for rule in self._w.policy.rules}
-            return conditions.ConditionsSource(self.look, self._boot_began, choice.rows, named)
+            return conditions.ConditionsSource(self.look, self._stands_since, choice.rows, named)
         return MarksSource(choice.name, self.look, MARKS[choice.name])
 
     def _of_pod(self, choice: SourceChoice, pod: PodChoice) -> Source:
@@ -68,6 +68,11 @@ class SourcesOfNode:
             return dcgm.DcgmSource(*given)
         marks = MarksSource(choice.name, self.look, autopilot.read)
         return AutopilotSource(marks, GaugeSource(*given, slow=choice.slow_pcie))
+
+    def _stands_since(self, boot_id: str) -> datetime | None:
+        """What was written to the Node before that may be over: the boot began then, or etcd was restored."""
+        moments = (self._boot_began(boot_id), self.look.restored)
+        return max((at for at in moments if at is not None), default=None)
 
     def _boot_began(self, boot_id: str) -> datetime | None:
         """When the node's boot began, by its own clock; None where its kernel is not this process's."""

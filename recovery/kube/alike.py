@@ -12,7 +12,7 @@ from itertools import chain, islice
 from sys import intern
 from typing import Any, SupportsIndex, TypeVar, overload
 
-from recovery.model import Condition
+from recovery.model import Condition, NodeView
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -83,6 +83,15 @@ class Conditions(Sequence[Condition]):
         at = next(found, None)
         return None if at is None else next(islice(self._moments(), 2 * at, None))
 
+    def says_the_same(self, other: object) -> bool:
+        """Whether ``other`` has the same conditions, at whatever times."""
+        return isinstance(other, Conditions) and other._said is self._said
+
+    def heartbeats(self) -> list[int] | None:
+        """When each was last renewed, as numbers to be compared; None where they are no whole seconds."""
+        whole = len(self._times) == 8 * len(self._said.each)
+        return memoryview(self._times).cast("I")[::2].tolist() if whole else None
+
     def _moments(self) -> Iterator[datetime | None]:
         return _unpacked(self._times, 2 * len(self._said.each))
 
@@ -101,6 +110,24 @@ class Conditions(Sequence[Condition]):
 
     def __repr__(self) -> str:
         return repr(tuple(self))
+
+
+def turned_back(was: NodeView, now: NodeView) -> bool:
+    """Whether ``now`` is from an earlier moment than ``was``, which was seen before: a condition of the same
+    machine was renewed earlier. Asked at each event of the watch, of which most change no more than times.
+
+    No writer takes a heartbeat back, unless its clock was set back. So etcd was restored. What stands on the
+    Node may have been taken back since, and its writer does not know: it says so once it renews it.
+    """
+    if was.provider_id != now.provider_id or was.stated is now.stated:
+        return False
+    if isinstance(now.stated, Conditions) and now.stated.says_the_same(was.stated):
+        assert isinstance(was.stated, Conditions)
+        before, later = was.stated.heartbeats(), now.stated.heartbeats()
+        if before is not None and later is not None:
+            return any(at < then != UNWRITTEN for then, at in zip(before, later, strict=True))
+    renewed = {c.type: c.heartbeat for c in was.stated}
+    return any(c.heartbeat and (then := renewed.get(c.type)) and c.heartbeat < then for c in now.stated)
 
 
 def _packed(times: Sequence[datetime | None]) -> bytes:

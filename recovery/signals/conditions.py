@@ -47,7 +47,8 @@ class State:
 class Look:
     """One look at the Node. ``at``: the API server's time. ``boot_id``: "" where it is not known.
 
-    ``boot_began``: when this boot began, by the node's own clock, None where that cannot be told.
+    ``boot_began``: when this boot began, by the node's own clock, or etcd was restored in it; None where that
+    cannot be told.
     """
 
     at: datetime
@@ -124,7 +125,8 @@ def _first(state: State, c: Condition, at: datetime) -> tuple[Condition, datetim
 def _says_nothing(state: State, c: Condition, look: Look) -> str:
     """Why ``c`` does not count, "" if it does."""
     if state.before.get(c.type) == c or _written_before(c, look.boot_began):
-        return f"{c.type} is {c.status} from before this boot, and was not renewed since"
+        earlier = "from before this boot, or before etcd was restored"
+        return f"{c.type} is {c.status} {earlier}, and was not renewed since"
     renewed = c.heartbeat or state.first[c.type][1]
     if look.at - renewed > RENEWED:
         return f"{c.type} is {c.status}, but was last renewed at {renewed:%Y-%m-%d %H:%M:%SZ}"

@@ -217,6 +217,59 @@ def test_what_turns_good_while_the_fleet_is_counted_is_seen_before_the_call() ->
     assert calls(s) == []
 
 
+# ---------------------------------------------------------------- etcd is restored
+
+
+def backup(s: Stage) -> list[dict[str, str]]:
+    """The conditions of the Node, to be put back as they were."""
+    return [dict(c) for c in s.node("node-0")["status"]["conditions"]]
+
+
+def restore(s: Stage, conditions: list[dict[str, str]]) -> None:
+    change_node(s, "node-0", lambda obj: obj["status"].update(conditions=conditions))
+
+
+@pytest.mark.parametrize("sick", [False, True], ids=["it was taken back", "it is there again"])
+def test_a_condition_from_before_etcd_was_restored_starts_nothing_until_its_writer_renews_it(
+    sick: bool,
+) -> None:
+    s = cast(policy(), agents=0)
+    writes(s, COUNT)
+    before = backup(s)
+    s.run(60, step=5)
+    writes(s, COUNT_GOOD)
+    s.agent("node-0")
+    s.agent("node-1")
+    renewed(s, 3, COUNT_GOOD)
+    restore(s, before)
+    s.run(240, step=5)
+    assert (calls(s), marked(s)) == ([], NO_MARKS)
+    writes(s, COUNT if sick else COUNT_GOOD)
+    s.run(60, step=5)
+    assert calls(s) == ([("replace", "m-0")] if sick else [])
+
+
+def test_a_good_condition_from_before_etcd_was_restored_takes_nothing_back() -> None:
+    s = cast(policy())
+    stubborn_pod(s)
+    writes(s, COUNT_GOOD)
+    s.run(60, step=5)
+    writes(s, COUNT_GOOD)
+    before = backup(s)
+    s.run(60, step=5)
+    writes(s, COUNT)
+    s.run(60, step=5)
+    assert phase(s) is Phase.RECOVERING
+    restore(s, before)
+    s.run(240, step=5)
+    remove_pod(s)
+    s.run(30)
+    assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERING, ALL_MARKS, [])
+    assert "GpuNvlink is False from before this boot, or before etcd was restored" in sentences(s)[-1]
+    renewed(s, 1, COUNT)
+    assert calls(s) == [("replace", "m-0")]
+
+
 # ---------------------------------------------------------------- two witnesses
 
 

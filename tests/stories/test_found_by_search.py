@@ -272,6 +272,19 @@ def test_a_controller_that_starts_when_etcd_is_restored_waits_for_kubelets_to_sa
     assert judged(history) == []
 
 
+def test_a_controller_takes_no_condition_from_before_etcd_was_restored_for_news() -> None:
+    """It had seen the plugin take its fault back, and had the machine replaced by what stood there again."""
+    history = played(
+        Scene(sources="conditions", replicas=2),
+        act(20, "clock steps", 0, -40.0, 60.0),
+        act(20, "flash", 3, 30.0),
+        act(100, "etcd restored", -1, 60.0),
+        act(140, "fault", 0, NC, ()),
+        seed=2402128021,
+    )
+    assert judged(history) == []
+
+
 def test_nothing_starts_before_all_agents_have_asked_again_after_an_outage_of_the_api_server() -> None:
     """The pages of three nodes went away, and then the API server. A fourth node was started in the second
     in which it was back: the agents of the blind ones had not told of them yet."""

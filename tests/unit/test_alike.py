@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from recovery.kube import alike
-from recovery.kube.alike import Conditions, Texts
+from recovery.kube.alike import Conditions, Texts, turned_back
 from recovery.kube.views import node_view
 from recovery.model import Condition, NodeView
 
@@ -32,6 +32,31 @@ def test_a_condition_comes_back_as_it_was_put_in_to_the_microsecond(at: datetime
     assert row == (Condition(*said, at, None), Condition(*said, None, at))
     assert (len(row), row[1]) == (2, Condition(*said, None, at))
     assert (row.heartbeat("NeuronHealth"), row.heartbeat("Ready")) == (at, None)
+
+
+LATER = datetime(2026, 11, 23, 10, 15, 4, tzinfo=UTC)
+EARLIER = LATER - timedelta(seconds=1)
+
+
+def a_view(status: str, at: datetime | None, machine: str = "m-0", packed: bool = True) -> NodeView:
+    """A Node with two conditions; the second was renewed ``at``."""
+    said = [("Ready", "True", "KubeletReady", ""), ("NeuronHealth", status, "DMA", "")]
+    row = Conditions(alike.said(said), [LATER, LATER, at, LATER])
+    return NodeView("n", "u", "1", machine, stated=row if packed else tuple(row))
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "written out"])
+@pytest.mark.parametrize("status", ["True", "False"], ids=["the same", "another"])
+@pytest.mark.parametrize("of_a_second", [0, 500_000], ids=["whole seconds", "others"])
+def test_a_node_has_turned_back_where_a_heartbeat_did(status: str, packed: bool, of_a_second: int) -> None:
+    now, then = LATER.replace(microsecond=of_a_second), EARLIER.replace(microsecond=of_a_second)
+    was = a_view("True", now, packed=packed)
+    assert turned_back(was, a_view(status, then))
+    assert not turned_back(was, a_view(status, now))
+    assert not turned_back(was, a_view(status, now + timedelta(seconds=1)))
+    assert not turned_back(was, a_view(status, None))
+    assert not turned_back(a_view("True", None, packed=packed), a_view(status, then))
+    assert not turned_back(was, a_view(status, then, machine="m-9"))
 
 
 def test_labels_of_one_node_never_show_on_another_with_the_same_keys() -> None:

@@ -196,9 +196,8 @@ def test_a_condition_without_a_heartbeat_counts_from_when_it_was_first_seen() ->
 def test_what_was_written_before_the_boot_says_nothing_of_it() -> None:
     reading = looks(GPU_BAD, began=NOW)[1]
     assert stated(reading) == []
-    assert reading.unknown == {
-        "GpuCount": "GpuCount is True from before this boot, and was not renewed since"
-    }
+    before = "from before this boot, or before etcd was restored, and was not renewed since"
+    assert reading.unknown == {"GpuCount": f"GpuCount is True {before}"}
     assert stated(looks(replace(GPU_BAD, heartbeat=NOW + SECOND), began=NOW)[1]) == [
         ("GpuCount", "GpuCountBad")
     ]

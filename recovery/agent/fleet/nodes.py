@@ -16,7 +16,7 @@ from functools import partial
 from recovery.agent.backoff import Backoff
 from recovery.clock import Clock
 from recovery.errors import ApiError, Expired
-from recovery.kube.alike import Conditions
+from recovery.kube.alike import Conditions, turned_back
 from recovery.kube.cluster import Cluster
 from recovery.kube.paging import folded
 from recovery.kube.transport import Streams
@@ -49,6 +49,7 @@ class Boots:
 
     ``heard``: when its kubelet last wrote, by its own clock. ``doubted``: since when the Node names another
     boot that its kubelet wrote before that. ``unheard``: its kubelet has not written since it was first seen.
+    ``restored``: when the Node was seen to have turned back to an earlier moment of this boot.
     """
 
     machine: str
@@ -58,6 +59,7 @@ class Boots:
     before: tuple[str, ...] = ()
     doubted: datetime | None = None
     unheard: bool = True
+    restored: datetime | None = None
 
     def then(self, node: NodeView, now: datetime) -> Boots:
         """After ``node`` was seen.
@@ -87,7 +89,15 @@ class Boots:
         """The texts are those of ``node``: the same ones, so that they are in memory once."""
         latest = max(filter(None, (heard, self.heard)), default=None)
         unheard = self.unheard and latest == self.heard
-        return Boots(node.provider_id, node.boot_id, self.since, latest, self.before, unheard=unheard)
+        return Boots(
+            node.provider_id,
+            node.boot_id,
+            self.since,
+            latest,
+            self.before,
+            unheard=unheard,
+            restored=self.restored,
+        )
 
 
 def round_of(what: str, once: Callable[[], None], start_over: Callable[[], None], backoff: Backoff) -> float:
@@ -181,6 +191,14 @@ class Nodes:
         boots = self._boots.get(name)
         return boots.since - BOOTS_IN if boots is not None and boots.last == boot_id else None
 
+    def stands_since(self, name: str, boot_id: str) -> datetime | None:
+        """``known_since`` of what stands on the Node itself: since etcd was restored, that may be over. It
+        counts again once its writer renews it."""
+        known, boots = self.known_since(name, boot_id), self._boots.get(name)
+        if known is None or boots is None or boots.restored is None:
+            return known
+        return max(known, boots.restored - BOOTS_IN)
+
     def unheard_since(self, name: str) -> datetime | None:
         """From when on its Node has been watched, where its kubelet has not written since; else None."""
         boots = self._boots.get(name)
@@ -245,6 +263,8 @@ class Nodes:
     def _put(self, node: NodeView, now: datetime) -> None:
         old, boots = self._nodes.get(node.name), self._boots.get(node.name)
         boots = boots.then(node, now) if boots is not None else first_seen(node, now)
+        if old is not None and turned_back(old, node):
+            boots = replace(boots, restored=now)
         self._boots[node.name] = boots
         self._nodes[node.name] = boots.of(node)
         if old is None or old.resource_version != node.resource_version:

@@ -103,7 +103,7 @@ class Says:
             return self._nodes.seen(name, now())
 
         made: list[Source] = [kubelet.KubeletSource(look)] if self._kubelet else []
-        began = partial(self._nodes.known_since, name)
+        began = partial(self._nodes.stands_since, name)
         for choice in self._policy.sources:
             if choice.name == "conditions":
                 made.append(ConditionsSource(look, began, choice.rows, self._named))
