@@ -89,13 +89,15 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
 def joined_or_blind(s: Situation, r: Record, is_ready: str, joined: str) -> Decision | None:
     """Put on record that the new node is Ready, and by what it can be proved. None: probation goes on.
 
-    It is put there again, and probation begins again, when its page cannot be read any more, and when it can.
+    It is put there again, and probation begins again, when its page cannot be read any more, when nobody
+    tells of it any more, and when it can. Who falls silent may be followed by one that has a fault to tell.
     """
     blind, alone = blind_there(s), by_node_alone(s)
     if blind or alone:
         is_ready += f"; {blind}{NO_PROOF}" if blind else f"; {alone}{NODE_ALONE}"
     readable_now = r.sentence.endswith((NO_PROOF, NODE_ALONE)) and not alone
-    if r.replacement != joined or (r.sentence != is_ready and (blind or readable_now)):
+    alone_now = bool(alone) and not r.sentence.endswith(NODE_ALONE)
+    if r.replacement != joined or (r.sentence != is_ready and (blind or alone_now or readable_now)):
         noted = note(r, s.now, HistoryEvent.JOINED, is_ready)
         changed = replace(noted, replacement=joined, phase_since=s.now)
         return act(WriteRecord(changed), is_ready, Report(EventReason.JOINED, warning=bool(blind)))

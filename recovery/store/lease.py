@@ -153,6 +153,7 @@ class Leases:
         self._held: dict[str, tuple[Role, float]] = {}
         self._written: dict[str, dict[str, Any]] = {}
         self._words: dict[str, str] = {}
+        self._beside: set[str] = set()
         self._idle: dict[str, Idle | None] = {}
         self._renewed: dict[str, datetime] = {}
 
@@ -225,12 +226,25 @@ class Leases:
     def tell(self, node: str, word: str, *, at_once: bool) -> None:
         """Tell ``word`` in the Lease of our own node. The Lease is renewed for as long as this is called.
 
-        A change is written ``at_once``, or when the Lease is due.
+        A change is written ``at_once``, or when the Lease is due. What is to be told at once is told, too,
+        while the Lease is that of the agent before us and has not run out.
         """
         if node not in self._words or (at_once and self._words[node] != word):
             self._held.pop(node, None)  # due now
         self._words[node] = word
-        self.hold(node, Role.OWNER)
+        lease = self.hold(node, Role.OWNER)
+        if at_once and not lease.mine and lease.holder.startswith(f"{Role.OWNER.value}/"):
+            self._tell_beside(node, word)
+
+    def _tell_beside(self, node: str, word: str) -> None:
+        """Tell it in the Lease of another agent of the node. Once: each write makes that Lease last anew."""
+        if node in self._beside:
+            return
+        obj = self._cluster.get_lease(self._named(node))
+        notes = {**(obj["metadata"].get("annotations") or {}), WORD: word}
+        with contextlib.suppress(Conflict):
+            self._cluster.replace_lease({**obj, "metadata": {**obj["metadata"], "annotations": notes}})
+            self._beside.add(node)
 
     def fall_silent(self, node: str) -> None:
         """Tell nothing more. What was told last stays on the Lease, and goes stale with it."""

@@ -7,13 +7,16 @@ from recovery_testkit.stage import Page, Stage
 
 from recovery.errors import Unreadable
 from recovery.model import Phase
+from recovery.store.lease import lease_name
 from tests.builders.policies import policy_file
 from tests.stories.scenery import Cloud, alive, judge, pass_time, to_the_end
 from tests.stories.scenes import ALL_MARKS, calls, events_of, marked, messages, phase, the_record
+from tests.stories.test_crashes import LEASES
 
 REFUSED = "the connection was refused: node-problem-detector does not listen there"
 BLIND = f"node-100 (m-100) is Ready; node-problem-detector's page cannot be read: {REFUSED} (since "
 WITHOUT = "); nothing is proved without that page"
+GONE = "its agent, which could read its detector's page, has fallen silent"
 ALONE = "no agent there tells of a detector's page, so its Node alone has to prove it"
 LONG = policy_file("{do: drain, within: 10m, then: force}, {do: replace, within: 60m}")
 
@@ -116,6 +119,36 @@ def test_where_its_agent_has_fallen_silent_the_new_node_is_not_called_proved_by_
         "proved: m-0 is gone and node-100 (m-100) was healthy for 2 min, by its Node alone: "
         "its agent, which could read its detector's page, has fallen silent"
     )
+
+
+def test_where_nobody_tells_of_the_page_any_more_probation_begins_again() -> None:
+    """Its agent may be one that is about to tell of a fault: the Lease that it told it in was deleted."""
+    s = broken(2)
+    group = NewGroup(s, why="")
+    joined(s, group)
+    pass_time(s, 55, group, step=1)
+    s.kill(alive(s, "node-100"))
+    assert s.store.request("DELETE", f"{LEASES}/{lease_name('node-100')}").ok
+    pass_time(s, 100, group, step=1)
+    assert (phase(s), the_record(s).sentence) == (Phase.PROVING, f"node-100 (m-100) is Ready; {ALONE}")
+    pass_time(s, 60, group, until=lambda: not phase(s).open, step=1)
+    assert phase(s) is Phase.RECOVERED
+
+
+def test_an_agent_that_waits_for_its_predecessors_lease_tells_in_it_of_a_fault() -> None:
+    """The one before has been dead for so long that the new node is to be proved by its Node alone."""
+    s = broken(2)
+    group = NewGroup(s, why="")
+    joined(s, group)
+    s.kill(alive(s, "node-100"))
+    pass_time(s, 300, group, until=lambda: GONE in the_record(s).sentence, step=1)
+    assert the_record(s).sentence == f"node-100 (m-100) is Ready; {GONE}, so its Node alone has to prove it"
+    pass_time(s, 100, group, step=1)
+    s.fault("node-100")
+    s.agent("node-100", name="the next one", place="another pod")
+    pass_time(s, 600, group, until=lambda: not phase(s).open, step=1)
+    assert phase(s) is Phase.SUPERSEDED
+    assert "node-100 (m-100) took its place and is sick too" in the_record(s).sentence
 
 
 def test_an_agent_that_falls_silent_over_a_page_that_it_cannot_read_leaves_nothing_proved() -> None:

@@ -212,6 +212,23 @@ def test_an_owner_yields_to_no_other_process_of_its_node(world: World) -> None:
     assert not world.agent(NODE, "pod-2").look(NODE).stale
 
 
+def test_who_waits_for_the_agent_before_it_tells_of_a_fault_in_its_lease_once(world: World) -> None:
+    world.agent().tell(NODE, "well", at_once=False)
+    before, after = world.spec(), world.agent(NODE, "pod-2")
+    after.tell(NODE, "well still", at_once=False)
+    peer = world.agent("node-1")
+    assert peer.word(NODE).text == "well"
+    after.tell(NODE, "sick", at_once=True)
+    assert world.spec() == before
+    assert (peer.word(NODE).text, peer.word(NODE).again) == ("sick", True)
+    after.tell(NODE, "sicker", at_once=True)
+    assert peer.word(NODE).text == "sick"
+    world.clock.advance(60)
+    after.tell(NODE, "sicker", at_once=True)
+    assert peer.word(NODE).text == "sicker"
+    assert world.spec()["holderIdentity"] != before["holderIdentity"]
+
+
 def test_an_owner_that_renewed_a_moment_ago_asks_for_its_lease_only_where_it_has_to_know(
     world: World,
 ) -> None:

@@ -975,10 +975,14 @@ def replaced(**changes: Any) -> Situation:
     return situation(**{"record": r, "machine": SHIFT, "replacement": joined, "gate": HELD} | changes)
 
 
-def on_trial(**changes: Any) -> Situation:
+def on_trial(sentence: str = "", **changes: Any) -> Situation:
     s = replaced()
     assert s.record is not None
-    return replaced(record=replace(s.record, replacement="node-8"), now=NOW + 2 * MINUTE, **changes)
+    r = replace(s.record, replacement="node-8", sentence=sentence)
+    return replaced(record=r, now=NOW + 2 * MINUTE, **changes)
+
+
+ALONE = "node-8 (m-8) is Ready; no agent there tells of a detector's page, so its Node alone has to prove it"
 
 
 REPLACED: dict[str, Row] = {
@@ -1032,8 +1036,14 @@ REPLACED: dict[str, Row] = {
         "unproved node-8 (m-8) is not healthy: its condition NeuronHealth is True (x)",
         "probation: node-8 (m-8) is not healthy",
     ),
+    "nobody tells of its page any more": (
+        on_trial("node-8 (m-8) is Ready"),
+        "act WriteRecord",
+        "proving",
+        ALONE,
+    ),
     "proved by its node": (
-        on_trial(),
+        on_trial(ALONE),
         "act WriteRecord",
         "recovered",
         "proved: m-0 is gone and node-8 (m-8) was healthy for 2 min, by its Node alone: no agent",
