@@ -333,7 +333,7 @@ def test_the_readmes_fill_names_what_has_no_value(issuer: dict[str, str], tmp_pa
     rest = {name: value for name, value in FILLED.items() if name != "OIDC_PROVIDER"}
     found = _by_hand("trust-irsa.json", tmp_path, **rest, **issuer)
     assert found.returncode == 1
-    assert found.stderr == "trust-irsa.json: OIDC_PROVIDER has no value: export it, and say this again\n"
+    assert found.stderr == "trust-irsa.json: OIDC_PROVIDER has no value: export it, and run this again\n"
 
 
 def test_the_readmes_table_has_the_names_of_each_installation() -> None:

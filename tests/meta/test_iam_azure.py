@@ -488,7 +488,7 @@ def test_fill_names_what_has_no_value() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == "role-vm.json: RESOURCE_GROUP has no value: export it, and say this again\n"
+    assert done.stderr == "role-vm.json: RESOURCE_GROUP has no value: export it, and run this again\n"
 
 
 # ---------------------------------------------------------------- the reader of templates
