@@ -78,12 +78,13 @@ def fault_of(p: Problem, s: Situation) -> Fault:
 
 def of_a_boot_before(p: Problem, s: Situation) -> bool:
     """Whether a mark that stays over boots is known from one before this alone: it states nothing of the boot
-    of now, unless it was seen to be put there in it."""
+    of now, unless it was seen to be put there in it. Another machine of the same name has a Node of its own,
+    and so the marks of its own."""
     r, boot = s.record, s.node.boot_id if s.node else ""
     if not p.lasting or p.stated is not None or r is None or not boot:
         return False
     known = (f for f in (*r.faults, *r.acknowledged) if f.key == p.key and f.life == p.life)
-    boots = {f.boot_id for f in known} - {""}
+    boots = {f.boot_id for f in known if s.machine is None or f.machine in ("", s.machine.id)} - {""}
     return bool(boots) and boot not in boots
 
 

@@ -13,7 +13,7 @@ from recovery.decide import tried, validation
 from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import POLLED, Decision, EventReason, Report, WriteRecord, act, until, wait
-from recovery.decide.diagnosis import live, name, stated, why_reported
+from recovery.decide.diagnosis import Diagnosis, live, name, stated, why_reported
 from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
@@ -55,15 +55,14 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.replacement is None:
         return replacement_gone_again(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
     joined = s.replacement.name
-    if s.replacement_record and joined != r.node:
+    found = live(s, a.found) if s.replacement_is_me else ()
+    if sick := s.replacement_record if joined != r.node else _for_good(found):
         # Its own record needs the slot that this one holds. Attempts are counted over both machines.
-        why = (
-            f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {s.replacement_record}"
-        )
+        why = f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {sick}"
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{joined} ({new}) is not Ready")
-    if s.replacement_is_me and (found := live(s, a.found)):
+    if found:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {name(found[0].fault)}")
     if (there := _page_there(s)) is not None and there.sick:
         return unproved(s, r, f"{joined} ({new}) is not healthy: its own agent reports {there.sick}")
@@ -84,6 +83,12 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     by += only_told(s, a) if s.replacement_is_me else ""
     why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(r.probation)}, {by}"
     return end(s, r, Event.PROVED, why, succeeded(r))
+
+
+def _for_good(found: tuple[Diagnosis, ...]) -> str:
+    """The first of these faults that no source takes back before the next boot: no probation passes in this
+    one, and what was seen has to be on a record that a boot ends."""
+    return next((name(d.fault) for d in found if d.fault.latched), "")
 
 
 def joined_or_blind(s: Situation, r: Record, is_ready: str, joined: str) -> Decision | None:

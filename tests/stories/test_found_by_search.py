@@ -285,6 +285,19 @@ def test_a_controller_takes_no_condition_from_before_etcd_was_restored_for_news(
     assert judged(history) == []
 
 
+def test_a_mark_that_a_replacement_got_in_its_probation_is_on_a_record_before_it_boots() -> None:
+    """It had the name of the machine before, whose record was open still and did not say so. After its boot
+    a new controller took the mark for one of this boot."""
+    history = played(
+        Scene(nodes=2, same_name=True, shrinks=True, sources="konduktor alone", replicas=2),
+        act(20, "marked", 0, ("reboot",)),
+        act(50, "marked", 0, ("reboot",)),
+        act(60, "boots", 0, 200.0),
+        seed=2402126789,
+    )
+    assert judged(history) == []
+
+
 def test_nothing_starts_before_all_agents_have_asked_again_after_an_outage_of_the_api_server() -> None:
     """The pages of three nodes went away, and then the API server. A fourth node was started in the second
     in which it was back: the agents of the blind ones had not told of them yet."""

@@ -7,7 +7,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.builders.policies import HEAD
-from tests.stories.scenery import Cloud, change_node, judge, to_the_end
+from tests.stories.scenery import Cloud, alive, change_node, judge, to_the_end
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -120,6 +120,27 @@ def test_the_mark_of_a_replaced_machine_starts_nothing_again(source: str) -> Non
     s.run(900, step=15)
     assert calls(s) == [("replace", "m-0")]
     judge(s)
+
+
+@SYSTEMS
+def test_the_same_mark_on_the_next_machine_of_that_name_is_no_memory_of_the_one_before(source: str) -> None:
+    """Its agent was started after it was put there. The mark itself says nothing of when that was."""
+    s = cast(policy(source, "{do: drain, within: 10m, then: force}, {do: replace}"))
+    put(s, source)
+    s.run(60)
+    s.provider.terminate("workers", "m-0")
+    s.delete_node("node-0")
+    s.provider.launch("workers", "m-9")
+    s.register("node-0", "m-9")
+    s.kill(alive(s, "node-0"))
+    s.agent("node-0", name="that of m-9", place="a pod on m-9")
+    s.run(300, step=5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("replace", "m-0")])
+    s.kill(alive(s, "node-0"))
+    put(s, source)
+    s.agent("node-0", name="the next one", place="another pod on m-9")
+    s.run(90)
+    assert calls(s) == [("replace", "m-0"), ("replace", "m-9")]
 
 
 def test_an_eviction_that_autopilots_hourly_pass_overwrites_is_recovered_to_its_end() -> None:

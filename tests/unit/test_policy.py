@@ -985,6 +985,7 @@ def on_trial(sentence: str = "", **changes: Any) -> Situation:
 ALONE = "node-8 (m-8) is Ready; no agent there tells of a detector's page, so its Node alone has to prove it"
 
 
+OLD_NAME = {"replacement_is_me": True, "replacement": node("node-0", provider_id="fake:///workers/m-8")}
 REPLACED: dict[str, Row] = {
     "not joined": (
         replaced(replacement=None),
@@ -1059,6 +1060,18 @@ REPLACED: dict[str, Row] = {
         "act WriteRecord",
         "proving",
         f"probation begins again: node-8 (m-8) is not healthy: {DMA}",
+    ),
+    "a fault under the old name that its source may take back": (
+        on_trial(**OLD_NAME, readings=(reading(problem(HBM, fresh_until=NOW + HOUR, latched=False)),)),
+        "act WriteRecord",
+        "proving",
+        f"probation begins again: node-0 (m-8) is not healthy: {HBM}",
+    ),
+    "a fault under the old name that nothing but a boot ends": (
+        on_trial(**OLD_NAME, readings=(reading(problem(fresh_until=NOW + HOUR, latched=True)),)),
+        "act WriteRecord",
+        "superseded",
+        f"m-0 is gone; node-0 (m-8) took its place and is sick too: {DMA}",
     ),
     "its own page cannot be read": (
         on_trial(replacement_is_me=True, readings=(BAD_PAGE,)),
