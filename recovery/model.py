@@ -51,8 +51,9 @@ class Problem:
     ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
     stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it
     was last seen to be stated anew; None where it is as it was on the first page that was read. ``lasting``:
-    a mark that stays as it is over a boot, with the same ``life``. ``device``: which part of the node it is
-    about, as people read it, "" where the source does not say.
+    a mark that stays as it is over a boot, with the same ``life``. ``put``: when that says that it was put
+    there, None where it does not. ``device``: which part of the node it is about, as people read it, "" where
+    the source does not say.
     """
 
     source: str
@@ -69,6 +70,7 @@ class Problem:
     life: str = ""
     stated: datetime | None = None
     lasting: bool = False
+    put: datetime | None = None
     device: str = ""
 
     @property

@@ -137,6 +137,7 @@ class Observer:
             alerts=w.alerts(),
             forbidden=(foreign_claim(node) or "") if node else "",
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
+            booted=self._booted(now) if role is Role.OWNER and not w.afar else None,
             kernel_began=self._kernel_began() if role is Role.OWNER and not w.afar else None,
             unheard_since=w.unheard_since(node_name),
             **self._ours(node_name, now, fresh),
@@ -148,6 +149,9 @@ class Observer:
         if s.record is not None and s.record.phase.open and w.on:
             s = self._remembered(s, s.record)
         return s
+
+    def _booted(self, now: datetime) -> datetime:
+        return now - timedelta(seconds=self.world.clock.boottime())
 
     def _kernel_began(self) -> datetime | None:
         """None once a living kubelet has had time to write: without that a silent one would hold for ever."""

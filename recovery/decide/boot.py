@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from recovery.decide.situation import Situation
-from recovery.model import Record
+from recovery.model import Problem, Record
 from recovery.units import hour, span
 
 WHOLE_SECOND = timedelta(seconds=1)
@@ -21,6 +21,8 @@ KUBELET_WRITES = timedelta(seconds=30)
 """Within so long a living kubelet puts right what its Node says (nodeStatusUpdateFrequency is 10 s)."""
 LONG_GAP = timedelta(seconds=30)
 """A leader that is followed by another leaves a shorter one. No backup of etcd is as young as that."""
+APART = timedelta(seconds=30)
+"""The clocks of two machines are no further apart, or else it is told."""
 FIRST_YEAR = 2000
 """A Lease that says no moment, or that is not there, says nothing of a gap."""
 
@@ -86,6 +88,17 @@ def _unheard(s: Situation) -> str | None:
 
 def _confirmed(s: Situation, r: Record | None) -> bool:
     return r is not None and r.boot_confirmed and s.machine is not None and s.machine.id == r.machine.id
+
+
+def put_before(p: Problem, s: Situation) -> str:
+    """Why a mark may be about a boot that is over: it says when it was put there, and the machine has booted
+    since. Empty where it does not, or where it is not known when that was."""
+    if p.put is None or p.stated is not None or s.booted is None or not agrees(s):
+        return ""
+    if p.put >= s.booted - APART:
+        return ""
+    since = f"the machine has booted at {hour(s.booted)}"
+    return f"it was put there at {hour(p.put)}, and {since}: that may have mended it"
 
 
 def with_node_behind(s: Situation, why: str) -> str:

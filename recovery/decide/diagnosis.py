@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import dealt_with
+from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.selector import selects
 from recovery.decide.situation import Situation
@@ -197,9 +198,18 @@ def diagnosed(fault: Fault, s: Situation, edge: Problem | None = None) -> Diagno
         if fault.kind is Kind.EDGE and edge is None and s.record is not None and rule.name != s.record.rule:
             continue  # the edge is over, and on the record: the rule that it met then still applies
         if matches(rule, fault, s.node):
-            return _with_rule(fault, rule, rank, s)
+            found = _with_rule(fault, rule, rank, s)
+            over = _of_a_boot_that_is_over(fault, s) if found.treat else ""
+            return replace(found, ladder=NOTIFY, why_only_reported=over) if over else found
     why = f"no rule of the policy speaks of it{_but_for_labels(fault, s)}"
     return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, why)
+
+
+def _of_a_boot_that_is_over(fault: Fault, s: Situation) -> str:
+    """Why a fault of now may be none of this boot: a mark says so that nobody has seen being put there."""
+    reading = s.reading_of(fault.source)
+    marks = (p for p in reading.problems if p.key == fault.key) if reading and s.node else ()
+    return next((put_before(p, s) for p in marks if s.node and fault.boot_id == s.node.boot_id), "")
 
 
 def _but_for_labels(fault: Fault, s: Situation) -> str:

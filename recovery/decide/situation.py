@@ -240,6 +240,7 @@ class Situation:
     forbidden: str = ""  # another remediator's claim on the node
     kernel_boot: str = ""  # the boot ID of this agent's own kernel; only of its own node
     node_behind: str = ""  # the Node says another boot than its kernel, which ``node`` has then
+    booted: datetime | None = None  # when that kernel booted, by the API server's time
     kernel_began: datetime | None = None  # when that kernel booted, by this machine's own clock
     back_for: timedelta | None = None  # since the API server is back that was away; None: it was not
     unheard_since: datetime | None = None  # the controller looks since then, and heard nothing of the kubelet

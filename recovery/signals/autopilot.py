@@ -12,6 +12,7 @@ By https://github.com/IBM/autopilot (autopilot-daemon/gpu-dcgm/entrypoint.py, pk
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from recovery.model import NodeView
 from recovery.signals.marks import Mark, Said
@@ -61,7 +62,17 @@ def _level_3(node: NodeView) -> Said:
     output = node.annotations.get(_OUTPUT, "")[:LONGEST]
     tests = _tests(output) or ("unnamed",)
     said = f"DCGM level 3 failed ({value}): {output or 'no test is named'}"
-    return Said(tuple(Mark(LEVEL_3, f"Dcgm3_{test}", said, f"{value}{output}") for test in tests))
+    ran = _ran(value)
+    return Said(tuple(Mark(LEVEL_3, f"Dcgm3_{test}", said, f"{value}{output}", ran) for test in tests))
+
+
+def _ran(stamp: str) -> datetime | None:
+    """When the run was, by its stamp; None where that is no moment."""
+    year, month, day, hour, minute, second = (*map(int, re.findall(r"\d+", stamp)), 0)[:6]
+    try:
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _tests(output: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from recovery.model import NodeView
-from recovery.signals.marks import Mark, Said
+from recovery.signals.marks import Mark, Said, added_at
 from recovery.signals.own_node import EVIDENCE
 
 SOURCE = "aznhc"
@@ -39,7 +39,10 @@ def read(node: NodeView) -> Said:
         faults[GENERIC] = failures[0] if failures else f"taint {TAINT}, and no failure in {ANNOTATION}"
     if unusable and not faults:
         return Said(unknown={TYPE: f"a check is not set up: {_plain(unusable[0])}"})
-    return Said(tuple(Mark(TYPE, c, _plain(line), f"{line}{added}") for c, line in sorted(faults.items())))
+    put = None if failures else added_at(added)  # the log bears no time, and may be of a later run
+    return Said(
+        tuple(Mark(TYPE, c, _plain(line), f"{line}{added}", put) for c, line in sorted(faults.items()))
+    )
 
 
 def _plain(line: str) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from recovery.model import NodeView
-from recovery.signals.marks import Mark, Said
+from recovery.signals.marks import Mark, Said, added_at
 
 SOURCE = "konduktor"
 TYPE, REASON = "Konduktor", "KonduktorFaulty"
@@ -18,4 +18,5 @@ def read(node: NodeView) -> Said:
         return Said()
     added = [node.tainted_at.get((TAINT, effect), "") for _, effect in found]
     value, effect = found[0]
-    return Said((Mark(TYPE, REASON, f"taint {TAINT}={value}:{effect}", f"{found}{added}"),))
+    said = f"taint {TAINT}={value}:{effect}"
+    return Said((Mark(TYPE, REASON, said, f"{found}{added}", added_at(added)),))

@@ -7,21 +7,25 @@ and that it is still there after a boot is no new statement (``Problem.lasting``
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from recovery.model import NodeView, Problem, Reading
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
+from recovery.units import parse_moment
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One fault that a mark states. ``identity``: all that makes it this mark and no other; hashed."""
+    """One fault that a mark states. ``identity``: all that makes it this mark and no other; hashed. ``put``:
+    see ``Problem``."""
 
     type: str
     reason: str
     evidence: str
     identity: str
+    put: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,14 @@ class Said:
     marks: tuple[Mark, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     passed: frozenset[tuple[str, str]] = frozenset()
+
+
+def added_at(moments: Iterable[str]) -> datetime | None:
+    """The last of the taints' ``timeAdded``; None where one of them says none. kubectl writes none."""
+    try:
+        return max(map(parse_moment, moments), default=None)
+    except ValueError:
+        return None
 
 
 class MarksSource(OwnNodeSource):
@@ -72,6 +84,7 @@ def observed(source: str, before: Reading | None, said: Said, seen: Seen) -> Rea
             life=life,
             stated=seen.at if anew else old.stated if old else None,
             lasting=True,
+            put=mark.put,
         )
     problems = {**held, **shown}
     there = [p for (t, r), p in sorted(problems.items()) if not {(t, r), (t, "*")} & said.passed]

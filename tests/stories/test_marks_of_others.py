@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 from recovery_testkit.stage import Stage
 
@@ -21,6 +23,7 @@ from tests.stories.scenes import (
     sayings,
     stubborn_pod,
     taints,
+    the_record,
 )
 
 REBOOT = "{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"
@@ -120,6 +123,53 @@ def test_the_mark_of_a_replaced_machine_starts_nothing_again(source: str) -> Non
     s.run(900, step=15)
     assert calls(s) == [("replace", "m-0")]
     judge(s)
+
+
+RAN = "autopilot.ibm.com/dcgm.level.3"
+
+
+def put_at(s: Stage, source: str, at: datetime) -> None:
+    """The other system marks the node, and the mark says when."""
+    if source == "autopilot":
+        change_node(
+            s, "node-0", lambda n: n["metadata"]["labels"].update({RAN: f"{at:ERR_%Y-%m-%d_%H.%M.%SUTC}"})
+        )
+    else:
+        timed = {**TAINTS[source], "timeAdded": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+        change_node(s, "node-0", lambda n: n["spec"].setdefault("taints", []).append(timed))
+
+
+def started(s: Stage, source: str, booted: float, put: float, kernel: str = "m-0-boot-1") -> None:
+    """An agent starts. Its kernel booted, and the mark was put there, so many seconds ago."""
+    s.clock.advance(1000)
+    put_at(s, source, s.clock.true_time() - timedelta(seconds=put))
+    s.kernels["node-0"] = kernel
+    s.clock._booted = s.clock.monotonic() - booted
+    s.agent("node-0")
+    s.run(90)
+
+
+@SYSTEMS
+def test_a_mark_that_says_it_was_put_there_before_the_boot_is_told_and_nothing_is_done(source: str) -> None:
+    """Recovery was off meanwhile, so that no record says in which boot it was put there."""
+    s = cast(policy(source), agents=0)
+    started(s, source, booted=300, put=600)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], NO_MARKS)
+    assert "and the machine has booted at 03:11:43Z: that may have mended it" in the_record(s).sentence
+
+
+@SYSTEMS
+@pytest.mark.parametrize(
+    ("booted", "put", "kernel"),
+    [(600, 300, "m-0-boot-1"), (300, 310, "m-0-boot-1"), (300, 600, "another's")],
+    ids=["in this boot", "clocks that differ", "a kernel that is not the Node's"],
+)
+def test_where_it_may_be_of_this_boot_it_is_treated(
+    source: str, booted: float, put: float, kernel: str
+) -> None:
+    s = cast(policy(source), agents=0)
+    started(s, source, booted, put, kernel)
+    assert calls(s) == [("reboot", "m-0")]
 
 
 @SYSTEMS

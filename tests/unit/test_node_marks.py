@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from recovery.model import NodeView, Reading
 from recovery.signals import autopilot, aznhc, konduktor
-from recovery.signals.marks import Said, observed
+from recovery.signals.marks import Said, added_at, observed
 from recovery.signals.own_node import Seen
 from tests.builders.nodes import node
 from tests.builders.times import MINUTE, NOW
@@ -160,3 +160,34 @@ def test_a_mark_that_is_put_there_again_is_stated_anew_and_one_that_stays_is_not
     stays = looks(ibm("EVICT"), ibm("EVICT")).problems[0]
     again = next(p for p in looks(ibm("EVICT"), ibm("WARN"), ibm("EVICT")).problems if "Evict" in p.reason)
     assert (stays.stated, again.stated) == (None, NOW + 2 * MINUTE)
+
+
+# ---------------------------------------------------------------- when it was put there
+
+
+@pytest.mark.parametrize(
+    ("stamp", "put"),
+    [
+        ("2026-11-20_03.04.05UTC", datetime(2026, 11, 20, 3, 4, 5, tzinfo=UTC)),
+        ("2026-11-20_03.04.UTC", datetime(2026, 11, 20, 3, 4, tzinfo=UTC)),
+        ("2026-13-20_03.04.05UTC", None),
+    ],
+)
+def test_a_run_of_level_3_was_when_its_stamp_says(stamp: str, put: datetime | None) -> None:
+    said = autopilot.read(node(labels={"autopilot.ibm.com/dcgm.level.3": f"ERR_{stamp}"}))
+    assert [m.put for m in said.marks] == [put]
+
+
+def test_taints_were_put_there_when_the_last_of_them_was_if_each_says_when() -> None:
+    early, late = "2026-11-20T03:04:05Z", "2026-11-20T03:04:06Z"
+    assert added_at([late, early]) == datetime(2026, 11, 20, 3, 4, 6, tzinfo=UTC)
+    assert [added_at(x) for x in ([], [late, ""], ["yesterday"], ["2026-11-20T03:04:05"])] == [None] * 4
+
+
+def test_azures_log_has_no_time_also_where_its_taint_has_one() -> None:
+    added = {("aznhc", "NoSchedule"): "2026-11-20T03:04:05Z"}
+    alone = aznhc.read(node(taints=AZNHC_TAINT, tainted_at=added))
+    log = {"aznhc-results": failed(GPUS)}
+    beside = aznhc.read(node(taints=AZNHC_TAINT, tainted_at=added, annotations=log))
+    assert [m.put for m in alone.marks] == [datetime(2026, 11, 20, 3, 4, 5, tzinfo=UTC)]
+    assert [m.put for m in beside.marks] == [None]
