@@ -60,23 +60,23 @@ def test_the_image_is_named_by_tag_or_digest_wherever_it_runs(tools: Tools, imag
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        ("{repository: ''}", "image.repository: missing: no public registry has the image."),
+        ("{repository: ''}", "image.repository: missing, and no public registry has the image."),
         (
             "{repository: 'a/nr:v2'}",
-            "image.repository: a/nr:v2: expected registry and name alone, as "
-            "registry.example.com/node-recovery; a tag goes into image.tag, a digest into image.digest",
+            "image.repository: a/nr:v2: expected only a registry and a name, such as "
+            "registry.example.com/node-recovery. Put a tag into image.tag, and a digest into image.digest",
         ),
-        ("{repository: 'https://a/nr'}", "image.repository: https://a/nr: no kubelet can pull that"),
+        ("{repository: 'https://a/nr'}", "image.repository: https://a/nr: no kubelet can pull this"),
         ("{repository: REGISTRY/node-recovery}", "image.repository: REGISTRY/node-recovery: no kubelet can"),
         (
             "{repository: a/NR}",
-            "image.repository: a/NR: no kubelet can pull that: expected a registry without",
+            "image.repository: a/NR: no kubelet can pull this. Expected a registry without",
         ),
-        ("{repository: a/nr, tag: ':v2'}", "image.tag: :v2: expected a tag, as 0.1.0"),
-        ("{repository: a/nr, digest: a1}", "image.digest: a1: expected sha256: and 64 of the characters"),
+        ("{repository: a/nr, tag: ':v2'}", "image.tag: :v2: expected a tag, such as 0.1.0"),
+        ("{repository: a/nr, digest: a1}", "image.digest: a1: expected sha256: and 64 characters"),
         (
             f"{{repository: a/nr, tag: 'v2@{DIGEST}', digest: '{DIGEST}'}}",
-            "image.tag, image.digest: the tag has a digest in it as well: say it once",
+            "image.tag, image.digest: both contain a digest. Remove one of them",
         ),
     ],
 )
@@ -86,7 +86,7 @@ def test_an_image_that_no_kubelet_could_pull_is_refused(tools: Tools, image: str
 
 
 def test_a_policys_file_name_in_the_place_of_its_text_is_refused(tools: Tools) -> None:
-    message = 'policy: "policy.yaml": expected the text of a RecoveryPolicy: say --set-file policy=FILE'
+    message = 'policy: "policy.yaml": expected the text of a RecoveryPolicy. Use --set-file policy=FILE'
     with pytest.raises(AssertionError, match=re.escape(message)):
         tools.template("image: {repository: a/nr}\npolicy: policy.yaml")
 

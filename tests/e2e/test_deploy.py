@@ -828,49 +828,49 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
         ),
         (
             "{settings: {ENABLE_RECOVERY: true}, rbac: {mode: observe}}",
-            "rbac.mode: observe grants nothing that recovers a node, and settings.ENABLE_RECOVERY is true: "
-            "set rbac.mode=auto, or settings.ENABLE_RECOVERY=false",
+            "rbac.mode: observe grants no right to recover a node, but settings.ENABLE_RECOVERY is true. "
+            "Set rbac.mode=auto, or settings.ENABLE_RECOVERY=false",
         ),
         ("rbac: {mode: read}", "at '/rbac/mode': value must be one of 'auto', 'observe', 'recover'"),
         (
             "sidecar: {extraEnv: [{name: ENABLE_RECOVERY, value: 'true'}]}",
-            "sidecar.extraEnv: ENABLE_RECOVERY is the switch of every pod, and rights go by it: say "
-            "settings.ENABLE_RECOVERY instead",
+            "sidecar.extraEnv: ENABLE_RECOVERY must be the same in every pod, and the chart grants rights "
+            "by it. Set settings.ENABLE_RECOVERY instead",
         ),
         ("enableRecovery: true", "additional properties 'enableRecovery' not allowed"),
         ("npd: {maxUnavailable: 0}", "at '/npd/maxUnavailable': minimum: got 0, want 1"),
         ("concluder: {create: 1}", "at '/concluder/create': got number, want boolean"),
         (
             f"concluder: {{namespace: {NAMESPACE}}}",
-            "concluder.namespace: the release's own namespace is the agents'",
+            "concluder.namespace: this is also the agents' namespace.",
         ),
         (
             "npd: {neuron: false}",
-            "npd has nothing to watch: set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
+            "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
         ),
         (
             f"settings: {{AZURE_CLUSTER_ID: {CLUSTER}}}",
-            "settings.AZURE_CLUSTER_ID: say azure.clusterId instead",
+            "settings.AZURE_CLUSTER_ID: set azure.clusterId instead",
         ),
         (
             "npd: {onNode: true, create: false}",
-            "npd.onNode makes a DaemonSet for the agent alone, and npd.create=false says that there is one",
+            "npd.onNode: true makes a DaemonSet for the agent alone, but npd.create=false says that you",
         ),
         (
             "webhook: {format: slack}",
-            "webhook.format: slack, and webhook.secretName names no Secret, so nobody would be told",
+            "webhook.format: slack, but webhook.secretName is empty, so no message would be sent.",
         ),
         (
             "settings: {WEBHOOK_EVENTS: all}",
-            "settings.WEBHOOK_EVENTS: webhook.secretName names no Secret, so nobody would be told",
+            "settings.WEBHOOK_EVENTS: webhook.secretName is empty, so no message would be sent.",
         ),
         (
             "npd: {onNode: true, neuron: false, conditions: false}",
-            "npd.conditions: this node-problem-detector is not the chart's, and what it writes is set where",
+            "npd.conditions: false, but this chart does not install your node-problem-detector.",
         ),
         (
             "npd: {create: false, conditions: false}\nserviceAccount: {create: false}",
-            "npd.conditions: this node-problem-detector is not the chart's, and what it writes is set where",
+            "npd.conditions: false, but this chart does not install your node-problem-detector.",
         ),
         (
             "azure: {allow: [reimage]}",

@@ -359,61 +359,63 @@ SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
         ("mode: both", "at '/mode': value must be one of 'sidecar', 'fleet'"),
         (
             f"mode: fleet\nfleet: {{namespace: {NAMESPACE}}}",
-            f"fleet.namespace: {NAMESPACE} is the release's own namespace, where node-problem-detector runs, "
-            "which is privileged: name another one, or install the release elsewhere",
+            f"fleet.namespace: {NAMESPACE} is also the release's namespace, in which the privileged "
+            "node-problem-detector runs. Name another namespace, or install the release into another one",
         ),
         (
             "mode: fleet\nnpd: {onNode: true, reservePort: true}",
-            "npd.onNode: in fleet mode nothing reads the page of a node's own detector, and what that writes "
-            "to its Node is read anyhow: set npd.onNode=false, npd.reservePort=false and npd.create=false",
+            "npd.onNode: true, but fleet mode does not read the metrics page of a node's detector. It reads "
+            "that detector's conditions without this value. Set npd.onNode=false, npd.reservePort=false and "
+            "npd.create=false",
         ),
-        ("mode: fleet\nnpd: {reservePort: true}", "at that port: set npd.reservePort=false"),
+        ("mode: fleet\nnpd: {reservePort: true}", "at that port. Set npd.reservePort=false"),
         (
             "mode: fleet\nnpd: {extraArgs: [--enable-k8s-exporter=false]}",
-            "npd.extraArgs: with --enable-k8s-exporter=false it writes no conditions, and fleet mode goes by "
-            "nothing else: leave it out, or set mode=sidecar",
+            "npd.extraArgs: with --enable-k8s-exporter=false node-problem-detector writes no conditions, and "
+            "fleet mode reads nothing else of it. Leave it out, or set mode=sidecar",
         ),
         (
             "mode: fleet\nnpd: {conditions: false}",
-            "npd.conditions: fleet mode goes by the conditions that node-problem-detector writes, and by "
-            "nothing else of it: set npd.conditions=true, or mode=sidecar",
+            "npd.conditions: false, but of node-problem-detector fleet mode reads only the conditions. Set "
+            "npd.conditions=true, or mode=sidecar",
         ),
         (
             "mode: fleet\nsidecar: {extraEnv: [{name: LOG, value: '1'}]}",
-            "sidecar.extraEnv: no sidecar runs in fleet mode: leave it out, and say variables of the program "
-            "in settings",
+            "sidecar.extraEnv: no sidecar runs in fleet mode. Leave it out, and put the program's variables "
+            "into settings",
         ),
-        ("mode: fleet\noptions: {checkpoint: true}", "set options.checkpoint=false, or mode=sidecar"),
+        ("mode: fleet\noptions: {checkpoint: true}", "Set options.checkpoint=false, or mode=sidecar"),
         (
             "mode: fleet\noptions: {validation: node-validation}",
-            "set options.validation to an empty name, or mode=sidecar",
+            "Set options.validation to an empty name, or mode=sidecar",
         ),
         (
             "mode: fleet\nsettings: {NPD_METRICS_URL: 'http://127.0.0.1:1/'}",
-            "settings.NPD_METRICS_URL: fleet mode reads no page of a detector: leave it out, or set "
-            "mode=sidecar",
+            "settings.NPD_METRICS_URL: fleet mode does not read a detector's metrics page. Leave this "
+            "setting out, or set mode=sidecar",
         ),
         (
             "mode: fleet\n" + SOURCES.format("[npd, conditions]"),
-            "policy: its source npd is read on the node itself, where no agent is in fleet mode: say "
-            "sources: [conditions] there, or set mode=sidecar",
+            "policy: the source npd is read on the node itself, and in fleet mode no agent runs there. Use "
+            "sources: [conditions] in the policy, or set mode=sidecar",
         ),
         (
             "mode: fleet\n" + SOURCES.format("[{dcgm: {}}]"),
-            "policy: its source dcgm is read on the node itself",
+            "policy: the source dcgm is read on the node itself",
         ),
         (
             "mode: fleet\nsettings: {PROMETHEUS_URL: 'http://prometheus.monitoring.svc:9090'}",
-            "settings.PROMETHEUS_URL: prometheus.monitoring.svc is a name of the cluster's own DNS, which is "
-            "not asked: set fleet.dnsPolicy=ClusterFirst, or give an address that the nodes know",
+            "settings.PROMETHEUS_URL: prometheus.monitoring.svc is a name that only the cluster's own DNS "
+            "knows, and with fleet.dnsPolicy=Default the controller does not use that. Set "
+            "fleet.dnsPolicy=ClusterFirst, or use an address that the nodes can resolve",
         ),
         (
             "mode: fleet\nsettings: {PROMETHEUS_URL: 'http://prometheus/'}",
-            "settings.PROMETHEUS_URL: prometheus is a name of the cluster's own DNS",
+            "settings.PROMETHEUS_URL: prometheus is a name that only the cluster's own DNS knows",
         ),
         (
             "mode: fleet\nnpd: {neuron: false}",
-            "npd has nothing to watch: set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
+            "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
         ),
         (
             "mode: fleet\nfleet: {dnsPolicy: None}",
@@ -422,23 +424,23 @@ SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
         ("mode: fleet\nfleet: {replicas: 3}", "at '/fleet': additional properties 'replicas' not allowed"),
         (
             "settings: {FLEET_SELECTOR: pool=gpu}",
-            "settings.FLEET_SELECTOR: no sidecar reads it: set mode=fleet, or leave it out",
+            "settings.FLEET_SELECTOR: sidecars do not read it. Set mode=fleet, or leave this setting out",
         ),
         (
             "settings: {PROMETHEUS_URL: 'https://prometheus.example.com'}",
-            "settings.PROMETHEUS_URL: no sidecar reads it: set mode=fleet, or leave it out",
+            "settings.PROMETHEUS_URL: sidecars do not read it. Set mode=fleet, or leave this setting out",
         ),
         (
             "mode: fleet\nsettings: {LOKI_URL: 'http://loki-gateway.monitoring.svc'}",
-            "settings.LOKI_URL: loki-gateway.monitoring.svc is a name of the cluster's own DNS",
+            "settings.LOKI_URL: loki-gateway.monitoring.svc is a name that only the cluster's own DNS",
         ),
-        ("settings: {LOKI_TENANT: gpus}", "settings.LOKI_TENANT: no sidecar reads it: set mode=fleet"),
-        (SOURCES.format("[conditions, loki]"), "policy: its source loki is asked in fleet mode only"),
-        (SOURCES.format("[conditions, api]"), "policy: its source api is asked in fleet mode only"),
+        ("settings: {LOKI_TENANT: gpus}", "settings.LOKI_TENANT: sidecars do not read it. Set mode=fleet"),
+        (SOURCES.format("[conditions, loki]"), "policy: the source loki works only in fleet mode."),
+        (SOURCES.format("[conditions, api]"), "policy: the source api works only in fleet mode."),
         (
             SOURCES.format("[conditions, {prometheus: {rows: [alerts]}}]"),
-            "policy: its source prometheus is asked in fleet mode only: set mode=fleet, or leave it out of "
-            "the policy's sources",
+            "policy: the source prometheus works only in fleet mode. Set mode=fleet, or remove it from the "
+            "policy's sources",
         ),
     ],
 )
@@ -450,7 +452,7 @@ def test_what_a_mode_cannot_do_is_refused_with_what_to_set_instead(
 
 
 def test_on_an_older_kubernetes_it_says_what_is_lost_without_the_policies(tools: Tools) -> None:
-    with pytest.raises(AssertionError, match="nothing but RBAC limits the controller's token then"):
+    with pytest.raises(AssertionError, match="this is v1.29.0. .* Then only RBAC limits the controller's token"):
         tools.template(FLEET, "--kube-version", "1.29.0")
     found = tools.template(FLEET, "--kube-version", "1.29.0", "--set", "admissionPolicies=false")
     assert not [d for d in found if d["kind"].startswith("Validating")]
@@ -459,7 +461,7 @@ def test_on_an_older_kubernetes_it_says_what_is_lost_without_the_policies(tools:
 @pytest.mark.parametrize("section", ["mode", "fleet", "rbac", "crds", "monitoring"])
 def test_reused_values_of_an_earlier_release_of_the_chart_are_refused(tools: Tools, section: str) -> None:
     """``--reuse-values`` takes them as they were, without what this release has added."""
-    with pytest.raises(AssertionError, match=f"{section}: missing: .* say --reset-then-reuse-values"):
+    with pytest.raises(AssertionError, match=f"{section}: missing, .* Use --reset-then-reuse-values"):
         tools.template(f"{section}: null")
 
 

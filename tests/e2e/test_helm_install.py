@@ -86,7 +86,7 @@ def test_in_fleet_mode_the_notes_name_those_of_its_selector(plane: Plane, select
 )
 def test_that_no_node_matches_is_said_loudly(plane: Plane, values: str) -> None:
     notes = upgrade(plane, "--set", values, "--dry-run=server")
-    assert "!!! NO NODE MATCHES: OF 3 NODES THIS RELEASE LOOKS AFTER NONE. !!!" in notes
+    assert "!!! NO NODE MATCHES: THIS RELEASE LOOKS AFTER NONE OF 3 NODES. !!!" in notes
     assert "NO NODE" not in upgrade(plane, "--set", f"{values},lookups=false", "--dry-run=server")
 
 
@@ -99,7 +99,8 @@ def test_a_second_installation_is_refused_and_one_beside_it_in_its_namespace_is_
     plane: Plane, installed: str
 ) -> None:
     there = (
-        f"node-recovery is in this cluster already: the release node-recovery in the namespace {NAMESPACE}"
+        "node-recovery is already installed in this cluster: "
+        f"the release node-recovery in the namespace {NAMESPACE}"
     )
     with pytest.raises(AssertionError, match=there):
         upgrade(plane, release="mine", namespace="elsewhere")

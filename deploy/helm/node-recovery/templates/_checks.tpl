@@ -2,22 +2,22 @@
 {{- define "node-recovery.checkImage" -}}
 {{- $image := .Values.image }}
 {{- if not $image.repository }}
-{{- fail "image.repository: missing: no public registry has the image. Build and push it (docs/image.md), then say --set image.repository=REGISTRY/node-recovery" }}
+{{- fail "image.repository: missing, and no public registry has the image. Build and push it (docs/image.md), then add --set image.repository=REGISTRY/node-recovery" }}
 {{- end }}
 {{- if regexMatch "[\\s@]|:[^/]*$|/$" $image.repository }}
-{{- fail (printf "image.repository: %s: expected registry and name alone, as registry.example.com/node-recovery; a tag goes into image.tag, a digest into image.digest" $image.repository) }}
+{{- fail (printf "image.repository: %s: expected only a registry and a name, such as registry.example.com/node-recovery. Put a tag into image.tag, and a digest into image.digest" $image.repository) }}
 {{- end }}
 {{- if regexMatch "://|^REGISTRY/|/.*[A-Z]" $image.repository }}
-{{- fail (printf "image.repository: %s: no kubelet can pull that: expected a registry without https:// and a name in lower case, as registry.example.com/node-recovery" $image.repository) }}
+{{- fail (printf "image.repository: %s: no kubelet can pull this. Expected a registry without https:// and a name in lower case, such as registry.example.com/node-recovery" $image.repository) }}
 {{- end }}
 {{- if and $image.tag (not (regexMatch "^[\\w][-.\\w]{0,127}(@sha256:[0-9a-f]{64})?$" $image.tag)) }}
-{{- fail (printf "image.tag: %s: expected a tag, as 0.1.0; a digest goes into image.digest" $image.tag) }}
+{{- fail (printf "image.tag: %s: expected a tag, such as 0.1.0. Put a digest into image.digest" $image.tag) }}
 {{- end }}
 {{- if and $image.digest (not (regexMatch "^sha256:[0-9a-f]{64}$" $image.digest)) }}
-{{- fail (printf "image.digest: %s: expected sha256: and 64 of the characters 0-9 and a-f" $image.digest) }}
+{{- fail (printf "image.digest: %s: expected sha256: and 64 characters from 0-9 and a-f" $image.digest) }}
 {{- end }}
 {{- if and $image.digest (contains "@" $image.tag) }}
-{{- fail "image.tag, image.digest: the tag has a digest in it as well: say it once" }}
+{{- fail "image.tag, image.digest: both contain a digest. Remove one of them" }}
 {{- end }}
 {{- end }}
 
@@ -45,11 +45,11 @@
 {{- end }}
 {{- with $others }}
 {{- $names := join " " . }}
-{{- fail (printf "crds.enabled: these CRDs belong to %s: %s\nIf that release is still installed, set crds.enabled=false here. If it is gone, hand them to this release, then run the same command again. No record is touched:\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\n" $owner (join ", " .) $names $.Release.Name $.Release.Namespace) }}
+{{- fail (printf "crds.enabled: these CRDs belong to %s: %s\nIf that release is still installed, set crds.enabled=false here. If it is gone, hand them to this release, then run the same command again. This changes no record:\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\n" $owner (join ", " .) $names $.Release.Name $.Release.Namespace) }}
 {{- end }}
 {{- with $nobodys }}
 {{- $names := join " " . }}
-{{- fail (printf "crds.enabled: these CRDs are in the cluster and of no release; an earlier chart installed them, or kubectl did: %s\nHand them to this release, then run the same command again. No record is touched:\n  kubectl label crd --overwrite %s app.kubernetes.io/managed-by=Helm\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\nOr set crds.enabled=false, and upgrade them yourself before each upgrade: kubectl apply -k deploy/crds\n" (join ", " .) $names $names $.Release.Name $.Release.Namespace) }}
+{{- fail (printf "crds.enabled: these CRDs exist already and belong to no release; an earlier chart or kubectl installed them: %s\nHand them to this release, then run the same command again. This changes no record:\n  kubectl label crd --overwrite %s app.kubernetes.io/managed-by=Helm\n  kubectl annotate crd --overwrite %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s\nOr set crds.enabled=false, and before each upgrade of this release apply the CRDs yourself: kubectl apply -k deploy/crds\n" (join ", " .) $names $names $.Release.Name $.Release.Namespace) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -65,7 +65,7 @@
 {{- $beside := and (eq $namespace $.Release.Namespace) (ne $release $.Release.Name) (not $fleet) (not (hasSuffix "-fleet" .metadata.name)) }}
 {{- if not (or $beside (and (eq $namespace $.Release.Namespace) (eq $release $.Release.Name))) }}
 {{- $who := $release | empty | not | ternary (printf "the release %s in the namespace %s" $release $namespace) (printf "what kubectl applied (ClusterRoleBinding %s)" .metadata.name) }}
-{{- fail (printf "node-recovery is in this cluster already: %s. Two installations would treat one node twice: upgrade that one, or uninstall it first (deploy/README.md, Uninstall). Where the objects are left over and nothing of it runs, delete them, or set lookups=false" $who) }}
+{{- fail (printf "node-recovery is already installed in this cluster: %s. Two installations would treat one node twice. Upgrade that one, or uninstall it first (deploy/README.md, Uninstall). If it no longer runs and only its objects are left, delete them, or set lookups=false" $who) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -77,7 +77,7 @@
 {{- $labels := ((lookup "v1" "Namespace" "" .Release.Namespace).metadata | default dict).labels | default dict }}
 {{- $level := get $labels "pod-security.kubernetes.io/enforce" }}
 {{- if has $level (list "baseline" "restricted") }}
-{{- fail (printf "npd.create: the namespace %s enforces Pod Security %s, and node-problem-detector is privileged, since only so it can open the kernel log: kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged, or install into another namespace" .Release.Namespace $level .Release.Namespace) }}
+{{- fail (printf "npd.create: the namespace %s enforces Pod Security %s, but node-problem-detector must be privileged to open the kernel log. Allow that with kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged, or install into another namespace" .Release.Namespace $level .Release.Namespace) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -113,8 +113,8 @@
 {{- if $names }}
 It looks after {{ len $names }} of {{ len $found.items }} Nodes: {{ $names | sortAlpha | join ", " | trunc 240 | trimSuffix "," }}{{ if gt (join ", " $names | len) 240 }} ...{{ end }}
 {{- else }}
-!!! NO NODE MATCHES: OF {{ len $found.items }} NODES THIS RELEASE LOOKS AFTER NONE. !!!
-They are chosen by {{ $by }}. What yours have:
+!!! NO NODE MATCHES: THIS RELEASE LOOKS AFTER NONE OF {{ len $found.items }} NODES. !!!
+Nodes are selected by {{ $by }}. To see the labels of your Nodes:
   kubectl get nodes --show-labels
 {{- end }}
 {{- end }}
@@ -123,6 +123,6 @@ They are chosen by {{ $by }}. What yours have:
 {{/* A DaemonSet that the sidecar is to be patched into, and that is not there. */}}
 {{- define "node-recovery.noDaemonSet" -}}
 {{- if and .Values.lookups (not .Values.npd.create) (hasKey (lookup "v1" "Node" "" "") "items") (not (lookup "apps/v1" "DaemonSet" .Release.Namespace .Values.npd.name)) -}}
-!!! THERE IS NO DAEMONSET {{ .Values.npd.name }} IN THE NAMESPACE {{ .Release.Namespace }}. !!! Say its name (npd.name), and install into its namespace.
+!!! THERE IS NO DAEMONSET {{ .Values.npd.name }} IN THE NAMESPACE {{ .Release.Namespace }}. !!! Set npd.name to the name of your DaemonSet, and install into its namespace.
 {{- end }}
 {{- end }}

@@ -26,7 +26,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "node-recovery.checkReused" -}}
 {{- range tuple "mode" "fleet" "rbac" "crds" "monitoring" }}
 {{- if not (get $.Values .) }}
-{{- fail (printf "%s: missing: the values that are reused are of an earlier release of the chart: say --reset-then-reuse-values instead of --reuse-values" .) }}
+{{- fail (printf "%s: missing, because the reused values come from an earlier version of the chart. Use --reset-then-reuse-values instead of --reuse-values" .) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -80,7 +80,7 @@ checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml"
 {{- end }}
 {{- range $name, $value := $azure }}
 {{- if hasKey $settings (print "AZURE_" $name) }}
-{{- fail (printf "settings.AZURE_%s: say azure.%s instead" $name ($name | lower | camelcase | untitle)) }}
+{{- fail (printf "settings.AZURE_%s: set azure.%s instead" $name ($name | lower | camelcase | untitle)) }}
 {{- end }}
 {{- if $value }}
 {{- $_ := set $settings (print "AZURE_" $name) $value }}
@@ -203,7 +203,7 @@ configMap: {name: {{ .Release.Name }}-policy}
 {{- $logs := include "node-recovery.logMonitors" . | fromYaml | keys | sortAlpha }}
 {{- $plugins := .Values.npd.pluginMonitors | keys | sortAlpha }}
 {{- if not (or $logs $plugins .Values.npd.gpu) }}
-{{- fail "npd has nothing to watch: set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors" }}
+{{- fail "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors" }}
 {{- end }}
 {{- with $logs }}
 - --config.system-log-monitor=/config/{{ join ",/config/" . }}
