@@ -846,7 +846,8 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
         ),
         (
             "npd: {neuron: false}",
-            "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
+            "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or "
+            "npd.pluginMonitors",
         ),
         (
             f"settings: {{AZURE_CLUSTER_ID: {CLUSTER}}}",

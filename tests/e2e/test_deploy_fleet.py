@@ -415,7 +415,8 @@ SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
         ),
         (
             "mode: fleet\nnpd: {neuron: false}",
-            "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or npd.pluginMonitors",
+            "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or "
+            "npd.pluginMonitors",
         ),
         (
             "mode: fleet\nfleet: {dnsPolicy: None}",
@@ -452,7 +453,9 @@ def test_what_a_mode_cannot_do_is_refused_with_what_to_set_instead(
 
 
 def test_on_an_older_kubernetes_it_says_what_is_lost_without_the_policies(tools: Tools) -> None:
-    with pytest.raises(AssertionError, match="this is v1.29.0. .* Then only RBAC limits the controller's token"):
+    with pytest.raises(
+        AssertionError, match=r"this is v1\.29\.0\. .* Then only RBAC limits the controller's token"
+    ):
         tools.template(FLEET, "--kube-version", "1.29.0")
     found = tools.template(FLEET, "--kube-version", "1.29.0", "--set", "admissionPolicies=false")
     assert not [d for d in found if d["kind"].startswith("Validating")]

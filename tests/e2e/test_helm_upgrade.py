@@ -127,7 +127,9 @@ def test_an_earlier_chart_is_upgraded_with_its_crds_and_its_open_records(tmp_pat
         release.chart = CHART
         with pytest.raises(AssertionError, match="Use --reset-then-reuse-values instead of --reuse-values"):
             release.upgrade("--reuse-values")
-        with pytest.raises(AssertionError, match="belong to no release; an earlier chart or kubectl installed them") as refused:
+        with pytest.raises(
+            AssertionError, match="belong to no release; an earlier chart or kubectl installed them"
+        ) as refused:
             release.upgrade("--reset-then-reuse-values")
         steps = re.findall(r"^ +kubectl (.*)$", str(refused.value), re.MULTILINE)
         assert len(steps) == 2

@@ -108,7 +108,9 @@ def test_what_an_earlier_program_began_is_ended_by_this_one(
     assert [site.phase(n) for n in (asked, drained, waits)] == ["recovering", "recovering", "waiting"]
     assert max(site.versions().values()) <= 2, "the earlier program wrote them"
 
-    with pytest.raises(AssertionError, match="belong to no release; an earlier chart or kubectl installed them") as refused:
+    with pytest.raises(
+        AssertionError, match="belong to no release; an earlier chart or kubectl installed them"
+    ) as refused:
         site.goes_to(None)
     for step in re.findall(r"^ +kubectl (.*)$", str(refused.value), re.MULTILINE):
         site.plane.kubectl(*step.split())
