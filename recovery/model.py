@@ -13,6 +13,8 @@ from datetime import datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from recovery.quick import quick
+
 # ---------------------------------------------------------------- names that users depend on
 
 GROUP = "noderecovery.dev"
@@ -42,6 +44,7 @@ class Kind(StrEnum):
     EDGE = "edge"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that one source says is wrong with a node.
@@ -78,6 +81,7 @@ class Problem:
         return (self.source, self.type, self.reason)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What one source says of one node at one moment.
@@ -121,6 +125,7 @@ class Reading:
 # ---------------------------------------------------------------- machines and nodes
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One machine. Its Node's name may pass to another machine, so it is known by ``id``.
@@ -175,6 +180,7 @@ class Taint(NamedTuple):
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A condition of a Node as it was written. ``heartbeat``: when its writer last said so; ``transition``:
@@ -188,6 +194,7 @@ class Condition:
     transition: datetime | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A Node as the core needs it. ``conditions`` maps type to (status, reason). ``stated`` has them whole,
@@ -244,6 +251,7 @@ class NodeView:
         return tuple(t for t in self.taints if t not in ours)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PodView:
     """A pod on the node, as the drain needs it. Pods with the same ``gang`` belong to one workload."""
@@ -474,6 +482,7 @@ class Blocker:
     pods: Pods | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Alerts:
     """The names of the alerts that fire. ``unknown``: why nothing is known of them; "" where it is known."""
@@ -805,6 +814,7 @@ class Phase(StrEnum):
 _OPEN = frozenset({Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING, Phase.PROVING})
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault on a record. It is evidence for as long as ``machine`` and ``boot_id`` are the node's.
@@ -850,6 +860,7 @@ class IntentState(StrEnum):
 _UNSETTLED = frozenset({IntentState.WRITTEN, IntentState.SUBMITTED, IntentState.AMBIGUOUS})
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reference:
     """How a provider finds its running action again after a restart. Plain strings and numbers only."""
@@ -859,6 +870,7 @@ class Reference:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Intent:
     """The destructive call that is about to be made, written to the record before it is made (law 2).
@@ -959,6 +971,7 @@ class Holding:
     since: datetime
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What this recovery has done so far. Decisions go by this and never by the history, which is for people.
@@ -1007,6 +1020,7 @@ class ReleaseRequest:
         return f"released by {self.by}" + (f": {self.reason}" if self.reason else "")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One line of a record's history, for people. ``event``: a ``HistoryEvent``, or a later version's."""
@@ -1040,6 +1054,7 @@ class ValidationRun:
     since: datetime
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Record:
     """A NodeRecovery: everything about one node's recovery that must survive a restart."""
@@ -1113,6 +1128,7 @@ class Approval:
     until: datetime
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A place in the budget: this node may be out of service. A closed record frees it, never age.
@@ -1143,6 +1159,7 @@ class Line:
     since: datetime
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GroupStart:
     """A start, of any node. The limits on attempts and per group count these, from the gate and the records.
@@ -1167,6 +1184,7 @@ class Claim:
     instead_of: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Census:
     """How many nodes are sick, counted at one moment. ``by_label`` maps "label=value" to (sick, population).
@@ -1195,6 +1213,7 @@ class Census:
         return max(self.total, len(self.sick))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The RecoveryGate ``fleet``: budget, queue, census and pause, shared by all agents.
@@ -1221,6 +1240,7 @@ class Gate:
 # ---------------------------------------------------------------- providers
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
     """What a provider declares for this machine.

@@ -11,7 +11,6 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -34,6 +33,7 @@ from recovery.decide.sightings import News, news
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
 from recovery.model import Cause, Kind, NodeView, Phase, Problem, Reading, Record
+from recovery.quick import replace
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View

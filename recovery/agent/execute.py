@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -55,6 +54,7 @@ from recovery.decide.validation import job_of
 from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, NotFound, Refused, Retry
 from recovery.model import OUT_OF_SERVICE, Marks, Record, Taint
 from recovery.provider.protocol import Cancellable, Resumable
+from recovery.quick import replace
 from recovery.report.notice import About, Notice
 from recovery.report.publish import Publisher
 

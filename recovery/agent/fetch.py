@@ -6,7 +6,6 @@ A refusal that the core can decide on becomes a field of the situation. Any othe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import timedelta
 
 from recovery.agent import counting
@@ -66,6 +65,7 @@ from recovery.model import (
     Step,
 )
 from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abilities_of
+from recovery.quick import replace
 
 NODES_A_SECOND = 500
 """All Nodes are listed to find the one that a new machine became. The pause before the next list grows with

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
 from recovery.decide.situation import WitnessAsked
 from recovery.model import Cause, Census, NodeView, Record, Statement
+from recovery.quick import replace
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 """Seconds until a refused eviction is asked for again: the first pause, and how long it gets by doubling."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.agent.backoff import Backoff
@@ -13,6 +12,7 @@ from recovery.agent.world import World
 from recovery.errors import ApiError
 from recovery.kube.alike import turned_back
 from recovery.model import NodeView
+from recovery.quick import replace
 from recovery.signals.own_node import Seen
 
 log = logging.getLogger(__name__)

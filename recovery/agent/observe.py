@@ -8,7 +8,6 @@ situation.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +23,7 @@ from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted,
 from recovery.errors import Undecodable
 from recovery.model import IntentState, Phase, Reading, Record
 from recovery.provider.registry import Identified
+from recovery.quick import replace
 
 LONG_READS = ClaimsByEvent | Counted | Preflighted
 """What is read before a destructive call and may take long: pages of Events, Nodes and records; the cloud."""
@@ -52,7 +52,10 @@ class Observer:
         return self._fetcher.without_node
 
     def memory(self, node: str) -> Memory:
-        return self._memory.setdefault(node, Memory())
+        found = self._memory.get(node)
+        if found is None:
+            found = self._memory[node] = Memory()
+        return found
 
     def forget(self, node: str) -> None:
         self._memory.pop(node, None)

@@ -7,12 +7,13 @@ first answer is always asked for at once, and so is the one right before a destr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from recovery.decide.situation import Situation
 from recovery.errors import Retry
 from recovery.model import Done, Intent, IntentState, Preflight, Record, Running, Standing, Step
+from recovery.quick import replace
 
 FIRST, LONGEST, SOON = 2.0, 10.0, 4.0
 """Seconds until a provider is asked again: at first, at most, and at most where the end is near."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from recovery.agent.memory import LAST_READS
 from recovery.agent.world import World
@@ -23,6 +23,7 @@ from recovery.decide.situation import Situation
 from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
 from recovery.kube.provider_objects import answers
 from recovery.model import ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step
+from recovery.quick import replace
 from recovery.report.notice import About, Notice
 from recovery.report.publish import Publisher
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from recovery.agent.memory import Asked, asked_of
@@ -16,6 +15,7 @@ from recovery.decide.standing import late, standing, words
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import ClusterDelete, Deleting, Done, Failed, Gone, Intent, Machine, NotApplied, Record
 from recovery.provider.protocol import Cancellable, TakesBack
+from recovery.quick import replace
 
 SOONEST, AGAIN = timedelta(seconds=5), timedelta(seconds=15)
 """How long a provider is not asked again that could not say: at least, and at most."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from dataclasses import replace
 
 from recovery.agent import bugs
 from recovery.agent.backoff import Backoff
@@ -18,6 +17,7 @@ from recovery.decide.sightings import News, Report, folded, open_nodes
 from recovery.errors import ApiError, Conflict, NodeRecoveryError, NotFound, Undecodable
 from recovery.kube.cluster import Cluster
 from recovery.model import Policy
+from recovery.quick import replace
 from recovery.report.metrics import Metrics
 from recovery.store.sightings import Reports
 

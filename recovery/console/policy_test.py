@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
@@ -39,6 +39,7 @@ from recovery.model import (
     Statement,
 )
 from recovery.provider.protocol import ProviderContext, abilities_of, load_provider
+from recovery.quick import replace
 
 MOST_ANSWERS = 20
 """Of the core at one moment: it writes a record a few times, and joins the queue once."""

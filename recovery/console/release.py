@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
@@ -17,6 +17,7 @@ from recovery.decide.marks import marked, unmark_patch
 from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Undecodable
 from recovery.kube.kubeconfig import Target
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Gate, Marks, NodeView, Phase, Record
+from recovery.quick import replace
 from recovery.report.notice import Notice, event_body
 from recovery.store import gate as gates
 from recovery.store import record_codec as records

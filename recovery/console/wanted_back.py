@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from recovery.console.api import UserApi
@@ -18,6 +17,7 @@ from recovery.decide.history import HistoryEvent
 from recovery.decide.standing import standing, words
 from recovery.errors import CannotRelease
 from recovery.model import NodeView, Phase, Record, ReleaseRequest
+from recovery.quick import replace
 from recovery.store import record_codec as records
 
 PATIENCE = 180.0

@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Record
+from recovery.quick import replace
 
 MOST_KEPT = 20
 """So many are kept in full. Of others the record keeps a digest."""

@@ -9,8 +9,10 @@ from recovery.decide.diagnosis import Diagnosis, diagnose
 from recovery.decide.latch import taken_back
 from recovery.decide.situation import Situation
 from recovery.model import Slot
+from recovery.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Assessment:
     """What a cycle goes by, beside its situation. What was done so far is on the record, as ``progress``.

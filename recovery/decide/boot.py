@@ -8,11 +8,11 @@ says so.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from recovery.decide.situation import Situation
 from recovery.model import Problem, Record
+from recovery.quick import replace
 from recovery.units import hour, span
 
 WHOLE_SECOND = timedelta(seconds=1)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.model import LONGEST_RULE, Census, Claim, Gate, GroupStart, Limits, Line, Phase, Record, Slot
+from recovery.quick import replace
 
 STARTS = 20
 """How many starts the gate keeps at most. The records keep all that a limit may count."""

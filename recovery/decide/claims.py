@@ -8,12 +8,12 @@ Nodes tells the truth cannot be seen from here: a person finds out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from uuid import UUID
 
 from recovery.decide.situation import Situation
 from recovery.model import Machine, NodeView, Phase
+from recovery.quick import replace
 
 MOST_RIVALS = 5
 """How many other Nodes with the same machine are named."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import ParamSpec
 
 from recovery.model import Cause, GroupStart, Marks, PodView, Record, Slot, Step, Taint
+from recovery.quick import quick
 
 SOON = timedelta(0)
 POLLED = timedelta(seconds=2)
@@ -235,6 +236,7 @@ class Report:
     action: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What to do now, why (a sentence for people), and when to look again.

@@ -7,7 +7,7 @@ and boot are the same, even if its detector has restarted and forgotten it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
@@ -18,6 +18,7 @@ from recovery.decide.drill import is_to_be_watched
 from recovery.decide.selector import selects
 from recovery.decide.situation import Situation
 from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Record, Rule, Rung, Step
+from recovery.quick import quick, replace
 
 UNKNOWN_TOO_LONG = timedelta(minutes=10)
 SIGNAL_UNKNOWN = "SignalUnknown"
@@ -26,6 +27,7 @@ WILD = frozenset("*?[")
 BUILT_IN = "built-in"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """One fault, the rule that matches it, and the ladder that follows.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide.acknowledged import remembered
@@ -24,6 +23,7 @@ from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
 from recovery.decide.tried import ended, over
 from recovery.model import Record, Taint
+from recovery.quick import replace
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
 DEFAULT_PROBATION = timedelta(minutes=2)

@@ -6,8 +6,6 @@ down that the node is wanted back; an agent, which has those rights, answers. PU
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.decision import Decision, EventReason, Report, WriteRecord, act
 from recovery.decide.endings import end
@@ -16,6 +14,7 @@ from recovery.decide.lifecycle import TABLE, Event
 from recovery.decide.situation import Situation
 from recovery.decide.standing import before_service
 from recovery.model import Phase, Record
+from recovery.quick import replace
 
 
 def may_be_released(r: Record) -> bool:

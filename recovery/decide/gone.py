@@ -6,7 +6,6 @@ what was asked of the cloud before may still be under way.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from recovery.decide import brakes
@@ -27,6 +26,7 @@ from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.decide.situation import Situation
 from recovery.model import Phase, Record, Slot
+from recovery.quick import replace
 from recovery.units import span
 
 NODE_GONE = timedelta(hours=1)

@@ -5,11 +5,11 @@ No decision goes by them: what decisions need of the past is in ``Progress``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 
 from recovery.model import Outcome, Phase, Record
+from recovery.quick import replace
 
 HISTORY = 20
 LONGEST_LINE = 1024

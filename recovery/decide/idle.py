@@ -5,7 +5,6 @@ Clean up after a closed one, repeat that a person has the node, or open a record
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes
@@ -59,6 +58,7 @@ from recovery.decide.room import MOST_FAULTS, kept
 from recovery.decide.situation import Situation
 from recovery.decide.standing import before_service, standing, words
 from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
+from recovery.quick import replace
 from recovery.units import span
 
 # ---------------------------------------------------------------- a closed record

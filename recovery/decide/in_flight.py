@@ -6,7 +6,6 @@ goes on to the next rung, or to a person.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from recovery.decide import brakes, tried
@@ -47,6 +46,7 @@ from recovery.model import (
     Step,
     Unfinished,
 )
+from recovery.quick import replace
 from recovery.units import span
 
 MOST_ATTEMPTS = 20

@@ -7,7 +7,6 @@ evidence.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, drain, tried
@@ -45,6 +44,7 @@ from recovery.model import (
     Taint,
     Then,
 )
+from recovery.quick import replace
 from recovery.units import span
 
 

@@ -7,7 +7,6 @@ machine is seen elsewhere: it ends every fault.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from recovery.catalog import Default, default_for, lookup
@@ -25,6 +24,7 @@ from recovery.decide.diagnosis import (
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.situation import Situation
 from recovery.model import Detector, Ends, Fault, Kind, Latch, Problem, Record, Rule
+from recovery.quick import replace
 from recovery.units import span
 
 

@@ -7,7 +7,6 @@ record only under the record's Lease, which it may take only once its owner has 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from recovery.decide import brakes, tried
@@ -37,6 +36,7 @@ from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
 from recovery.decide.stuck_pods import PATIENCE, gone_so_far, stuck_pods
 from recovery.model import Cause, IntentState, Machine, Phase, Record
+from recovery.quick import replace
 from recovery.units import span
 
 MARGIN = 5.0

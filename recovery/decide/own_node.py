@@ -7,8 +7,6 @@ agent left open is for ``orphan.conclude``, on another node.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.boot import agrees, with_node_behind
 from recovery.decide.decision import (
@@ -48,6 +46,7 @@ from recovery.decide.situation import Situation
 from recovery.decide.stuck_pods import stuck_pods
 from recovery.decide.tried import accounted
 from recovery.model import Cause, Marks, Phase, Record, Step
+from recovery.quick import replace
 
 
 def decide(s: Situation, a: Assessment | None = None) -> Decision:

@@ -6,7 +6,6 @@ Time alone proves nothing (law 11).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide import tried, validation
@@ -19,6 +18,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
 from recovery.model import Cause, Evidence, Fault, Phase, Record, Step
+from recovery.quick import replace
 from recovery.units import span
 
 MOST_NAMED = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, tried
@@ -31,6 +30,7 @@ from recovery.decide.reboot_first import REBOOT, not_the_policys, reboots_first,
 from recovery.decide.situation import Role, Situation
 from recovery.decide.witness import both, unconfirmed
 from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
+from recovery.quick import replace
 from recovery.units import span
 
 LEEWAY = timedelta(seconds=2)

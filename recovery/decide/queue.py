@@ -5,7 +5,6 @@ The phase suspect tolerates a fault for as long as its rule says. The phase wait
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, budget
@@ -48,6 +47,7 @@ from recovery.decide.tried import BY_KEY, ended, over
 from recovery.decide.windows import next_opening, open_since, windows_of
 from recovery.decide.witness import both, unconfirmed
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
+from recovery.quick import replace
 from recovery.units import span
 
 CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)

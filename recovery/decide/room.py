@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from recovery.model import Fault
+from recovery.quick import replace
 
 MOST_FAULTS = 20
 FAULTS_SIZE = 8 * 1024

@@ -9,7 +9,7 @@ has changed: agents of thousands of nodes share one object.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -19,6 +19,7 @@ from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, what_is_said, w
 from recovery.decide.drill import is_drill
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Reading, Step
+from recovery.quick import quick, replace
 
 SAME = timedelta(hours=1)
 """A fault that comes back within this time is the same sighting."""
@@ -80,6 +81,7 @@ class Sighting:
         return (self.source if self.type == SIGNAL_UNKNOWN else "", self.type, self.reason)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class News:
     """What is known of a node now. ``head``: the fault that would decide. ``present``: all that it has.

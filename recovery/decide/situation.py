@@ -32,6 +32,7 @@ from recovery.model import (
     Statement,
     Step,
 )
+from recovery.quick import quick
 
 MOST_SLOTS = 50
 """The most slots of any budget. With more, agents spend their time on 409 conflicts over the gate: 300 agents
@@ -45,6 +46,7 @@ class Role(StrEnum):
     CONCLUDER = "concluder"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Who works on a record. ``stale``: not renewed for its whole duration, on *this* agent's clock.
@@ -128,6 +130,7 @@ class WitnessAsked:
     reasons: tuple[str, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Counted:
     """The census of sick nodes, no older than ``age`` and made at ``since`` or later.
@@ -176,6 +179,7 @@ Need = (
 )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Situation:
     """All that one decision may depend on. What ``needs`` did not ask for was not read: None or empty."""

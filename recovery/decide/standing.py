@@ -7,12 +7,12 @@ with the pods that run on it by then. So a node goes back to service only once n
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide.decision import Decision, TakeBack, act
 from recovery.decide.situation import Situation
 from recovery.model import Intent, NodeView, Phase, Record, Step
+from recovery.quick import replace
 
 MOST_LEFT = 5
 LONGEST_NAME = 512

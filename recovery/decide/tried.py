@@ -10,12 +10,12 @@ count alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.decide.decision import Decision, WriteRecord, act
 from recovery.decide.situation import Role, Situation
 from recovery.model import Cause, Held, Holding, Phase, Progress, Record
+from recovery.quick import replace
 from recovery.units import span
 
 LEAST = timedelta(seconds=15)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from recovery.decide.decision import (
@@ -27,6 +26,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import Situation
 from recovery.decide.tried import over
 from recovery.model import GROUP, TAINT, Record, ValidationRun
+from recovery.quick import replace
 from recovery.units import span
 
 OF_NODE = f"{GROUP}/node"

@@ -7,9 +7,10 @@ granted. A test compares the table and the manifests with what ``cluster.py`` ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from recovery.model import GROUP, Policy
+from recovery.quick import replace
 
 EVERYWHERE = ""
 """In all namespaces, or a kind that has no namespace."""

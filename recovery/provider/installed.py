@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any
 
 from recovery.provider.declaration import Declaration, Expected, Setting
 from recovery.provider.entries import entry_points
+from recovery.quick import replace
 
 DECLARATIONS = "node_recovery.declarations"
 

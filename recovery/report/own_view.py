@@ -15,9 +15,11 @@ from recovery.decide.diagnosis import Diagnosis, diagnose, what_is_said, why_rep
 from recovery.decide.latch import what_ends
 from recovery.decide.situation import Situation
 from recovery.model import Problem, Reading
+from recovery.quick import quick
 from recovery.units import moment
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class View:
     """What an agent last saw and decided, at ``at``. ``readings`` may be newer than the situation's own."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.model import Problem, Reading
+from recovery.quick import replace
 from recovery.signals import series
 from recovery.signals.autopilot import SOURCE
 from recovery.signals.marks import MarksSource

@@ -7,10 +7,11 @@ Such a node is the emptiest of all, so it is given one pod after the other; one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recovery.model import FailedPod, NodeView, Problem, Reading
+from recovery.quick import replace
 from recovery.units import span
 
 TYPE, REASON = "BlackHole", "PodsLost"

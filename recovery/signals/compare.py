@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from recovery.model import Detector, Kind, Problem, Reading
+from recovery.quick import replace
 from recovery.signals.detectors import detectors, plugins
 from recovery.signals.memory import EDGE_LIMIT, SOURCE, State, gone, listed, problems, recent, settled
 from recovery.signals.page import EDGES, WHOLE, Page, Pair

@@ -8,12 +8,13 @@ nothing is said: many a Node has some that nobody writes any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from recovery.catalog import polarity
 from recovery.decide.drill import ends, is_drill
 from recovery.model import Condition, NodeView, Polarity, Problem, Reading
+from recovery.quick import quick, replace
 from recovery.signals import nvsentinel
 from recovery.signals.nvsentinel import Found
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
@@ -26,6 +27,7 @@ TWICE = timedelta(seconds=60)
 """A good condition is looked at twice, so far apart, before it takes a fault back."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class State:
     """What must be remembered between two looks at the Node, of one boot.
@@ -43,6 +45,7 @@ class State:
     unknown_since: Mapping[str, datetime] = field(default_factory=dict)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Look:
     """One look at the Node. ``at``: the API server's time. ``boot_id``: "" where it is not known.

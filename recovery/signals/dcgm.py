@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from recovery.model import Kind, Problem, Reading
+from recovery.quick import replace
 from recovery.signals import series
 from recovery.signals.memory import recent
 from recovery.signals.own_node import EVIDENCE, devices

@@ -9,11 +9,12 @@ machine should have, machines like it say: a node with seven of eight GPUs looks
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 
 from recovery.model import NodeView, Problem, Reading
+from recovery.quick import replace
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen, devices
 from recovery.units import span
 

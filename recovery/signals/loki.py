@@ -8,12 +8,13 @@ shows that a node is well. What comes again soon is the same statement; after a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recovery.catalog.codes import GPU, SWITCH
 from recovery.catalog.kernel_lines import Said
 from recovery.model import Kind, Problem, Reading
+from recovery.quick import replace
 from recovery.signals.memory import recent
 from recovery.signals.own_node import EVIDENCE, Complaints, devices
 from recovery.visible import visible

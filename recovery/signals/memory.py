@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from recovery.model import Problem, Reading
+from recovery.quick import quick
 from recovery.signals.page import EDGES, Page, Pair
 
 SOURCE = "npd"
@@ -18,6 +19,7 @@ SETTLE = timedelta(seconds=30)
 """For so long after a detector's restart its zeros say nothing: its plugins may not have run."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class State:
     """What must be remembered between two pages of one boot.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recovery.model import NodeView, Reading
+from recovery.quick import quick, replace
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ def devices(names: Iterable[str]) -> str:
     return ", ".join(told)[:LONGEST_DEVICES]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The last look at the Node, at ``at``. None: there was none yet. ``fresh_for``: how long it may be

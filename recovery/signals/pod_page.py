@@ -10,13 +10,14 @@ from __future__ import annotations
 import ipaddress
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from recovery.clock import Clock
 from recovery.errors import Unreadable
 from recovery.model import PodChoice, PodView, Problem, Reading
+from recovery.quick import replace
 from recovery.signals.own_node import Complaints
 from recovery.signals.scrape import PageReader
 

@@ -8,10 +8,11 @@ s apart. What is not there, too old, of the boot before, or no number is unknown
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from recovery.model import Ends, MetricRow, Problem, Reading
+from recovery.quick import replace
 from recovery.signals.detectors import detectors, plugins
 from recovery.signals.own_node import EVIDENCE, Complaints, devices
 from recovery.signals.prometheus_answer import LOOKBACK, Stated, time_of

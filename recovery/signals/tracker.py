@@ -14,10 +14,10 @@ What the detector does (kubernetes/node-problem-detector, in ``pkg/``: ``problem
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from recovery.model import Reading
+from recovery.quick import replace
 from recovery.signals.compare import Comparison
 from recovery.signals.memory import SOURCE, State, gone, listed, problems, settled
 from recovery.signals.page import WHOLE, Page

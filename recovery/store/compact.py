@@ -7,7 +7,6 @@ decides last. Machine, node, boot, phase and marks are never cut. So a record is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from recovery.decide.acknowledged import SURE, WIDTH, digested
 from recovery.decide.room import shortened, size, with_short_message
 from recovery.model import Phase, Record, Start
 from recovery.provider.known import forgotten, packed
+from recovery.quick import replace
 
 ADDED = 76
 """Bytes of room for what the API server adds to an object: its moment of creation, generation, versions."""

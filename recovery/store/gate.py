@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Protocol
@@ -32,6 +31,7 @@ from recovery.model import (
     Record,
     Slot,
 )
+from recovery.quick import replace
 from recovery.store.carried import carried
 from recovery.store.codec import Reader, Unchanged
 from recovery.units import moment, parse_moment

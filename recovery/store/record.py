@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 from recovery.errors import Conflict, Dropped, NotFound, Undecodable
 from recovery.model import PHASE_LABEL, Phase, Record
+from recovery.quick import replace
 from recovery.store.codec import Unchanged, dropped
 from recovery.store.record_codec import bounded, decode, whole
 

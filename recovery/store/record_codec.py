@@ -7,7 +7,6 @@ Reading is strict. A record that cannot be understood, or that a newer version o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +45,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.provider.known import packed
+from recovery.quick import replace
 from recovery.store.carried import carried
 from recovery.store.codec import Reader
 from recovery.store.compact import fitted

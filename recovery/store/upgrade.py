@@ -5,12 +5,12 @@ Only for those records: history keeps twenty lines, and older ones are lost.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from recovery.decide.decision import RETRY_AFTER
 from recovery.decide.history import HistoryEvent
 from recovery.model import Attempt, Evidence, Outcome, Progress, Record
+from recovery.quick import replace
 
 
 def upgraded(r: Record) -> Record:

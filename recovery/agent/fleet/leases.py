@@ -6,11 +6,11 @@ A node whose sidecar is alive is that one's: its Lease of the record is looked a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from recovery.agent.fleet.leader import Leader
 from recovery.clock import Clock
 from recovery.decide.situation import Lease, Role
+from recovery.quick import replace
 from recovery.store.lease import Leases, Word
 
 Summon = Callable[[str], None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from recovery.agent.fleet.nodes import Changed, Nodes, life_of
 from recovery.catalog import kernel_lines
 from recovery.errors import Unreadable
 from recovery.model import LogChoice, NodeView, Policy
+from recovery.quick import replace
 from recovery.report.metrics import Metrics
 from recovery.signals.loki import SOURCE, Look, Stated, stated
 from recovery.signals.loki_answer import Line, read

@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -22,6 +22,7 @@ from recovery.kube.paging import folded
 from recovery.kube.transport import Streams
 from recovery.kube.watch import Change, watch_nodes
 from recovery.model import NodeView
+from recovery.quick import replace
 from recovery.signals.kubelet import READY
 from recovery.signals.own_node import Seen
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from recovery.agent.fleet.names import NodeNames
 from recovery.agent.fleet.nodes import Changed, Nodes
 from recovery.errors import NoAnswer, Unreadable
 from recovery.model import MetricRow, NodeView
+from recovery.quick import replace
 from recovery.report.metrics import Metrics
 from recovery.signals.prometheus import Look, RowWord
 from recovery.signals.prometheus_answer import (

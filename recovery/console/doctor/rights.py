@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
 
 from recovery.config.environment import Mode
@@ -25,6 +24,7 @@ from recovery.kube.rights import (
     asked_by,
 )
 from recovery.provider.protocol import Finding
+from recovery.quick import replace
 
 AREA = "rights"
 CHANGES = ("create", "update", "patch")

@@ -5,7 +5,6 @@ A test compares them with the CRDs in ``deploy/crds``: every field of those is s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -39,6 +38,7 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
+from recovery.quick import replace
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
 from recovery.store import sightings
