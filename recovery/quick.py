@@ -1,7 +1,7 @@
 """Frozen dataclasses that are made and changed in each cycle, at a fraction of the cost.
 
-A frozen dataclass goes through ``object.__setattr__`` for each of its fields, which takes 7 to 20 microseconds
-for one of 65. Here an instance is filled while its class is a twin that is not frozen and has the same slots.
+A frozen dataclass goes through ``object.__setattr__`` for each of its fields, which takes 7 to 20 µs for one
+of 65. Here an instance is filled while its class is a twin that is not frozen and has the same slots.
 Then it is given its own class, and nobody can change it any more. Nobody else ever sees the twin.
 """
 

@@ -62,7 +62,7 @@ def parse_bound(text: str) -> Bound:
 
 def moment(at: datetime) -> str:
     """RFC 3339, UTC, microseconds: ``2026-11-21T10:15:00.250000Z``."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def parse_moment(text: str) -> datetime:

@@ -6,7 +6,7 @@ import it, since it does not change while the program runs. It imports model and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -29,6 +29,8 @@ from recovery.model import (
     Then,
 )
 from recovery.units import parse_bound, parse_duration
+
+Taints = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -314,29 +316,33 @@ def foreign_claim(node: NodeView) -> str | None:
     ``NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)``. A taint that a remedy
     of ours has set is no claim of another.
     """
+    taints = node.taints_of_others if node.taints else ()
     for claim in claims():
-        mark = _mark(claim, node)
+        mark = _mark(claim, node, taints)
         if mark:
             return f"{claim.system} holds {node.name} ({claim.kind} {mark})"
     return None
 
 
-def _mark(claim: Claim, node: NodeView) -> str | None:
-    """The mark as it is on the node, or None. Of an annotation it is the key alone: the value may be long."""
-    for key, value in _candidates(claim, node):
+def _mark(claim: Claim, node: NodeView, taints: Taints) -> str | None:
+    """The mark as it is on the node, or None. Of an annotation it is the key alone: the value may be long.
+
+    ``taints``: the node's, but for ours.
+    """
+    for key, value in _candidates(claim, node, taints):
         if _claims(claim, value):
             return key if claim.kind == "annotation" or not value else f"{key}={value}"
     return None
 
 
-def _candidates(claim: Claim, node: NodeView) -> list[tuple[str, str]]:
+def _candidates(claim: Claim, node: NodeView, taints: Taints) -> Sequence[tuple[str, str]]:
     """The node's marks of the claim's kind and key."""
     if claim.kind == "taint":
-        return [(key, value) for key, value, _ in node.taints_of_others if _same_key(claim.key, key)]
+        return [(key, value) for key, value, _ in taints if _same_key(claim.key, key)] if taints else ()
     marks = node.labels if claim.kind == "label" else node.annotations
     if claim.key.endswith("/*"):
         return sorted((key, value) for key, value in marks.items() if _same_key(claim.key, key))
-    return [(claim.key, marks[claim.key])] if claim.key in marks else []
+    return [(claim.key, marks[claim.key])] if claim.key in marks else ()
 
 
 def _same_key(pattern: str, key: str) -> bool:

@@ -39,6 +39,8 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
     r = s.record
     if r is None:
         return False
+    if not r.phase.open and not r.acknowledged and not r.acknowledged_more:
+        return False
     if r.phase.open and any(f.key == fault.key for f in r.faults):
         return False  # the open record is about it
     stated = stated_now(fault, s)
@@ -66,6 +68,8 @@ def late_witness(fault: Fault, r: Record) -> bool:
 
 def _in_short(fault: Fault, r: Record) -> bool:
     """Whether the record keeps a digest of it."""
+    if not r.acknowledged_more:  # nearly always
+        return False
     digests = _digests(r.acknowledged_more)
     return digest(fault) in digests or digest(fault, any_count=True) in digests
 
@@ -90,7 +94,8 @@ def stated_now(fault: Fault, s: Situation) -> bool:
     reading = s.reading_of(fault.source)
     if reading is None or (fault.type, fault.reason) in reading.gone:
         return False
-    return any(p.key == fault.key for p in reading.problems)
+    key = fault.key
+    return any(p.key == key for p in reading.problems)
 
 
 def full(r: Record) -> bool:

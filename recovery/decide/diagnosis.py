@@ -182,13 +182,15 @@ def as_treated(d: Diagnosis) -> Fault:
 
 def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
     """Whether ``rule`` matches ``fault`` on ``node``."""
+    return speaks_of(rule, fault) and selects(rule.match.node_labels, node.labels if node else {})
+
+
+def speaks_of(rule: Rule, fault: Fault) -> bool:
+    """Whether ``rule`` matches ``fault``, on a node with the labels that it asks for."""
     m = rule.match
     if (m.times is not None) is not (fault.kind is Kind.EDGE) or m.source not in ("", fault.source):
         return False
-    if not fnmatchcase(fault.type, m.type) or not any(fnmatchcase(fault.reason, r) for r in m.reasons):
-        return False
-    labels = node.labels if node else {}
-    return selects(m.node_labels, labels)
+    return fnmatchcase(fault.type, m.type) and any(fnmatchcase(fault.reason, r) for r in m.reasons)
 
 
 def diagnosed(fault: Fault, s: Situation, edge: Problem | None = None) -> Diagnosis:
@@ -218,8 +220,7 @@ def _but_for_labels(fault: Fault, s: Situation) -> str:
     """The first rule that would match if the node had other labels, and which; empty if there is none."""
     labels = s.node.labels if s.node else {}
     for rule in s.policy.rules if s.node else ():
-        anywhere = replace(rule, match=replace(rule.match, node_labels={}))
-        if not matches(anywhere, fault, s.node):
+        if not speaks_of(rule, fault):
             continue
         wanted = {
             k: v

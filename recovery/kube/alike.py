@@ -22,6 +22,7 @@ SHAPES, LONGEST = 1024, 4096
 """So many of a kind are remembered, of at most so many characters each: strangers write to Nodes. Others are
 as good, and take more memory."""
 Made = TypeVar("Made")
+Value = TypeVar("Value")
 Said = tuple[str, str, str, str]
 """Type, status, reason and message of a condition: all but its times."""
 
@@ -37,6 +38,18 @@ class Texts(Mapping[str, str]):
 
     def __getitem__(self, key: str) -> str:
         return self._values[self._at[key]]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._at
+
+    @overload
+    def get(self, key: str, /) -> str | None: ...
+    @overload
+    def get(self, key: str, default: Value, /) -> str | Value: ...
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """Most keys that are asked for are not there: no error is raised and caught for each."""
+        at = self._at.get(key)
+        return default if at is None else self._values[at]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._at)

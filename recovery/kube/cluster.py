@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -12,11 +13,13 @@ from recovery.errors import NotFound, TooLong
 from recovery.kube import node_rows
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
-from recovery.kube.views import EPOCH, event_view, job_view, node_view, owner_and_node, pod_view
+from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view
 from recovery.kube.watch import FAILED
 from recovery.model import GROUP, VERSION, ClusterDelete, JobView, NodeEvent, NodeView, PodView
 from recovery.provider.protocol import ObjectRef
 
+_date = lru_cache(64)(parsedate_to_datetime)
+"""The time of a Date header: each is parsed once."""
 NODES = "/api/v1/nodes"
 PAGE, NODE_PAGE = 100, 250
 """Objects on a page; and Nodes, of which less is kept while the page is read."""
@@ -50,10 +53,6 @@ class Cluster:
         self._clock = clock
         self.namespace = namespace
         self.time = time or ApiTime(clock)
-        self._date = (
-            "",
-            EPOCH,
-        )  # the last Date header and its time: parsed at most once a second
 
     # ------------------------------------------------------------ one request
 
@@ -83,12 +82,11 @@ class Cluster:
         date = headers.get("Date") or headers.get("date")
         if not date:
             return
-        if date != self._date[0]:
-            try:
-                self._date = (date, parsedate_to_datetime(date))
-            except ValueError:
-                return
-        self.time.learn(self._date[1], asked)
+        try:
+            at = _date(date)
+        except ValueError:
+            return
+        self.time.learn(at, asked)
 
     # ------------------------------------------------------------ what is remembered: here nothing
 

@@ -14,13 +14,14 @@ What the detector does (kubernetes/node-problem-detector, in ``pkg/``: ``problem
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from recovery.model import Reading
+from recovery.model import Problem, Reading
 from recovery.quick import replace
 from recovery.signals.compare import Comparison
 from recovery.signals.memory import SOURCE, State, gone, listed, problems, settled
-from recovery.signals.page import WHOLE, Page
+from recovery.signals.page import WHOLE, Page, Pair
 
 
 def observe(
@@ -33,12 +34,14 @@ def observe(
     """
     state = _booted(state, boot_id)
     if state.reading is not None and state.steady is page:
-        reading = replace(state.reading, at=at, gone=gone(state, at))
-        return replace(state, reading=reading), reading
+        held = _fresh(state, at + fresh_for)
+        told = problems(replace(state, held=held)) if held else ()
+        reading = replace(state.reading, at=at, problems=told, gone=gone(state, at))
+        return replace(state, held=held, reading=reading), reading
     comparison = Comparison(state, page, at, at + fresh_for)
     following = comparison.following()
     reading = comparison.reading(following)
-    steady = page if _steady(state, following, reading, at) else None
+    steady = page if _steady(state, following, reading, at, at + fresh_for) else None
     return replace(following, reading=reading, steady=steady), reading
 
 
@@ -69,15 +72,24 @@ def missed(
     return replace(state, unknown_since=unknown_since), reading
 
 
-def _steady(state: State, following: State, reading: Reading, at: datetime) -> bool:
-    """Whether the same page, read again, would change nothing but the reading's moment.
+def _steady(state: State, following: State, reading: Reading, at: datetime, until: datetime) -> bool:
+    """Whether the same page, read again, would change nothing but the reading's moment, and until when its
+    faults may be relied on.
 
-    It must have left the state as it was. Then the passing of time matters only to faults, to what is unknown
-    and to a restart that has not settled. A healthy detector shows the same page all day, so this saves time.
+    It must have left the state as it was. Then the passing of time matters only to events, to what is unknown
+    and to a restart that has not settled. A detector shows the same page all day, so this saves time.
     """
-    if reading.problems or reading.unknown or not settled(state, at):
+    if following.edges or reading.unknown or not settled(state, at):
         return False
-    return replace(following, reading=state.reading, said=state.said, steady=state.steady) == state
+    if any(p.fresh_until != until for p in following.held.values()):
+        return False
+    as_it_was = replace(state, held=_fresh(state, until))
+    return replace(following, reading=state.reading, said=state.said, steady=state.steady) == as_it_was
+
+
+def _fresh(state: State, until: datetime) -> Mapping[Pair, Problem]:
+    """The faults that are held, relied on ``until`` then."""
+    return {pair: replace(p, fresh_until=until) for pair, p in state.held.items()}
 
 
 def _booted(state: State, boot_id: str) -> State:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recovery.quick import quick
+
 Json = dict[str, Any]
 
 OPTIMISTIC_LOCK = (
@@ -17,7 +19,8 @@ OPTIMISTIC_LOCK = (
 )
 
 
-@dataclass(frozen=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class Response:
     """One answer: HTTP status code, header fields, and the decoded JSON body (always an object)."""
 

@@ -11,14 +11,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, Protocol
 
 from recovery_testkit import kubetokens
 from recovery_testkit.kubecontrol import Controllers
 from recovery_testkit.kubelist import matcher
-from recovery_testkit.kubepatch import copy_json
+from recovery_testkit.kubepatch import copy_json, pack_json, unpack_json
 from recovery_testkit.kubepaths import Target, flag, number, parse
 from recovery_testkit.kuberesources import CRD_GROUP, Resource, discovery
 from recovery_testkit.kubeshelf import CRDS, Shelf, Write
@@ -27,6 +27,9 @@ from recovery_testkit.kubeverbs import Answer, Call, Verbs
 from recovery_testkit.kubewatch import Watch
 
 Query = Mapping[str, str]
+SECOND = timedelta(seconds=1)
+MOST_PACKED = 1000
+"""Of so many answers the packed form is kept."""
 
 _REVIEWS = {
     f"/apis/authorization.k8s.io/v1/{kind}" for kind in ("selfsubjectaccessreviews", "subjectaccessreviews")
@@ -79,6 +82,7 @@ class KubernetesStore:
         self._verbs = Verbs(self._shelf, seed)
         self._watches: list[Watch] = []
         self._dated = datetime.min.replace(tzinfo=UTC), ""
+        self._packed: dict[int, tuple[Json, bytes]] = {}
         self._targets: tuple[list[Resource], dict[str, Target]] = [], {}
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -116,7 +120,7 @@ class KubernetesStore:
                 )
             except ApiError as error:
                 status, answer, headers = error.status, error.body, error.headers
-            return Response(status, {**self.headers(), **headers}, copy_json(answer))
+            return Response(status, {**self.headers(), **headers}, self._copied(answer))
 
     def watch(self, path: str, query: Query | None = None, *, user_agent: str = "") -> Watch:
         """Opens a watch on a collection (or one object) with the query parameters of a real one.
@@ -126,7 +130,10 @@ class KubernetesStore:
         """
         with self._lock:
             self._controllers.advance()
-            target = parse(path.partition("?")[0], self._shelf.resources)
+            path = path.partition("?")[0]
+            target = self._known(path)
+            if target is None:
+                target = self._targets[1][path] = parse(path, self._shelf.resources)
             self.requests["watch", target.rbac_name] += 1
             opened = self._open_watch(target, dict(query or {}))
             self._watches = [each for each in self._watches if not each.ended] + [opened]
@@ -211,10 +218,22 @@ class KubernetesStore:
 
     def headers(self) -> dict[str, str]:
         """The header fields of every answer: the type, and the server's time as `Date` (RFC 7231)."""
-        moment = self._shelf.now().replace(microsecond=0)
-        if moment != self._dated[0]:
+        now = self._shelf.now()
+        if not timedelta(0) <= now - self._dated[0] < SECOND:
+            moment = now.replace(microsecond=0)
             self._dated = moment, format_datetime(moment.astimezone(UTC), usegmt=True)
         return {"Content-Type": "application/json", "Date": self._dated[1]}
+
+    def _copied(self, answer: Json) -> Json:
+        """A copy of an answer. Stored objects are never changed in place: one is packed once."""
+        if "items" in answer:
+            return copy_json(answer)  # type: ignore[no-any-return]
+        known = self._packed.get(id(answer))
+        if known is None or known[0] is not answer:
+            if len(self._packed) >= MOST_PACKED:
+                self._packed.clear()
+            known = self._packed[id(answer)] = answer, pack_json(answer)
+        return unpack_json(known[1])  # type: ignore[no-any-return]
 
     def _answer(self, method: str, path: str, query: Query, body: Any, kind: str, actor: str) -> Answer:
         target = self._known(path)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from recovery.quick import quick
 from recovery_testkit import kubeevict, kubewrite
 from recovery_testkit.kubelist import Lister
 from recovery_testkit.kubepaths import Target, flag, number
@@ -35,7 +36,8 @@ _ONE = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELE
 _MANY = {**_ONE, "GET": "list", "DELETE": "deletecollection"}
 
 
-@dataclass(frozen=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request, its path already read into a target."""
 

@@ -680,9 +680,20 @@ def test_a_page_that_is_known_to_change_nothing_means_what_it_would_mean_if_it_w
             assert known.see(shown, after=after) == anew.see(replace(shown), after=after)
 
 
-def test_a_healthy_page_that_stays_is_looked_at_twice_and_a_faulty_one_always() -> None:
-    story, healthy, faulty = Story(), neuron(), neuron(HBM, HBM=1)
-    story.see(healthy, healthy)
-    assert story.state.steady is healthy
-    story.see(faulty, faulty, faulty)
+def test_a_page_that_stays_is_looked_at_twice_unless_it_counts_events() -> None:
+    for shown in (neuron(), neuron(HBM, HBM=1)):
+        story = Story()
+        story.see(shown, shown)
+        assert story.state.steady is shown
+    story, events = Story(), edges(OOM=1)
+    story.see(edges(OOM=0), events, events, events)
     assert story.state.steady is None
+
+
+def test_the_faults_of_a_page_that_stays_are_relied_on_for_as_long_as_any() -> None:
+    story, faulty = Story(), neuron(HBM, HBM=1)
+    story.see(faulty, faulty, faulty)
+    assert story.state.steady is faulty
+    reading = story.see(faulty)
+    assert [p.fresh_until for p in reading.problems] == [story.at + FRESH]
+    assert [p.fresh_until for p in story.miss().problems] == [story.at - POLL + FRESH]
