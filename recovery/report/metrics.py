@@ -25,6 +25,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._shares: dict[str, dict[tuple[Gauge, tuple[str, ...]], float]] = {}
         self._sums: dict[tuple[Gauge, tuple[str, ...]], float] = {}
+        self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
         self._only: dict[Gauge, frozenset[tuple[str, ...]]] = {}
         self._lock = Lock()
         r = self.registry
@@ -210,6 +211,10 @@ class Metrics:
 
     def _add(self, gauge: Gauge, labels: tuple[str, ...], value: float, by: str) -> None:
         shares, key = self._shares.setdefault(by, {}), (gauge, labels)
+        if shares.get(key, 0.0) == value and (gauge is not self.signal_unknown or key in self._shown):
+            return  # asked in each cycle
+        if gauge is self.signal_unknown:
+            self._shown.add(key)
         more = value - shares.pop(key, 0.0)
         if value:
             shares[key] = value

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Protocol
 
 from recovery.clock import Clock
@@ -427,6 +428,7 @@ def _at(obj: dict[str, Any], field: str) -> datetime:
         return EVER
 
 
+@lru_cache(1024)
 def lease_name(node: str) -> str:
     """``nr-`` and a hash: node names may be longer than an object's name may."""
     return "nr-" + hashlib.sha256(node.encode()).hexdigest()[:16]

@@ -123,14 +123,16 @@ class FaultyApi:
     ) -> Response:
         """As `KubernetesStore.request`, unless a fault strikes. Raises `NoAnswerError` when the answer is
         lost."""
+        if not self._faults:
+            return self.api.request(
+                method, path, query=query, body=body, content_type=content_type, user_agent=user_agent
+            )
 
         def go() -> Response:
             return self.api.request(
                 method, path, query=query, body=body, content_type=content_type, user_agent=user_agent
             )
 
-        if not self._faults:
-            return go()
         asked = Asked(method, path, query or {}, body, content_type, user_agent)
         effect = self._struck(asked)
         return effect(asked, go) if effect else go()
@@ -138,9 +140,9 @@ class FaultyApi:
     def watch(self, path: str, query: Query | None = None, *, user_agent: str = "") -> Watch:
         """As `KubernetesStore.watch`; an effect that answers becomes the `ApiError` of a watch that does
         not open."""
-        asked = Asked("WATCH", path, query or {}, user_agent=user_agent)
-        effect = self._struck(asked)
-        if effect:
+        asked = Asked("WATCH", path, query or {}, user_agent=user_agent) if self._faults else None
+        effect = self._struck(asked) if asked is not None else None
+        if asked is not None and effect is not None:
             answer = effect(asked, lambda: Response(200))
             raise ApiError(answer.status, answer.body.get("reason", ""), answer.body.get("message", ""))
         return self.api.watch(path, query, user_agent=user_agent)

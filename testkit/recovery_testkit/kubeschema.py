@@ -136,7 +136,10 @@ def _quick_object(schema: Schema) -> Check:
     def check(value: Any) -> bool:
         if type(value) is not dict or not needed <= value.keys() or (most is not None and len(value) > most):
             return False
-        return all(below.get(key, other)(item) for key, item in value.items())
+        for key, item in value.items():  # noqa: SIM110 - half the time of an all() of a generator
+            if not below.get(key, other)(item):
+                return False
+        return True
 
     return check
 

@@ -21,8 +21,12 @@ class SelectorError(ValueError):
 def label_selector(text: str) -> Match:
     """`a=b,c!=d,e in (x,y),f notin (z),g,!h` as a predicate on a label map. As in Kubernetes, `!=` and
     `notin` also match when the label is absent."""
-    terms = [_label_term(part) for part in _split(text)]
-    return lambda labels: all(term(labels) for term in terms)
+    terms = [_label_term(part) for part in _split(text)] if text else []
+    return (lambda labels: all(term(labels) for term in terms)) if terms else _everything
+
+
+def _everything(_: object) -> bool:
+    return True
 
 
 def object_selector(selector: Mapping[str, Any] | None) -> Match:
@@ -51,6 +55,8 @@ def field_selector(
         if found["key"] not in supported:
             raise SelectorError(f"field label not supported: {found['key']}")
         terms.append((found["key"], found["value"], found["op"] != "!="))
+    if not terms:
+        return _everything
     return lambda obj: all(
         ((read(obj, key) or supported[key]) == value) is wanted for key, value, wanted in terms
     )

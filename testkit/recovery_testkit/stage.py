@@ -207,18 +207,20 @@ class FleetActor:
     """Seconds, since the last turn, until an agent is due."""
     _due: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        go_on, replica = threading.Event(), self.replica
+        self._threads: dict[str, Callable[[], float]] = {
+            "election": lambda: replica.leader.campaign(),
+            "nodes": lambda: replica.nodes.round(go_on),
+            "prometheus": lambda: replica.poll(),
+            "loki": lambda: replica.read_logs(),
+            "pods": lambda: replica.watch_pods(go_on),
+            "roll": lambda: replica.call_the_roll(),
+        }
+
     def turn(self) -> None:
         """One round of each thread."""
-        go_on = threading.Event()
-        threads: dict[str, Callable[[], float]] = {
-            "election": self.replica.leader.campaign,
-            "nodes": lambda: self.replica.nodes.round(go_on),
-            "prometheus": self.replica.poll,
-            "loki": self.replica.read_logs,
-            "pods": lambda: self.replica.watch_pods(go_on),
-            "roll": self.replica.call_the_roll,
-        }
-        for name, one in threads.items():
+        for name, one in self._threads.items():
             if self.clock.monotonic() >= self._due.get(name, 0.0):
                 self._due[name] = self.clock.monotonic() + one()
         self.due_in = min(self._work(worker) for worker in range(len(self.replica.controllers)))
