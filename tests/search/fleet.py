@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from recovery.agent.cycle import Agent
 from tests.search import facts
-from tests.search.facts import Said
+from tests.search.facts import Said, Wrote
 from tests.search.machines import Machine
 from tests.search.world import Process, World
 
 BUSY, QUIET = 1.0, 5.0
-"""Seconds between two rounds of a replica that looks after nodes, at least, and of one that has nothing to do. The
-Lease is 15 s long."""
+"""Seconds between two rounds of a replica that looks after nodes, at least, and of one that has nothing to do, or
+has seen nothing new for a while. The Lease is 15 s long."""
+STANDBY = 3.0
+"""Seconds between two rounds of one that does not lead."""
 
 
 class FleetWorld(World):
@@ -62,6 +64,7 @@ class FleetWorld(World):
         return 0.0
 
     def _step(self, p: Process) -> float:
+        before = len(self.facts)
         p.actor.turn()
         leads = p.on and p.actor.replica.leader.leads
         if leads != (p.actor.name in self._leads):
@@ -69,7 +72,17 @@ class FleetWorld(World):
             self.note(facts.PROCESS, p.actor.name, state="resumed", node="", leads=leads)
         for agent in _agents(p):
             self._hear(p, agent)
-        return max(BUSY, min(p.actor.due_in, QUIET))
+        if not p.actor.replica.leader.leads:
+            return STANDBY
+        p.still = min(p.still + 1, 4) if self.scene.patient and self._nothing_since(before) else 0
+        return max(BUSY, min(p.actor.due_in, QUIET), min(BUSY * 2.0 ** (p.still - 1), QUIET))
+
+    def _nothing_since(self, before: int) -> bool:
+        """Whether nothing has happened since so many facts, but that Leases were renewed."""
+        return all(isinstance(f, Wrote) and f.kind == "Lease" for f in self.facts[before:])
+
+    def _about(self, fact: Wrote, p: Process) -> bool:
+        return True
 
     def _hear(self, p: Process, agent: Agent) -> None:
         d = agent.last
