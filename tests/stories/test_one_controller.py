@@ -9,6 +9,7 @@ import pytest
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import FleetActor, Stage
 
+from recovery.agent.fleet.controller import AT_REST
 from recovery.agent.fleet.leader import LEASE
 from recovery.agent.fleet.sources import Says
 from recovery.errors import ApiUnavailable
@@ -663,3 +664,34 @@ def test_what_came_back_after_a_boot_and_was_released_starts_nothing_under_a_new
     writes(s, EKS)  # renewed: it is of this boot
     s.run(120)
     assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+
+
+def test_a_node_that_is_gone_for_good_is_not_asked_for_every_two_seconds() -> None:
+    """Its fault was the last thing that it said, and nobody takes it back any more."""
+    s, cloud = fleet()
+    writes(s, NEURON)
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert not s.store.request("GET", "/api/v1/nodes/node-0").ok
+    pass_time(s, 60, cloud)
+    before = s.store.requests["get", "nodes"]
+    pass_time(s, 120, cloud, step=2.0)
+    assert s.store.requests["get", "nodes"] - before <= 8  # it was 60: one in two seconds
+    pass_time(s, AT_REST, cloud)
+    (controller,) = (a for a in s.actors.values() if isinstance(a, FleetActor))
+    assert sum(c.agents for c in controller.replica.controllers) == 0
+
+
+def test_a_node_that_comes_back_is_looked_at_at_once() -> None:
+    s, cloud = fleet()
+    exclude(s)
+    writes(s, NEURON)
+    pass_time(s, 10, cloud)
+    held = s.node("node-0")
+    s.delete_node("node-0")
+    pass_time(s, 120, cloud)
+    s.store.load(
+        {k: held[k] for k in ("apiVersion", "kind", "spec", "status")} | {"metadata": {"name": "node-0"}}
+    )
+    pass_time(s, 5, cloud)
+    assert phase(s) is not None

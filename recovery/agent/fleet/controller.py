@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN = 30.0
 """Seconds after which an agent looks again, whatever its last decision says: a heartbeat may have failed."""
 AT_REST = 600.0
-"""Seconds for which a node keeps its agent after nothing more was said of it."""
+"""Seconds for which a node keeps its agent after nothing more was said of it, or after its Node has gone."""
+NO_NODE = "no-node"
+"""The key of a decision that waits for the Node."""
 MOST_AT_ONCE = 100
 """So many agents have their turn in one step, so that a stop is not waited for."""
 
@@ -173,14 +175,17 @@ class Controller:
         if s is not None:
             self._crowd.tell(name, s, d)
         node = self._nodes.get(name)
-        if d.verb is Verb.LEAVE and not agent.busy and (node is None or not self._says.anything(node)):
+        away = node is None and d.key == NO_NODE and not agent.busy
+        well = d.verb is Verb.LEAVE and not agent.busy and (node is None or not self._says.anything(node))
+        if away or well:
             since = self._resting.setdefault(name, self._w.clock.monotonic())
             if self._w.clock.monotonic() - since >= AT_REST:
                 self._drop(name)
                 return
         else:
             self._resting.pop(name, None)
-        self._schedule(name, min(d.look_again.total_seconds(), LOOK_AGAIN))
+        # A Node that comes back is news, and so is a record of it that counts: both are looked at at once.
+        self._schedule(name, LOOK_AGAIN if away else min(d.look_again.total_seconds(), LOOK_AGAIN))
 
     def _schedule(self, name: str, seconds: float) -> None:
         at = self._w.clock.monotonic() + seconds
