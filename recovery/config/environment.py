@@ -131,7 +131,7 @@ def _webhook_events(text: str) -> tuple[str, ...]:
         if reasons != [EventReason.HELD]:
             raise Expected(f"{reason} without :{key}; only Held says what holds, as in Held:brake")
         if not fnmatch.filter(HOLDS, key):
-            raise Expected(f"Held:REASON, and nothing is held for {key!r}{_like(key, HOLDS)}")
+            raise Expected(f"Held:REASON; there is no REASON {key!r}{_like(key, HOLDS)}")
     if not patterns:
         raise Expected("at least one reason of an Event, such as HandedOver, or * for all")
     return patterns

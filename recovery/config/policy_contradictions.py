@@ -59,10 +59,10 @@ def _matches(rules: list[dict[str, Any]]) -> Found:
         if "times" not in match:
             continue
         if "type" in match:
-            text = "given beside times, which counts edges; an edge has no type"
+            text = "given with times; what times counts has no type"
             yield ("rules", r, "match", "type"), text
         if "reason" not in match:
-            yield ("rules", r, "match", "times"), "given without reason; say which edges to count"
+            yield ("rules", r, "match", "times"), "given without reason; name the reason to count"
 
 
 def _steps(rules: list[dict[str, Any]]) -> Found:
@@ -83,7 +83,7 @@ def _of_taint(rung: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if field in rung and step in _WITHOUT_TAINT:
             yield field, f"given on {step}; only taint has a {field}"
         elif field in rung and step == Step.TAINT and "key" not in rung:
-            yield field, f"given without key; without one the step sets {GROUP}/unhealthy alone"
+            yield field, f"given without key; without one the step sets only {GROUP}/unhealthy"
 
 
 def _set_twice(remedy: list[Any]) -> Iterator[tuple[int, str]]:
@@ -105,14 +105,17 @@ def _witnesses(rules: list[dict[str, Any]]) -> Found:
         wanted = _dict(rule.get("match")).get("reason", "*")
         patterns = [x for x in (wanted if isinstance(wanted, list) else [wanted]) if isinstance(x, str)]
         if known and not any(fnmatchcase(reason, p) for reason in known for p in patterns):
-            text = f'found "{source}", which has no word for any fault of this rule; it can speak of'
+            text = f'found "{source}", which cannot confirm any fault of this rule; it can confirm'
             yield ("rules", r, "witness", "source"), f"{text} {', '.join(known)}"
 
 
 def _urgent(rules: list[dict[str, Any]]) -> Found:
     for r, rule in enumerate(rules):
         if rule.get("urgent") is True and "windows" in rule:
-            yield ("rules", r, "windows"), "given beside urgent: true, whose faults wait for no window"
+            yield (
+                ("rules", r, "windows"),
+                "given with urgent: true; urgent faults wait for no window",
+            )
 
 
 def _without_a_node(rules: list[dict[str, Any]]) -> Found:
@@ -122,12 +125,12 @@ def _without_a_node(rules: list[dict[str, Any]]) -> Found:
         if match.get("type") != never_joined.TYPE:
             continue
         if "nodeLabels" in match:
-            text = f"given with type {never_joined.TYPE}: a machine that is no Node has no labels"
+            text = f"given with type {never_joined.TYPE}, but a machine that is no Node has no labels"
             yield ("rules", r, "match", "nodeLabels"), text
         for s, rung in enumerate(_list(rule.get("remedy"))):
             if (step := _dict(rung).get("do")) in _WITHOUT_NOTIFY:
-                text = f'found "{step}"; expected notify alone: a machine that never became a Node is only '
-                text += "reported, for nothing of it is known but that it is not there"
+                text = f'found "{step}"; expected only notify: a machine that never became a Node is only '
+                text += "reported, because nothing else is known about it"
                 yield ("rules", r, "remedy", s, "do"), text
 
 
@@ -145,7 +148,7 @@ def _pods(pods: list[dict[str, Any]]) -> Found:
     for p, rule in enumerate(pods):
         mode = rule.get("mode")
         if mode == PodMode.WAIT and "within" not in rule:
-            text = "given without within; say how long these pods may take to end by themselves"
+            text = "given without within; say how long these pods may take to finish"
             yield ("drain", "pods", p), text
         if mode in (PodMode.EVICT, PodMode.NEVER):
             for key in _ONLY_WITH_WAIT:

@@ -135,7 +135,7 @@ def _port(value: Any) -> int:
 def _namespace(value: Any) -> str:
     if isinstance(value, str) and re.fullmatch(NAMESPACE_PATTERN, value):
         return value
-    raise _expected("the name of a namespace, without wildcards: whoever may make pods in it is believed")
+    raise _expected("the name of a namespace, without wildcards, because pods in it are believed")
 
 
 def _flag(value: Any) -> bool:
@@ -176,12 +176,10 @@ def _taint_key(value: Any) -> str:
     if len(domain) > LONGEST_DOMAIN:
         raise _expected(f"a domain of at most {LONGEST_DOMAIN} characters before the /")
     if domain == GROUP or domain.endswith(f".{GROUP}"):
-        raise _expected(f"a key outside {GROUP}: the taint {GROUP}/unhealthy is set in any case")
+        raise _expected(f"a key outside {GROUP}; the taint {GROUP}/unhealthy is always set")
     for theirs in ("kubernetes.io", "k8s.io"):
         if domain == theirs or domain.endswith(f".{theirs}"):
-            raise _expected(
-                f"a key outside {theirs}: its taints are the cluster's own, and mean what it says"
-            )
+            raise _expected(f"a key outside {theirs}, whose taints belong to the cluster")
     return value
 
 
@@ -194,8 +192,8 @@ def _taint_value(value: Any) -> str:
 
 def _effect(value: Any) -> str:
     if value == "NoExecute":
-        why = "NoExecute ends pods at once, past the drain and their disruption budgets"
-        raise _expected(f"{' or '.join(EFFECTS)}: {why}")
+        why = "NoExecute ends pods at once, without the drain and their disruption budgets"
+        raise _expected(f"{' or '.join(EFFECTS)}; {why}")
     return _choice(*EFFECTS)(value)
 
 
@@ -224,7 +222,7 @@ def _selector(value: Any) -> str:
     text = value.strip() if isinstance(value, str) else ""
     if text.isprintable() and len(text) <= LONGEST_QUERY and re.fullmatch(SELECTOR_PATTERN, text, re.ASCII):
         return text
-    raise _expected('a selector of Loki\'s streams alone, such as {k8s_daemonset_name="dmesg"}')
+    raise _expected('only a selector of Loki\'s streams, such as {k8s_daemonset_name="dmesg"}')
 
 
 def _label(value: Any) -> str:

@@ -146,8 +146,10 @@ def check_for(
 def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
     """One sentence for each source, witness or alert that nobody reads in ``mode``."""
     why = {
-        "sidecar": dict.fromkeys(FLEET_ONLY, "runs in fleet mode only (RECOVERY_MODE=fleet)"),
-        "fleet": dict.fromkeys(SIDECARS_ONLY, "is read on the node itself: no agent is there in fleet mode"),
+        "sidecar": dict.fromkeys(FLEET_ONLY, "works only in fleet mode (RECOVERY_MODE=fleet)"),
+        "fleet": dict.fromkeys(
+            SIDECARS_ONLY, "is read on the node itself, and in fleet mode no agent runs there"
+        ),
     }.get(mode, {})
     mistakes = [
         file.mistake(f"sources[{i}]", f'found "{s.name}", which {why[s.name]}')
@@ -176,8 +178,8 @@ def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
     return mistakes + [
         file.mistake(
             f"rules[{i}].witness",
-            f'found "{w.source}", which is asked on the node itself: no agent is there in fleet mode, and '
-            "the rule would hold for ever; say absent: act, or leave it out",
+            f'found "{w.source}", which is read on the node itself; in fleet mode no agent runs there, '
+            "so the rule would hold forever; set absent: act, or leave the witness out",
         )
         for i, w in witnesses
         if w is not None and w.absent is Absent.HOLD

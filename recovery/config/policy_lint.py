@@ -157,8 +157,8 @@ def _about_metrics(
         if _FILTERS.search(row.query):
             yield (
                 f"[{i}].query",
-                "it keeps only some values, and a series that goes away proves nothing: give the whole, and "
-                "say in bad which values are the fault",
+                "it returns only some values, and a series that goes away proves nothing: query all values, "
+                "and say in bad which of them are the fault",
             )
 
 
@@ -166,7 +166,7 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.budget is not None and not (rule.budget.count or rule.budget.percent):
         yield ".budget", f"{rule.budget}, so this rule starts nothing"
     if rule.budget is not None and not _acts(rule):
-        yield ".budget", "never asked: the rule only notifies"
+        yield ".budget", "never used: the rule only notifies"
     types = {row.type for row in catalog.faults() if row.type}
     home = {row.reason: row.type for row in catalog.faults()}
     named = rule.match.type
@@ -215,8 +215,8 @@ def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
             yield ".after", f"{span(rule.after)}, but {why}: write after: 65m, in a rule for it alone"
     first = known.first_after if known is not None and by_conditions and _acts(rule) else None
     if known is not None and first is not None and rule.after >= first - HEAD_START:
-        when = f"{known.first} act on {m.type} after {span(first)} where they are on"
-        yield ".after", f"{span(rule.after)}, but {when}: they are first"
+        when = f"if {known.first} are on, they act on {m.type} after {span(first)}"
+        yield ".after", f"{span(rule.after)}, but {when}, so they are first"
 
 
 def _edges_only() -> set[str]:
@@ -243,13 +243,13 @@ def _never_taken_back(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.match.times is not None:
         yield (
             ".latch",
-            "source, but what is only counted is never taken back: another boot or machine ends it",
+            "source, but what is only counted is never ended by its source; a boot or another machine does",
         )
         return
     for row in catalog.faults():
         matched = fnmatchcase(row.type, rule.match.type) and row.reason in rule.match.reasons
         if matched and row.detector is Detector.LOG:
-            yield ".latch", f"source, but a log rule states {row.reason}: another boot or machine ends it"
+            yield ".latch", f"source, but {row.reason} is a log rule's; a new boot or another machine ends it"
             return
 
 
@@ -262,7 +262,7 @@ def _about_taints(rule: Rule) -> Iterator[tuple[str, str]]:
             yield f".remedy[{index}].key", f"{text}: add it there (in the chart: taintKeys)"
         if key in claims:
             text = (
-                f"{claims[key]} sets {key} while it works on a node: who looks at it may take ours for that"
+                f"{claims[key]} sets {key} while it works on a node, so others may take our taint for its own"
             )
             yield f".remedy[{index}].key", text
 
@@ -270,12 +270,12 @@ def _about_taints(rule: Rule) -> Iterator[tuple[str, str]]:
 def _about_witness(rule: Rule, witness: Witness) -> Iterator[tuple[str, str]]:
     known = catalog.reasons_known_to(witness.source)
     if rule.remedy and not any(x.do is Step.DRAIN or x.do.provider_action for x in rule.remedy):
-        yield ".witness", "never asked: the remedy does nothing destructive"
+        yield ".witness", "never used: the remedy does nothing destructive"
     for row in catalog.faults() if witness.absent is Absent.HOLD else ():
         named = any(p != "*" and fnmatchcase(row.reason, p) for p in rule.match.reasons)
         if named and fnmatchcase(row.type, rule.match.type) and row.reason not in known:
-            text = f"{witness.source} has no word for {row.reason}, so nothing is done about it but to ask"
-            yield ".witness", f"{text} a person; say absent: act, or give it a rule of its own"
+            text = f"{witness.source} cannot confirm {row.reason}, so this fault only goes to a person"
+            yield ".witness", f"{text}; set absent: act, or give it a rule of its own"
 
 
 def _acts(rule: Rule) -> bool:

@@ -138,9 +138,12 @@ def of_own_node(file: PolicyFile, labels: Labels, pods: Iterable[PodView] = ()) 
         for key in keys:
             field = f"limits.{name}.{key}"
             if written(file, field) and key not in labels:
-                told.append(file.mistake(field, f"this node has no label {key}: no such limit holds for it"))
+                told.append(
+                    file.mistake(field, f"this node has no label {key}, so this limit does not apply")
+                )
     if limits.population and not selects(limits.population, labels):
-        text = f"this node has not {_listed(limits.population)}: percentages and the brake do not count it"
+        text = f"this node does not have {_listed(limits.population)}"
+        text += ", so percentages and the brake do not count it"
         told.append(file.mistake("limits.population", text))
     reach = Reach(file)
     for pod in pods:

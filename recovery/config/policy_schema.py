@@ -273,7 +273,7 @@ class WitnessModel(Strict):
 
     source: WitnessName
     absent: WhereAbsent = _default(
-        Absent.HOLD.value, "where it is not on the machine or has no word for the fault: hold, or act"
+        Absent.HOLD.value, "if it is not on the machine or cannot confirm the fault: hold, or act"
     )
 
 

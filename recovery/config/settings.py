@@ -176,7 +176,7 @@ def _unread(found: Variables, file: PolicyFile) -> Iterator[str]:
             yield f"{source.upper()}_URL: missing, and the policy's source {source} needs it"
     alerts = any(x.alerts for x in file.policy.limits.blockers)
     if found.RECOVERY_MODE == Mode.FLEET and alerts and found.PROMETHEUS_URL is None:
-        yield "PROMETHEUS_URL: missing, and the alerts of the policy's limits.blockers are asked there"
+        yield "PROMETHEUS_URL: missing, and the alerts of the policy's limits.blockers need it"
     yield from of_the_mode(file, found.RECOVERY_MODE)
 
 
@@ -187,15 +187,15 @@ def _warnings(environ: Mapping[str, str], providers: Installed) -> Iterator[str]
         if near and near[0] not in environ:
             yield f"{name}: unknown, and ignored; did you mean {near[0]}?"
     if environ.get("WEBHOOK_URL"):
-        yield "WEBHOOK_URL: ignored; it is a secret: put it into a file, and name that in WEBHOOK_URL_FILE"
+        yield "WEBHOOK_URL: ignored: it is a secret; put it into a file, and its path into WEBHOOK_URL_FILE"
     if not environ.get("WEBHOOK_URL_FILE"):
         for name in ("WEBHOOK_FORMAT", "WEBHOOK_EVENTS", "WEBHOOK_CA_FILE"):
             if environ.get(name, "") not in ("", Variables.model_fields[name].default):
-                yield f"{name}: ignored; no webhook is told without WEBHOOK_URL_FILE"
+                yield f"{name}: ignored; without WEBHOOK_URL_FILE there is no webhook"
     fleet = environ.get("RECOVERY_MODE") == Mode.FLEET
     for server in ("PROMETHEUS", "LOKI"):
         url = environ.get(f"{server}_URL", "")
         if url and not fleet:
             yield f"{server}_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"
         if fleet and environ.get(f"{server}_TOKEN_FILE") and url.startswith("http:"):
-            yield f"{server}_URL: http, so that the token of {server}_TOKEN_FILE can be read on the way"
+            yield f"{server}_URL: http lets others on the network read the token of {server}_TOKEN_FILE"

@@ -118,7 +118,7 @@ class _Reader:
     def value(self, node: yaml.Node, path: Path) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise TooMuch(f"more than {MOST_VALUES} values, aliases written out")
+            raise TooMuch(f"more than {MOST_VALUES} values, counting aliases")
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node.tag not in _KNOWN_TAGS:
             self._mistake(node, path, f"the tag {node.tag} is not used here")

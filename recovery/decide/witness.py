@@ -43,7 +43,7 @@ def unconfirmed(s: Situation, r: Record) -> str | None:
     if unknown and witness.absent is Absent.ACT:
         return None
     if len(unknown) == len(reasons):
-        return f"{witness.source} has no word for {', '.join(unknown)}, and rule {r.rule} waits for its word"
+        return f"{witness.source} cannot confirm {', '.join(unknown)}, and rule {r.rule} waits for that"
     t = s.witness_says
     if t is None:
         return f"{witness.source} has not been asked yet"

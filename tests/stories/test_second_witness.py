@@ -122,9 +122,7 @@ def test_a_fault_that_the_witness_has_no_word_for_is_held_where_the_rule_does_no
     s.fault("node-0", DMA)
     s.run(60)
     assert (phase(s), calls(s)) == (Phase.WAITING, [])
-    assert (
-        "neuron-sysfs has no word for NeuronHasError_DMA_ERROR" in s.actors["agent of node-0"].sentences[-1]
-    )
+    assert "neuron-sysfs cannot confirm NeuronHasError_DMA_ERROR" in s.actors["agent of node-0"].sentences[-1]
 
 
 def test_it_is_asked_again_before_the_machine_is_replaced_and_held_there_if_it_has_changed_its_mind() -> None:

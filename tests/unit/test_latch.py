@@ -142,10 +142,10 @@ def test_a_source_that_is_not_there_is_a_mistake() -> None:
 @pytest.mark.parametrize(
     ("match", "warning"),
     [
-        (f"reason: {DMA}", f"source, but a log rule states {DMA}: another boot or machine ends it"),
+        (f"reason: {DMA}", f"source, but {DMA} is a log rule's; a new boot or another machine ends it"),
         (
             "reason: OOMKilling, times: {count: 3, within: 10m}",
-            "source, but what is only counted is never taken back: another boot or machine ends it",
+            "source, but what is only counted is never ended by its source; a boot or another machine does",
         ),
         ("reason: GpuXidBad", None),
     ],

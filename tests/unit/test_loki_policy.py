@@ -50,12 +50,12 @@ def test_another_selector_and_label_are_as_they_say(selector: str) -> None:
 @pytest.mark.parametrize(
     ("options", "field", "sentence"),
     [
-        ("selector: '{}'", "selector", "a selector of Loki's streams alone, such as {k8s_daemonset_name="),
-        ('selector: \'{job="x"} |= "y"\'', "selector", "a selector of Loki's streams alone"),
-        ("selector: 'rate({job=\"x\"}[1m])'", "selector", "a selector of Loki's streams alone"),
-        ("selector: '{job=x}'", "selector", "a selector of Loki's streams alone"),
-        ("selector: '{job=\"x}'", "selector", "a selector of Loki's streams alone"),
-        ("selector: 5", "selector", "a selector of Loki's streams alone"),
+        ("selector: '{}'", "selector", "only a selector of Loki's streams, such as {k8s_daemonset_name="),
+        ('selector: \'{job="x"} |= "y"\'', "selector", "only a selector of Loki's streams"),
+        ("selector: 'rate({job=\"x\"}[1m])'", "selector", "only a selector of Loki's streams"),
+        ("selector: '{job=x}'", "selector", "only a selector of Loki's streams"),
+        ("selector: '{job=\"x}'", "selector", "only a selector of Loki's streams"),
+        ("selector: 5", "selector", "only a selector of Loki's streams"),
         ("node: the node", "node", "the name of a label, such as node"),
         ("node: k8s.node.name", "node", "the name of a label, such as node"),
     ],
@@ -82,7 +82,7 @@ def test_alone_it_would_prove_nodes_by_silence() -> None:
 def test_it_runs_in_fleet_mode_only() -> None:
     assert check_for(parsed(), frozenset(), "aws", "fleet") == []
     assert check_for(parsed(), frozenset(), "aws", "sidecar") == [
-        f'{FIELD}[1]: found "loki", which runs in fleet mode only (RECOVERY_MODE=fleet)'
+        f'{FIELD}[1]: found "loki", which works only in fleet mode (RECOVERY_MODE=fleet)'
     ]
 
 
@@ -134,6 +134,6 @@ def test_a_wrong_setting_is_told(policy: dict[str, str], given: dict[str, str], 
 
 def test_what_is_ignored_or_can_be_read_on_the_way_is_warned_of(policy: dict[str, str]) -> None:
     (told,) = load_settings({**policy, "LOKI_URL": "http://x", "LOKI_TOKEN_FILE": "/t"}).warnings
-    assert told == "LOKI_URL: http, so that the token of LOKI_TOKEN_FILE can be read on the way"
+    assert told == "LOKI_URL: http lets others on the network read the token of LOKI_TOKEN_FILE"
     (told,) = load_settings({"NODE_NAME": "n", "LOKI_URL": "http://x"}).warnings
     assert told == "LOKI_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"

@@ -1311,7 +1311,7 @@ VOLATILE: dict[str, tuple[Situation, str]] = {
             policy=policy(WITNESSED),
             witness_says=Statement(Says.UNREADABLE, "no answer"),
         ),
-        f"neuron-sysfs has no word for {DMA}, and rule neuron-hardware waits for its word",
+        f"neuron-sysfs cannot confirm {DMA}, and rule neuron-hardware waits for that",
     ),
     "taken back": (
         recovering(replacing(), readings=(CLEAR,)),

@@ -257,7 +257,7 @@ MISTAKES = {
     "any namespace at all": (
         "sources: [{dcgm: {namespaces: ['*']}}]\n" + ANY,
         '3: field sources[0].dcgm.namespaces[0]: found "*", expected the name of a namespace, without '
-        "wildcards: whoever may make pods in it is believed",
+        "wildcards, because pods in it are believed",
     ),
     "no namespace at all": (
         "sources: [{autopilot: {namespaces: []}}]\n" + ANY,
@@ -282,7 +282,7 @@ MISTAKES = {
     ),
     "a pod that waits without an end": (
         "drain: {pods: [{match: {}, mode: wait}]}\n" + ANY,
-        "3: field drain.pods[0]: given without within; say how long these pods may take to end by themselves",
+        "3: field drain.pods[0]: given without within; say how long these pods may take to finish",
     ),
     "a deadline for a pod that does not wait": (
         "drain: {pods: [{match: {}, mode: evict, within: 5m}]}\n" + ANY,
@@ -316,7 +316,7 @@ MISTAKES = {
     "an effect without a key": (
         rule("remedy: [{do: taint, effect: NoSchedule}]"),
         "6: field rules[0].remedy[0].effect: given without key; without one the step sets "
-        "noderecovery.dev/unhealthy alone",
+        "only noderecovery.dev/unhealthy",
     ),
     "one taint twice": (
         rule('remedy: [{do: taint, key: a, value: "1"}, {do: taint, key: a, value: "2"}]'),
@@ -324,8 +324,8 @@ MISTAKES = {
     ),
     "a taint that evicts": (
         rule("remedy: [{do: taint, key: aznhc, effect: NoExecute}]"),
-        '6: field rules[0].remedy[0].effect: found "NoExecute", expected NoSchedule or PreferNoSchedule: '
-        "NoExecute ends pods at once, past the drain and their disruption budgets",
+        '6: field rules[0].remedy[0].effect: found "NoExecute", expected NoSchedule or PreferNoSchedule; '
+        "NoExecute ends pods at once, without the drain and their disruption budgets",
     ),
     "a misspelt effect": (
         rule("remedy: [{do: taint, key: aznhc, effect: noschedule}]"),
@@ -354,12 +354,12 @@ MISTAKES = {
     "a taint of the cluster's own": (
         rule("remedy: [{do: taint, key: node.kubernetes.io/unreachable}]"),
         '6: field rules[0].remedy[0].key: found "node.kubernetes.io/unreachable", expected a key outside '
-        "kubernetes.io: its taints are the cluster's own, and mean what it says",
+        "kubernetes.io, whose taints belong to the cluster",
     ),
     "a taint that is set anyway": (
         rule("remedy: [{do: taint, key: noderecovery.dev/unhealthy}]"),
         '6: field rules[0].remedy[0].key: found "noderecovery.dev/unhealthy", expected a key outside '
-        "noderecovery.dev: the taint noderecovery.dev/unhealthy is set in any case",
+        "noderecovery.dev; the taint noderecovery.dev/unhealthy is always set",
     ),
     "a number for a duration": (
         rule("after: 10"),
@@ -466,7 +466,7 @@ MISTAKES = {
     ),
     "times beside a type": (
         "rules: [{name: a, match: {type: A, reason: B, times: {count: 3, within: 10m}}}]",
-        "3: field rules[0].match.type: given beside times, which counts edges; an edge has no type",
+        "3: field rules[0].match.type: given with times; what times counts has no type",
     ),
     "a misspelt witness": (
         rule("witness: {source: neuron-sysf}"),
@@ -488,13 +488,13 @@ MISTAKES = {
     "a witness that has no word for any of the rule's faults": (
         "rules:\n  - name: a\n    match: {reason: [NeuronHasError_DMA_ERROR, GpuEccBad]}\n"
         "    witness:\n      source: neuron-sysfs\n",
-        '7: field rules[0].witness.source: found "neuron-sysfs", which has no word for any fault of this '
-        "rule; it can speak of NeuronHasError_SRAM_UNCORRECTABLE_ERROR, "
+        '7: field rules[0].witness.source: found "neuron-sysfs", which cannot confirm any fault of this '
+        "rule; it can confirm NeuronHasError_SRAM_UNCORRECTABLE_ERROR, "
         "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
     ),
     "times of nothing": (
         "rules: [{name: a, match: {times: {count: 3, within: 10m}}}]",
-        "3: field rules[0].match.times: given without reason; say which edges to count",
+        "3: field rules[0].match.times: given without reason; name the reason to count",
     ),
     "a key given twice": (
         "rules:\n  - name: a\n    match: {}\n    after: 0s\n    after: 1h\n",
@@ -542,7 +542,7 @@ UNREADABLE = {
     "a flood of aliases": (
         b"a: &a [1,1,1,1,1,1,1,1,1,1]\n"
         + b"".join(b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 10)) for n in range(97, 104)),
-        ": more than 20000 values, aliases written out",
+        ": more than 20000 values, counting aliases",
     ),
     "a flood of values": (b"a: [" + b"1," * 120_000 + b"1]", ": more than 20000 values"),
 }
@@ -699,7 +699,7 @@ WARNINGS = {
         rule("remedy: [{do: taint, key: amd-gpu-unhealthy}]"),
         [
             "6: field rules[0].remedy[0].key: AMD GPU Operator sets amd-gpu-unhealthy while it works on a "
-            "node: who looks at it may take ours for that"
+            "node, so others may take our taint for its own"
         ],
     ),
     "a rule behind a wider one": (
@@ -736,7 +736,7 @@ WARNINGS = {
     ),
     "a budget of a rule that only notifies": (
         "rules: [{name: a, match: {}, budget: 1, remedy: [{do: notify}]}]\n",
-        ["3: field rules[0].budget: never asked: the rule only notifies"],
+        ["3: field rules[0].budget: never used: the rule only notifies"],
     ),
     "a brake that is always on": (
         "limits: {brake: 0}\n" + ANY,
@@ -756,14 +756,14 @@ WARNINGS = {
     ),
     "a witness of what is not destructive": (
         "rules: [{name: a, match: {}, witness: {source: neuron-sysfs}, remedy: [{do: cordon}]}]",
-        ["3: field rules[0].witness: never asked: the remedy does nothing destructive"],
+        ["3: field rules[0].witness: never used: the remedy does nothing destructive"],
     ),
     "a witness that knows some of the faults": (
         "rules:\n  - name: a\n    match: {reason: [NeuronHasError_HBM_*, NeuronHasError_DMA_ERROR]}\n"
         "    witness: {source: neuron-sysfs}\n",
         [
-            "6: field rules[0].witness: neuron-sysfs has no word for NeuronHasError_DMA_ERROR, so nothing is "
-            "done about it but to ask a person; say absent: act, or give it a rule of its own"
+            "6: field rules[0].witness: neuron-sysfs cannot confirm NeuronHasError_DMA_ERROR, so this fault "
+            "only goes to a person; set absent: act, or give it a rule of its own"
         ],
     ),
     "a witness that knows some, and is not needed for the others": (

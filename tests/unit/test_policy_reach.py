@@ -68,10 +68,10 @@ def test_all_is_well_where_every_part_meets_a_node() -> None:
 
 def test_one_node_shows_only_what_does_not_hold_for_itself() -> None:
     assert of_own_node(parsed(FULL), {"pool": "h100"}) == [
-        "p.yaml:5: field limits.budgetPer.rack: this node has no label rack: no such limit holds for it",
-        "p.yaml:7: field limits.brakePer.poool: this node has no label poool: no such limit holds for it",
-        "p.yaml:8: field limits.population: this node has not poll=gpu*: percentages and the brake do not "
-        "count it",
+        "p.yaml:5: field limits.budgetPer.rack: this node has no label rack, so this limit does not apply",
+        "p.yaml:7: field limits.brakePer.poool: this node has no label poool, so this limit does not apply",
+        "p.yaml:8: field limits.population: this node does not have poll=gpu*, so percentages and the "
+        "brake do not count it",
     ]
     assert of_own_node(parsed("rules: []\n"), {}) == []
 

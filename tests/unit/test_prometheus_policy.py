@@ -111,7 +111,7 @@ def test_a_name_that_is_not_known_or_given_twice_is_told() -> None:
         ("max by (gpu) (x)", "no by (...) keeps the label node, so its series may name no node"),
         ("max by (instance, gpu) (x)", ""),
         ("max by (gpu) (x) * on (gpu) max by (node, gpu) (y)", ""),
-        ("max by (node) (x) > 0", "it keeps only some values, and a series that goes away proves nothing"),
+        ("max by (node) (x) > 0", "it returns only some values, and a series that goes away proves nothing"),
         ("max by (node) (x > bool 0)", ""),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_query_that_leaves_something_open_is_warned_of(query: str, warning: st
 def test_it_runs_in_fleet_mode_only() -> None:
     assert check_for(parsed(), frozenset(), "aws", "fleet") == []
     assert check_for(parsed(), frozenset(), "aws", "sidecar") == [
-        'p.yaml:4: field sources[0]: found "prometheus", which runs in fleet mode only (RECOVERY_MODE=fleet)'
+        'p.yaml:4: field sources[0]: found "prometheus", which works only in fleet mode (RECOVERY_MODE=fleet)'
     ]
 
 

@@ -239,7 +239,7 @@ def test_a_token_that_goes_over_http_is_warned_of() -> None:
         PROMETHEUS_TOKEN_FILE="/run/token",  # noqa: S106
     )
     assert found.warnings == (
-        "PROMETHEUS_URL: http, so that the token of PROMETHEUS_TOKEN_FILE can be read on the way",
+        "PROMETHEUS_URL: http lets others on the network read the token of PROMETHEUS_TOKEN_FILE",
     )
     assert found.prometheus_token_file == "/run/token"  # noqa: S105
 
@@ -258,7 +258,7 @@ def test_a_policy_that_asks_prometheus_needs_fleet_mode_and_a_server(tmp_path: P
     file.write_text(ASKS)
     there = {"POLICY_FILE": str(file), "PROMETHEUS_URL": "https://prometheus:9090"}
     assert mistakes(POLICY_FILE=str(file)) == [
-        f'{file}:5: field sources[1]: found "prometheus", which runs in fleet mode only '
+        f'{file}:5: field sources[1]: found "prometheus", which works only in fleet mode '
         "(RECOVERY_MODE=fleet)",
     ]
     assert mistakes(RECOVERY_MODE="fleet", POLICY_FILE=str(file)) == [
@@ -271,7 +271,7 @@ def test_a_policy_that_asks_prometheus_needs_fleet_mode_and_a_server(tmp_path: P
 def test_what_only_an_agent_on_the_node_could_read_is_no_source_in_fleet_mode(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(ASKS.replace("prometheus: {rows: [dcgm]}", "dcgm").replace("  - conditions", "  - npd"))
-    why = "which is read on the node itself: no agent is there in fleet mode"
+    why = "which is read on the node itself, and in fleet mode no agent runs there"
     assert mistakes(RECOVERY_MODE="fleet", POLICY_FILE=str(file)) == [
         f'{file}:4: field sources[0]: found "npd", {why}',
         f'{file}:5: field sources[1]: found "dcgm", {why}',
@@ -359,7 +359,7 @@ def test_a_webhook_is_a_file_with_its_url() -> None:
         (" , ", "at least one reason of an Event, such as HandedOver, or * for all"),
         ("Handedover", 'reasons of Events; there is no Handedover; did you mean "HandedOver"?'),
         ("HandedOver,Nope*", "reasons of Events; there is no Nope*"),
-        ("Held:brakes", "Held:REASON, and nothing is held for 'brakes'; did you mean \"brake\"?"),
+        ("Held:brakes", "Held:REASON; there is no REASON 'brakes'; did you mean \"brake\"?"),
         ("Waiting:brake", "Waiting without :brake; only Held says what holds, as in Held:brake"),
         ("*:brake", "* without :brake; only Held says what holds, as in Held:brake"),
     ],
@@ -378,6 +378,6 @@ def test_a_format_that_there_is_not_is_a_mistake() -> None:
 
 def test_a_url_in_the_environment_is_not_used_and_not_repeated() -> None:
     assert settings(WEBHOOK_URL="https://hooks.example/hunter2", WEBHOOK_FORMAT="slack").warnings == (
-        "WEBHOOK_URL: ignored; it is a secret: put it into a file, and name that in WEBHOOK_URL_FILE",
-        "WEBHOOK_FORMAT: ignored; no webhook is told without WEBHOOK_URL_FILE",
+        "WEBHOOK_URL: ignored: it is a secret; put it into a file, and its path into WEBHOOK_URL_FILE",
+        "WEBHOOK_FORMAT: ignored; without WEBHOOK_URL_FILE there is no webhook",
     )

@@ -122,7 +122,7 @@ def mistakes(rule: str) -> str:
 def test_a_rule_that_would_do_more_than_tell_is_refused(step: str) -> None:
     said = mistakes(f"match: {{type: NeverJoined}}\n    remedy: [{{do: notify}}, {{do: {step}}}]\n")
     assert said.startswith(
-        f'p.yaml:6: field rules[0].remedy[1].do: found "{step}"; expected notify alone: a machine that never'
+        f'p.yaml:6: field rules[0].remedy[1].do: found "{step}"; expected only notify: a machine that never'
     )
 
 

@@ -85,7 +85,7 @@ def test_a_word_that_under_way_does_not_have_is_a_mistake() -> None:
 
 def test_an_urgent_rule_has_no_windows() -> None:
     assert mistakes("rules: [{name: a, match: {}, urgent: true, windows: []}]") == (
-        "p.yaml:3: field rules[0].windows: given beside urgent: true, whose faults wait for no window",
+        "p.yaml:3: field rules[0].windows: given with urgent: true; urgent faults wait for no window",
     )
 
 
