@@ -21,7 +21,7 @@ from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.world import World
-from recovery.decide.decision import Verb
+from recovery.decide.decision import SOON, Decision, Verb
 from recovery.decide.sightings import News
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -37,6 +37,9 @@ NO_NODE = "no-node"
 """The key of a decision that waits for the Node."""
 MOST_AT_ONCE = 100
 """So many agents have their turn in one step, so that a stop is not waited for."""
+MOST_IN_A_ROW = 8
+"""So many things an agent does in one turn, one after the other: what it has read and written is still fresh.
+If each of a hundred did one thing and waited for the others, all would be read anew for every one."""
 
 
 class Controller:
@@ -139,8 +142,7 @@ class Controller:
                 break
             at, name = heapq.heappop(self._due)
             if self._due_at.get(name) == at:
-                self._turn(name)
-                self._beat()
+                self._turns(name)
         return max(0.0, self._due[0][0] - self._w.clock.monotonic()) if self._due else LOOK_AGAIN
 
     # ------------------------------------------------------------ one node
@@ -167,7 +169,15 @@ class Controller:
             tell=self._tell,
         )
 
-    def _turn(self, name: str) -> None:
+    def _turns(self, name: str) -> None:
+        """Turn after turn, as long as each does something, and there is more to do at once."""
+        for _ in range(MOST_IN_A_ROW):
+            d = self._turn(name)
+            self._beat()
+            if d.effect is None or d.look_again > SOON or name not in self._agents:
+                return
+
+    def _turn(self, name: str) -> Decision:
         agent = self._agents[name]
         d = agent.cycle()
         if (s := agent.view.situation) is not None and s.record is not None and s.record.phase.open:
@@ -181,11 +191,12 @@ class Controller:
             since = self._resting.setdefault(name, self._w.clock.monotonic())
             if self._w.clock.monotonic() - since >= AT_REST:
                 self._drop(name)
-                return
+                return d
         else:
             self._resting.pop(name, None)
         # A Node that comes back is news, and so is a record of it that counts: both are looked at at once.
         self._schedule(name, LOOK_AGAIN if away else min(d.look_again.total_seconds(), LOOK_AGAIN))
+        return d
 
     def _schedule(self, name: str, seconds: float) -> None:
         at = self._w.clock.monotonic() + seconds
