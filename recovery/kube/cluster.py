@@ -25,6 +25,7 @@ PAGE, NODE_PAGE = 100, 250
 """Objects on a page; and Nodes, of which less is kept while the page is read."""
 MERGE_PATCH = "application/merge-patch+json"
 _OURS = f"/apis/{GROUP}/{VERSION}"
+RECORDS, GATES = f"{_OURS}/noderecoveries", f"{_OURS}/recoverygates"
 
 
 def _page(body: Any) -> tuple[str, str, Iterator[Any]]:
@@ -225,33 +226,45 @@ class Cluster:
     # ------------------------------------------------------------ our own objects
 
     def get_record(self, node: str) -> dict[str, Any]:
-        return dict(self._call("GET", f"{_OURS}/noderecoveries/{quote(node)}"))
+        return dict(self._call("GET", f"{RECORDS}/{quote(node)}"))
 
     def list_records(self, selector: str = "") -> Iterator[dict[str, Any]]:
         """Raises ``Expired`` where the rest of the list cannot be read any more: see ``paging.folded``."""
-        return self._pages(f"{_OURS}/noderecoveries", {"labelSelector": selector} if selector else {})
+        return self._pages(RECORDS, {"labelSelector": selector} if selector else {})
+
+    def versions_of(self, path: str, selected: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """From which version to watch the objects of a list, and the version of each by its name.
+
+        Raises ``Expired`` where the rest of the list cannot be read any more: see ``paging.folded``.
+        """
+        pages: list[str] = []
+        found = {
+            str(item["metadata"]["name"]): str(item["metadata"]["resourceVersion"])
+            for item in self._pages(path, selected, pages.append)
+        }
+        return pages[0], found
 
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("POST", f"{_OURS}/noderecoveries", body=body))
+        return dict(self._call("POST", RECORDS, body=body))
 
     def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
         name = body["metadata"]["name"]
-        return dict(self._call("PUT", f"{_OURS}/noderecoveries/{quote(name)}", body=body))
+        return dict(self._call("PUT", f"{RECORDS}/{quote(name)}", body=body))
 
     def delete_record(self, name: str, uid: str, version: str) -> None:
         """Delete the very object in the very state; ``Conflict`` if it is another one by now."""
         only = {"uid": uid, "resourceVersion": version}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only}
-        self._call("DELETE", f"{_OURS}/noderecoveries/{quote(name)}", body=options)
+        self._call("DELETE", f"{RECORDS}/{quote(name)}", body=options)
 
     def get_gate(self) -> dict[str, Any]:
-        return dict(self._call("GET", f"{_OURS}/recoverygates/fleet"))
+        return dict(self._call("GET", f"{GATES}/fleet"))
 
     def create_gate(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("POST", f"{_OURS}/recoverygates", body=body))
+        return dict(self._call("POST", GATES, body=body))
 
     def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("PUT", f"{_OURS}/recoverygates/fleet", body=body))
+        return dict(self._call("PUT", f"{GATES}/fleet", body=body))
 
     def get_report(self) -> dict[str, Any]:
         return dict(self._call("GET", f"{_OURS}/recoveryreports/fleet"))

@@ -90,6 +90,10 @@ CONTROLLERS = (
     *(replace(r, granted_by="deploy/fleet") for r in RIGHTS),
     Right("", "nodes", "", "watch", EVERYWHERE, "to see every Node as it changes", granted_by="deploy/fleet"),
     Right("", "pods", "", "watch", EVERYWHERE, "to see pods fail (BlackHole)", granted_by="deploy/fleet"),
+    *(
+        Right(GROUP, kind, "", verb, EVERYWHERE, "to read it only when it changes", False, "deploy/fleet")
+        for kind, verb in (("noderecoveries", "watch"), ("recoverygates", "list"), ("recoverygates", "watch"))
+    ),
 )
 """What fleet mode's controller uses. ``OWN`` is its own namespace: its Lease is there."""
 SEEN_BY_AGENTS = {

@@ -1,8 +1,9 @@
-"""One watch of all Nodes of a selector, and one of the pods that fail.
+"""One watch of all Nodes of a selector, one of the pods that fail, and those of our own objects.
 
 What the API server does to a watch (kube-apiserver 1.36): one that is slow, or old, is ended like any answer,
 which says nothing about the Nodes. A version that is too old comes as status 410, or as an event of type
-ERROR within a 200. Bookmarks come about once a minute.
+ERROR within a 200. Bookmarks come about once a minute. Of a version that is still to come, where etcd was
+restored to an earlier moment, it tells nothing until then, but for bookmarks of earlier versions (tried).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from recovery.errors import ApiUnavailable
+from recovery.errors import ApiUnavailable, Expired
 from recovery.kube import node_rows
 from recovery.kube.transport import Streams, api_error
 from recovery.kube.views import failed_pod
@@ -44,6 +45,16 @@ class Failure:
     pod: FailedPod | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One event. ``version``: from which to watch after it. ``name``: of the object; "" for a bookmark.
+    ``there``: it has this version now. Else it is gone, or no longer selected."""
+
+    version: str
+    name: str = ""
+    there: bool = False
+
+
 def watch_nodes(streams: Streams, selector: str, version: str) -> Iterator[Change]:
     """The changes since ``version``, until the server ends the watch.
 
@@ -57,6 +68,7 @@ def watch_nodes(streams: Streams, selector: str, version: str) -> Iterator[Chang
             _read(line, NODES)  # raises what the API server says; what it does not, is no Node
             raise _unreadable(NODES) from None
         meta = event.object.metadata or node_rows.NO_METADATA
+        version = _onward(version, meta.resource_version, NODES)
         if event.type == "DELETED":
             yield Change(meta.resource_version, gone=meta.name)
         elif event.type in THERE:
@@ -69,8 +81,34 @@ def watch_failed_pods(streams: Streams, version: str) -> Iterator[Failure]:
     """The pods that fail after ``version``, until the server ends the watch. Raises as ``watch_nodes``."""
     for line in _lines(streams, PODS, version, {"fieldSelector": FAILED}):
         kind, obj = _read(line, PODS)
-        at = str((obj.get("metadata") or {}).get("resourceVersion") or "")
+        version = at = _onward(version, _version(obj), PODS)
         yield Failure(at, failed_pod(obj) if kind in THERE else None)
+
+
+def watch_ours(streams: Streams, path: str, selected: dict[str, str], version: str) -> Iterator[Named]:
+    """Which objects change after ``version``, until the server ends the watch. Raises as ``watch_nodes``."""
+    for line in _lines(streams, path, version, selected):
+        kind, obj = _read(line, path)
+        version = at = _onward(version, _version(obj), path)
+        name = str((obj.get("metadata") or {}).get("name") or "")
+        yield Named(at, name, kind in THERE)
+
+
+def later(version: str, than: str) -> bool:
+    """Whether ``version`` is a later one. Kubernetes' versions are numbers, of one sequence for each kind."""
+    return version.isdigit() and than.isdigit() and int(version) > int(than)
+
+
+def _onward(before: str, version: str, path: str) -> str:
+    """``version``, which an event has. Raises ``Expired`` where it is an earlier one: what happened between
+    the two was not told."""
+    if later(before, version):
+        raise Expired(f"{path} is at version {version}, and was at {before}: etcd was restored", 410)
+    return version or before
+
+
+def _version(obj: dict[str, Any]) -> str:
+    return str((obj.get("metadata") or {}).get("resourceVersion") or "")
 
 
 def _lines(streams: Streams, path: str, version: str, more: dict[str, str]) -> Iterator[bytes]:

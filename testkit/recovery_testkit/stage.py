@@ -215,6 +215,8 @@ class FleetActor:
             "prometheus": lambda: replica.poll(),
             "loki": lambda: replica.read_logs(),
             "pods": lambda: replica.watch_pods(go_on),
+            "records": lambda: replica.watch_records(go_on),
+            "gate": lambda: replica.watch_gate(go_on),
             "roll": lambda: replica.call_the_roll(),
         }
 

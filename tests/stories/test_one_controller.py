@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from recovery_testkit.kubefaults import refused
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import FleetActor, Stage
 
@@ -87,16 +89,67 @@ def test_a_reboot_is_proved_by_the_new_boot_and_the_node_goes_back_to_service() 
     judge(s)
 
 
-def test_what_a_healthy_fleet_costs_does_not_grow_with_it() -> None:
-    asked = []
-    for count in (3, 30):
-        s, _ = fleet(count=count)
-        s.run(60)
-        before = sum(n for (verb, _), n in s.store.requests.items() if verb != "watch")
-        s.run(600)
-        asked.append(sum(n for (verb, _), n in s.store.requests.items() if verb != "watch") - before)
-    assert abs(asked[1] - asked[0]) < 10
-    assert max(asked) < 230  # in ten minutes: 150 for its Lease, 60 for the gate, 10 for the sick records
+def asked_for(s: Stage, seconds: float) -> Counter[tuple[str, str]]:
+    """How often each verb of each kind, in that time; of watches, that there were any."""
+    before = s.store.requests.copy()
+    s.run(seconds)
+    asked = s.store.requests - before
+    return Counter({key: 1 if key[0] == "watch" else n for key, n in asked.items()})
+
+
+WATCHES = {("watch", kind): 1 for kind in ("nodes", "noderecoveries", "recoverygates")}
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_healthy_fleet_costs_its_watches_and_one_lease_however_large_it_is(count: int) -> None:
+    s, _ = fleet(count=count)
+    s.run(60)
+    assert asked_for(s, 600) == {**WATCHES, ("update", "leases"): 150}
+
+
+def test_so_does_one_in_which_all_has_been_recovered() -> None:
+    s, cloud = fleet()
+    writes(s, EKS)
+    to_the_end(s, cloud)
+    s.run(600)
+    assert phase(s) is Phase.RECOVERED
+    assert s.gate() is not None
+    asked = asked_for(s, 600)
+    gates = asked.pop(("get", "recoverygates"))
+    assert asked == {**WATCHES, ("update", "leases"): 150}
+    assert gates <= 2, "in five minutes one, for a watch may be wrong"
+
+
+def test_what_others_write_on_gate_and_records_is_heard_of_though_they_are_not_read() -> None:
+    s, _ = fleet(policy(remedy="{do: cordon}"))
+    writes(s, EKS)
+    s.run(60)
+    assert phase(s) is Phase.HANDED_OVER
+    pause(s)
+    writes(s, EKS, node="node-1")
+    s.run(30)
+    assert phase(s, "node-1") is Phase.WAITING
+    resume(s)
+    s.run(15)
+    assert phase(s, "node-1") is Phase.HANDED_OVER
+    s.store.request("DELETE", GATE)
+    s.run(15)
+    assert s.gate() is not None, "one that somebody deleted is made anew"
+
+
+def test_a_controller_that_may_not_watch_them_reads_them_as_before() -> None:
+    """Its image is newer than its rights."""
+    s, cloud = fleet()
+    s.api.fail_next(
+        lambda asked: asked.method == "WATCH" and "noderecovery.dev" in asked.path,
+        refused(403, "Forbidden", "may not watch"),
+        times=100_000,
+    )
+    writes(s, EKS)
+    to_the_end(s, cloud)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("replace", "m-0")])
+    assert asked_for(s, 120)["get", "recoverygates"] >= 10
+    judge(s)
 
 
 def test_a_cordon_reads_nothing_twice_and_its_hand_over_is_said_once_and_each_minute_after() -> None:

@@ -9,16 +9,21 @@ from typing import Any
 
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.recent import Key, Recent
+from recovery.agent.fleet.versions import Versions
 from recovery.clock import ApiTime, Clock
+from recovery.errors import NotFound
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Transport
-from recovery.model import NodeView
+from recovery.model import PHASE_LABEL, NodeView
+from recovery.store.gate import NAME
+from recovery.store.record import NOT_SICK, WELL
 
-GATE: Key = ("gate", "")
+NODE = "node"
+GATE: Key = ("gate", NAME)
 
 
 def node_key(name: str) -> Key:
-    return ("node", name)
+    return (NODE, name)
 
 
 def record_key(name: str) -> Key:
@@ -27,7 +32,8 @@ def record_key(name: str) -> Key:
 
 class WatchedCluster(Cluster):
     """``nodes``: as the watch shows them; ``whole``: it shows all there are. ``recent`` is the replica's.
-    ``unjoined``: what stands for the Node of a machine that never became one."""
+    ``records`` are those that count as sick, and ``gates`` is the one gate. ``unjoined``: what stands for the
+    Node of a machine that never became one."""
 
     def __init__(
         self,
@@ -39,12 +45,16 @@ class WatchedCluster(Cluster):
         time: ApiTime,
         *,
         whole: bool,
+        records: Versions,
+        gates: Versions,
         unjoined: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
         super().__init__(transport, clock, namespace, time)
         self._nodes = nodes
         self._recent = recent
         self._whole = whole
+        self._records = records
+        self._gates = gates
         self._unjoined = unjoined
 
     # ------------------------------------------------------------ what the watch knows
@@ -79,24 +89,48 @@ class WatchedCluster(Cluster):
     def get_record(self, node: str) -> dict[str, Any]:
         return dict(self._recent.read(record_key(node), partial(super().get_record, node)))
 
+    def list_records(self, selector: str = "") -> Iterator[dict[str, Any]]:
+        if selector == NOT_SICK and self._records.none:
+            return iter(())
+        return super().list_records(selector)
+
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self._written(record_key(body["metadata"]["name"]), partial(super().create_record, body))
+        return self._record(body, partial(super().create_record, body))
 
     def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self._written(record_key(body["metadata"]["name"]), partial(super().replace_record, body))
+        return self._record(body, partial(super().replace_record, body))
+
+    def _record(self, body: dict[str, Any], ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        name = body["metadata"]["name"]
+        written = self._written(record_key(name), ask)
+        if body["metadata"].get("labels", {}).get(PHASE_LABEL) not in WELL:
+            self._records.written(name, version_of(written))
+        return written
 
     def delete_record(self, name: str, uid: str, version: str) -> None:
         self._recent.forget(record_key(name))
         super().delete_record(name, uid, version)
 
     def get_gate(self) -> dict[str, Any]:
+        if self._gates.none:
+            raise NotFound("the watch of the gate shows none")
         return dict(self._recent.read(GATE, super().get_gate))
 
     def create_gate(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self._written(GATE, partial(super().create_gate, body))
+        return self._gate(partial(super().create_gate, body))
 
     def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self._written(GATE, partial(super().replace_gate, body))
+        return self._gate(partial(super().replace_gate, body))
+
+    def _gate(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        written = self._written(GATE, ask)
+        self._gates.written(NAME, version_of(written))
+        return written
 
     def _written(self, key: Key, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return dict(self._recent.write(key, ask))
+
+
+def version_of(found: dict[str, Any]) -> str:
+    """The resourceVersion of an object as it came."""
+    return str((found.get("metadata") or {}).get("resourceVersion") or "")

@@ -33,8 +33,6 @@ LOOK_AGAIN = 30.0
 """Seconds after which an agent looks again, whatever its last decision says: a heartbeat may have failed."""
 AT_REST = 600.0
 """Seconds for which a node keeps its agent after nothing more was said of it, or after its Node has gone."""
-NO_NODE = "no-node"
-"""The key of a decision that waits for the Node."""
 MOST_AT_ONCE = 100
 """So many agents have their turn in one step, so that a stop is not waited for."""
 MOST_IN_A_ROW = 8
@@ -185,7 +183,8 @@ class Controller:
         if s is not None:
             self._crowd.tell(name, s, d)
         node = self._nodes.get(name)
-        away = node is None and d.key == NO_NODE and not agent.busy
+        # Of a Node that is gone its last fault is still known to its agent, and no more can be done about it.
+        away = node is None and d.effect is None and not agent.busy
         well = d.verb is Verb.LEAVE and not agent.busy and (node is None or not self._says.anything(node))
         if away or well:
             since = self._resting.setdefault(name, self._w.clock.monotonic())

@@ -10,9 +10,10 @@ import logging
 import threading
 from datetime import timedelta
 
+from recovery.agent.backoff import Outage
 from recovery.clock import Clock
 from recovery.decide.situation import Lease, Role
-from recovery.errors import ApiError
+from recovery.errors import ApiError, ApiUnavailable
 from recovery.store.lease import Identity, LeaseObjects, Leases
 
 log = logging.getLogger(__name__)
@@ -29,10 +30,15 @@ class Leader:
     """This replica's part in the election. Any thread may ask; one calls ``campaign``.
 
     ``on``: ENABLE_RECOVERY. Without it no Lease is written (law 7), so each replica observes by itself.
+    ``outage`` is told whether the API server answers: where nothing happens, nobody else asks it.
     """
 
-    def __init__(self, cluster: LeaseObjects, clock: Clock, identity: Identity, on: bool) -> None:
+    def __init__(
+        self, cluster: LeaseObjects, clock: Clock, identity: Identity, on: bool, outage: Outage | None = None
+    ) -> None:
         self._on = on
+        self._clock = clock
+        self._outage = outage or Outage()
         self._leases = Leases(cluster, clock, identity, LENGTH, named=lambda _: LEASE)
         self._lock = threading.Lock()
         self._lease = Lease(stale=False)
@@ -59,7 +65,10 @@ class Leader:
             led = self._lease.mine
             try:
                 self._lease = self._leases.hold(LEASE, Role.OWNER)
+                self._outage.answered(self._clock.monotonic())
             except ApiError as error:
+                if isinstance(error, ApiUnavailable):
+                    self._outage.away(self._clock.monotonic())
                 log.warning("the Lease %s: %s", LEASE, error)
         if self._lease.mine is not led:
             log.info("this replica %s", "leads" if self._lease.mine else f"yields to {self._lease.holder}")

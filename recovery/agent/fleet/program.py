@@ -118,8 +118,10 @@ class FleetProgram:
         poll = threading.Thread(target=self._poll, args=("prometheus", self.replica.poll), name="prometheus")
         logs = threading.Thread(target=self._poll, args=("loki", self.replica.read_logs), name="loki")
         pods = threading.Thread(target=self._poll, args=("pods", self._watch_pods), name="pods")
+        records = threading.Thread(target=self._poll, args=("records", self._watch_records), name="records")
+        gate = threading.Thread(target=self._poll, args=("gate", self._watch_gate), name="gate")
         roll = threading.Thread(target=self._poll, args=("roll", self.replica.call_the_roll), name="roll")
-        for thread in (follow, sweep, poll, logs, pods, roll, *workers):
+        for thread in (follow, sweep, poll, logs, pods, records, gate, roll, *workers):
             thread.daemon = True  # a call to the cloud may take seconds, and a watch a minute
             thread.start()
         try:
@@ -158,6 +160,12 @@ class FleetProgram:
 
     def _watch_pods(self) -> float:
         return self.replica.watch_pods(self._stop)
+
+    def _watch_records(self) -> float:
+        return self.replica.watch_records(self._stop)
+
+    def _watch_gate(self) -> float:
+        return self.replica.watch_gate(self._stop)
 
     def _poll(self, thread: str, one: Callable[[], float]) -> None:
         while not self._stop.is_set():

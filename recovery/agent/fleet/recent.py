@@ -1,5 +1,6 @@
-"""What this process has read or written a moment ago: one decision follows the other within milliseconds, and
-what nobody else has changed meanwhile need not be read again.
+"""What this process has read or written a moment ago, or what by a watch has not changed since.
+
+One decision follows the other within milliseconds, and what nobody else has changed need not be read again.
 
 No call of the cloud goes by it: right before one, all is read anew (``forget``). An eviction goes by reads of
 the last two seconds, as ever, and what is remembered counts from when it was asked for. Every write names the
@@ -16,6 +17,9 @@ from recovery.clock import Clock
 
 RECENT = 0.5
 """Seconds for which an object is remembered."""
+UNCHANGED = 300.0
+"""Seconds for which it is remembered while a watch says that it is the same. A watch may be wrong, where etcd
+was restored under it: within so long it is ended, too."""
 MOST = 500
 """Objects. With more, those are forgotten that are too old, or else all."""
 Key = tuple[str, str]
@@ -25,22 +29,28 @@ Key = tuple[str, str]
 class Recent:
     """The latest objects, each with the moment at which it was asked for.
 
-    The threads of a replica share it: they all read and write the gate.
+    The threads of a replica share it: they all read and write the gate. ``is_still``: whether a watch says
+    that this is the last version of the object.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_still: Callable[[Key, Any], bool] = lambda key, found: False) -> None:
         self._clock = clock
+        self._is_still = is_still
         self._lock = threading.Lock()
         self._objects: dict[Key, tuple[float, Any]] = {}
 
     def read(self, key: Key, ask: Callable[[], Any]) -> Any:
         """The object, asked for with ``ask`` where it is not remembered."""
-        now = self._clock.monotonic()
+        known = self._remembered(key)
+        return self.write(key, ask) if known is None else known[1]
+
+    def _remembered(self, key: Key) -> tuple[float, Any] | None:
         with self._lock:
             known = self._objects.get(key)
-        if known is not None and now - known[0] <= RECENT:
-            return known[1]
-        return self.write(key, ask)
+        if known is None:
+            return None
+        age = self._clock.monotonic() - known[0]
+        return known if age <= RECENT or (age <= UNCHANGED and self._is_still(key, known[1])) else None
 
     def write(self, key: Key, ask: Callable[[], Any]) -> Any:
         """What ``ask`` returns: the object as it is now. After an error nothing is known of it."""
@@ -60,10 +70,8 @@ class Recent:
 
     def since(self, *keys: Key) -> float:
         """When the oldest of these objects was asked for; now where none is remembered."""
-        now = self._clock.monotonic()
-        with self._lock:
-            asked = [self._objects[key][0] for key in keys if key in self._objects]
-        return min((at for at in asked if now - at <= RECENT), default=now)
+        remembered = filter(None, map(self._remembered, keys))
+        return min((at for at, _ in remembered), default=self._clock.monotonic())
 
     def forget(self, *keys: Key) -> None:
         """These are read anew."""

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
+from recovery.agent.backoff import Outage
 from recovery.agent.execute import Executor
 from recovery.agent.fleet import loki
 from recovery.agent.fleet.alerts import AlertWatch
 from recovery.agent.fleet.alike import Alike
-from recovery.agent.fleet.cluster import WatchedCluster, node_key
+from recovery.agent.fleet.cluster import GATE, NODE, WatchedCluster, node_key, version_of
 from recovery.agent.fleet.controller import Controller
 from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.leader import Leader
@@ -26,25 +28,27 @@ from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.prometheus import EVERY, Asks, Poller
-from recovery.agent.fleet.recent import Recent
+from recovery.agent.fleet.recent import Key, Recent
 from recovery.agent.fleet.sources import Says
+from recovery.agent.fleet.versions import Versions
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.tally import Tally
 from recovery.agent.world import LatestPast, World
 from recovery.clock import ApiTime, Clock
 from recovery.decide.decision import leave
-from recovery.kube.cluster import Cluster
+from recovery.kube.cluster import GATES, RECORDS, Cluster
 from recovery.kube.transport import Streams, Transport
+from recovery.kube.watch import watch_ours
 from recovery.model import Alerts, Policy
 from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
 from recovery.signals import black_hole, device_counts, never_joined
-from recovery.store.gate import Gates
+from recovery.store.gate import NAME, Gates
 from recovery.store.lease import Identity, Leases
-from recovery.store.record import Records
+from recovery.store.record import NOT_SICK, Records
 
 MOST_SLOTS = 200
 """Of any budget: one leader writes the gate, and the admission policies admit so many slots on it."""
@@ -92,9 +96,12 @@ class Replica:
         self._a = around
         self._time = ApiTime(around.clock)
         """What all threads know of the API server's time. One that has asked for nothing yet has it."""
-        self.leader = Leader(self._cluster(), around.clock, around.identity, around.on)
+        self._outage = Outage()
+        self.leader = Leader(self._cluster(), around.clock, around.identity, around.on, self._outage)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
-        self._recent = Recent(around.clock)
+        self._records = self._versions("records", RECORDS, {"labelSelector": NOT_SICK})
+        self._gates = self._versions("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
+        self._recent = Recent(around.clock, self._is_still)
         self._past = LatestPast()
         me = around.identity.pod
         self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, me, around.metrics)
@@ -170,6 +177,20 @@ class Replica:
             return WAITS
         return self._pods.round(stop)
 
+    def watch_records(self, stop: threading.Event) -> float:
+        """Follow which records count as sick, while this replica leads. Seconds until the next round."""
+        return self._follow(self._records, stop)
+
+    def watch_gate(self, stop: threading.Event) -> float:
+        """Follow the gate, while this replica leads. Seconds until the next round."""
+        return self._follow(self._gates, stop)
+
+    def _follow(self, versions: Versions, stop: threading.Event) -> float:
+        if not self._a.on or not self.leader.leads:
+            versions.rest()
+            return WAITS
+        return versions.round(stop)
+
     def call_the_roll(self) -> float:
         """Look for machines that never became a Node, where a rule names them, while this replica leads: what
         is found goes by when they were launched, so who takes over misses nothing. Seconds until the next
@@ -205,6 +226,8 @@ class Replica:
         cluster = WatchedCluster(
             *(a.transport, a.clock, a.namespace, self.nodes, self._recent, self._time),
             whole=whole,
+            records=self._records,
+            gates=self._gates,
             unjoined=self._roll.node if self._roll is not None else lambda _: None,
         )
         records = Records(cluster)
@@ -226,7 +249,22 @@ class Replica:
             unheard_since=self.nodes.unheard_since,
             alerts=self._alerts.now if self._alerts is not None else Alerts,
             past=self._past,
+            outage=self._outage,
         )
+
+    def _versions(self, what: str, path: str, selected: dict[str, str]) -> Versions:
+        cluster = self._cluster()
+        listed = partial(cluster.versions_of, path, selected)
+        return Versions(what, listed, partial(watch_ours, self._a.streams, path, selected), self._a.clock)
+
+    def _is_still(self, key: Key, found: Any) -> bool:
+        """Whether a watch says that nobody has changed the Node, record or gate ``found``."""
+        kind, name = key
+        if kind == NODE:
+            known = self.nodes.get(name) if self.nodes.in_sync else None
+            return known is not None and known.resource_version == found.resource_version
+        versions = self._gates if key == GATE else self._records
+        return versions.is_still(name, version_of(found))
 
     def _made_poller(self) -> Poller | None:
         a, choice = self._a, self._a.policy.source("prometheus")

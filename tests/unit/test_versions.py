@@ -1,0 +1,196 @@
+"""What a watch says has not changed is not read again; and where the watch may be wrong, it is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from recovery_testkit.clock import FakeClock
+
+from recovery.agent.fleet.nodes import SILENT
+from recovery.agent.fleet.recent import RECENT, UNCHANGED, Recent
+from recovery.agent.fleet.versions import Versions
+from recovery.errors import ApiError, ApiUnavailable, Expired
+from recovery.kube.watch import watch_failed_pods, watch_nodes, watch_ours
+
+PATH = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
+GO_ON = threading.Event()
+
+
+def event(kind: str, version: str, name: str = "") -> bytes:
+    return json.dumps(
+        {"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version}}}
+    ).encode()
+
+
+class Server:
+    """Lists what ``there`` says, and streams ``events`` once."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, str] = {}
+        self.version = "10"
+        self.events: list[bytes] = []
+        self.watched_from: list[str] = []
+        self.listed = 0
+        self.error: ApiError | None = None
+
+    def list(self) -> tuple[str, dict[str, str]]:
+        self.listed += 1
+        return self.version, dict(self.there)
+
+    def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        self.watched_from.append(query["resourceVersion"])
+        if self.error is not None:
+            raise self.error
+        events, self.events = self.events, []
+        yield from events
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def versions(server: Server, clock: FakeClock) -> Versions:
+    return Versions("records", server.list, lambda at: watch_ours(server, PATH, {}, at), clock)
+
+
+def told(versions: Versions, server: Server, *events: bytes) -> None:
+    server.events += events
+    versions.round(GO_ON)
+
+
+def test_before_the_first_list_nothing_is_known(versions: Versions) -> None:
+    assert not versions.none
+    assert not versions.is_still("node-0", "7")
+
+
+def test_what_was_listed_is_known_until_the_watch_tells_of_a_change(
+    versions: Versions, server: Server
+) -> None:
+    server.there = {"node-0": "7"}
+    versions.round(GO_ON)
+    assert versions.is_still("node-0", "7")
+    told(versions, server, event("MODIFIED", "12", "node-0"))
+    assert not versions.is_still("node-0", "7")
+    assert versions.is_still("node-0", "12")
+    told(versions, server, event("DELETED", "13", "node-0"))
+    assert versions.none
+    assert (server.listed, server.watched_from) == (1, ["10", "10", "12"])
+
+
+def test_what_this_process_wrote_is_known_before_the_watch_tells_of_it(
+    versions: Versions, server: Server
+) -> None:
+    versions.round(GO_ON)
+    assert versions.none
+    versions.written("node-0", "14")
+    assert not versions.none
+    told(versions, server, event("MODIFIED", "12", "node-0"), event("DELETED", "13", "node-0"))
+    assert versions.is_still("node-0", "14"), "those are older"
+    told(versions, server, event("MODIFIED", "14", "node-0"), event("DELETED", "14", "node-0"))
+    assert versions.none, "one that is selected no more has the version of the write that did it"
+
+
+def test_a_list_that_was_begun_before_a_write_does_not_hide_it(versions: Versions, server: Server) -> None:
+    versions.written("node-0", "14")
+    versions.round(GO_ON)
+    assert versions.is_still("node-0", "14")
+
+
+@pytest.mark.parametrize("error", [ApiUnavailable("it broke"), ApiError("403 Forbidden", 403)])
+def test_while_the_watch_is_broken_or_refused_nothing_is_known(
+    versions: Versions, server: Server, error: ApiError
+) -> None:
+    versions.round(GO_ON)
+    server.error = error
+    assert versions.round(GO_ON) > 0, "and it is left alone for a while"
+    assert not versions.none
+    server.error = None
+    told(versions, server, event("BOOKMARK", "15"))
+    assert versions.none
+    assert server.watched_from[-1] == "10", "it goes on where it was"
+
+
+def test_a_watch_that_is_silent_for_too_long_vouches_for_nothing(
+    versions: Versions, clock: FakeClock
+) -> None:
+    versions.round(GO_ON)
+    clock.advance(SILENT + 1)
+    assert not versions.none
+
+
+def test_a_version_that_is_too_old_makes_a_new_list(versions: Versions, server: Server) -> None:
+    versions.round(GO_ON)
+    server.error = Expired("too old", 410)
+    assert versions.round(GO_ON) == 0.0
+    assert not versions.none
+    server.error, server.there = None, {"node-1": "20"}
+    versions.round(GO_ON)
+    assert versions.is_still("node-1", "20")
+    assert server.listed == 2
+
+
+def test_who_rests_knows_nothing_and_lists_again(versions: Versions, server: Server) -> None:
+    versions.round(GO_ON)
+    versions.rest()
+    assert not versions.none
+    versions.round(GO_ON)
+    assert (versions.none, server.listed) == (True, 2)
+
+
+def test_a_restored_etcd_makes_a_new_list_for_its_watch_tells_nothing(
+    versions: Versions, server: Server
+) -> None:
+    """It is at an earlier version, and tells only of what comes after the one that it was asked for."""
+    server.version = "1000"
+    versions.round(GO_ON)
+    server.version, server.there = "260", {"node-0": "255"}
+    told(versions, server, event("BOOKMARK", "250"))
+    assert not versions.none
+    versions.round(GO_ON)
+    assert versions.is_still("node-0", "255")
+
+
+@pytest.mark.parametrize("kind", ["BOOKMARK", "MODIFIED", "DELETED"])
+@pytest.mark.parametrize(
+    "watch", [watch_failed_pods, lambda s, at: watch_nodes(s, "", at)], ids=["pods", "nodes"]
+)
+def test_no_watch_goes_on_from_a_version_before_its_own(kind: str, watch: Any, server: Server) -> None:
+    server.events = [event(kind, "1001", "x"), event(kind, "1001", "x"), event(kind, "250", "x")]
+    told = watch(server, "1000")
+    assert [next(told).version for _ in range(2)] == ["1001", "1001"]
+    with pytest.raises(Expired, match="is at version 250, and was at 1001: etcd was restored"):
+        next(told)
+
+
+# ---------------------------------------------------------------- what goes by it
+
+
+def test_what_has_not_changed_is_remembered_with_its_age(clock: FakeClock) -> None:
+    same = {"gate": True}
+    recent = Recent(clock, lambda key, found: same["gate"])
+    began = clock.monotonic()
+    recent.read(("gate", "fleet"), lambda: "first")
+    clock.advance(RECENT + 5)
+    assert recent.read(("gate", "fleet"), lambda: "second") == "first"
+    assert recent.since(("gate", "fleet")) == began, "who needs one of just now reads it anew"
+    same["gate"] = False
+    assert recent.since(("gate", "fleet")) == clock.monotonic()
+    assert recent.read(("gate", "fleet"), lambda: "second") == "second"
+
+
+def test_nothing_is_remembered_for_ever(clock: FakeClock) -> None:
+    recent = Recent(clock, lambda key, found: True)
+    recent.read(("gate", "fleet"), lambda: "first")
+    clock.advance(UNCHANGED + 1)
+    assert recent.read(("gate", "fleet"), lambda: "second") == "second"
