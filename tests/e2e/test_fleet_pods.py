@@ -134,6 +134,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
 
 
 def test_a_node_that_swallows_pods_is_replaced_and_one_that_nearly_does_is_left_alone(fleet: Pods) -> None:
+    fleet.clear()
     hole, young, one_application, well = fleet.group(4)
     for node, minutes in ((hole, 11), (young, 8), (one_application, 11)):
         fleet.ready_for(node, minutes)
