@@ -43,7 +43,7 @@ def _approve(api: UserApi, reason: str, length: timedelta) -> str:
     changed["spec"] = {**(changed.get("spec") or {}), "approved": approved}
     api.replace_gate(changed)
     end = f"{mine.until:%Y-%m-%d %H:%M:%SZ}"
-    return f"{by} lets {reason} go until {end}: its recoveries may start, as far as budget and brake allow."
+    return f"{by} approved {reason} until {end}: its recoveries may start, within budget and brake."
 
 
 def _unheard_of(api: UserApi, reason: str) -> str:

@@ -54,7 +54,7 @@ def inject(
     end = f"{until:%Y-%m-%d %H:%M:%SZ}"
     sentence = (
         f"{node} has the condition {kind}={made['status']} ({reason}) until {end}, marked as a drill. See "
-        f"node-recovery explain {node}; node-recovery inject {node} --remove takes it off"
+        f"node-recovery explain {node}; node-recovery inject {node} --remove removes it"
     )
     found = {"node": node, "type": kind, "reason": reason, "status": made["status"], "until": moment(until)}
     _print(api, {**found, "sentence": sentence}, output)
@@ -64,9 +64,9 @@ def remove(node: str, type_: str, assume_yes: bool, target: Target, output: str)
     """Take the drills off ``node``: that of ``type_``, or all. Conditions of others stay."""
     api = connect_to_change(target)
     if api.elsewhere and not assume_yes:
-        ask(f"{api.elsewhere}Take the drills off {node} there?")
+        ask(f"{api.elsewhere}Remove the drills from {node} there?")
     gone = retry_on_conflict(lambda: _take_off(api, node, type_))
-    what = f"the drill {', '.join(gone)} is off" if gone else "there is no drill on it"
+    what = f"the drill {', '.join(gone)} is removed" if gone else "there is no drill on it"
     _print(api, {"node": node, "removed": gone, "sentence": f"{node}: {what}"}, output)
 
 
@@ -98,12 +98,13 @@ def refuse_type(kind: str, really: bool) -> None:
     row = polarity(kind)
     if kind in KUBELETS:
         raise WouldHarm(
-            f"{kind} is the kubelet's own condition: Kubernetes taints the node by it, and evicts its pods"
+            f"{kind} is the kubelet's own condition, and Kubernetes taints the node and evicts its pods "
+            "because of it. Use another --type that a rule matches"
         )
     if row is not None and row.first and not really:
         after = f" after {span(row.first_after)}" if row.first_after else ""
         raise WouldHarm(
-            f"{row.first} may act on {kind}{after}, as on a real fault. --really makes it all the same"
+            f"{row.first} may act on {kind}{after}, as on a real fault. Use --really to make it anyway"
         )
 
 
@@ -115,12 +116,12 @@ def _refuse_where_it_acts(api: UserApi, node: str, really: bool) -> None:
     if answer is None:
         raise WouldHarm(
             f"whether recovery is on for {node} cannot be known: {no_answer}. With it on, a test fault "
-            "has the node drained, and its machine rebooted or replaced. --really makes it all the same"
+            "gets the node drained, and its machine rebooted or replaced. Use --really to make it anyway"
         )
     if (answer.get("agent") or {}).get("recovery", True):
         raise WouldHarm(
-            f"recovery is on for {node} (pod {pod}): a test fault has it treated as any fault, drained, "
-            "and its machine rebooted or replaced. --really makes it all the same"
+            f"recovery is on for {node} (pod {pod}): a test fault is treated like a real one. The node is "
+            "drained, and its machine rebooted or replaced. Use --really to make it anyway"
         )
 
 
@@ -153,7 +154,7 @@ def _add(api: UserApi, node: str, made: Json) -> None:
     if there is not None and not is_ours(there):
         raise WouldHarm(
             f"{node} has the condition {made['type']}={there.get('status')} already, and somebody else "
-            "writes it: a drill would hide what it says. Say another --type, one that a rule matches"
+            "writes it: a drill would overwrite it. Use another --type that a rule matches"
         )
     api.replace_conditions(node, version, [*_others(conditions, made["type"]), made])
 

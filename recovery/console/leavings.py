@@ -90,8 +90,8 @@ def look(api: UserApi) -> Seen:
         recoveries, installed = Recoveries((), {}, None), False
     if recoveries.gate_problem:
         raise CannotRelease(
-            f"nothing was changed: the gate cannot be read: {recoveries.gate_problem}. Use the program of "
-            "the version that wrote it"
+            f"nothing was changed: the gate cannot be read: {recoveries.gate_problem}. Use the version "
+            "of node-recovery that wrote it"
         )
     known = {r.node for r in recoveries.records} | set(recoveries.unreadable)
     views, notes = folded(lambda: _nodes(api, known))
@@ -114,7 +114,7 @@ def _nodes(api: UserApi, known: set[str]) -> tuple[dict[str, NodeView], tuple[st
         if EXCLUDE in view.labels:
             excluded.append(view.name)
         if any(ends(c.message) for c in view.stated):
-            drills.append(f"{view.name} has a drill: node-recovery inject {view.name} --remove takes it off")
+            drills.append(f"{view.name} has a drill: node-recovery inject {view.name} --remove removes it")
         if view.name in known or marked(view):
             found[view.name] = view
 
@@ -157,8 +157,8 @@ def _until(r: Record) -> datetime | None:
 
 def _unreadable(node: str, why: str) -> str:
     return (
-        f"its record cannot be read, and it is not touched: {why}. Use the program of the version that wrote "
-        f"it; or delete the record (kubectl delete noderecovery {node}), and then our marks are taken off"
+        f"its record cannot be read, and it is not touched: {why}. Use the version of node-recovery that "
+        f"wrote it; or delete the record (kubectl delete noderecovery {node}), and run this again"
     )
 
 

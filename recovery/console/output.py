@@ -52,7 +52,7 @@ def show(value: Any, output: str) -> None:
 def ask(question: str) -> None:
     """Returns on a yes. A no is ``Declined``; where there is no terminal to ask at: ``SettingsError``."""
     if not at_terminal():
-        raise SettingsError([f"{question} There is no terminal to ask at: say --yes."])
+        raise SettingsError([f"{question} There is no terminal to ask at. Use --yes."])
     if not click.confirm(visible(question), err=True):
         raise Declined("Nothing was changed.")
 

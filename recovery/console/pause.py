@@ -57,12 +57,12 @@ def pause_all(api: UserApi, length: timedelta, reason: str, owner: str) -> str:
         before = None
     if before is not None and (before.until is None or before.until >= until):
         current = pause_sentence(Gate("", "", "", pause=before), now)
-        return f"Nothing was changed: {click.unstyle(current)}. That ends no earlier than yours would."
+        return f"Nothing was changed: {click.unstyle(current)}. That pause does not end before yours would."
     changed = copy.deepcopy(obj)
     ours = {"owner": owner, "reason": reason, "until": moment(until)}
     changed["spec"] = {**(changed.get("spec") or {}), "pause": ours}
     api.replace_gate(changed)
-    instead = f" It takes the place of {before.owner}'s ({before.reason})." if before else ""
+    instead = f" It replaces the pause of {before.owner} ({before.reason})." if before else ""
     return (
         f"Paused until {until:%Y-%m-%d %H:%M:%SZ} by {owner}: {reason}. No destructive step is started "
         f"anywhere; observing, proving and cleaning up go on.{instead}"

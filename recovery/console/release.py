@@ -104,7 +104,7 @@ def read(api: UserApi, node: str) -> Found:
     except Undecodable as error:
         raise CannotRelease(
             f"nothing was changed: the record of {node} cannot be read: {error}. Look at it with "
-            f"kubectl get noderecovery {node} -o yaml; deleting it gives the node up"
+            f"kubectl get noderecovery {node} -o yaml; deleting it ends the recovery unproved"
         ) from None
     gate, problem = read_gate(api)
     if problem:
@@ -139,9 +139,9 @@ def describe(found: Found, api: UserApi) -> str:
         return f"{state} What was left of it, marks or a place in the budget, is cleared away."
     return (
         f"{state}{describe_standing(r, found.node)} "
-        "A release takes our cordon and taint off, frees its place in the budget, and remembers "
-        f"{faults}: the same starts nothing again until the machine boots or is replaced, or it is stated "
-        "anew."
+        "A release removes our cordon and taint, frees its place in the budget, and remembers "
+        f"{faults}: the same fault starts nothing again until the machine boots or is replaced, or it is "
+        "stated anew."
     )
 
 

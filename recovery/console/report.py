@@ -93,7 +93,7 @@ def _summary(chosen: Sequence[Sighting], now: datetime) -> Iterator[str]:
     if soon:
         yield f"{soon} of these became well by themselves afterwards."
     for would, words in (
-        (Would.LEAVE_ALONE, "would have been left alone, for what holds them"),
+        (Would.LEAVE_ALONE, "would have been left alone, because something held them"),
         (Would.HAND_OVER, "would have been handed over to a person"),
         (Would.REPORT, "would only have been reported"),
     ):
@@ -101,7 +101,7 @@ def _summary(chosen: Sequence[Sighting], now: datetime) -> Iterator[str]:
             yield f"{count} {words}."
     early = [x for x in chosen if x.would is Would.TOLERATE and x.due is None and x.ended is not None]
     if early:
-        yield f"{len(early)} became well before the time was over that their rule tolerates them for."
+        yield f"{len(early)} became well within the time for which their rule tolerates them."
     if open_now := sum(x.ended is None for x in chosen if not _silent(x, now)):
         yield f"{open_now} {'is' if open_now == 1 else 'are'} there now."
 
@@ -147,14 +147,14 @@ def _silent(x: Sighting, now: datetime) -> bool:
 def _left_out(found: Report, start: datetime) -> Iterator[str]:
     if found.dropped_until is not None and found.dropped_until >= start:
         yield click.style(
-            f"There was no room for {_many(found.dropped, 'older fault')}, which ended by "
+            f"The report has no room for {_many(found.dropped, 'older fault')}, which ended by "
             f"{found.dropped_until:%Y-%m-%d %H:%M}Z.",
             fg="yellow",
         )
     if found.full_since is not None:
         yield click.style(
-            f"Since {found.full_since:%Y-%m-%d %H:%M}Z more faults are there than there is room for: "
-            "node_recovery_faults counts all of them.",
+            f"Since {found.full_since:%Y-%m-%d %H:%M}Z there have been more faults than the report has "
+            "room for: node_recovery_faults counts all of them.",
             fg="yellow",
         )
 

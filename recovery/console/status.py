@@ -106,7 +106,7 @@ def _lines(
     else:
         yield "No node is being recovered, and none is in a person's hands."
     if seen:
-        yield "Of what is observed nothing is done: recovery is off there (ENABLE_RECOVERY=false)."
+        yield "Nothing is done about observed faults: recovery is off there (ENABLE_RECOVERY=false)."
     yield from _faults(chosen)
     if closed:
         what = "record is" if closed == 1 else "records are"

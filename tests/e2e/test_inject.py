@@ -70,5 +70,5 @@ def test_a_drill_is_written_and_taken_off_by_the_right_to_patch_a_nodes_status(
     assert conditions(site).keys() == others | {"GpuXid"}
 
     code, out, err = run("inject", INFRA, "--remove")
-    assert (code, out) == (0, f"{INFRA}: the drill GpuXid is off.\n"), err
+    assert (code, out) == (0, f"{INFRA}: the drill GpuXid is removed.\n"), err
     assert conditions(site).keys() == others

@@ -220,7 +220,7 @@ def test_explain_names_the_command_that_ends_a_pause_an_exclusion_or_a_hand_over
     assert "ada@laptop paused all recoveries until" in out.splitlines()[0]
     assert "  Next: node-recovery resume ends the pause; it is decided again at " in out
     handed = sit(handed_over())
-    assert "node-recovery release node-0 gives it back to service" in ok(handed.run("explain", "node-0"))
+    assert "node-recovery release node-0 returns it to service" in ok(handed.run("explain", "node-0"))
 
 
 def test_explain_of_a_node_whose_agent_is_silent_says_so_and_lets_the_record_speak(sit: Sit) -> None:
@@ -266,7 +266,7 @@ def test_explain_of_a_handed_over_node_says_what_ends_it_where_its_agent_is_sile
     terminal = sit(handed_over())
     terminal.reach.deaf.add("node-0")
     out = ok(terminal.run("explain", "node-0"))
-    assert "  Next: node-recovery release node-0 gives it back to service; a new machine ends it too." in out
+    assert "  Next: node-recovery release node-0 returns it to service; a new machine ends this, too." in out
 
 
 def test_explain_of_a_record_that_cannot_be_read_says_so_where_the_agent_is_silent(sit: Sit) -> None:
@@ -363,7 +363,7 @@ def test_explain_of_a_node_that_was_handed_over_since_its_agent_looked_names_wha
     assert s.store.request("PUT", f"{RECORDS}/node-0", body=obj).ok
     head, after, *_ = ok(sit(s).run("explain", "node-0")).splitlines()
     assert head.endswith(f": handed over to a person: by hand{NOT_LOOKED}")
-    assert after.startswith("  Next: node-recovery release node-0 gives it back to service")
+    assert after.startswith("  Next: node-recovery release node-0 returns it to service")
 
 
 def test_explain_believes_an_agent_that_looked_at_no_record_because_nothing_is_wrong(sit: Sit) -> None:
@@ -438,10 +438,13 @@ def vanished() -> Stage:
 
 
 HINTS: dict[str, tuple[Callable[[], Stage], str]] = {
-    "the brake": (at_the_brake, "fewer sick nodes, or a policy that allows more, take the brake off"),
-    "another's claim": (claimed, "the other remediator has to take its mark off"),
+    "the brake": (
+        at_the_brake,
+        "it starts by itself when fewer nodes are sick, or when the policy allows more",
+    ),
+    "another's claim": (claimed, "the other remediator must remove its mark"),
     "a deleted record": (vanished, "restart the agent to start a new recovery"),
-    "an exclusion": (excluded, "kubectl label node node-0 noderecovery.dev/exclude- takes it back in"),
+    "an exclusion": (excluded, "kubectl label node node-0 noderecovery.dev/exclude- includes it again"),
 }
 
 
@@ -556,7 +559,7 @@ def test_a_shorter_pause_does_not_shorten_one_in_force(sit: Sit) -> None:
     out = ok(terminal.run("pause", "--for", "1h", "--reason", "mine"))
     assert out.startswith("Nothing was changed: grace paused all recoveries until ")
     out = ok(terminal.run("pause", "--for", "3h", "--reason", "mine"))
-    assert out.endswith("It takes the place of grace's (a network change).\n")
+    assert out.endswith("It replaces the pause of grace (a network change).\n")
 
 
 def test_a_pause_keeps_what_the_agents_have_agreed_on(sit: Sit) -> None:
@@ -585,7 +588,7 @@ def test_somebody_elses_pause_is_asked_about_before_it_ends(sit: Sit) -> None:
     terminal.attended = False
     said = terminal.run("resume")
     assert (said.code, said.out) == (2, "")
-    assert said.err.endswith("There is no terminal to ask at: say --yes.\n")
+    assert said.err.endswith("There is no terminal to ask at. Use --yes.\n")
     assert terminal.run("resume", "--yes").code == 0
     assert s.gate().pause is None
 
@@ -616,9 +619,8 @@ def test_a_node_handed_over_is_given_back_to_service(sit: Sit) -> None:
     s = handed_over()
     said = sit(s).run("release", "node-0", "--reason", "card reseated", answer="y\n")
     assert said.code == 0
-    assert (
-        f"A release takes our cordon and taint off, frees its place in the budget, and remembers {DMA}"
-        in (said.err + said.out)
+    assert f"A release removes our cordon and taint, frees its place in the budget, and remembers {DMA}" in (
+        said.err + said.out
     )
     assert said.out.endswith(
         "node-0 is back in service, our marks are off: released by ada@laptop: card reseated.\n"
@@ -650,7 +652,7 @@ def test_a_script_has_to_say_yes(sit: Sit) -> None:
     terminal.attended = False
     said = terminal.run("release", "node-0")
     assert (said.code, said.out) == (2, "")
-    assert said.err.endswith("There is no terminal to ask at: say --yes.\n")
+    assert said.err.endswith("There is no terminal to ask at. Use --yes.\n")
     assert phase(s) is Phase.HANDED_OVER
 
 
@@ -753,7 +755,9 @@ def test_a_record_that_cannot_be_read_is_not_released(sit: Sit) -> None:
     assert said.err.startswith(
         "nothing was changed: the record of node-0 cannot be read: NodeRecovery node-0 was"
     )
-    assert said.err.endswith("kubectl get noderecovery node-0 -o yaml; deleting it gives the node up\n")
+    assert said.err.endswith(
+        "kubectl get noderecovery node-0 -o yaml; deleting it ends the recovery unproved\n"
+    )
 
 
 def test_a_gate_that_cannot_be_read_keeps_a_node_from_being_released(sit: Sit) -> None:

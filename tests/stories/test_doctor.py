@@ -632,7 +632,7 @@ def test_a_server_that_publishes_no_schemas_cannot_be_asked_for_fields(in_pod: D
     in_pod.door.answers[f"/openapi/v3/apis/{GROUP}/{VERSION}"] = refusal(404, "not found")
     in_pod()
     found = in_pod.says("whether the CRDs have every field that this version writes: GET /openapi/v3")
-    assert (found.ok, found.remedy) == (None, "in doubt apply them again: kubectl apply -k deploy/crds")
+    assert (found.ok, found.remedy) == (None, "if in doubt, apply them again: kubectl apply -k deploy/crds")
 
 
 @pytest.mark.parametrize("plural", CRDS)
@@ -689,7 +689,7 @@ def test_a_record_that_cannot_be_read_fails_where_it_is_this_nodes(in_pod: Docto
     found = in_pod.says(f"the record of {NODE} cannot be read, so it is held and never touched: ")
     assert found.ok is False
     assert found.remedy == (
-        f"look at it: kubectl get noderecovery {NODE} -o yaml; deleting it gives the node up"
+        f"look at it: kubectl get noderecovery {NODE} -o yaml; deleting it ends the recovery unproved"
     )
     assert in_pod.says("the record of worker-2 cannot be read").ok
 
@@ -1150,7 +1150,7 @@ def test_a_bad_condition_that_nobody_renews_is_worth_a_word(in_pod: Doctor) -> N
     assert found.sentence == (
         "AcceleratedHardwareReady is False, but was last renewed 40 min ago: it counts as unknown"
     )
-    assert found.remedy == "is its writer still running? after 15 min nothing is decided by it"
+    assert found.remedy == "is its writer still running? after 15 min without a renewal it is not used"
 
 
 def test_without_a_condition_to_go_by_and_no_page_nothing_would_be_recovered(
@@ -1159,7 +1159,7 @@ def test_without_a_condition_to_go_by_and_no_page_nothing_would_be_recovered(
     only_conditions(in_pod, tmp_path)
     replaced(in_pod, conditions=[condition()])
     (found,) = in_pod()
-    assert found.sentence == f"{NODE} has no condition that says anything of its hardware"
+    assert found.sentence == f"{NODE} has no condition about its hardware"
     assert found.remedy.startswith("nothing would ever be recovered: add npd to the policy's sources, or ")
     assert in_pod.code == 1
     assert "detector" not in {f.area for f in in_pod.findings}
@@ -1293,7 +1293,7 @@ def test_a_concluder_that_no_node_takes_is_told_with_the_schedulers_reason(
     instead(store, concluder("", phase="Pending", conditions=[waits]))
     (found,) = [f for f in in_pod() if f.area == "concluder"]
     assert found.sentence == f"the concluder {APART}/c-1 is Pending: {why}"
-    assert "where there are no others" in found.remedy
+    assert "if there are no others" in found.remedy
 
 
 def test_a_concluder_that_does_not_run_is_told(in_pod: Doctor, store: KubernetesStore) -> None:

@@ -67,7 +67,7 @@ def test_the_sentence_and_explain_and_the_report_say_that_it_is_a_drill(terminal
     assert sentences(s)[-1].startswith(WOULD)
     out = done(terminal.run("explain", "node-0"))
     assert f"node-0: {WOULD}" in out
-    assert "  Next: node-recovery inject node-0 --remove takes it off; " in out
+    assert "  Next: node-recovery inject node-0 --remove removes it; " in out
     assert "remedy drain, replace; a drill: its end does, or node-recovery inject --remove\n" in out
     assert "latched" not in out
     assert "conditions: the Node's condition GpuXid is True: a drill, not a fault: made by ada@laptop" in out
@@ -95,7 +95,7 @@ def test_a_drill_that_is_taken_off_is_over_at_once(reason: str, terminal: Termin
     s.run(60)
     assert f"{reason} (a drill)" in sentences(s)[-1]
     out = done(terminal.run("inject", "node-0", "--remove"))
-    assert out == f"node-0: the drill {kind[1]} is off.\n"
+    assert out == f"node-0: the drill {kind[1]} is removed.\n"
     assert kind[1] not in conditions(s)
     s.run(60)
     assert sentences(s)[-1].startswith("healthy")
@@ -181,7 +181,7 @@ def test_it_is_refused_where_recovery_is_on(monkeypatch: pytest.MonkeyPatch) -> 
     terminal = at(s, monkeypatch)
     before = len(s.store.history)
     said = refused_with(terminal.run(*XID))
-    assert said.startswith("recovery is on for node-0 (pod default/npd-node-0): a test fault has it treated")
+    assert said.startswith("recovery is on for node-0 (pod default/npd-node-0): a test fault is treated like")
     assert len(s.store.history) == before
     done(terminal.run(*XID, "--really"))
     s.run(60)

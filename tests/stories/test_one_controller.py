@@ -583,7 +583,7 @@ def test_a_mistyped_reason_that_is_approved_is_noticed(monkeypatch: pytest.Monke
     said = Terminal(s, monkeypatch).run("approve", "NeuronHasError_DMA").out
     assert "No recovery is open for NeuronHasError_DMA now, only for NeuronHasError_DMA_ERROR." in said
     said = Terminal(s, monkeypatch).run("approve", DMA).out
-    assert said.endswith("as far as budget and brake allow.\n")
+    assert said.endswith("within budget and brake.\n")
 
 
 def approve(s: Stage, reason: str) -> None:

@@ -56,7 +56,7 @@ def test_a_script_has_to_say_yes_to_another_cluster(
     said = terminal.run(*command, "--context", "prod")
     assert (said.code, said.out, len(s.store.history)) == (2, "", before)
     assert ELSEWHERE in said.err
-    assert said.err.endswith("There is no terminal to ask at: say --yes.\n")
+    assert said.err.endswith("There is no terminal to ask at. Use --yes.\n")
     assert phase(s) is Phase.HANDED_OVER
     assert terminal.run(*command, "--context", "prod", "--yes").code == 0
 

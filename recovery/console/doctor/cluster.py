@@ -145,7 +145,7 @@ def _fields(api: DoctorApi) -> Finding:
             AREA,
             None,
             f"whether the CRDs have every field that this version writes: {why_not(error)}",
-            f"in doubt apply them again: {INSTALL}",
+            f"if in doubt, apply them again: {INSTALL}",
         )
     lost = [
         f"{kind}.{path}"
@@ -198,7 +198,7 @@ def _recoveries(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
             AREA,
             node != context.node_name,
             f"the record of {node} cannot be read, so it is held and never touched: {why}",
-            f"look at it: kubectl get noderecovery {node} -o yaml; deleting it gives the node up",
+            f"look at it: kubectl get noderecovery {node} -o yaml; deleting it ends the recovery unproved",
         )
     yield _gate(api, recoveries.gate, recoveries.gate_problem, len(recoveries.records))
 

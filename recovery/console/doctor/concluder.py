@@ -42,7 +42,7 @@ def _none() -> Finding:
         True,
         "no concluder runs: what the agents of dead nodes left open waits until another agent finds it, and "
         "no dead machine is rebooted through its BMC",
-        "none is needed in fleet mode or while recovery is off, and deploy/observe runs none. Else every "
+        "none is needed in fleet mode or while recovery is off, and deploy/observe runs none. Every other "
         "installation of deploy/ has one (in the chart: concluder.create); look for it: "
         f"kubectl get deployments -A -l {COMPONENT}=concluder",
     )
@@ -56,7 +56,7 @@ def _pod(api: DoctorApi, pod: Mapping[str, Any]) -> Finding:
             AREA,
             True,
             f"the concluder {name} is Pending: {_unscheduled(status)}",
-            "it stays off the nodes that it judges; where there are no others, say where it may run: "
+            "it must not run on the nodes that it judges; if there are no others, say where it may run: "
             f"{WHERE}",
         )
     if status.get("phase") != "Running":

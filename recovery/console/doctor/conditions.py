@@ -30,7 +30,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             AREA,
             not alone,
-            f"{context.node.name} has no condition that says anything of its hardware",
+            f"{context.node.name} has no condition about its hardware",
             "nothing would ever be recovered: add npd to the policy's sources, or name your conditions in "
             "sources: [{conditions: {rows: [{type: ...}]}}]"
             if alone
@@ -50,7 +50,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
                 AREA,
                 True,
                 f"{c.type} is {c.status}, but was last renewed {ago(c.heartbeat, now)}: it counts as unknown",
-                f"is its writer still running? after {span(RENEWED)} nothing is decided by it",
+                f"is its writer still running? after {span(RENEWED)} without a renewal it is not used",
             )
 
 

@@ -49,7 +49,7 @@ SAID_ELSEWHERE = (memory.SOURCE, conditions.SOURCE)
 """Checks of their own say what is missing of these."""
 IN_ITS_POD = "ask in its pod: kubectl exec ... -c node-recovery -- node-recovery doctor"
 ON_RECORDS = "its faults stand on the records: node-recovery status"
-RUNNING = "is what it reads running? what cannot be read proves nothing, and holds the calls that it led to"
+RUNNING = "is the program that it reads running? until it can be read, calls because of its faults are held"
 CHOSEN = "if there should be one: do the source's namespaces, selector and port fit? see docs/sources.md"
 MARKS: Mapping[str, Callable[[NodeView], Said]] = {
     each.SOURCE: each.read for each in (autopilot, aznhc, konduktor)
