@@ -38,17 +38,17 @@ class FleetStory(Story):
         self.screen.say("One controller looks after a fleet. Nothing of it runs on the nodes.")
         self.screen.say()
         self.screen.paragraph(
-            f"Real: the controller, {len(REPLICAS)} replicas, processes of the shipped program with "
-            "RECOVERY_MODE=fleet; the commands node-recovery status and approve; the Kubernetes client and "
-            f"the AWS SDK they use. Pretended: the Kubernetes API with {pace.nodes} Nodes (ours, over HTTP), "
-            "AWS (moto, over HTTP), and one process, the simulator, that does what machines, the node "
-            "controller, EKS's node monitoring agent and Auto Scaling do."
+            f"Real: {len(REPLICAS)} replicas of the controller (processes of the shipped program with "
+            "RECOVERY_MODE=fleet); the commands node-recovery status and approve; the Kubernetes client "
+            f"and the AWS SDK they use. Simulated: the Kubernetes API with {pace.nodes} Nodes (ours, over "
+            "HTTP), AWS (moto, over HTTP), and machines, the node controller, EKS's node monitoring agent "
+            "and Auto Scaling (one process, the simulator)."
         )
         self.screen.paragraph(
-            f"Shortened for the demo: probation {pace.probation} (default 2m), no cooldown (2m); its policy "
-            f"file tolerates a Node that is not Ready for {fleet_manifests.DEAD_AFTER} (10m) and a condition "
-            f"for {fleet_manifests.STATED_AFTER} (1m), and sets {fleet_manifests.BUDGET} nodes out of "
-            "service at a time. The Lease by which a replica leads is as long as ever, 15 s."
+            f"Shortened for the demo: probation {pace.probation} (default 2m), no cooldown (2m). Its policy "
+            f"tolerates a Node that is not Ready for {fleet_manifests.DEAD_AFTER} (10m) and a condition for "
+            f"{fleet_manifests.STATED_AFTER} (1m), and allows {fleet_manifests.BUDGET} nodes out of service "
+            "at a time. The leader's Lease is not shortened: 15 s."
         )
         self.screen.say()
 
@@ -85,7 +85,7 @@ class FleetStory(Story):
     def _a_machine_dies(self) -> None:
         node = self.ledger.first_nodes[DEAD]
         self.ledger.expect(node, SILENT, self.sandbox.now)
-        self._say(node, "its machine dies without a word", strong=True)
+        self._say(node, "its machine dies silently", strong=True)
         self.sandbox.order(dies=node)
         self._wait(lambda: node in self.ledger.submitted, TOLD_WITHIN, "AWS was not asked to replace it")
 
@@ -117,7 +117,7 @@ class FleetStory(Story):
 
     def _a_person_looks_and_lets_go(self) -> None:
         self.status = self._terminal("status")
-        self._say("", "a person sees what they share, gives the group the old driver again, and says so")
+        self._say("", "a person sees what they share, puts the group back on the old driver, and approves")
         self._terminal("approve", GSP, "--for", "10m")
 
     # ------------------------------------------------------------ the end
@@ -143,6 +143,6 @@ class FleetStory(Story):
     def moral(self) -> str:
         nodes = self.sandbox.pace.nodes
         return (
-            f"5 of {nodes} nodes were replaced, each once, though the leader was killed in the middle. Three "
-            "of them waited for a person, for their fault had one cause."
+            f"5 of {nodes} nodes were replaced, each once, although the leader was killed in between. Three "
+            "of them waited for a person, because their fault had one cause."
         )

@@ -21,17 +21,18 @@ class GpuStory(Story):
         self.screen.say("A GPU falls off the bus on EKS. A reboot brings it back, but not for long.")
         self.screen.say()
         self.screen.paragraph(
-            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
-            "environment alone; the Kubernetes client and the AWS SDK they use; pages captured from a real "
-            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), "
-            "and one process, the simulator, that does what machines, kubelets, reboots and Auto Scaling do."
+            f"Real: {pace.nodes} node-recovery sidecars (processes of the shipped program, configured only "
+            "by environment variables); the Kubernetes client and the AWS SDK they use; pages captured "
+            "from a real node-problem-detector. Simulated: the Kubernetes API (ours, over HTTP), AWS "
+            "(moto, over HTTP), and machines, kubelets, reboots and Auto Scaling (one process, the "
+            "simulator)."
         )
         after = "1m" if pace.after == "1m" else f"{pace.after} (1m)"
         self.screen.paragraph(
             f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
-            f"cooldown 2s (2m), boots of some seconds. Its policy file tolerates an XID for {after}, "
-            "and then says drain, reboot, replace; 'latch: proof' means that an XID is not over because its "
-            "page has forgotten it."
+            f"cooldown 2s (2m), boots of some seconds. Its policy tolerates an XID for {after}, and then "
+            "says drain, reboot, replace. 'latch: proof' means that an XID is not over when the page "
+            "forgets it."
         )
         self.screen.say()
 
@@ -62,6 +63,6 @@ class GpuStory(Story):
 
     def moral(self) -> str:
         return (
-            "1 of 4 nodes was rebooted, and replaced when its XID came back. That the page forgot the XID "
-            "stopped nothing."
+            "1 of 4 nodes was rebooted, and replaced when its XID came back. The page forgot the "
+            "XID, but node-recovery did not."
         )

@@ -21,21 +21,21 @@ class BareMetalStory(Story):
 
     def introduce(self) -> None:
         pace = self.sandbox.pace
-        self.screen.say("A GPU is missing on a machine without a cloud. A reboot helps, and not for long.")
+        self.screen.say("A GPU is missing on a machine without a cloud. A reboot helps, but not for long.")
         self.screen.say()
         self.screen.paragraph(
-            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
-            "environment alone; the Kubernetes client they use; kured's sentinel, a file in memory; pages "
-            "captured from a real node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP) and "
-            "one process, the simulator, that does what machines, kubelets, the Job controller, trainers and "
-            "kured do. The Nodes have no providerID, only a system UUID; their first boot ID is this "
-            "computer's, which the sidecars read from the kernel."
+            f"Real: {pace.nodes} node-recovery sidecars (processes of the shipped program, configured only "
+            "by environment variables); the Kubernetes client they use; kured's sentinel, a file in "
+            "memory; pages captured from a real node-problem-detector. Simulated: the Kubernetes API "
+            "(ours, over HTTP) and machines, kubelets, the Job controller, trainers and kured (one "
+            "process, the simulator). The Nodes have no providerID, only a system UUID; their first boot "
+            "ID is this computer's, which the sidecars read from the kernel."
         )
         self.screen.paragraph(
             f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
-            "cooldown 2s (2m), boots of some seconds; kured looks for its file all the time (once an hour). "
-            "Its policy file says drain, reboot, and a Job that validates; the default on bare metal is to "
-            "cordon, and nothing is rebooted without BAREMETAL_POWER."
+            "cooldown 2s (2m), boots of some seconds; kured looks for its file all the time (once an "
+            "hour). Its policy says drain, reboot, and a Job that validates. The default on bare metal is "
+            "only to cordon, and nothing is rebooted without BAREMETAL_POWER."
         )
         self.screen.say()
 
@@ -64,7 +64,7 @@ class BareMetalStory(Story):
         out = (
             "the node stays cordoned and tainted" if kept else "the node is not cordoned: pods may come here"
         )
-        return f"{out}; the hand-over is told again every minute, until somebody takes it"
+        return f"{out}; the hand-over is reported every minute, until somebody takes it"
 
     def checks(self) -> list[report.Check]:
         return report.rebooted(self.ledger, self.sandbox.pace.nodes, self.narrator.replicas)
@@ -81,6 +81,6 @@ class BareMetalStory(Story):
 
     def moral(self) -> str:
         return (
-            "1 of 4 machines was rebooted, validated and given back; when its fault came back, a person was "
-            "asked."
+            "1 of 4 machines was rebooted, validated and returned to service. When its fault came back, a "
+            "person was asked."
         )

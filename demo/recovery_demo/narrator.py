@@ -180,7 +180,7 @@ class Narrator:
             return []
         self._jobs[s.name] = verdict
         node = str(s.spec["template"]["spec"].get("nodeName") or "")
-        text = f"Job {s.name} is {verdict}" if verdict else f"Job {s.name} is made, for this node alone"
+        text = f"Job {s.name} is {verdict}" if verdict else f"Job {s.name} is created, for this node only"
         return [Line(s.at, KUBERNETES, node, text)]
 
     def begin(self) -> None:
@@ -192,16 +192,16 @@ class Narrator:
 
     def _call(self, s: Seen) -> list[Line]:
         health = ": Unhealthy" if s.what["action"] == "SetInstanceHealth" else ""
-        text = f"{s.what['action']} has arrived for {s.what['instance']}{health}"
+        text = f"received {s.what['action']} for {s.what['instance']}{health}"
         return [Line(s.at, AWS, "", text, strong=True)]
 
     def _azure(self, s: Seen) -> list[Line]:
         """What reached Azure: a request for a change, or metrics."""
         if s.what["did"] == "metrics":
             points = ", ".join(f"{series(p)} = {p['value']:g}" for p in s.what["points"])
-            return [Line(s.at, AZURE, "", f"Azure Monitor has taken {points}")]
+            return [Line(s.at, AZURE, "", f"Azure Monitor received {points}")]
         method, _, path = s.what["line"].partition(" ")
-        text = f"{method} {path.rpartition('/virtualMachineScaleSets/')[2]} has arrived"
+        text = f"received {method} {path.rpartition('/virtualMachineScaleSets/')[2]}"
         return [Line(s.at, AZURE, s.what["node"], text, strong=True)]
 
     def _simulator(self, s: Seen) -> list[Line]:
@@ -213,16 +213,16 @@ class Narrator:
             self.processes[node] = int(w["process"])
         text = {
             "terminated": "the group terminates {instance}; its sidecar (process {process}) dies by kill -9",
-            "launched": "the group launches {instance} in the place of {instead}",
+            "launched": "the group launches {instance} to replace {instead}",
             "joined": "{instance} has booted: the Node registers and is Ready, its sidecar starts",
             "ended": "the sidecar ended by itself with exit code {code}",
             "off": "{verb}: the machine goes off; its sidecar (process {process}) dies by kill -9",
-            "booted": "the machine boots anew, on host {host}",
+            "booted": "the machine boots again, on host {host}",
             "back": "its kubelet is back, on the same Node, and starts the sidecar again",
             "checked": _CHECKED[bool(w.get("bad"))],
             "sentinel": 'finds {path}, which says "{text}"; its lock is free, and it reboots the machine',
-            "kernel": "the kernel boots; what was in memory is gone, kured's file with it",
-            "restarted": "its detector is started anew: the page has forgotten it, and nothing is mended",
+            "kernel": "the kernel boots; what was in memory is gone, including kured's file",
+            "restarted": "its detector restarts: the page has forgotten it, nothing is repaired",
             "again": "the kernel logs the XID again, and it is on the page again",
             "counted": "its detector's plugin has run, and counts {gpus} GPUs",
         }.get(w["did"])
@@ -231,8 +231,6 @@ class Narrator:
         who = KURED if w["did"] == "sentinel" else SIMULATOR
         lines = [Line(s.at, who, node, text.format(**w), strong=who is KURED)]
         if w["did"] == "terminated":
-            why = (
-                f"its slot stays held: a peer may conclude once its Lease ({self._lease_length}) has run out"
-            )
+            why = f"its slot stays taken; a peer may take over when its Lease ({self._lease_length}) is over"
             lines.append(Line(s.at, DEMO, node, why))
         return lines

@@ -55,9 +55,9 @@ class ObserveStory(Story):
         self.screen.paragraph(
             f"Real: {self.sandbox.pace.nodes} node-recovery sidecars with ENABLE_RECOVERY=false, processes "
             "of the shipped program; the commands node-recovery report, inject and explain; the Kubernetes "
-            "client and the AWS SDK; pages captured from a real node-problem-detector. Pretended: the "
-            "Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), and one process, the simulator, that "
-            "does what machines and kubelets do."
+            "client and the AWS SDK; pages captured from a real node-problem-detector. Simulated: the "
+            "Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), and machines and kubelets (one "
+            "process, the simulator)."
         )
         self.screen.say()
 
@@ -67,12 +67,14 @@ class ObserveStory(Story):
         self._before = self._nodes()
         broken, *_, healthy = self.ledger.first_nodes
         self._break(broken, *DMA)
-        self._wait(lambda: self._said_of(broken), TOLD_WITHIN, "it is not said what would be done")
+        self._wait(lambda: self._said_of(broken), TOLD_WITHIN, "nothing says what would be done")
         self.report = self._terminal("report", "--since", "1h")
-        self._say(healthy, "a person makes a drill on a healthy node; its agent looks twice a minute")
+        self._say(healthy, "a person starts a drill on a healthy node; its agent looks twice a minute")
         self._terminal("inject", healthy, "--fault", DRILL)
         self.ledger.expect(healthy, DRILL, self.sandbox.now)
-        self._wait(lambda: self._said_of(healthy), TOLD_WITHIN, "it is not said what a drill would do")
+        self._wait(
+            lambda: self._said_of(healthy), TOLD_WITHIN, "nothing says what would be done about a drill"
+        )
         self.drill = self._terminal("explain", healthy)
         self._terminal("inject", healthy, "--remove")
         self._pass(self.sandbox.pace.pause)
@@ -105,7 +107,9 @@ class ObserveStory(Story):
         )
 
     def moral(self) -> str:
-        return "1 of 4 nodes is broken, and it is said what would be done. Nothing was done: recovery is off."
+        return (
+            "1 of 4 nodes is broken. node-recovery said what it would do, and did nothing: recovery is off."
+        )
 
     def hints(self, node: str) -> list[str]:
         export, *rest = super().hints(node)

@@ -67,7 +67,7 @@ def replaced(ledger: Ledger, metrics: Mapping[str, float], nodes: int, replicas:
     return [
         _closed(ledger, "recovered"),
         Check(
-            f"SetInstanceHealth reached AWS {len(stories)} times, once for each of the instances",
+            f"SetInstanceHealth reached AWS {len(stories)} times, once for each instance",
             bool(stories) and sorted(ledger.marked) == expected,
             f"it was called for {', '.join(ledger.marked) or 'none'}, not for {', '.join(expected)}",
         ),
@@ -110,19 +110,19 @@ def only_said(
             "an Event says what would be done, the first step first", r.sentence.startswith(would), r.sentence
         ),
         Check(
-            "node-recovery report has it, with what would be done",
+            "node-recovery report shows it, with what would be done",
             any(r.node in line and would in line for line in reported),
-            "it has another answer",
+            "it says something else",
         ),
         Check(
-            "a drill on a healthy node is said to be one",
+            "node-recovery explain says that the drill on a healthy node is a drill",
             any("would drain" in line and "(a drill)" in line for line in drilled),
             "explain does not say so",
         ),
         Check(
             "no Node was cordoned, tainted, labelled or annotated", not nodes and not ledger.touched, nodes
         ),
-        Check("no record was made, no place in a budget taken, no Lease", not found, found),
+        Check("no record was created, no place in the budget taken, no Lease created", not found, found),
         Check(
             "no pod was evicted",
             ledger.serving == replicas == (ledger.least_serving or replicas) and not ledger.refused_evictions,
@@ -132,7 +132,7 @@ def only_said(
             "no call that changes anything reached AWS", not ledger.calls, f"it was asked for {ledger.calls}"
         ),
         Check(
-            "CloudWatch has the fault, and no action that was started",
+            "CloudWatch has the fault, and no started action",
             metrics.get(r.reason, 0) >= 1 and not any("started" in name for name in metrics),
             f"it has {', '.join(metrics) or 'nothing'}",
         ),
@@ -156,7 +156,7 @@ def rebooted_first(
             else "it was never cordoned",
         ),
         Check(
-            "the XID was gone from the page by then, and was not taken for mended",
+            "the XID was gone from the page by then, and this did not count as a repair",
             r.times.keys() >= {"hidden", "cordoned"} and r.times["hidden"] < r.times["cordoned"],
             "the page still showed it",
         ),
@@ -166,7 +166,7 @@ def rebooted_first(
             f"it was asked for {asked or 'nothing'}",
         ),
         Check(
-            "the reboot was seen by a new boot ID, and the XID came back in its probation",
+            "the reboot showed a new boot ID, and the XID came back in its probation",
             len(r.boots) == len(set(r.boots)) == 2 and r.returned,
             f"the boot IDs were {', '.join(r.boots)}"
             + ("" if r.returned else "; no Event says that it came back"),
@@ -279,7 +279,7 @@ def rebooted(ledger: MetalLedger, nodes: int, replicas: int) -> list[Check]:
         Check(
             "its place in the budget is free again",
             bool(ledger.recoveries) and not ledger.slots,
-            f"held by {', '.join(ledger.slots) or 'nobody, for nothing happened'}",
+            f"held by {', '.join(ledger.slots) or 'nobody, because nothing happened'}",
         ),
         _untouched(ledger, nodes - 1),
     ]
@@ -301,7 +301,7 @@ def one_controller(
     return [
         _closed(ledger, "recovered"),
         Check(
-            f"AWS was asked {len(stories)} times, once to replace each of them, and for nothing else",
+            f"AWS was asked {len(stories)} times, once to replace each node, and for nothing else",
             bool(stories) and sorted(ledger.calls) == expected,
             f"it was asked for {asked or 'nothing'}",
         ),
@@ -368,9 +368,9 @@ def _held(ledger: FleetLedger, many: list[str], status: list[str]) -> list[Check
             f"it did not for {', '.join(silent)}",
         ),
         Check(
-            "nothing was done to them until a person let their fault go",
+            "nothing was done to them until a person approved their fault",
             bool(many) and sorted(let_go) == sorted(many) and not ledger.too_early,
-            ", ".join(ledger.too_early) or "nobody let it go",
+            ", ".join(ledger.too_early) or "nobody approved it",
         ),
     ]
 
@@ -383,7 +383,7 @@ def _validated_first(ledger: MetalLedger, r: Recovery) -> Check:
     known = [x for x in steps if x is not None]
     where = ", ".join(f"{name} on {j.node or 'no node'}" for name, j in ledger.validations.items())
     return Check(
-        "one validation Job succeeded on that node while it was kept out, and only then the marks came off",
+        "a validation Job succeeded there while the node was kept out; only then the marks were removed",
         [j.node for j in jobs] == [r.node] and len(known) == len(steps) and known == sorted(known),
         f"Jobs: {where or 'none'}; marks on, Job made, Job succeeded, marks off: {steps}",
     )
@@ -411,7 +411,7 @@ def _closed(ledger: Ledger, phase: str) -> Check:
 def _concluded(stories: list[Recovery]) -> Check:
     which = "the record was" if len(stories) == 1 else "each record was"
     return Check(
-        f"{which} concluded by a peer, for the sidecar that began it is dead",
+        f"{which} concluded by a peer, because the sidecar that began it is dead",
         bool(stories) and all(r.concluder and r.concluder != r.node for r in stories),
         "; ".join(f"{r.node} by {r.concluder or 'nobody'}" for r in stories),
     )
@@ -440,7 +440,7 @@ def _one_at_a_time(ledger: Ledger) -> Check:
 def _enough_served(ledger: Ledger, replicas: int, spared: int = 1) -> Check:
     least, enough = ledger.least_serving, replicas - spared
     return Check(
-        f"the disruption budget was never violated: {enough} of {replicas} trainers or more served",
+        f"the disruption budget was never violated: at least {enough} of {replicas} trainers served",
         least is not None and least >= enough,
         f"once there were {least}",
     )
@@ -450,7 +450,7 @@ def _budget_of_pods(ledger: Ledger, replicas: int) -> list[Check]:
     return [
         _enough_served(ledger, replicas),
         Check(
-            "it refused an eviction, which was asked for again and allowed later",
+            "it refused an eviction, which was retried and allowed later",
             ledger.refused_evictions > 0,
             "it never refused one",
         ),

@@ -104,7 +104,7 @@ def _run(sandbox: Sandbox, story: Story, screen: Screen, keep: bool) -> int:
 
 def _sum_up(story: Story, screen: Screen) -> int:
     screen.say()
-    screen.say(screen.paint("What took how long, counted from the fault (and from the line before):", BOLD))
+    screen.say(screen.paint("How long each phase took, since the fault (and since the line above):", BOLD))
     screen.say()
     screen.lines("  " + row for row in report.table(story.shown(), story.ledger.phases))
     screen.say()

@@ -47,17 +47,17 @@ class Story:
 
     def introduce(self) -> None:
         pace = self.sandbox.pace
-        self.screen.say("A Neuron node fails on EKS, and node-recovery has it replaced.")
+        self.screen.say("A Neuron node fails on EKS, and node-recovery replaces it.")
         self.screen.say()
         self.screen.paragraph(
-            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
-            "environment alone; the Kubernetes client and the AWS SDK they use; pages captured from a real "
-            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP), AWS (moto, over HTTP), "
-            "and one process, the simulator, that does what machines, kubelets and Auto Scaling do."
+            f"Real: {pace.nodes} node-recovery sidecars (processes of the shipped program, configured only "
+            "by environment variables); the Kubernetes client and the AWS SDK they use; pages captured "
+            "from a real node-problem-detector. Simulated: the Kubernetes API (ours, over HTTP), AWS "
+            "(moto, over HTTP), and machines, kubelets and Auto Scaling (one process, the simulator)."
         )
         self.screen.paragraph(
             f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
-            "cooldown 2s (2m). Its policy file sets one node out of service at a time."
+            "cooldown 2s (2m). Its policy allows one node out of service at a time."
         )
         self.screen.say()
 
@@ -87,7 +87,7 @@ class Story:
         names = ", ".join(self.ledger.first_nodes)
         self._say("", f"{count} nodes are healthy, each with its sidecar: {names}")
         self._say(
-            "", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget spares one at a time"
+            "", f"{self.narrator.replicas} trainers run on them; a PodDisruptionBudget allows one to be away"
         )
         self._pass(self.sandbox.pace.pause)
 
@@ -103,8 +103,8 @@ class Story:
             metrics.update(self.sandbox.metrics(self.namespace))
             return metrics.get(name, 0.0) >= 1
 
-        self._wait(stored, 10.0, f"CloudWatch was not told of {name}")
-        self._say("", f"CloudWatch (moto) has in {self.namespace}: {_list(metrics)}")
+        self._wait(stored, 10.0, f"CloudWatch did not get {name}")
+        self._say("", f"CloudWatch (moto) now has in {self.namespace}: {_list(metrics)}")
 
     def _terminal(self, *words: str) -> list[str]:
         """Run ``node-recovery`` with these words, and print what it prints."""
@@ -173,7 +173,7 @@ class Story:
         return report.replaced(self.ledger, self._metrics, self.sandbox.pace.nodes, self.narrator.replicas)
 
     def moral(self) -> str:
-        return "2 of 4 nodes were replaced, one after the other; the rest was never touched."
+        return "2 of 4 nodes were replaced, one after the other. The others were never touched."
 
     def hints(self, node: str) -> list[str]:
         """Commands to look around with, about ``node`` and one that still stands."""
@@ -204,19 +204,19 @@ class AzureStory(Story):
 
     def introduce(self) -> None:
         pace = self.sandbox.pace
-        self.screen.say("A GPU node fails on Azure. A new system does not help it; another host does.")
+        self.screen.say("A GPU node fails on Azure. A reimage does not help; another host does.")
         self.screen.say()
         self.screen.paragraph(
-            f"Real: {pace.nodes} node-recovery sidecars, processes of the shipped program, told by their "
-            "environment alone; the Kubernetes client and the Azure SDK they use; pages captured from a real "
-            "node-problem-detector. Pretended: the Kubernetes API (ours, over HTTP); Azure's Resource "
-            "Manager, managed identity and Azure Monitor (fakes of ours, over HTTP); and one process, the "
-            "simulator, that does what hosts, machines and kubelets do."
+            f"Real: {pace.nodes} node-recovery sidecars (processes of the shipped program, configured only "
+            "by environment variables); the Kubernetes client and the Azure SDK they use; pages captured "
+            "from a real node-problem-detector. Simulated: the Kubernetes API (ours, over HTTP); Azure's "
+            "Resource Manager, managed identity and Azure Monitor (ours, over HTTP); and hosts, machines "
+            "and kubelets (one process, the simulator)."
         )
         self.screen.paragraph(
             f"Shortened for the demo: Lease {pace.lease} (default 60s), probation {pace.probation} (2m), "
-            "cooldown 2s (2m), boots of some seconds. Its policy file says drain, reimage, redeploy; the "
-            "default against broken hardware is drain, redeploy, for a reimage stays on the host."
+            "cooldown 2s (2m), boots of some seconds. Its policy says drain, reimage, redeploy. The "
+            "default for broken hardware is drain, redeploy, because a reimage stays on the same host."
         )
         self.screen.say()
 
@@ -244,7 +244,7 @@ class AzureStory(Story):
 
     def moral(self) -> str:
         return (
-            "1 of 4 nodes was moved to another host, once a new system had not helped; the rest was never "
+            "1 of 4 nodes was moved to another host after a reimage had not helped. The others were never "
             "touched."
         )
 

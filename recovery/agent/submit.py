@@ -117,9 +117,8 @@ class Submission:
     def _announce(self) -> None:
         """Publish before the call, for at most five seconds (law 9): it may remove the node we run on."""
         faults = ", ".join(f.reason for f in told_apart(self._r.faults))
-        sentence = (
-            f"{self._action.value} of {self._r.machine.id} is asked of {self._provider.name} now: {faults}"
-        )
+        step = f"{self._action.value} of {self._r.machine.id}"
+        sentence = f"{step} is requested from {self._provider.name} now: {faults}"
         now = self._w.cluster.time.now()
         uid = self._s.node.uid if self._s.node else ""
         doing, about = DOING[self._action].value, About.of(self._r)

@@ -23,7 +23,7 @@ from recovery.units import span
 
 MOST_NAMED = 3
 NO_PROOF = "; nothing is proved without that page"
-NODE_ALONE = ", so its Node alone has to prove it"
+NODE_ALONE = ", so only its Node can prove it"
 
 
 def prove(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -134,7 +134,7 @@ def by_node_alone(s: Situation) -> str:
     """Why nothing but its Node can prove the replacement; empty where its own page can."""
     page = _page_there(s)
     if page is None:
-        return "no agent there tells of a detector's page"
+        return "no agent there reports a detector's page"
     return "its agent, which could read its detector's page, has fallen silent" if page.silent else ""
 
 

@@ -17,7 +17,7 @@ REFUSED = "the connection was refused: node-problem-detector does not listen the
 BLIND = f"node-100 (m-100) is Ready; node-problem-detector's page cannot be read: {REFUSED} (since "
 WITHOUT = "); nothing is proved without that page"
 GONE = "its agent, which could read its detector's page, has fallen silent"
-ALONE = "no agent there tells of a detector's page, so its Node alone has to prove it"
+ALONE = "no agent there reports a detector's page, so only its Node can prove it"
 LONG = policy_file("{do: drain, within: 10m, then: force}, {do: replace, within: 60m}")
 
 
@@ -142,7 +142,7 @@ def test_an_agent_that_waits_for_its_predecessors_lease_tells_in_it_of_a_fault()
     joined(s, group)
     s.kill(alive(s, "node-100"))
     pass_time(s, 300, group, until=lambda: GONE in the_record(s).sentence, step=1)
-    assert the_record(s).sentence == f"node-100 (m-100) is Ready; {GONE}, so its Node alone has to prove it"
+    assert the_record(s).sentence == f"node-100 (m-100) is Ready; {GONE}, so only its Node can prove it"
     pass_time(s, 100, group, step=1)
     s.fault("node-100")
     s.agent("node-100", name="the next one", place="another pod")
@@ -184,7 +184,7 @@ def test_where_no_agent_runs_on_the_new_node_it_is_said_at_once_that_its_node_al
     pass_time(s, 300, group, until=lambda: not phase(s).open, step=1)
     assert the_record(s).sentence == (
         "proved: m-0 is gone and node-100 (m-100) was healthy for 2 min, by its Node alone: "
-        "no agent there tells of a detector's page"
+        "no agent there reports a detector's page"
     )
 
 

@@ -53,7 +53,7 @@ def test_event_and_metrics_are_out_before_the_call(rules: bytes, event: str) -> 
     before = log[: log.index("call")]
     assert {f"event {event}", f"metric {DMA}", "metric started"} <= set(before)
     sentence = messages(s, event)[0]
-    assert sentence.endswith(f" of m-0 is asked of fake now: {DMA}")
+    assert sentence.endswith(f" of m-0 is requested from fake now: {DMA}")
 
 
 def test_the_intent_is_the_last_write_before_the_call() -> None:

@@ -257,7 +257,7 @@ def test_a_validation_that_failed_one_on_another_node_and_none(metal: Metal) -> 
         metal.give_back()
         metal.come_back()
         (wrong,) = metal.wrong()
-        assert wrong.startswith("one validation Job succeeded on that node")
+        assert wrong.startswith("a validation Job succeeded there")
 
 
 def test_marks_that_came_off_before_the_job_had_succeeded(metal: Metal) -> None:
@@ -267,7 +267,7 @@ def test_marks_that_came_off_before_the_job_had_succeeded(metal: Metal) -> None:
     metal.hear(seen.JOBS, job("v", "gpu-1", "Complete"))
     metal.come_back()
     (wrong,) = metal.wrong()
-    assert wrong.startswith("one validation Job succeeded on that node")
+    assert wrong.startswith("a validation Job succeeded there")
 
 
 def test_a_taint_that_came_off_alone_before_the_job_had_succeeded(metal: Metal) -> None:
@@ -354,7 +354,7 @@ def test_a_trainer_that_is_evicted_after_all_is_said_to_be() -> None:
 def test_a_validation_job_is_told_when_it_is_made_and_when_it_has_ended(ended: str) -> None:
     narrator = Narrator("10s")
     (made,) = narrator.hear(Seen(1.0, seen.JOBS, job("v", "gpu-1")))
-    assert (made.node, made.text) == ("gpu-1", "Job v is made, for this node alone")
+    assert (made.node, made.text) == ("gpu-1", "Job v is created, for this node only")
     assert narrator.hear(Seen(1.5, seen.JOBS, job("v", "gpu-1"))) == []
     (over,) = narrator.hear(Seen(2.0, seen.JOBS, job("v", "gpu-1", ended)))
     assert over.text == f"Job v is {ended}"

@@ -117,7 +117,7 @@ def test_the_story_of_a_fleet_as_it_should_be(fleet: Fleet) -> None:
         "ready",
         "proved",
     ]
-    assert any("let go by a person" in row for row in table([fleet.ledger.recoveries["n2"]]))
+    assert any("approved by a person" in row for row in table([fleet.ledger.recoveries["n2"]]))
 
 
 def test_nothing_is_kept_of_a_fleet_when_nothing_happened(fleet: Fleet) -> None:
@@ -166,7 +166,7 @@ def test_a_held_node_that_was_cordoned_before_a_person_let_it_go(fleet: Fleet) -
     fleet.hear(seen.NODES, node_object("n3", closed=True))
     fleet.let_go()
     (wrong,) = fleet.wrong()
-    assert wrong.endswith("let their fault go: cordon of n3")
+    assert wrong.endswith("approved their fault: cordon of n3")
 
 
 def test_a_held_node_that_was_called_for_before_a_person_let_it_go(fleet: Fleet) -> None:

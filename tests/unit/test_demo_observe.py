@@ -53,11 +53,14 @@ def test_where_nothing_was_done_every_promise_is_kept() -> None:
     ("spoil", "promise"),
     [
         (lambda e: setattr(e.watched, "sentence", "would have replaced it"), "an Event says"),
-        (lambda e: e.reported.clear(), "node-recovery report has it"),
-        (lambda e: setattr(e, "drilled", ["node: would drain node; then replace: HBM"]), "a drill on a"),
+        (lambda e: e.reported.clear(), "node-recovery report shows it"),
+        (
+            lambda e: setattr(e, "drilled", ["node: would drain node; then replace: HBM"]),
+            "node-recovery explain says",
+        ),
         (lambda e: e.changed.append(NODE), "no Node was cordoned"),
         (lambda e: e.ledger.touched.add(NODE), "no Node was cordoned"),
-        (lambda e: e.written.update(leases=1), "no record was made"),
+        (lambda e: e.written.update(leases=1), "no record was created"),
         (lambda e: setattr(e, "replicas", 8), "no pod was evicted"),
         (lambda e: e.ledger.calls.append(("SetInstanceHealth", "i-1")), "no call that changes anything"),
         (lambda e: e.metrics.pop(DMA), "CloudWatch has the fault"),

@@ -117,7 +117,7 @@ def test_a_budget_of_pods_that_was_violated(story: Story) -> None:
     story.hear(seen.PODS, leaving("t-n3", "n3"))
     story.hear(seen.PODS, trainer("t-n4", "n4"), gone=True)
     assert story.wrong() == [
-        "the disruption budget was never violated: 3 of 4 trainers or more served: once there were 2"
+        "the disruption budget was never violated: at least 3 of 4 trainers served: once there were 2"
     ]
 
 
@@ -369,7 +369,7 @@ def test_a_reboot_that_was_none(xid: Xid) -> None:
 def test_a_call_that_reaches_aws_is_told_by_its_name() -> None:
     narrator = Narrator("10s")
     (line,) = narrator.hear(Seen(1.0, seen.AWS, {"action": "RebootInstances", "instance": "i-1"}))
-    assert line.text == "RebootInstances has arrived for i-1"
+    assert line.text == "received RebootInstances for i-1"
 
 
 # ---------------------------------------------------------------- lines
@@ -427,11 +427,11 @@ def test_what_reaches_azure_is_told_in_short() -> None:
     assert (line.who, line.node, line.text) == (
         "azure (fake)",
         "n1",
-        "POST workers/virtualMachines/0/reimage has arrived",
+        "received POST workers/virtualMachines/0/reimage",
     )
     points = [point("GpuCountBad"), point("RecoveryAction", "reimage", "started")]
     (line,) = narrator.hear(Seen(2.0, seen.SIMULATOR, {"did": "metrics", "points": points}))
-    assert line.text == "Azure Monitor has taken GpuCountBad = 1, RecoveryAction(reimage, started) = 1"
+    assert line.text == "Azure Monitor received GpuCountBad = 1, RecoveryAction(reimage, started) = 1"
 
 
 def test_a_node_that_goes_and_comes_back_is_told_with_its_boot() -> None:

@@ -982,7 +982,7 @@ def on_trial(sentence: str = "", **changes: Any) -> Situation:
     return replaced(record=r, now=NOW + 2 * MINUTE, **changes)
 
 
-ALONE = "node-8 (m-8) is Ready; no agent there tells of a detector's page, so its Node alone has to prove it"
+ALONE = "node-8 (m-8) is Ready; no agent there reports a detector's page, so only its Node can prove it"
 
 
 OLD_NAME = {"replacement_is_me": True, "replacement": node("node-0", provider_id="fake:///workers/m-8")}
