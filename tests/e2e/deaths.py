@@ -106,7 +106,11 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # its sender was killed before it had sent the rest
+            self._cut()
+            return
         bearer = (self.headers.get("Authorization") or "").partition(" ")[2]
         sent = Sent(self.command, self.path, body, bearer)
         if self.front.before(sent):
