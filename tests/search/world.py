@@ -350,7 +350,7 @@ class World(Stage):
         if actor.agent is not None:
             d = actor.agent.cycle()
             pause = BUSY_POLL if self._busy(p) else QUIET_POLL
-            pause = min(pause, self._due_in(actor.agent, d))
+            pause = min(pause, d.look_again.total_seconds())
             self._heard(p, d)
         left = actor.sweeper.sweep(actor.agent is not None and actor.agent.next_in_queue)
         if actor.agent is not None and actor.sweeper.own_place:
@@ -361,13 +361,16 @@ class World(Stage):
             return 0.05
         least = self._least(p, d)
         pause = max(least, min(pause, left), self._patience(p, d, least))
+        pause = max(least, min(pause, self._due_in(p)))
         return min(pause, OFTEN_READ) if self.now < p.alert_until else pause
 
-    def _due_in(self, agent: Agent, d: Decision) -> float:
-        """Seconds until the agent decides anew. A decision that stands was made a while ago."""
-        wanted = d.look_again.total_seconds()
-        left = agent._due - self.now
-        return min(wanted, left) if left > 0.0 else wanted
+    def _due_in(self, p: Process) -> float:
+        """Seconds until an agent that cannot read its page decides anew: what is unknown for too long is on a
+        record in time. A long time for all others."""
+        agent = p.actor.agent
+        if agent is None or agent._record is not None or all(r.readable for r in agent._view.readings):
+            return QUIET_POLL
+        return float(max(0.0, agent._due - self.now))
 
     def _least(self, p: Process, d: Decision | None) -> float:
         """The program looks more often than that while it waits; nothing more would be seen."""
