@@ -276,6 +276,7 @@ def _reference(
             "group": group.name,
             KEY: pack(group.ids),
             "desired": group.desired,
+            "had": group.with_its(machine.id),
             "grace_seconds": group.grace,
             "at": at.isoformat(),
         }

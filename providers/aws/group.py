@@ -94,6 +94,10 @@ class Group:
         """Units in service and healthy."""
         return sum(m.units for m in self.members if m.serving)
 
+    def with_its(self, machine: str) -> int:
+        """Units in service and healthy, and that of ``machine``, which is to be replaced."""
+        return sum(m.units for m in self.members if m.serving or m.id == machine)
+
     @property
     def short_by(self) -> int:
         return max(0, self.desired - self.serving) if self.countable else 0

@@ -105,7 +105,7 @@ def _in_its_place(
     newcomers = oldest_first(group.newcomers(reference.data.get(KEY), machine.id), history)
     wanted = int(reference.data.get("desired", group.desired))
     complete = not group.countable or group.serving >= enough(wanted, group.desired)
-    fewer = group.countable and group.desired < wanted
+    fewer = group.countable and group.desired < max(wanted, int(reference.data.get("had", wanted)))
     if newcomers:
         found = (
             f"{machine} is gone from group {group.name}, which has {', '.join(newcomers)} in service since"
@@ -115,6 +115,8 @@ def _in_its_place(
     if group.desired < wanted:
         wants = f"{gone}, and group {group.name} wants {group.desired} now instead of {wanted}"
         return Done(wants, fewer=True) if fewer and complete else Running(wants)
+    if fewer and complete:
+        return Done(f"{gone}, and group {group.name} has the {group.desired} that it wants", fewer=True)
     if obstacle := group.obstacle():
         return Running(f"{gone}, but {obstacle}")
     failure = launch_trouble(history, ended.start if ended else _begun(reference))

@@ -124,6 +124,7 @@ class FakeProvider:
         adopt = f"{machine.id} is unhealthy already" if marked else ""
         known = pack(group.in_service)
         data = {"group": group.name, KEY: known, "desired": group.desired, "machine": machine.id}
+        data["had"] = len(group.in_service)
         short = group.desired - len(group.in_service)
         reference = Reference(self.name, action.value, data)
         found = Preflight(reference, group.name, max(0, short), adopt, alone=group.shrinks)
@@ -162,7 +163,7 @@ class FakeProvider:
             return Running(f"{machine.id} is gone; {more}")
         new = tuple(m for m in group.in_service if not has(reference.data[KEY], m))
         complete = len(group.in_service) >= enough(reference.data["desired"], group.desired)
-        fewer = group.desired < reference.data["desired"]
+        fewer = group.desired < max(reference.data["desired"], reference.data.get("had", 0))
         if not new and not (fewer and complete):
             return Running(f"{machine.id} is gone, and group {group.name} has not launched another")
         return Done(f"{machine.id} is gone from group {group.name}", new, complete, fewer)

@@ -180,6 +180,7 @@ def test_a_group_in_good_standing_is_noted_down_with_all_it_has(
         "group": world.group,
         "known": sorted([world.instance, world.sibling]),
         "desired": 2,
+        "had": 2,
         "grace_seconds": 300,
         "at": NOW.isoformat(),
     }
@@ -892,6 +893,23 @@ def test_a_group_that_wants_fewer_now_and_has_them_launches_nothing_in_its_place
     begun.aws.terminate(begun.instance)
     gone = f"{begun.instance} is gone, and group {begun.group} wants 1 now instead of 2"
     assert _poll(begun) == Done(gone, (), complete=True, fewer=True)
+
+
+def test_a_group_that_had_one_too_many_when_it_was_asked_launches_nothing_in_its_place(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """Somebody had lowered the number, and the group had ended none yet."""
+    world.aws.set_desired(world.group, 1)
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.aws.set_desired(world.group, 2)  # moto's group ends one more where it has more than it wants
+    world.aws.terminate(world.instance)
+    gone = f"{world.instance} is gone, and group {world.group} has the 1 that it wants"
+    assert world.provider().poll(machine, reference) == Done(gone, (), complete=True, fewer=True)
+    world.aws.terminate(world.sibling)
+    world.aws.set_desired(world.group, 1)
+    outcome = world.provider().poll(machine, reference)
+    assert isinstance(outcome, Running)
+    assert outcome.sentence.endswith("has no new instance in service yet")
 
 
 def test_a_group_that_wants_fewer_now_and_has_not_got_them_is_said_so(begun: AwsWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from recovery_testkit.stage import Stage
 
 from tests.builders.policies import policy_file
@@ -52,6 +53,38 @@ def test_where_the_group_is_scaled_in_by_the_broken_machine_nothing_takes_its_pl
     judge(stage, faulty=["node-0"])
     assert records(stage) == {"node-0": "recovered"}
     assert the_record(stage).sentence == "proved: m-0 is gone from group workers; nothing takes its place"
+
+
+class ByNumber(Cloud):
+    """A group that launches one where it has fewer than it wants."""
+
+    def _in_its_place(self, group: str, now: float) -> None:
+        found = self.stage.provider.groups[group]
+        if len(found.in_service) < found.desired:
+            super()._in_its_place(group, now)
+
+
+@pytest.mark.parametrize("ended", ["node-0", "node-3"], ids=["the broken one", "another"])
+def test_a_group_that_had_one_too_many_when_it_was_asked_launches_none_in_its_place(ended: str) -> None:
+    """Somebody had lowered the number, and the group had ended none yet."""
+    stage = Stage(policy_file(limits=f"cooldown: 0s, brake: 100%, budget: 1, {ANY}"))
+    for name in stage.nodes(4):
+        stage.agent(name)
+    stage.run(0)
+    group = stage.provider.groups["workers"]
+    group.desired -= 1
+    stage.fault("node-0")
+    cloud = ByNumber(stage)
+    pass_time(stage, 60, cloud, until=lambda: bool(stage.provider.calls))
+    if ended != "node-0":
+        group.in_service.remove("m-3")
+        stage.kill(stage.actors["agent of node-3"])
+        stage.delete_node("node-3")
+    to_the_end(stage, cloud, limit=900)
+    judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+    nothing = the_record(stage).sentence.endswith("nothing takes its place")
+    assert nothing is (ended == "node-0")
 
 
 def test_of_two_machines_in_a_group_that_is_scaled_in_by_one_only_one_gets_a_replacement() -> None:

@@ -397,7 +397,7 @@ def test_an_intent_names_where_its_action_would_be_seen() -> None:
     record = stage.record("node-0")
     assert record is not None
     assert record.intent is not None
-    data = {"group": "workers", "known": ["m-0", "m-1", "m-2"], "desired": 3, "machine": "m-0"}
+    data = {"group": "workers", "known": ["m-0", "m-1", "m-2"], "desired": 3, "machine": "m-0", "had": 3}
     assert replace(record.intent.reference, data=dict(record.intent.reference.data)) == Reference(
         "fake", "replace", data
     )
