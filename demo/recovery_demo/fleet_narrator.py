@@ -7,11 +7,11 @@ from recovery_demo.narrator import AGENT, SIMULATOR, Line, Narrator
 from recovery_demo.seen import Seen
 
 _TEXTS = {
-    "died": "the machine is off; the node controller, which would wait for 50 s, says at once that it does "
-    "not hear the kubelet",
-    "killed": "kill -9 of the leader (process {process}); nobody starts it anew",
+    "died": "the machine is off; the node controller, which would wait for 50 s, reports at once that the "
+    "kubelet is silent",
+    "killed": "kill -9 of the leader (process {process}); nobody restarts it",
     "terminated": "the group terminates {instance}",
-    "launched": "the group launches {instance} in the place of {instead}",
+    "launched": "the group launches {instance} to replace {instead}",
     "joined": "{instance} has booted: the Node registers and is Ready",
 }
 

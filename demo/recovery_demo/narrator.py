@@ -103,7 +103,7 @@ class Narrator:
         self._concluders[s.name] = holder
         peer = holder.split("/")[1]
         process = f" (process {self.processes[peer]})" if peer in self.processes else ""
-        text = f"its agent is gone: its Lease has run out, and the sidecar of {peer}{process} takes it over"
+        text = f"its agent is gone: its Lease is over, and the sidecar of {peer}{process} takes the record"
         return [Line(s.at, AGENT, node, text, strong=True)]
 
     # ------------------------------------------------------------ what Kubernetes shows

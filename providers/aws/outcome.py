@@ -107,9 +107,7 @@ def _in_its_place(
     complete = not group.countable or group.serving >= enough(wanted, group.desired)
     fewer = group.countable and group.desired < max(wanted, int(reference.data.get("had", wanted)))
     if newcomers:
-        found = (
-            f"{machine} is gone from group {group.name}, which has {', '.join(newcomers)} in service since"
-        )
+        found = f"{machine} is gone from group {group.name}; new in service there: {', '.join(newcomers)}"
         return Done(found, newcomers, complete, fewer)
     gone = f"{machine} is gone"
     if group.desired < wanted:

@@ -325,7 +325,7 @@ def correlated(s: Situation) -> str | None:
     reasons = [f.reason for f in s.record.faults]
     if s.gate is not None and approved(s.gate.approved, reasons, s.now):
         return None
-    return f"{s.correlated}; node-recovery approve {reasons[0]} lets it go"
+    return f"{s.correlated}; node-recovery approve {reasons[0]} lets it start"
 
 
 def no_launch(s: Situation) -> str | None:

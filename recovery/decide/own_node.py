@@ -109,7 +109,7 @@ def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
-        why = "the Node is not there: who looks after its record finds out whether its machine is gone"
+        why = "the Node is not there; the agent that has its record finds out whether its machine is gone"
         return wait(why, key="no-node")
     return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 

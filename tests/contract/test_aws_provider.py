@@ -836,7 +836,7 @@ def test_an_instance_ec2_has_forgotten_is_gone(begun: AwsWorld) -> None:
     begun.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
     outcome = _poll(begun)
     assert outcome == Done(
-        f"{begun.instance} is gone from group {begun.group}, which has {new[0]} in service since", tuple(new)
+        f"{begun.instance} is gone from group {begun.group}; new in service there: {new[0]}", tuple(new)
     )
 
 

@@ -486,7 +486,7 @@ def test_a_fault_on_machines_of_one_rack_is_held_until_a_person_lets_it_go() -> 
     assert calls(s) == []
     said = " ".join(record_sentences(s, "node-3"))
     assert "4 of the 4 machines have rack=r7, as 5 of 60 do" in said
-    assert "node-recovery approve NeuronHasError_DMA_ERROR lets it go" in said
+    assert "node-recovery approve NeuronHasError_DMA_ERROR lets it start" in said
     approve(s, DMA)
     to_the_end(s, cloud)
     assert sorted(calls(s)) == [("replace", f"m-{i}") for i in range(4)]

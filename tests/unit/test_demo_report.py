@@ -405,7 +405,7 @@ def test_a_lease_that_passes_to_a_peer_names_the_process() -> None:
     lease = {"metadata": {"name": lease_name("n1")}, "spec": spec}
     (line,) = narrator.hear(Seen(9.0, seen.LEASES, lease))
     assert line.node == "n1"
-    assert "the sidecar of n3 (process 42) takes it over" in line.text
+    assert "the sidecar of n3 (process 42) takes the record" in line.text
     assert narrator.hear(Seen(9.5, seen.LEASES, lease)) == []
 
 
