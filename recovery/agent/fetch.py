@@ -67,6 +67,8 @@ from recovery.model import (
 from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abilities_of
 from recovery.quick import replace
 
+TELLS_AFTER = 5
+"""Renewals of a Lease, in which an agent of a small fleet has looked at the gate, and told of its page."""
 NODES_A_SECOND = 500
 """All Nodes are listed to find the one that a new machine became. The pause before the next list grows with
 their number: ten seconds for 5,000 Nodes."""
@@ -429,6 +431,7 @@ class Fetcher:
             replacement=found,
             replacement_is_me=found.name == me,
             replacement_problem=_complaint(found),
+            tells_within=timedelta(seconds=0 if s.afar else TELLS_AFTER * self._w.leases.renew_every),
             replacement_record=self._own_record(found),
             replacement_page=heard(self._w.leases.word(found.name), r.replacement_machine)
             if s.role is Role.CONCLUDER or found.name != me

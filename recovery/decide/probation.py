@@ -72,16 +72,17 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, f"{joined} ({new}) may not be healthy: {blind}", Cause.UNREADABLE)
     if joining := joined_or_blind(s, r, f"{joined} ({new}) is Ready", joined):
         return joining
-    if s.now - r.phase_since < r.probation:
-        return on_probation(s, r, joined)
+    alone = by_node_alone(s)
+    lasts = max(r.probation, s.tells_within) if alone else r.probation
+    if s.now - r.phase_since < lasts:
+        return on_probation(s, r, joined, lasts)
     if unwatched := _unwatched(s, r, joined):
         return unwatched
     if (page := _page_there(s)) is not None and not page.heard and not page.silent:
         return wait(f"probation: the agent of {joined} has not told of its page again", POLLED, "unheard")
-    alone = by_node_alone(s)
     by = f"by its Node alone: {alone}" if alone else by_own_signals(s, "by its own detector's page")
     by += only_told(s, a) if s.replacement_is_me else ""
-    why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(r.probation)}, {by}"
+    why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(lasts)}, {by}"
     return end(s, r, Event.PROVED, why, succeeded(r))
 
 
@@ -164,8 +165,8 @@ def only_told(s: Situation, a: Assessment) -> str:
     return f", which shows {names}{more}"
 
 
-def on_probation(s: Situation, r: Record, who: str) -> Decision:
-    left = r.phase_since + r.probation
+def on_probation(s: Situation, r: Record, who: str, lasts: timedelta) -> Decision:
+    left = r.phase_since + lasts
     return wait(
         f"{who} is on probation for another {span(left - s.now)}", until(left, s.now, POLLED), "probation"
     )
@@ -247,7 +248,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     if blind := _blind_to_what_was_treated(s, r):
         return unproved(s, r, blind, Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:
-        return on_probation(s, r, r.node)
+        return on_probation(s, r, r.node, r.probation)
     if unwatched := _unwatched(s, r, r.node):
         return unwatched
     by = by_own_signals(s, "on its own page")

@@ -37,9 +37,9 @@ class NewGroup(Cloud):
             self.stage.register(name, machine, group)
 
 
-def broken(peers: int, *, concluder: bool = False) -> Stage:
+def broken(peers: int, *, concluder: bool = False, policy: bytes = LONG) -> Stage:
     """node-0 breaks; ``peers`` other nodes have agents."""
-    s = Stage(LONG)
+    s = Stage(policy)
     for i, name in enumerate(s.nodes(4)):
         if i <= peers:
             s.agent(name)
@@ -186,6 +186,15 @@ def test_where_no_agent_runs_on_the_new_node_it_is_said_at_once_that_its_node_al
         "proved: m-0 is gone and node-100 (m-100) was healthy for 2 min, by its Node alone: "
         "no agent there reports a detector's page"
     )
+
+
+def test_a_short_probation_by_its_node_alone_lasts_until_an_agent_there_would_have_told() -> None:
+    """It looks at the gate once a minute, and may see a fault that is on no record."""
+    s = broken(2, policy=LONG.replace(b"probation: 2m", b"probation: 10s"))
+    joined(s, NewGroup(s, agent=False))
+    assert phase(s) is Phase.PROVING
+    pass_time(s, 30, until=lambda: not phase(s).open, step=1)
+    assert "was healthy for 75 s, by its Node alone" in the_record(s).sentence
 
 
 def test_an_agent_tells_of_its_page_only_while_its_machine_is_to_be_proved() -> None:

@@ -1049,6 +1049,18 @@ REPLACED: dict[str, Row] = {
         "recovered",
         "proved: m-0 is gone and node-8 (m-8) was healthy for 2 min, by its Node alone: no agent",
     ),
+    "its agent may not have looked at the gate": (
+        on_trial(ALONE, tells_within=3 * MINUTE),
+        "wait",
+        "probation",
+        "node-8 is on probation for another 60 s",
+    ),
+    "proved by its node, in which its agent would have told": (
+        on_trial(ALONE, tells_within=2 * MINUTE),
+        "act WriteRecord",
+        "recovered",
+        "proved: m-0 is gone and node-8 (m-8) was healthy for 2 min, by its Node alone: no agent",
+    ),
     "proved by its page": (
         on_trial(replacement_is_me=True, readings=(reading(),)),
         "act WriteRecord",
