@@ -31,7 +31,7 @@ OLD = timedelta(seconds=30)
 UNREADABLE = "unreadable"
 HINTS = {
     "off": "set ENABLE_RECOVERY=true to let it act",
-    "drill": "node-recovery inject NODE --remove removes it",
+    "drill": "node-recovery inject NODE --remove ends the drill",
     "paused": "node-recovery resume ends the pause",
     "window": "it starts by itself when the window opens; a rule with urgent: true does not wait",
     "blocked": "it starts by itself once nothing blocks; a rule with urgent: true does not wait",

@@ -54,7 +54,7 @@ def inject(
     end = f"{until:%Y-%m-%d %H:%M:%SZ}"
     sentence = (
         f"{node} has the condition {kind}={made['status']} ({reason}) until {end}, marked as a drill. See "
-        f"node-recovery explain {node}; node-recovery inject {node} --remove removes it"
+        f"node-recovery explain {node}; node-recovery inject {node} --remove ends the drill"
     )
     found = {"node": node, "type": kind, "reason": reason, "status": made["status"], "until": moment(until)}
     _print(api, {**found, "sentence": sentence}, output)

@@ -114,7 +114,9 @@ def _nodes(api: UserApi, known: set[str]) -> tuple[dict[str, NodeView], tuple[st
         if EXCLUDE in view.labels:
             excluded.append(view.name)
         if any(ends(c.message) for c in view.stated):
-            drills.append(f"{view.name} has a drill: node-recovery inject {view.name} --remove removes it")
+            drills.append(
+                f"{view.name} has a drill: node-recovery inject {view.name} --remove ends the drill"
+            )
         if view.name in known or marked(view):
             found[view.name] = view
 

@@ -109,7 +109,7 @@ def unsaid(p: Problem, s: Situation) -> bool:
 def what_ends(fault: Fault, rule: Rule | None, s: Situation) -> str:
     """What would end ``fault``, as the end of a sentence."""
     if is_to_be_watched(fault.message):
-        return "a drill: its end does, or node-recovery inject --remove"
+        return "a drill: it ends by itself, or by node-recovery inject --remove"
     latch = latch_of(fault, rule, s)
     if latch is Latch.PROOF:
         return "another machine ends it, a boot with its probation, or a validation that succeeds"

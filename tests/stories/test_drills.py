@@ -67,8 +67,8 @@ def test_the_sentence_and_explain_and_the_report_say_that_it_is_a_drill(terminal
     assert sentences(s)[-1].startswith(WOULD)
     out = done(terminal.run("explain", "node-0"))
     assert f"node-0: {WOULD}" in out
-    assert "  Next: node-recovery inject node-0 --remove removes it; " in out
-    assert "remedy drain, replace; a drill: its end does, or node-recovery inject --remove\n" in out
+    assert "  Next: node-recovery inject node-0 --remove ends the drill; " in out
+    assert "remedy drain, replace; a drill: it ends by itself, or by node-recovery inject --remove\n" in out
     assert "latched" not in out
     assert "conditions: the Node's condition GpuXid is True: a drill, not a fault: made by ada@laptop" in out
     assert "would drain node-0; then replace (a drill)" in done(terminal.run("report", "--since", "1h"))

@@ -310,7 +310,7 @@ def test_a_drill_that_is_still_there_is_named_with_what_takes_it_off(sit: Sit) -
     pod_of(s, "node-0")
     assert terminal.run("inject", "node-0", "--fault", "GpuXidBad").code == 0
     out = gone(terminal.run("uninstall", "--yes"))
-    assert "note  node-0 has a drill: node-recovery inject node-0 --remove removes it\n" in out
+    assert "note  node-0 has a drill: node-recovery inject node-0 --remove ends the drill\n" in out
 
 
 def test_a_pod_that_was_told_when_it_would_be_evicted_is_told_no_more(sit: Sit) -> None:
