@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -51,7 +52,16 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.marks import disown_patch, mark_patch, not_on, out_of_service_patch, unmark_patch
 from recovery.decide.situation import Lease, Situation
 from recovery.decide.validation import job_of
-from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, NotFound, Refused, Retry
+from recovery.errors import (
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    GateTooLarge,
+    NotFound,
+    Refused,
+    Retry,
+    Undecodable,
+)
 from recovery.model import OUT_OF_SERVICE, Marks, Record, Taint
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.quick import replace
@@ -193,16 +203,30 @@ class Executor:
     # ------------------------------------------------------------ the gate
 
     def _swap_gate(self, s: Situation, effect: Any, ask: Ask) -> Performed | Decision:
-        """Swap the gate. After a conflict, a slot is taken or freed at once on the new gate if still due."""
-        try:
-            return self._swap_once(s, effect)
-        except Conflict:
-            if isinstance(effect, TakeSlot):
-                s = replace(s, gate=self._w.gates.read())
-                effect = ask(s).effect
-            if not isinstance(effect, TakeSlot | FreeSlot):
-                raise
-            return self._swap_once(s, effect)
+        """Swap the gate, in turn. After a conflict, a slot is taken or freed at once on the new gate if still
+        due. So it is decided again where another thread has written the gate while this one waited."""
+        with self._turn():
+            if self._w.gate_turn and isinstance(effect, Join | TakeSlot) and s.gate is not None:
+                s, effect = self._on_the_new_gate(s, effect, ask)
+            try:
+                return self._swap_once(s, effect)
+            except Conflict:
+                if isinstance(effect, TakeSlot):
+                    s, effect = self._on_the_new_gate(s, effect, ask)
+                if not isinstance(effect, TakeSlot | FreeSlot):
+                    raise
+                return self._swap_once(s, effect)
+
+    def _turn(self) -> AbstractContextManager[Any]:
+        return self._w.gate_turn or contextlib.nullcontext()
+
+    def _on_the_new_gate(self, s: Situation, effect: Any, ask: Ask) -> tuple[Situation, Any]:
+        """The same decision on the gate as it is now. Raises ``Conflict`` where it is another one."""
+        before, s = s.gate, replace(s, gate=self._w.gates.read())
+        found = effect if s.gate == before else ask(s).effect
+        if type(found) is not type(effect):
+            raise Conflict(CHANGED)
+        return s, found
 
     def _swap_once(self, s: Situation, effect: Any) -> Performed | Decision:
         now = self._w.cluster.time.now()
@@ -237,12 +261,12 @@ class Executor:
 
     def share_census(self, s: Situation, age: timedelta) -> None:
         """Put our census on the gate if the one there is older by ``age``, so that others need not count."""
-        if s.gate is None or s.census is None:
-            return
-        if s.gate.census is not None and s.census.at - s.gate.census.at < age:
-            return
-        with contextlib.suppress(ApiError, GateTooLarge):
-            self._w.gates.write(replace(s.gate, census=s.census))
+        with self._turn(), contextlib.suppress(ApiError, GateTooLarge, Undecodable):
+            gate = self._w.gates.read() if self._w.gate_turn else s.gate
+            if gate is None or s.census is None:
+                return
+            if gate.census is None or s.census.at - gate.census.at >= age:
+                self._w.gates.write(replace(gate, census=s.census))
 
     # ------------------------------------------------------------ the Node: cordon and taints
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from recovery.agent.backoff import Outage
 from recovery.clock import Clock
@@ -63,7 +64,8 @@ class World:
     for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node that it looks
     after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those that fire, as was
     last asked. ``past``: shared by the worlds of one process. ``unheard_since``: from when on a Node is
-    watched, where its kubelet has not written since.
+    watched, where its kubelet has not written since. ``gate_turn``: where threads of one process write the
+    gate, it is held by the one that does.
     """
 
     clock: Clock
@@ -84,6 +86,7 @@ class World:
     past: LatestPast = field(default_factory=LatestPast)
     unheard_since: Callable[[str], datetime | None] = lambda _: None
     outage: Outage = field(default_factory=Outage)
+    gate_turn: AbstractContextManager[Any] | None = None
 
     def node(self, name: str) -> NodeView | None:
         """The Node ``name``, or None where there is none."""

@@ -232,16 +232,13 @@ class Cluster:
         """Raises ``Expired`` where the rest of the list cannot be read any more: see ``paging.folded``."""
         return self._pages(RECORDS, {"labelSelector": selector} if selector else {})
 
-    def versions_of(self, path: str, selected: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """From which version to watch the objects of a list, and the version of each by its name.
+    def named_of(self, path: str, selected: dict[str, str]) -> tuple[str, dict[str, dict[str, Any]]]:
+        """From which version to watch the objects of a list, and each by its name.
 
         Raises ``Expired`` where the rest of the list cannot be read any more: see ``paging.folded``.
         """
         pages: list[str] = []
-        found = {
-            str(item["metadata"]["name"]): str(item["metadata"]["resourceVersion"])
-            for item in self._pages(path, selected, pages.append)
-        }
+        found = {str(item["metadata"]["name"]): item for item in self._pages(path, selected, pages.append)}
         return pages[0], found
 
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -48,11 +48,11 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Named:
     """One event. ``version``: from which to watch after it. ``name``: of the object; "" for a bookmark.
-    ``there``: it has this version now. Else it is gone, or no longer selected."""
+    ``found``: the object as it is now; None where it is gone, or no longer selected."""
 
     version: str
     name: str = ""
-    there: bool = False
+    found: dict[str, Any] | None = None
 
 
 def watch_nodes(streams: Streams, selector: str, version: str) -> Iterator[Change]:
@@ -91,7 +91,7 @@ def watch_ours(streams: Streams, path: str, selected: dict[str, str], version: s
         kind, obj = _read(line, path)
         version = at = _onward(version, _version(obj), path)
         name = str((obj.get("metadata") or {}).get("name") or "")
-        yield Named(at, name, kind in THERE)
+        yield Named(at, name, obj if kind in THERE else None)
 
 
 def later(version: str, than: str) -> bool:

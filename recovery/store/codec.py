@@ -160,12 +160,11 @@ class Reader:
 
 
 class Unchanged(Generic[Decoded]):
-    """Decodes objects. One that equals the last one of its name is not decoded again."""
+    """Decodes objects, and remembers ``most``: one that equals the last of its name is not decoded again."""
 
-    LIMIT = 100
-
-    def __init__(self, decode: Callable[[Any], Decoded]) -> None:
+    def __init__(self, decode: Callable[[Any], Decoded], most: int = 100) -> None:
         self._decode = decode
+        self._most = most
         self._last: dict[str, tuple[Mapping[str, Any], Decoded]] = {}
 
     def __call__(self, obj: Mapping[str, Any]) -> Decoded:
@@ -185,7 +184,7 @@ class Unchanged(Generic[Decoded]):
 
     def keep(self, obj: Mapping[str, Any], decoded: Decoded) -> Decoded:
         """Remember that ``obj`` means ``decoded``."""
-        if len(self._last) >= self.LIMIT:
+        if len(self._last) >= self._most:
             self._last.clear()
         if small(obj):
             self._last[_name(obj)] = obj, decoded

@@ -34,11 +34,15 @@ class RecordObjects(Protocol):
 
 
 class Records:
-    """Reads and swaps records. Every write is a compare-and-swap: ``Conflict`` means read again."""
+    """Reads and swaps records. Every write is a compare-and-swap: ``Conflict`` means read again.
 
-    def __init__(self, cluster: RecordObjects) -> None:
+    ``known``: what others have decoded that read the same ones. Those that count as sick are kept there.
+    """
+
+    def __init__(self, cluster: RecordObjects, known: Unchanged[Record] | None = None) -> None:
         self._cluster = cluster
-        self._decode = Unchanged(decode)
+        self._decode = known or Unchanged(decode)
+        self._keeps = known is not None
         self._written: dict[str, str] = {}
 
     def all(self) -> Iterator[Record | Undecodable]:
@@ -46,11 +50,11 @@ class Records:
 
         One page is in memory at a time. Raises ``Expired``: see ``paging.folded``.
         """
-        return self._each("")
+        return self._each("", keeps=False)
 
     def sick(self) -> Iterator[Record | Undecodable]:
         """Those that count as sick, and those whose label does not say that they do not."""
-        return self._each(NOT_SICK)
+        return self._each(NOT_SICK, keeps=self._keeps)
 
     def with_labels(self) -> Iterator[tuple[Record, str]]:
         """All records that can be decoded, each with the phase that its label shows."""
@@ -63,10 +67,10 @@ class Records:
         a slot."""
         return map(decode, self._cluster.list_records())
 
-    def _each(self, selector: str) -> Iterator[Record | Undecodable]:
+    def _each(self, selector: str, *, keeps: bool) -> Iterator[Record | Undecodable]:
         for obj in self._cluster.list_records(selector):
-            try:
-                yield self._decode.known(obj) or decode(obj)  # thousands are not worth remembering
+            try:  # thousands are not worth remembering
+                yield self._decode(obj) if keeps else self._decode.known(obj) or decode(obj)
             except Undecodable as error:
                 error.name = str(obj["metadata"]["name"])
                 yield error.with_traceback(None)  # who keeps it does not keep the object

@@ -45,7 +45,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "evict": (pod(),),
     "get_record": ("n",),
     "list_records": (),
-    "versions_of": ("/apis/noderecovery.dev/v1alpha1/noderecoveries", {}),
+    "named_of": ("/apis/noderecovery.dev/v1alpha1/noderecoveries", {}),
     "create_record": ({"metadata": {"name": "n"}},),
     "replace_record": ({"metadata": {"name": "n"}},),
     "delete_record": ("n", "uid", "7"),

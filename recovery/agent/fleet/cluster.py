@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.objects import Objects
 from recovery.agent.fleet.recent import Key, Recent
-from recovery.agent.fleet.versions import Versions
 from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound
 from recovery.kube.cluster import Cluster
@@ -45,8 +45,8 @@ class WatchedCluster(Cluster):
         time: ApiTime,
         *,
         whole: bool,
-        records: Versions,
-        gates: Versions,
+        records: Objects,
+        gates: Objects,
         unjoined: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
         super().__init__(transport, clock, namespace, time)
@@ -90,9 +90,8 @@ class WatchedCluster(Cluster):
         return dict(self._recent.read(record_key(node), partial(super().get_record, node)))
 
     def list_records(self, selector: str = "") -> Iterator[dict[str, Any]]:
-        if selector == NOT_SICK and self._records.none:
-            return iter(())
-        return super().list_records(selector)
+        known = self._records.all() if selector == NOT_SICK else None
+        return super().list_records(selector) if known is None else iter(known)
 
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._record(body, partial(super().create_record, body))
@@ -104,7 +103,7 @@ class WatchedCluster(Cluster):
         name = body["metadata"]["name"]
         written = self._written(record_key(name), ask)
         if body["metadata"].get("labels", {}).get(PHASE_LABEL) not in WELL:
-            self._records.written(name, version_of(written))
+            self._records.written(written)
         return written
 
     def delete_record(self, name: str, uid: str, version: str) -> None:
@@ -112,7 +111,7 @@ class WatchedCluster(Cluster):
         super().delete_record(name, uid, version)
 
     def get_gate(self) -> dict[str, Any]:
-        if self._gates.none:
+        if self._gates.all() == []:
             raise NotFound("the watch of the gate shows none")
         return dict(self._recent.read(GATE, super().get_gate))
 
@@ -124,13 +123,8 @@ class WatchedCluster(Cluster):
 
     def _gate(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         written = self._written(GATE, ask)
-        self._gates.written(NAME, version_of(written))
+        self._gates.written(written)
         return written
 
     def _written(self, key: Key, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return dict(self._recent.write(key, ask))
-
-
-def version_of(found: dict[str, Any]) -> str:
-    """The resourceVersion of an object as it came."""
-    return str((found.get("metadata") or {}).get("resourceVersion") or "")

@@ -53,10 +53,16 @@ class Recent:
         return known if age <= RECENT or (age <= UNCHANGED and self._is_still(key, known[1])) else None
 
     def write(self, key: Key, ask: Callable[[], Any]) -> Any:
-        """What ``ask`` returns: the object as it is now. After an error nothing is known of it."""
+        """What ``ask`` returns: the object as it is now. After an error nothing is known of it.
+
+        Meanwhile other threads go by the one of before: who writes by it is refused.
+        """
         asked = self._clock.monotonic()
-        self.forget(key)
-        found = ask()
+        try:
+            found = ask()
+        except BaseException:
+            self.forget(key)
+            raise
         with self._lock:
             if len(self._objects) >= MOST:
                 self._objects = {k: x for k, x in self._objects.items() if asked - x[0] <= RECENT}

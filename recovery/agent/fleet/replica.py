@@ -18,7 +18,7 @@ from recovery.agent.execute import Executor
 from recovery.agent.fleet import loki
 from recovery.agent.fleet.alerts import AlertWatch
 from recovery.agent.fleet.alike import Alike
-from recovery.agent.fleet.cluster import GATE, NODE, WatchedCluster, node_key, version_of
+from recovery.agent.fleet.cluster import GATE, NODE, WatchedCluster, node_key
 from recovery.agent.fleet.controller import Controller
 from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.leader import Leader
@@ -26,11 +26,11 @@ from recovery.agent.fleet.leases import LeadersLeases, SweepersLeases
 from recovery.agent.fleet.lost_pods import PodWatch
 from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.objects import Objects, version_of
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.prometheus import EVERY, Asks, Poller
 from recovery.agent.fleet.recent import Key, Recent
 from recovery.agent.fleet.sources import Says
-from recovery.agent.fleet.versions import Versions
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.tally import Tally
@@ -46,12 +46,16 @@ from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
 from recovery.signals import black_hole, device_counts, never_joined
+from recovery.store.codec import Unchanged
 from recovery.store.gate import NAME, Gates
 from recovery.store.lease import Identity, Leases
 from recovery.store.record import NOT_SICK, Records
+from recovery.store.record_codec import decode
 
 MOST_SLOTS = 200
 """Of any budget: one leader writes the gate, and the admission policies admit so many slots on it."""
+MOST_DECODED = 1000
+"""Records that are remembered as they were decoded: those that are sick are counted before each start."""
 SWEEP_EVERY = 10.0
 """Seconds between two looks at the gate, for records whose Node is gone."""
 WAITS = 0.2
@@ -99,10 +103,12 @@ class Replica:
         self._outage = Outage()
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on, self._outage)
         self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
-        self._records = self._versions("records", RECORDS, {"labelSelector": NOT_SICK})
-        self._gates = self._versions("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
+        self._records = self._objects("records", RECORDS, {"labelSelector": NOT_SICK})
+        self._gates = self._objects("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
         self._recent = Recent(around.clock, self._is_still)
         self._past = LatestPast()
+        self._decoded = Unchanged(decode, MOST_DECODED)
+        self._gate_turn = threading.RLock()
         me = around.identity.pod
         self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, me, around.metrics)
         self._crowd = Crowd(self._hurry)
@@ -185,11 +191,11 @@ class Replica:
         """Follow the gate, while this replica leads. Seconds until the next round."""
         return self._follow(self._gates, stop)
 
-    def _follow(self, versions: Versions, stop: threading.Event) -> float:
+    def _follow(self, objects: Objects, stop: threading.Event) -> float:
         if not self._a.on or not self.leader.leads:
-            versions.rest()
+            objects.rest()
             return WAITS
-        return versions.round(stop)
+        return objects.round(stop)
 
     def call_the_roll(self) -> float:
         """Look for machines that never became a Node, where a rule names them, while this replica leads: what
@@ -230,7 +236,7 @@ class Replica:
             gates=self._gates,
             unjoined=self._roll.node if self._roll is not None else lambda _: None,
         )
-        records = Records(cluster)
+        records = Records(cluster, self._decoded)
         of_sidecars = Leases(
             Cluster(a.transport, a.clock, a.agents, self._time), a.clock, a.identity, a.lease
         )
@@ -250,12 +256,13 @@ class Replica:
             alerts=self._alerts.now if self._alerts is not None else Alerts,
             past=self._past,
             outage=self._outage,
+            gate_turn=self._gate_turn,
         )
 
-    def _versions(self, what: str, path: str, selected: dict[str, str]) -> Versions:
+    def _objects(self, what: str, path: str, selected: dict[str, str]) -> Objects:
         cluster = self._cluster()
-        listed = partial(cluster.versions_of, path, selected)
-        return Versions(what, listed, partial(watch_ours, self._a.streams, path, selected), self._a.clock)
+        listed = partial(cluster.named_of, path, selected)
+        return Objects(what, listed, partial(watch_ours, self._a.streams, path, selected), self._a.clock)
 
     def _is_still(self, key: Key, found: Any) -> bool:
         """Whether a watch says that nobody has changed the Node, record or gate ``found``."""
@@ -263,8 +270,8 @@ class Replica:
         if kind == NODE:
             known = self.nodes.get(name) if self.nodes.in_sync else None
             return known is not None and known.resource_version == found.resource_version
-        versions = self._gates if key == GATE else self._records
-        return versions.is_still(name, version_of(found))
+        objects = self._gates if key == GATE else self._records
+        return objects.is_still(name, version_of(found))
 
     def _made_poller(self) -> Poller | None:
         a, choice = self._a, self._a.policy.source("prometheus")

@@ -11,8 +11,8 @@ import pytest
 from recovery_testkit.clock import FakeClock
 
 from recovery.agent.fleet.nodes import SILENT
+from recovery.agent.fleet.objects import Object, Objects
 from recovery.agent.fleet.recent import RECENT, UNCHANGED, Recent
-from recovery.agent.fleet.versions import Versions
 from recovery.errors import ApiError, ApiUnavailable, Expired
 from recovery.kube.watch import watch_failed_pods, watch_nodes, watch_ours
 
@@ -20,10 +20,12 @@ PATH = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GO_ON = threading.Event()
 
 
+def at(version: str, name: str) -> Object:
+    return {"metadata": {"name": name, "resourceVersion": version}}
+
+
 def event(kind: str, version: str, name: str = "") -> bytes:
-    return json.dumps(
-        {"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version}}}
-    ).encode()
+    return json.dumps({"type": kind, "object": at(version, name)}).encode()
 
 
 class Server:
@@ -37,9 +39,9 @@ class Server:
         self.listed = 0
         self.error: ApiError | None = None
 
-    def list(self) -> tuple[str, dict[str, str]]:
+    def list(self) -> tuple[str, dict[str, Object]]:
         self.listed += 1
-        return self.version, dict(self.there)
+        return self.version, {name: at(version, name) for name, version in self.there.items()}
 
     def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
         self.watched_from.append(query["resourceVersion"])
@@ -60,110 +62,106 @@ def server() -> Server:
 
 
 @pytest.fixture
-def versions(server: Server, clock: FakeClock) -> Versions:
-    return Versions("records", server.list, lambda at: watch_ours(server, PATH, {}, at), clock)
+def objects(server: Server, clock: FakeClock) -> Objects:
+    return Objects("records", server.list, lambda since: watch_ours(server, PATH, {}, since), clock)
 
 
-def told(versions: Versions, server: Server, *events: bytes) -> None:
+def told(objects: Objects, server: Server, *events: bytes) -> None:
     server.events += events
-    versions.round(GO_ON)
+    objects.round(GO_ON)
 
 
-def test_before_the_first_list_nothing_is_known(versions: Versions) -> None:
-    assert not versions.none
-    assert not versions.is_still("node-0", "7")
+def test_before_the_first_list_nothing_is_known(objects: Objects) -> None:
+    assert objects.all() is None
+    assert not objects.is_still("node-0", "7")
 
 
-def test_what_was_listed_is_known_until_the_watch_tells_of_a_change(
-    versions: Versions, server: Server
-) -> None:
+def test_what_was_listed_is_known_until_the_watch_tells_of_a_change(objects: Objects, server: Server) -> None:
     server.there = {"node-0": "7"}
-    versions.round(GO_ON)
-    assert versions.is_still("node-0", "7")
-    told(versions, server, event("MODIFIED", "12", "node-0"))
-    assert not versions.is_still("node-0", "7")
-    assert versions.is_still("node-0", "12")
-    told(versions, server, event("DELETED", "13", "node-0"))
-    assert versions.none
+    objects.round(GO_ON)
+    assert objects.is_still("node-0", "7")
+    told(objects, server, event("MODIFIED", "12", "node-0"))
+    assert not objects.is_still("node-0", "7")
+    assert objects.is_still("node-0", "12")
+    told(objects, server, event("DELETED", "13", "node-0"))
+    assert objects.all() == []
     assert (server.listed, server.watched_from) == (1, ["10", "10", "12"])
 
 
 def test_what_this_process_wrote_is_known_before_the_watch_tells_of_it(
-    versions: Versions, server: Server
+    objects: Objects, server: Server
 ) -> None:
-    versions.round(GO_ON)
-    assert versions.none
-    versions.written("node-0", "14")
-    assert not versions.none
-    told(versions, server, event("MODIFIED", "12", "node-0"), event("DELETED", "13", "node-0"))
-    assert versions.is_still("node-0", "14"), "those are older"
-    told(versions, server, event("MODIFIED", "14", "node-0"), event("DELETED", "14", "node-0"))
-    assert versions.none, "one that is selected no more has the version of the write that did it"
+    objects.round(GO_ON)
+    assert objects.all() == []
+    objects.written(at("14", "node-0"))
+    assert objects.all() == [at("14", "node-0")]
+    told(objects, server, event("MODIFIED", "12", "node-0"), event("DELETED", "13", "node-0"))
+    assert objects.is_still("node-0", "14"), "those are older"
+    told(objects, server, event("MODIFIED", "14", "node-0"), event("DELETED", "14", "node-0"))
+    assert objects.all() == [], "one that is selected no more has the version of the write that did it"
 
 
-def test_a_list_that_was_begun_before_a_write_does_not_hide_it(versions: Versions, server: Server) -> None:
-    versions.written("node-0", "14")
-    versions.round(GO_ON)
-    assert versions.is_still("node-0", "14")
+def test_a_list_that_was_begun_before_a_write_does_not_hide_it(objects: Objects, server: Server) -> None:
+    objects.written(at("14", "node-0"))
+    objects.round(GO_ON)
+    assert objects.is_still("node-0", "14")
 
 
 @pytest.mark.parametrize("error", [ApiUnavailable("it broke"), ApiError("403 Forbidden", 403)])
 def test_while_the_watch_is_broken_or_refused_nothing_is_known(
-    versions: Versions, server: Server, error: ApiError
+    objects: Objects, server: Server, error: ApiError
 ) -> None:
-    versions.round(GO_ON)
+    objects.round(GO_ON)
     server.error = error
-    assert versions.round(GO_ON) > 0, "and it is left alone for a while"
-    assert not versions.none
+    assert objects.round(GO_ON) > 0, "and it is left alone for a while"
+    assert objects.all() is None
     server.error = None
-    told(versions, server, event("BOOKMARK", "15"))
-    assert versions.none
+    told(objects, server, event("BOOKMARK", "15"))
+    assert objects.all() == []
     assert server.watched_from[-1] == "10", "it goes on where it was"
 
 
-def test_a_watch_that_is_silent_for_too_long_vouches_for_nothing(
-    versions: Versions, clock: FakeClock
-) -> None:
-    versions.round(GO_ON)
+def test_a_watch_that_is_silent_for_too_long_vouches_for_nothing(objects: Objects, clock: FakeClock) -> None:
+    objects.round(GO_ON)
     clock.advance(SILENT + 1)
-    assert not versions.none
+    assert objects.all() is None
 
 
-def test_a_version_that_is_too_old_makes_a_new_list(versions: Versions, server: Server) -> None:
-    versions.round(GO_ON)
+def test_a_version_that_is_too_old_makes_a_new_list(objects: Objects, server: Server) -> None:
+    objects.round(GO_ON)
     server.error = Expired("too old", 410)
-    assert versions.round(GO_ON) == 0.0
-    assert not versions.none
+    assert objects.round(GO_ON) == 0.0
+    assert objects.all() is None
     server.error, server.there = None, {"node-1": "20"}
-    versions.round(GO_ON)
-    assert versions.is_still("node-1", "20")
+    objects.round(GO_ON)
+    assert objects.is_still("node-1", "20")
     assert server.listed == 2
 
 
-def test_who_rests_knows_nothing_and_lists_again(versions: Versions, server: Server) -> None:
-    versions.round(GO_ON)
-    versions.rest()
-    assert not versions.none
-    versions.round(GO_ON)
-    assert (versions.none, server.listed) == (True, 2)
+def test_who_rests_knows_nothing_and_lists_again(objects: Objects, server: Server) -> None:
+    objects.round(GO_ON)
+    objects.rest()
+    assert objects.all() is None
+    objects.round(GO_ON)
+    assert (objects.all() == [], server.listed) == (True, 2)
 
 
 def test_a_restored_etcd_makes_a_new_list_for_its_watch_tells_nothing(
-    versions: Versions, server: Server
+    objects: Objects, server: Server
 ) -> None:
     """It is at an earlier version, and tells only of what comes after the one that it was asked for."""
     server.version = "1000"
-    versions.round(GO_ON)
+    objects.round(GO_ON)
     server.version, server.there = "260", {"node-0": "255"}
-    told(versions, server, event("BOOKMARK", "250"))
-    assert not versions.none
-    versions.round(GO_ON)
-    assert versions.is_still("node-0", "255")
+    told(objects, server, event("BOOKMARK", "250"))
+    assert objects.all() is None
+    objects.round(GO_ON)
+    assert objects.is_still("node-0", "255")
 
 
 @pytest.mark.parametrize("kind", ["BOOKMARK", "MODIFIED", "DELETED"])
 @pytest.mark.parametrize(
-    "watch", [watch_failed_pods, lambda s, at: watch_nodes(s, "", at)], ids=["pods", "nodes"]
+    "watch", [watch_failed_pods, lambda s, since: watch_nodes(s, "", since)], ids=["pods", "nodes"]
 )
 def test_no_watch_goes_on_from_a_version_before_its_own(kind: str, watch: Any, server: Server) -> None:
     server.events = [event(kind, "1001", "x"), event(kind, "1001", "x"), event(kind, "250", "x")]

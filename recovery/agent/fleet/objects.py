@@ -1,5 +1,6 @@
-"""Which version each of our own objects has, by a watch: what has not changed since it was read is not read
-again. So a fleet in which nothing happens costs the API server its watches, and one Lease.
+"""Our own objects, as a watch shows them: what has not changed since it was read is not read again.
+
+So a fleet in which nothing happens costs the API server its watches, and one Lease.
 
 A watch may be a moment behind. Who goes by it decides nothing that cannot be taken back: a write names the
 version that it was decided on, and before an eviction or a call of the cloud all is read anew.
@@ -11,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from recovery.agent.backoff import Backoff
 from recovery.agent.fleet.nodes import FIRST_PAUSE, SILENT, WORST_PAUSE, round_of
@@ -18,12 +20,13 @@ from recovery.clock import Clock
 from recovery.kube.paging import folded
 from recovery.kube.watch import Named, later
 
-Listed = Callable[[], tuple[str, dict[str, str]]]
-"""Lists a kind: from which version to watch it, and the version of each object by its name."""
+Object = dict[str, Any]
+Listed = Callable[[], tuple[str, dict[str, Object]]]
+"""Lists a kind: from which version to watch it, and each object by its name."""
 Watched = Callable[[str], Iterator[Named]]
 
 
-class Versions:
+class Objects:
     """Of one kind, as ``listed`` and ``watched`` select it. One thread calls ``round``; any may ask."""
 
     def __init__(self, what: str, listed: Listed, watched: Watched, clock: Clock) -> None:
@@ -32,7 +35,7 @@ class Versions:
         self._watched = watched
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, str] = {}
+        self._known: dict[str, Object] = {}
         self._version = ""
         self._heard_at: float | None = None
         self._backoff = Backoff(clock, FIRST_PAUSE, WORST_PAUSE, random.Random())  # noqa: S311 - jitter
@@ -41,18 +44,22 @@ class Versions:
 
     def is_still(self, name: str, version: str) -> bool:
         """Whether ``version`` is the last one of the object. False where that is not known."""
-        return self._live() and self._known.get(name) == version
+        return self._live() and name in self._known and version_of(self._known[name]) == version
 
-    @property
-    def none(self) -> bool:
-        """Whether there is no such object. False where that is not known."""
-        return self._live() and not self._known
-
-    def written(self, name: str, version: str) -> None:
-        """This process has written the object, and it is one of those that are watched."""
+    def all(self) -> list[Object] | None:
+        """All objects as they are now; None where that is not known. Nobody changes them."""
         with self._lock:
-            if later(version, self._known.get(name, "0")):
-                self._known[name] = version
+            return list(self._known.values()) if self._live() else None
+
+    def written(self, found: Object) -> None:
+        """This process has written the object, and it is one of those that are watched."""
+        name = str(found["metadata"]["name"])
+        with self._lock:
+            if later(version_of(found), self._version_known(name)):
+                self._known[name] = found
+
+    def _version_known(self, name: str) -> str:
+        return version_of(self._known[name]) if name in self._known else "0"
 
     def _live(self) -> bool:
         heard = self._heard_at
@@ -88,7 +95,7 @@ class Versions:
     def _list(self) -> None:
         version, listed = folded(self._listed)
         with self._lock:
-            ours = {name: at for name, at in self._known.items() if later(at, version)}
+            ours = {name: x for name, x in self._known.items() if later(version_of(x), version)}
             self._known = listed | ours
         self._heard_at = self._clock.monotonic()
         self._version = version
@@ -96,9 +103,14 @@ class Versions:
     def _take(self, event: Named) -> None:
         self._version = event.version
         with self._lock:
-            if not event.name or later(self._known.get(event.name, "0"), event.version):
+            if not event.name or later(self._version_known(event.name), event.version):
                 return
-            if event.there:
-                self._known[event.name] = event.version
-            else:
+            if event.found is None:
                 self._known.pop(event.name, None)
+            elif self._version_known(event.name) != event.version:  # one that we wrote is the same
+                self._known[event.name] = event.found
+
+
+def version_of(found: Object) -> str:
+    """The resourceVersion of an object as it came."""
+    return str((found.get("metadata") or {}).get("resourceVersion") or "")
