@@ -102,10 +102,11 @@ def test_objects_are_remembered_up_to_a_number_and_a_size() -> None:
         return {"metadata": {"name": name, "resourceVersion": "1", "annotations": {"a": annotation}}}
 
     decode: Callable[[Any], object] = dict
-    kept = Unchanged(decode)
-    for i in range(3 * Unchanged.LIMIT):
+    most = 100
+    kept = Unchanged(decode, most)
+    for i in range(3 * most):
         kept(named(f"node-{i}"))
-    assert sum(kept.last(f"node-{i}", "1") is not None for i in range(3 * Unchanged.LIMIT)) <= Unchanged.LIMIT
+    assert sum(kept.last(f"node-{i}", "1") is not None for i in range(3 * most)) <= most
     kept(named("large", "x" * 100_000))
     assert kept.last("large", "1") is None
 
