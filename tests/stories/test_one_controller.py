@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from recovery_testkit.kubefaults import refused
+from recovery_testkit.kubefaults import lost_request, refused
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import FleetActor, Stage
 
@@ -20,6 +20,7 @@ from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Streams
 from recovery.model import Claim, Machine, NodeView, Phase, Preflight, Step
 from recovery.quick import replace
+from recovery.report.own_view import View
 from tests.builders.faults import DMA
 from tests.builders.objects import budget_object, pod_object
 from tests.stories.console import Terminal
@@ -785,3 +786,29 @@ def test_threads_that_write_the_gate_in_turn_are_never_refused() -> None:
     assert phase(s) is Phase.HANDED_OVER
     assert another.wrote >= 3, "before it joins, takes its slot, and frees it"
     assert (s.store.requests - before)["update", "recoverygates"] == 3 + another.wrote
+
+
+def seen_by(s: Stage, node: str) -> View:
+    """What the leader last saw and decided of ``node``."""
+    views = [a.replica.view(node) for a in s.actors.values() if isinstance(a, FleetActor)]
+    (found,) = [view for view in views if isinstance(view, View)]
+    return found
+
+
+def test_an_outage_is_one_though_the_watches_stay_open_and_nothing_has_to_be_read() -> None:
+    """A connection that carries nothing is not broken at once. What it showed last counts as unchanged."""
+    s, _ = fleet(policy(remedy="{do: cordon}"))
+    writes(s, EKS, node="node-1")
+    pause(s)
+    s.run(30)
+    assert phase(s, "node-1") is Phase.WAITING
+    s.api.fail_next(lambda asked: asked.method != "WATCH", lost_request, times=100_000)
+    s.run(40)
+    s.api.heal()
+    resume(s)
+    s.run(30)
+    assert phase(s, "node-1") is Phase.WAITING
+    view = seen_by(s, "node-1")
+    assert "the API server was away" in view.decision.reason
+    s.run(45)
+    assert phase(s, "node-1") is Phase.HANDED_OVER
