@@ -64,12 +64,9 @@ class Outage:
         if self._since is None:
             self._since = now
 
-    def answered(self, asked: float) -> None:
-        """It answered what was asked at monotonic time ``asked``. What was remembered is no answer."""
-        if self._since is None or asked < self._since:
-            return
-        if asked - self._since >= self.LONG:
-            self._over = asked
+    def answered(self, now: float) -> None:
+        if self._since is not None and now - self._since >= self.LONG:
+            self._over = now
         self._since = None
 
     def over_for(self, now: float) -> timedelta | None:

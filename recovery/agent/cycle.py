@@ -327,8 +327,9 @@ class Agent:
 
     def _back_for(self) -> timedelta | None:
         """Node and record were read: how long the API server has been back, where it was away."""
-        self._w.outage.answered(self._observer.memory(self.node).looked_at)
-        return self._w.outage.over_for(self._w.clock.monotonic())
+        now = self._w.clock.monotonic()
+        self._w.outage.answered(now)
+        return self._w.outage.over_for(now)
 
     def _unreachable(self) -> None:
         """The API server did not answer, so that nothing could be tried."""

@@ -160,11 +160,10 @@ class Sweeper:
         self._word.tell()
         if (left := self._due_in(next_in_queue)) > 0:
             return left
-        asked = self._w.cluster.read_since(self._me)
         try:
             self._round(next_in_queue)
             self._backoff.answered()
-            self._w.outage.answered(asked)
+            self._w.outage.answered(self._w.clock.monotonic())
         except (ApiError, Undecodable) as error:
             log.debug("sweep: %s", error)
             if isinstance(error, ApiUnavailable):

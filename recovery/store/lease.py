@@ -308,11 +308,6 @@ class Leases:
             return None
         return self._got(node, role, asked, body, stored)
 
-    def age(self, node: str) -> float:
-        """Seconds since we renewed the Lease; 0 where it is not ours, and so was read just now."""
-        held = self._held.get(node)
-        return 0.0 if held is None else self._clock.boottime() - held[1]
-
     def _just_renewed(self, node: str) -> Lease | None:
         held = self._held.get(node)
         if held is None or self._clock.boottime() - held[1] >= self.renew_every:

@@ -65,7 +65,7 @@ class Leader:
             led = self._lease.mine
             try:
                 self._lease = self._leases.hold(LEASE, Role.OWNER)
-                self._outage.answered(self._clock.monotonic() - self._leases.age(LEASE))
+                self._outage.answered(self._clock.monotonic())
             except ApiError as error:
                 if isinstance(error, ApiUnavailable):
                     self._outage.away(self._clock.monotonic())
