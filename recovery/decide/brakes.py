@@ -283,6 +283,8 @@ def brake(s: Situation) -> str | None:
         where = {"fleet": "of limits.population" if census.of else "in the fleet", OUTSIDE: OUTSIDE}.get(
             scope, f"with {scope}"
         )
+        if population == 0 and scope == "fleet" and census.of:
+            return "limits.population selects no node in the cluster: nothing starts until it selects one"
         if population == 0:
             return f"nothing is known of how many nodes {where} are sick"
         allowed = brake_allows(share, population)

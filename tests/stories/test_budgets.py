@@ -240,7 +240,9 @@ def test_agents_of_two_policies_do_not_go_by_each_others_count() -> None:
 def test_a_population_that_selects_no_node_starts_nothing_and_says_so() -> None:
     s = fleet(GPUS.replace("pool: gpu", "pol: gpu"), 4, 0)
     assert all_fail(s, "node-0") == []
-    assert said(s, "node-0", "nothing is known of how many nodes of limits.population are sick")
+    assert said(
+        s, "node-0", "limits.population selects no node in the cluster: nothing starts until it selects one"
+    )
 
 
 def test_status_says_of_which_nodes_the_count_is() -> None:

@@ -14,6 +14,7 @@ from tests.search.judge.objects import (
     OPEN,
     Json,
     duration,
+    labels,
     machine_of,
     marked,
     metadata,
@@ -73,12 +74,20 @@ class Ends(Law):
             return "braked"
         if world.clocks_off:
             return "a wrong clock"
+        if self._nothing_is_counted():
+            return "a population without a node"
         if world.page_bad(name) is not None:
             return "an unreadable page"
         agent = world.agent_of(name)
         if world.processes and (agent is None or not agent.on or agent.state == "stopped"):
             return "no agent"
         return ""
+
+    def _nothing_is_counted(self) -> bool:
+        """Whether the population of the policy selects no node that there is: nothing starts then (policy.md)."""
+        nodes = [labels(node) for node in self.world.nodes.values()]
+        rules = self.world.policies_of("", self.world.at)
+        return any(r.population and not any(map(r.counted, nodes)) for r in rules)
 
     def _machine(self, id_: str, m: Machine) -> None:
         world = self.world
