@@ -101,6 +101,26 @@ def test_what_this_process_wrote_is_known_before_the_watch_tells_of_it(
     assert objects.all() == [], "one that is selected no more has the version of the write that did it"
 
 
+def test_an_answer_that_comes_after_what_followed_brings_nothing_back(
+    objects: Objects, server: Server
+) -> None:
+    """The watch has told of a deletion already, and tells no more of the object: it would count for ever."""
+    objects.round(GO_ON)
+    told(objects, server, event("ADDED", "12", "node-0"), event("DELETED", "13", "node-0"))
+    objects.written(at("12", "node-0"))
+    assert objects.all() == []
+    assert not objects.is_still("node-0", "12")
+
+
+def test_an_answer_that_comes_after_a_list_of_later_brings_nothing_back(
+    objects: Objects, server: Server
+) -> None:
+    server.version = "20"
+    objects.round(GO_ON)
+    objects.written(at("12", "node-0"))
+    assert objects.all() == []
+
+
 def test_a_list_that_was_begun_before_a_write_does_not_hide_it(objects: Objects, server: Server) -> None:
     objects.written(at("14", "node-0"))
     objects.round(GO_ON)
@@ -157,6 +177,21 @@ def test_a_restored_etcd_makes_a_new_list_for_its_watch_tells_nothing(
     assert objects.all() is None
     objects.round(GO_ON)
     assert objects.is_still("node-0", "255")
+
+
+def test_of_what_was_written_after_the_moment_that_etcd_is_restored_to_nothing_stays(
+    objects: Objects, server: Server
+) -> None:
+    """Its versions are later than those of the list, and no watch tells that it is not there."""
+    server.version, server.there = "1000", {"node-0": "990"}
+    objects.round(GO_ON)
+    objects.written(at("1001", "node-1"))
+    server.version, server.there = "260", {"node-0": "255"}
+    told(objects, server, event("BOOKMARK", "250"))
+    objects.round(GO_ON)
+    assert objects.all() == [at("255", "node-0")]
+    objects.written(at("261", "node-1"))
+    assert objects.is_still("node-1", "261")
 
 
 @pytest.mark.parametrize("kind", ["BOOKMARK", "MODIFIED", "DELETED"])

@@ -44,7 +44,8 @@ class Objects:
 
     def is_still(self, name: str, version: str) -> bool:
         """Whether ``version`` is the last one of the object. False where that is not known."""
-        return self._live() and name in self._known and version_of(self._known[name]) == version
+        with self._lock:
+            return self._live() and self._version_known(name) == version
 
     def all(self) -> list[Object] | None:
         """All objects as they are now; None where that is not known. Nobody changes them."""
@@ -52,10 +53,13 @@ class Objects:
             return list(self._known.values()) if self._live() else None
 
     def written(self, found: Object) -> None:
-        """This process has written the object, and it is one of those that are watched."""
-        name = str(found["metadata"]["name"])
+        """This process has written the object, and it is one of those that are watched.
+
+        An answer may come after the watch has told of what came next: of that it says more.
+        """
+        name, version = str(found["metadata"]["name"]), version_of(found)
         with self._lock:
-            if later(version_of(found), self._version_known(name)):
+            if later(version, self._version or "0") and later(version, self._version_known(name)):
                 self._known[name] = found
 
     def _version_known(self, name: str) -> str:
@@ -80,7 +84,10 @@ class Objects:
         self._heard_at = None
 
     def _start_over(self) -> None:
-        self._version = ""
+        """What was known may be of a later version than the next list, where etcd was restored."""
+        with self._lock:
+            self._version = ""
+            self._known = {}
 
     def _once(self, stop: threading.Event) -> None:
         if not self._version:
@@ -97,12 +104,12 @@ class Objects:
         with self._lock:
             ours = {name: x for name, x in self._known.items() if later(version_of(x), version)}
             self._known = listed | ours
+            self._version = version
         self._heard_at = self._clock.monotonic()
-        self._version = version
 
     def _take(self, event: Named) -> None:
-        self._version = event.version
         with self._lock:
+            self._version = event.version
             if not event.name or later(self._version_known(event.name), event.version):
                 return
             if event.found is None:
