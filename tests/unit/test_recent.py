@@ -83,6 +83,22 @@ def test_what_is_to_be_read_anew_is(recent: Recent) -> None:
     assert (recent.read(GATE, Asked()), recent.read(NODE, Asked())) == (1, "before")
 
 
+def test_what_another_thread_asked_for_before_is_not_what_is_read_anew(clock: FakeClock) -> None:
+    """Its answer may be seconds on its way. A pause that was set meanwhile is not on it."""
+    recent = Recent(clock, lambda key, found: True)
+
+    def slowly() -> str:
+        clock.advance(3)
+        recent.forget(GATE)
+        clock.advance(0.1)
+        return "as it was before"
+
+    recent.read(GATE, slowly)
+    assert recent.since(GATE) == clock.monotonic()
+    assert recent.read(GATE, lambda: "paused") == "paused"
+    assert recent.read(GATE, Asked()) == "paused"
+
+
 def test_another_version_that_the_watch_shows_is_read_anew_and_the_same_one_is_not(recent: Recent) -> None:
     recent.read(NODE, lambda: "7")
     recent.forget_other(NODE, lambda known: bool(known == "7"))

@@ -24,6 +24,8 @@ MOST = 500
 """Objects. With more, those are forgotten that are too old, or else all."""
 Key = tuple[str, str]
 """The kind of an object, and its name."""
+FORGOTTEN: Any = object()
+"""Stands for an object that is to be read anew: what was asked for before that moment is not remembered."""
 
 
 class Recent:
@@ -47,7 +49,7 @@ class Recent:
     def _remembered(self, key: Key) -> tuple[float, Any] | None:
         with self._lock:
             known = self._objects.get(key)
-        if known is None:
+        if known is None or known[1] is FORGOTTEN:
             return None
         age = self._clock.monotonic() - known[0]
         return known if age <= RECENT or (age <= UNCHANGED and self._is_still(key, known[1])) else None
@@ -80,13 +82,14 @@ class Recent:
         return min((at for at, _ in remembered), default=self._clock.monotonic())
 
     def forget(self, *keys: Key) -> None:
-        """These are read anew."""
+        """These are read anew: an answer that is still on its way to another thread is too old, too."""
         with self._lock:
             for key in keys:
-                self._objects.pop(key, None)
+                self._objects[key] = (self._clock.monotonic(), FORGOTTEN)
 
     def forget_other(self, key: Key, is_it: Callable[[Any], bool]) -> None:
         """Forget the object, unless it is the one that is meant: somebody has seen it change."""
         with self._lock:
-            if key in self._objects and not is_it(self._objects[key][1]):
+            known = self._objects.get(key, (0.0, FORGOTTEN))[1]
+            if known is not FORGOTTEN and not is_it(known):
                 del self._objects[key]
