@@ -76,6 +76,8 @@ CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 HARMFUL = Mark | TellPods | Evict | OutOfService
 """What a pause has to stop, besides ``Submit``, which makes its last reads by itself."""
+CALLS = Finish | Cancel | TakeBack
+"""What else is asked of the provider. No pause stops it; but it goes by the record as it is now."""
 Ask = Callable[[Situation], Decision]
 """``decide`` (own node) or ``conclude`` (a dead agent's node)."""
 
@@ -99,7 +101,7 @@ class Executor:
         lease = self._lease_for(s, d)
         if lease is not None and not lease.mine:
             return wait(f"another agent works on this node ({lease.holder})", key="lease")
-        if isinstance(d.effect, HARMFUL) and self.read_long_ago(s):
+        if isinstance(d.effect, HARMFUL | CALLS) and self.read_long_ago(s):
             s = again(s)
             now = ask(s)
             if now.effect is None:

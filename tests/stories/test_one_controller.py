@@ -24,7 +24,7 @@ from recovery.report.own_view import View
 from tests.builders.faults import DMA
 from tests.builders.objects import budget_object, pod_object
 from tests.stories.console import Terminal
-from tests.stories.scenery import GATE, REPORTS, Cloud, Reaper, judge, pass_time, settled, to_the_end
+from tests.stories.scenery import GATE, RECORDS, REPORTS, Cloud, Reaper, judge, pass_time, settled, to_the_end
 from tests.stories.scenes import (
     MERGE,
     NO_MARKS,
@@ -695,6 +695,39 @@ def test_what_happens_in_the_last_moment_is_read_though_all_was_read_a_moment_ag
     writes(s, NEURON)
     s.run(30)
     assert calls(s) == []
+
+
+class Silent:
+    """Streams that are open, and from ``since`` on tell nothing of our own objects."""
+
+    since = False
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+
+    def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        if not (self.since and "noderecovery.dev" in path):
+            yield from self.streams.stream(path, query)
+
+
+def test_no_second_step_is_asked_of_the_cloud_for_a_record_that_is_deleted_though_no_watch_has_told_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = Stage(policy(remedy="{do: replace}"))
+    s.wrap_streams = Silent
+    s.nodes(4)
+    s.provider.groups["workers"].shrinks = True
+    s.fleet()
+    s.run(5)
+    writes(s, EKS)
+    s.run(30)
+    assert calls(s) == [("replace", "m-0")]
+    monkeypatch.setattr(Silent, "since", True)
+    assert s.store.request("DELETE", f"{RECORDS}/node-0").ok
+    s.provider.terminate("workers", "m-0")
+    s.delete_node("node-0")
+    s.run(100)
+    assert s.provider.finished == []
 
 
 def test_what_came_back_after_a_boot_and_was_released_starts_nothing_under_a_new_controller(
