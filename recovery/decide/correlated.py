@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fractions import Fraction
-from math import comb
+from math import exp, lgamma, log
 
 from recovery.model import Approval, NodeView, PodView
 
@@ -21,10 +20,14 @@ WINDOW = timedelta(minutes=10)
 """Faults that begin so close to one another may have one cause."""
 FEWEST = 3
 """Machines. Two may well be chance."""
-CHANCE = Fraction(1, 1000)
+CHANCE = 0.001
 """A share of the sick that chance alone would make less often than this has a cause."""
+SMALLEST = -300 * log(10)
+"""The logarithm of the smallest chance that is told as a number."""
 LAUNCHED = timedelta(minutes=10)
 """Machines that joined within one such stretch of time were launched together."""
+NEGLIGIBLE = 1e-17
+"""A term of a sum of more than 1, after which further ones change nothing."""
 UNIQUE = ("kubernetes.io/hostname", "noderecovery.dev/")
 """Labels that each machine has a value of its own of, or that are ours."""
 
@@ -63,12 +66,19 @@ class Shared:
     sick: int
     all_with: int
     population: int
-    chance: Fraction
+    log_chance: float
+    """The natural logarithm of ``chance``."""
+
+    @property
+    def chance(self) -> float:
+        """How likely that is without a cause. 0.0: less likely than a number can say."""
+        return exp(self.log_chance)
 
     def __str__(self) -> str:
         name, value = self.trait
         share = f"{self.sick_with} of the {self.sick} machines have {name}={value}"
-        return f"{share}, as {self.all_with} of {self.population} do (by chance: {float(self.chance):.1g})"
+        chance = f"{self.chance:.1g}" if self.log_chance > SMALLEST else "less than 1e-300"
+        return f"{share}, as {self.all_with} of {self.population} do (by chance: {chance})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +145,32 @@ def shared(cases: tuple[Case, ...], have: Mapping[Trait, int], population: int) 
         twice = sick_with * everybody >= 2 * all_with * len(cases)
         if sick_with < FEWEST or not rare or not twice:
             continue
-        chance = _at_least(sick_with, len(cases), all_with, everybody)
-        if chance < CHANCE and (best is None or (chance, trait) < (best.chance, best.trait)):
+        chance = _log_at_least(sick_with, len(cases), all_with, everybody)
+        if chance < log(CHANCE) and (best is None or (chance, trait) < (best.log_chance, best.trait)):
             best = Shared(trait, sick_with, len(cases), all_with, everybody, chance)
     return best
 
 
-def _at_least(hits: int, drawn: int, marked: int, population: int) -> Fraction:
-    """How likely it is by chance that of ``drawn`` machines at least ``hits`` are ``marked`` ones."""
-    ways = sum(
-        comb(marked, k) * comb(population - marked, drawn - k) for k in range(hits, min(drawn, marked) + 1)
-    )
-    return Fraction(ways, comb(population, drawn))
+def _log_at_least(hits: int, drawn: int, marked: int, population: int) -> float:
+    """How likely it is by chance that of ``drawn`` machines at least ``hits`` are ``marked`` ones.
+
+    The natural logarithm, exact but for some 1e-9: whole numbers of that size would take seconds.
+
+    ``hits`` is at least twice what chance would make, so each further term of the sum is smaller.
+    """
+    first = _log_ways(marked, hits) + _log_ways(population - marked, drawn - hits)
+    term = total = 1.0
+    for k in range(hits, min(drawn, marked)):
+        term *= (marked - k) * (drawn - k) / ((k + 1) * (population - marked - drawn + k + 1))
+        total += term
+        if term < NEGLIGIBLE:
+            break
+    return first - _log_ways(population, drawn) + log(total)
+
+
+def _log_ways(of: int, take: int) -> float:
+    """In how many ways ``take`` can be taken of so many: the natural logarithm."""
+    return lgamma(of + 1) - lgamma(take + 1) - lgamma(of - take + 1)
 
 
 def approved(approvals: Iterable[Approval], reasons: Iterable[str], now: datetime) -> bool:

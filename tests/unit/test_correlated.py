@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from fractions import Fraction
+from math import comb, log
 
 import pytest
 
@@ -20,7 +21,7 @@ def cases(count: int, *traits: Trait) -> tuple[Case, ...]:
 def test_three_machines_of_one_rack_among_forty_have_one_cause() -> None:
     found = shared(cases(3, RACK), {RACK: 10}, 400)
     assert found is not None
-    assert found.chance == Fraction(120, 10586800)  # 10 over 3, of 400 over 3
+    assert found.chance == pytest.approx(120 / 10586800)  # 10 over 3, of 400 over 3
     assert str(found) == ("3 of the 3 machines have rack=r7, as 10 of 400 do (by chance: 1e-05)")
 
 
@@ -52,3 +53,25 @@ def test_only_faults_that_began_within_ten_minutes_belong_together() -> None:
     me, *others = cases(3, RACK)
     late = Case("m-9", NOW + timedelta(minutes=11), frozenset({RACK}))
     assert {c.machine for c in together(me, [*others, late])} == {"m-0", "m-1", "m-2"}
+
+
+@pytest.mark.parametrize(
+    ("sick_with", "sick", "all_with", "population"),
+    [(3, 3, 10, 400), (5, 9, 40, 400), (30, 100, 500, 5000), (100, 100, 100, 5000), (90, 1000, 800, 50000)],
+)
+def test_the_test_is_fishers_exact_one(sick_with: int, sick: int, all_with: int, population: int) -> None:
+    those = cases(sick_with, RACK)
+    others = tuple(Case(f"o-{i}", NOW, frozenset()) for i in range(sick - sick_with))
+    found = shared(those + others, {RACK: all_with}, population)
+    ways = sum(
+        comb(all_with, k) * comb(population - all_with, sick - k)
+        for k in range(sick_with, min(sick, all_with) + 1)
+    )
+    exact = Fraction(ways, comb(population, sick))
+    assert found is not None
+    assert found.log_chance == pytest.approx(log(exact.numerator) - log(exact.denominator), abs=1e-8)
+
+
+def test_what_is_less_likely_than_any_number_says_is_told_so() -> None:
+    found = shared(cases(1000, RACK), {RACK: 1000}, 50000)
+    assert str(found).endswith("have rack=r7, as 1000 of 50000 do (by chance: less than 1e-300)")

@@ -15,6 +15,7 @@ from recovery.clock import Clock
 from recovery.decide.correlated import (
     FEWEST,
     Case,
+    Shared,
     Trait,
     Workload,
     counted,
@@ -51,6 +52,15 @@ class _Known:
     workloads: frozenset[Workload] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What an answer goes by: the cases, how many of so many nodes have each trait, or run each workload."""
+
+    cases: tuple[Case, ...]
+    population: tuple[Mapping[Trait, int], int]
+    running: Mapping[Trait, int]
+
+
 class Outbreaks:
     """Cases by reason. Any thread may tell and ask. ``wanted``: the labels of ``limits.population``. Machines
     are compared with those of it, and all others with one another: what is common among accelerators is rare
@@ -67,6 +77,7 @@ class Outbreaks:
         self._cases: dict[str, dict[str, _Known]] = {}
         self._counted: dict[bool, tuple[float, tuple[Mapping[Trait, int], int]]] = {}
         self._running: dict[Workload, tuple[float, int]] = {}
+        self._found: dict[tuple[str, bool], tuple[_Asked, Shared | None]] = {}
 
     def tell(self, name: str, machine: str, faults: Iterable[Fault]) -> None:
         """These faults are on the record of the Node ``name``."""
@@ -84,9 +95,11 @@ class Outbreaks:
         with self._lock:
             for f in faults:
                 before = known[f.reason]
-                since = min(f.since, before.case.since) if before else f.since
+                case = Case(machine, min(f.since, before.case.since) if before else f.since, traits)
+                if before and before.case == case:
+                    case = before.case  # the same one: what is compared with it later, is at once
                 of_reason = self._cases.setdefault(f.reason, {})
-                of_reason[machine] = _Known(Case(machine, since, traits), inside, now, workloads)
+                of_reason[machine] = _Known(case, inside, now, workloads)
             self._forget(now)
 
     def _forget(self, now: float) -> None:
@@ -95,6 +108,8 @@ class Outbreaks:
                 del known[machine]
             if not known:
                 del self._cases[reason]
+                for inside in (True, False):
+                    self._found.pop((reason, inside), None)
 
     def shared_by(self, machine: str, reasons: Iterable[str], now: datetime) -> str:
         """What the machines with one of these faults share, as a sentence; "" where it is nothing."""
@@ -108,11 +123,20 @@ class Outbreaks:
             if len(known) < FEWEST:
                 continue
             cases = together(known[machine].case, (k.case for k in known.values()))
-            have, population = self._population(inside)
-            have = {**have, **self._running_on(known.values())}
-            if (found := shared(cases, have, population)) is not None:
+            asked = _Asked(cases, self._population(inside), self._running_on(known.values()))
+            if (found := self._shared(reason, inside, asked)) is not None:
                 return f"{reason} has one cause on many machines: {found}"
         return ""
+
+    def _shared(self, reason: str, inside: bool, asked: _Asked) -> Shared | None:
+        """What is shared, found out once for all machines that fell together: each of a thousand asks."""
+        before = self._found.get((reason, inside))
+        if before is not None and before[0] == asked:
+            return before[1]
+        have, population = asked.population
+        found = shared(asked.cases, {**have, **asked.running}, population)
+        self._found[reason, inside] = asked, found
+        return found
 
     def _population(self, inside: bool) -> tuple[Mapping[Trait, int], int]:
         """Of the nodes of ``limits.population``, or of all others."""
