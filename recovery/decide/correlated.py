@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from math import exp, lgamma, log
 
 from recovery.model import Approval, NodeView, PodView
@@ -106,12 +107,7 @@ def workloads_of(pods: Iterable[PodView]) -> frozenset[Workload]:
 
 def traits_of(node: NodeView) -> frozenset[Trait]:
     """What ``node`` may share with others."""
-    found = {(k, v) for k, v in node.labels.items() if v and not k.startswith(UNIQUE)}
-    found |= {(name, value) for name, value in node.system.items() if value}
-    if node.created is not None:
-        stretch = int(node.created.timestamp() // LAUNCHED.total_seconds()) * int(LAUNCHED.total_seconds())
-        found.add(("launched", f"{datetime.fromtimestamp(stretch, node.created.tzinfo):%Y-%m-%d %H:%MZ}"))
-    return frozenset(found)
+    return frozenset(trait for trait in _all_of(node) if _may_be_shared(trait))
 
 
 def counted(nodes: Iterable[NodeView]) -> tuple[Mapping[Trait, int], int]:
@@ -120,8 +116,29 @@ def counted(nodes: Iterable[NodeView]) -> tuple[Mapping[Trait, int], int]:
     population = 0
     for node in nodes:
         population += 1
-        found.update(traits_of(node))
-    return found, population
+        found.update(_all_of(node))
+    return {trait: n for trait, n in found.items() if _may_be_shared(trait)}, population
+
+
+def _all_of(node: NodeView) -> list[Trait]:
+    """Each trait of ``node`` once. What no other machine can have is among them: it is left out later, for of
+    fifty thousand Nodes that is much quicker."""
+    found: list[Trait] = list(node.labels.items())
+    found += [(name, value) for name, value in node.system.items() if node.labels.get(name) != value]
+    if node.created is not None:
+        found.append(("launched", _stretch(int(node.created.timestamp() // LAUNCHED.total_seconds()))))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _stretch(number: int) -> str:
+    """The beginning of this stretch of ten minutes since 1970."""
+    return f"{datetime.fromtimestamp(number * LAUNCHED.total_seconds(), UTC):%Y-%m-%d %H:%MZ}"
+
+
+def _may_be_shared(trait: Trait) -> bool:
+    name, value = trait
+    return bool(value) and not name.startswith(UNIQUE)
 
 
 def together(me: Case, cases: Iterable[Case]) -> tuple[Case, ...]:
