@@ -112,7 +112,12 @@ def _version(obj: dict[str, Any]) -> str:
 
 
 def _lines(streams: Streams, path: str, version: str, more: dict[str, str]) -> Iterator[bytes]:
-    """Each event as it came."""
+    """Each event as it came.
+
+    Raises ``ApiUnavailable`` where the watch ends without any: an API server sends a bookmark at least. A
+    proxy that ends each at once would be asked without a pause, and its silence taken for a healthy fleet.
+    """
+    told = False
     query = {
         "watch": "true",
         "resourceVersion": version,
@@ -122,7 +127,10 @@ def _lines(streams: Streams, path: str, version: str, more: dict[str, str]) -> I
     }
     for line in streams.stream(path, query):
         if line.strip():
+            told = True
             yield line
+    if not told:
+        raise ApiUnavailable(f"the watch of {path} ended, and had told nothing, not even a bookmark")
 
 
 def _read(line: bytes, path: str) -> tuple[str, dict[str, Any]]:

@@ -124,7 +124,7 @@ class StoreTransport:
 
 
 class StoreStreams:
-    """The store's watches: each shows what there is, and is ended by the server."""
+    """The store's watches: each shows what there is, or a bookmark, and is ended by the server."""
 
     def __init__(self, api: Any, actor: str) -> None:
         self._api = api
@@ -139,7 +139,8 @@ class StoreStreams:
             raise api_error(refused.status, refused.body, {}, f"GET {path}") from None
         events = watch.poll()
         watch.close()
-        yield from (json.dumps(event).encode() for event in events)
+        where = {"metadata": {"resourceVersion": query["resourceVersion"]}}
+        yield from (json.dumps(event).encode() for event in events or [{"type": "BOOKMARK", "object": where}])
 
 
 class MemoryMonitor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -297,6 +298,27 @@ def test_nothing_is_begun_while_nobody_sees_the_nodes() -> None:
     broken.clear()
     to_the_end(s, cloud)
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_controller_whose_watches_end_at_once_and_tell_nothing_says_that_it_does_not_see() -> None:
+    """So does a proxy that knows no streams: nobody must take its silence for a fleet that is well."""
+
+    class Proxy:
+        def __init__(self, streams: Streams) -> None:
+            self.streams = streams
+
+        def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+            return iter(())
+
+    s = Stage()
+    s.wrap_streams = Proxy
+    s.nodes(4)
+    replica = s.fleet().replica
+    s.run(60)
+    assert (asked_for(s, 60)["get", "nodes"], replica.nodes.silent()) == (0, "")
+    s.run(60)
+    assert "the watch of Nodes has been silent" in replica.nodes.silent()
+    assert not replica.nodes.in_sync
 
 
 def test_of_two_replicas_one_leads_and_the_other_takes_its_place_within_twenty_seconds() -> None:
@@ -698,7 +720,7 @@ def test_what_happens_in_the_last_moment_is_read_though_all_was_read_a_moment_ag
 
 
 class Silent:
-    """Streams that are open, and from ``since`` on tell nothing of our own objects."""
+    """Streams that are open, and from ``since`` on tell nothing of our own objects but bookmarks."""
 
     since = False
 
@@ -706,7 +728,10 @@ class Silent:
         self.streams = streams
 
     def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
-        if not (self.since and "noderecovery.dev" in path):
+        if self.since and "noderecovery.dev" in path:
+            here = query["resourceVersion"]
+            yield json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": here}}}).encode()
+        else:
             yield from self.streams.stream(path, query)
 
 

@@ -29,7 +29,7 @@ def event(kind: str, version: str, name: str = "") -> bytes:
 
 
 class Server:
-    """Lists what ``there`` says, and streams ``events`` once."""
+    """Lists what ``there`` says, and streams ``events`` once; or a bookmark, as an API server does."""
 
     def __init__(self) -> None:
         self.there: dict[str, str] = {}
@@ -48,7 +48,7 @@ class Server:
         if self.error is not None:
             raise self.error
         events, self.events = self.events, []
-        yield from events
+        yield from events or [event("BOOKMARK", query["resourceVersion"])]
 
 
 @pytest.fixture
@@ -145,6 +145,29 @@ def test_a_watch_that_is_silent_for_too_long_vouches_for_nothing(objects: Object
     objects.round(GO_ON)
     clock.advance(SILENT + 1)
     assert objects.all() is None
+
+
+@pytest.mark.parametrize("ended", [[], [b"\n"]], ids=["nothing", "an empty line"])
+@pytest.mark.parametrize(
+    "watch",
+    [
+        watch_failed_pods,
+        lambda s, since: watch_nodes(s, "", since),
+        lambda s, since: watch_ours(s, PATH, {}, since),
+    ],
+    ids=["pods", "nodes", "ours"],
+)
+def test_a_watch_that_ends_and_has_told_nothing_is_no_answer_of_the_api_server(
+    watch: Any, ended: list[bytes]
+) -> None:
+    """A proxy that ends each at once would be watched without a pause, and all would count as unchanged."""
+
+    class Proxy:
+        def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+            yield from ended
+
+    with pytest.raises(ApiUnavailable, match="had told nothing, not even a bookmark"):
+        list(watch(Proxy(), "10"))
 
 
 def test_a_version_that_is_too_old_makes_a_new_list(objects: Objects, server: Server) -> None:
