@@ -184,10 +184,11 @@ class Unchanged(Generic[Decoded]):
 
     def keep(self, obj: Mapping[str, Any], decoded: Decoded) -> Decoded:
         """Remember that ``obj`` means ``decoded``."""
-        if len(self._last) >= self._most:
+        name = _name(obj)
+        if len(self._last) >= self._most and name not in self._last:
             self._last.clear()
         if small(obj):
-            self._last[_name(obj)] = obj, decoded
+            self._last[name] = obj, decoded
         return decoded
 
 

@@ -111,6 +111,15 @@ def test_objects_are_remembered_up_to_a_number_and_a_size() -> None:
     assert kept.last("large", "1") is None
 
 
+def test_a_memory_that_is_full_forgets_nothing_for_a_new_version_of_what_it_knows() -> None:
+    decode: Callable[[Any], object] = dict
+    kept = Unchanged(decode, 10)
+    for i in range(10):
+        kept({"metadata": {"name": f"node-{i}", "resourceVersion": "1"}})
+    kept({"metadata": {"name": "node-0", "resourceVersion": "2"}})
+    assert all(kept.last(f"node-{i}", "1") is not None for i in range(1, 10))
+
+
 def test_a_record_that_changed_meanwhile_is_not_written_with_what_it_had_then() -> None:
     s = in_the_middle()
     cluster = s.actors["agent of node-0"].agent._w.cluster  # type: ignore[union-attr]
