@@ -16,6 +16,8 @@ from recovery.store.lease import Leases, Word
 Summon = Callable[[str], None]
 LOOKED_AT = 10.0
 """Seconds for which the Lease of a record is not looked at again, but right before a destructive call."""
+NOBODYS = 60.0
+"""The same where nobody held it: without sidecars there is none, and a thousand sick nodes are looked after."""
 MOST = 1000
 """Leases. With more, those are forgotten that would be looked at again anyway."""
 
@@ -44,9 +46,9 @@ class LeadersLeases:
     def _of_record(self, node: str, fresh: bool) -> Lease:
         now = self._clock.monotonic()
         known = self._seen.get(node)
-        if known is None or fresh or now - known[0] >= LOOKED_AT:
+        if known is None or fresh or _old(known, now):
             if len(self._seen) >= MOST:
-                self._seen = {n: x for n, x in self._seen.items() if now - x[0] < LOOKED_AT}
+                self._seen = {n: x for n, x in self._seen.items() if not _old(x, now)}
             known = self._seen[node] = (now, self._sidecars.look(node, fresh=True))
         return known[1]
 
@@ -71,6 +73,11 @@ class LeadersLeases:
 
     def start_over(self) -> None:
         self._sidecars.start_over()
+
+
+def _old(seen: tuple[float, Lease], now: float) -> bool:
+    at, lease = seen
+    return now - at >= (LOOKED_AT if lease.holder else NOBODYS)
 
 
 class SweepersLeases(LeadersLeases):
