@@ -17,7 +17,7 @@ Summon = Callable[[str], None]
 LOOKED_AT = 10.0
 """Seconds for which the Lease of a record is not looked at again, but right before a destructive call."""
 NOBODYS = 60.0
-"""The same where nobody held it: without sidecars there is none, and a thousand sick nodes are looked after."""
+"""The same where nobody held it. Without sidecars there is none, and a thousand nodes may be sick."""
 MOST = 1000
 """Leases. With more, those are forgotten that would be looked at again anyway."""
 
