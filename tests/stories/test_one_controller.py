@@ -27,6 +27,7 @@ from tests.builders.objects import budget_object, pod_object
 from tests.stories.console import Terminal
 from tests.stories.scenery import GATE, RECORDS, REPORTS, Cloud, Reaper, judge, pass_time, settled, to_the_end
 from tests.stories.scenes import (
+    ALL_MARKS,
     MERGE,
     NO_MARKS,
     PERSON,
@@ -39,9 +40,20 @@ from tests.stories.scenes import (
     phase,
     ready,
     record_sentences,
+    remove_pod,
     resume,
+    stubborn_pod,
 )
-from tests.stories.test_conditions import EKS, EKS_GOOD, NEURON, policy, writes
+from tests.stories.test_conditions import (
+    COUNT,
+    COUNT_GOOD,
+    EKS,
+    EKS_GOOD,
+    NEURON,
+    policy,
+    renewed,
+    writes,
+)
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 DEAD = policy("{type: Ready}", "{do: drain, within: 2m, then: force}, {do: replace}")
@@ -134,7 +146,7 @@ def test_what_others_write_on_gate_and_records_is_heard_of_though_they_are_not_r
     s.run(30)
     assert phase(s, "node-1") is Phase.WAITING
     resume(s)
-    s.run(15)
+    s.run(30)
     assert phase(s, "node-1") is Phase.HANDED_OVER
     s.store.request("DELETE", GATE)
     s.run(15)
@@ -720,15 +732,15 @@ def test_what_happens_in_the_last_moment_is_read_though_all_was_read_a_moment_ag
 
 
 class Silent:
-    """Streams that are open, and from ``since`` on tell nothing of our own objects but bookmarks."""
+    """Streams that are open, and of what has ``of`` in its path tell nothing but bookmarks."""
 
-    since = False
+    of = "nothing"
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
 
     def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
-        if self.since and "noderecovery.dev" in path:
+        if self.of in path:
             here = query["resourceVersion"]
             yield json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": here}}}).encode()
         else:
@@ -747,12 +759,34 @@ def test_no_second_step_is_asked_of_the_cloud_for_a_record_that_is_deleted_thoug
     writes(s, EKS)
     s.run(30)
     assert calls(s) == [("replace", "m-0")]
-    monkeypatch.setattr(Silent, "since", True)
+    monkeypatch.setattr(Silent, "of", "noderecovery.dev")
     assert s.store.request("DELETE", f"{RECORDS}/node-0").ok
     s.provider.terminate("workers", "m-0")
     s.delete_node("node-0")
     s.run(100)
     assert s.provider.finished == []
+
+
+def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An API server whose own watch of etcd is late sends bookmarks, and the Node of minutes ago."""
+    s = Stage(policy())
+    s.wrap_streams = Silent
+    s.nodes(4)
+    stubborn_pod(s)
+    s.fleet()
+    s.run(5)
+    writes(s, COUNT)
+    s.run(60)
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+    monkeypatch.setattr(Silent, "of", "/nodes")
+    writes(s, COUNT_GOOD)
+    remove_pod(s)
+    s.run(60)
+    assert calls(s) == []
+    renewed(s, 4, COUNT_GOOD)
+    assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
 
 
 def test_what_came_back_after_a_boot_and_was_released_starts_nothing_under_a_new_controller(

@@ -15,7 +15,7 @@ from functools import partial
 
 from recovery.agent.backoff import Backoff
 from recovery.clock import Clock
-from recovery.errors import ApiError, Expired
+from recovery.errors import ApiError, Expired, NotFound
 from recovery.kube.alike import Conditions, turned_back
 from recovery.kube.cluster import Cluster
 from recovery.kube.paging import folded
@@ -185,6 +185,13 @@ class Nodes:
             return Seen(None, now, timedelta(0), why or "there is no such Node")
         # A copy: what has not changed is looked at again.
         return Seen(replace(node), now, FRESH_FOR, why)
+
+    def read(self, name: str) -> NodeView | None:
+        """The Node as it is now, whatever the watch shows. May raise ``ApiError``."""
+        try:
+            return self.in_its_boot(self._cluster.get_node(name))
+        except NotFound:
+            return None
 
     def known_since(self, name: str, boot_id: str) -> datetime | None:
         """From when on what stands on the Node is of this boot: it was first seen in it then, and what was

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from recovery.agent import sources
@@ -15,7 +15,10 @@ from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import FRESH_FOR, Nodes
 from recovery.agent.fleet.prometheus import Poller
 from recovery.catalog import polarity
+from recovery.errors import ApiError
+from recovery.kube.watch import later
 from recovery.model import NodeView, Policy, Reading
+from recovery.quick import replace
 from recovery.signals import autopilot, black_hole, device_counts, kubelet, never_joined
 from recovery.signals.conditions import ConditionsSource
 from recovery.signals.loki import LokiSource
@@ -99,9 +102,7 @@ class Says:
         if self._roll is not None and never_joined.is_name(name):
             return [never_joined.NeverJoinedSource(name, self._roll.word)]
 
-        def look(_: float | None) -> Seen:
-            return self._nodes.seen(name, now())
-
+        look = Look(self._nodes, name, now)
         made: list[Source] = [kubelet.KubeletSource(look)] if self._kubelet else []
         began = partial(self._nodes.stands_since, name)
         for choice in self._policy.sources:
@@ -121,6 +122,48 @@ class Says:
     def _swallows(self, name: str) -> black_hole.Swallows | None:
         node = self._nodes.get(name)
         return self._pods.of(node) if self._pods is not None and node is not None else None
+
+
+class Look:
+    """Looks at one Node: as the watch shows it, and right before something is done to it as it is now.
+
+    A watch may be late by minutes and send bookmarks all the same. One that was found to be is not relied on:
+    until it has caught up, the Node is read.
+    """
+
+    def __init__(self, nodes: Nodes, name: str, now: Callable[[], datetime]) -> None:
+        self._nodes = nodes
+        self._name = name
+        self._now = now
+        self._read: tuple[datetime, NodeView] | None = None
+
+    def __call__(self, within: float | None = None) -> Seen:
+        """The Node by a look no older than ``within`` seconds, where that is 0 or the watch is late."""
+        seen = self._nodes.seen(self._name, self._now())
+        if seen.node is None or seen.why:
+            return seen
+        if within is not None and self._due(seen, seen.node, within):
+            try:
+                found = self._nodes.read(self._name)
+            except ApiError as error:
+                return replace(seen, why=f"the Node cannot be read: {error}")
+            if found is None:
+                return replace(seen, node=None, why="there is no such Node")
+            self._read = seen.at, found
+        return replace(seen, node=self._latest(seen, seen.node))
+
+    def _due(self, seen: Seen, shown: NodeView, within: float) -> bool:
+        if self._read is None or within <= 0:
+            return within <= 0
+        late = self._latest(seen, shown) is not shown
+        return late and seen.at - self._read[0] >= timedelta(seconds=within)
+
+    def _latest(self, seen: Seen, shown: NodeView) -> NodeView:
+        """What was read is forgotten in time: after a restore of etcd its version may stay the later one."""
+        if self._read is None or seen.at - self._read[0] > FRESH_FOR:
+            return shown
+        read = self._read[1]
+        return replace(read) if later(read.resource_version, shown.resource_version) else shown
 
 
 class _WithPods:
