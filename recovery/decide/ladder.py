@@ -95,6 +95,15 @@ def without_slot(s: Situation, r: Record) -> Decision:
     return slot_back(r, s.now)
 
 
+def slot_put_back(s: Situation, a: Assessment, r: Record, d: Decision) -> Decision:
+    """``d``; or where that only waits for what was asked for, and somebody took the slot off the gate, put it
+    back. Without it others would start meanwhile, and no peer would tell what is to be proved."""
+    known = s.gate is not None and not s.gate_problem
+    if d.effect is not None or not known or a.slot is not None or not r.in_flight:
+        return d
+    return slot_back(r, s.now)
+
+
 def slot_back(r: Record, now: datetime) -> Decision:
     return act(
         RestoreSlot(slot_again(r, now)), "the slot of this recovery was missing on the gate and is put back"

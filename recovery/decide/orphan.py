@@ -29,7 +29,7 @@ from recovery.decide.given_back import wanted_back
 from recovery.decide.gone import free_place
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import observe_call
-from recovery.decide.ladder import without_slot
+from recovery.decide.ladder import slot_put_back, without_slot
 from recovery.decide.lifecycle import Event
 from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
@@ -87,9 +87,12 @@ def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _call_in_flight(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """The controller puts back a slot that somebody took off: what has no place on the gate is looked at too
+    seldom for its probation to be watched. An agent may not do so for another's node."""
     if not r.in_flight:
         return None
-    return prove(s, a, r) if r.phase is Phase.PROVING else observe_call(s, r)
+    d = prove(s, a, r) if r.phase is Phase.PROVING else observe_call(s, r)
+    return slot_put_back(s, a, r, d) if s.afar else d
 
 
 def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:

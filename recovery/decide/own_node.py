@@ -33,7 +33,7 @@ from recovery.decide.idle import (
     same_boot,
     tidy_up,
 )
-from recovery.decide.ladder import recovering, slot_back
+from recovery.decide.ladder import recovering, slot_put_back
 from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import anothers
@@ -85,12 +85,12 @@ def go_on(s: Situation, a: Assessment, r: Record) -> Decision:
     d = first_answer(THERE, s, a, r)
     if d is None and took_its_place(s, r):
         d = recovering(s, a, r) if r.phase is Phase.RECOVERING else prove(s, a, r)
-        return accounted(s, r, _slot_put_back(s, a, r, d))
+        return accounted(s, r, slot_put_back(s, a, r, d))
     d = d or first_answer(FIRST, s, a, r)
     if d and d.held is None:
         return d
     d = d or _with_what_holds_the_fault(s, a, r, PHASES[r.phase](s, a, r))
-    return accounted(s, r, _slot_put_back(s, a, r, d))
+    return accounted(s, r, slot_put_back(s, a, r, d))
 
 
 def _with_what_holds_the_fault(s: Situation, a: Assessment, r: Record, d: Decision) -> Decision:
@@ -119,15 +119,6 @@ def took_its_place(s: Situation, r: Record) -> bool:
     another = s.machine is not None and s.machine.id != r.machine.id
     replaces = r.intent is not None and r.in_flight and r.intent.action == Step.REPLACE.value
     return another and replaces
-
-
-def _slot_put_back(s: Situation, a: Assessment, r: Record, d: Decision) -> Decision:
-    """``d``; or where that only waits for what was asked for, and somebody took the slot off the gate, put it
-    back. Without it others would start meanwhile, and no peer would tell what is to be proved."""
-    known = s.gate is not None and not s.gate_problem
-    if d.effect is not None or not known or a.slot is not None or not r.in_flight:
-        return d
-    return slot_back(r, s.now)
 
 
 def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:

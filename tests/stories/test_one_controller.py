@@ -25,7 +25,19 @@ from recovery.report.own_view import View
 from tests.builders.faults import DMA
 from tests.builders.objects import budget_object, pod_object
 from tests.stories.console import Terminal
-from tests.stories.scenery import GATE, RECORDS, REPORTS, Cloud, Reaper, judge, pass_time, settled, to_the_end
+from tests.stories.scenery import (
+    GATE,
+    RECORDS,
+    REPORTS,
+    Cloud,
+    Reaper,
+    change_gate,
+    judge,
+    pass_time,
+    settled,
+    slots,
+    to_the_end,
+)
 from tests.stories.scenes import (
     ALL_MARKS,
     MERGE,
@@ -787,6 +799,22 @@ def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_i
     assert calls(s) == []
     renewed(s, 4, COUNT_GOOD)
     assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+
+
+def test_a_slot_that_somebody_takes_off_is_put_back_though_the_node_is_gone() -> None:
+    """Its record was looked at once a minute, which watches no probation: it was never proved."""
+    s, cloud = fleet()
+    writes(s, EKS)
+    pass_time(s, 120, cloud, until=lambda: not s.store.request("GET", "/api/v1/nodes/node-0").ok)
+    pass_time(s, 15, cloud)
+    assert phase(s) in (Phase.RECOVERING, Phase.PROVING)
+    change_gate(s, lambda gate: gate["status"].update(slots=[]))
+    s.kill(s.actors["controller-0"])
+    s.fleet("controller-1")
+    pass_time(s, 90, cloud)
+    assert slots(s) == ["node-0"]
+    to_the_end(s, cloud)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("replace", "m-0")])
 
 
 def test_what_came_back_after_a_boot_and_was_released_starts_nothing_under_a_new_controller(
