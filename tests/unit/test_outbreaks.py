@@ -1,0 +1,64 @@
+"""What the leader remembers of faults that began together, when a whole rack falls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import pytest
+from recovery_testkit.clock import FakeClock
+
+from recovery.agent.fleet import outbreaks
+from recovery.agent.fleet.nodes import Nodes
+from recovery.agent.fleet.outbreaks import Outbreaks
+from recovery.decide.correlated import Case, Shared, Trait, shared
+from recovery.model import NodeView, PodView
+from tests.builders.faults import DMA, fault
+from tests.builders.nodes import node
+from tests.builders.times import NOW
+
+
+class Fleet:
+    """Nodes in racks of twenty."""
+
+    def __init__(self, count: int) -> None:
+        self.nodes = {f"node-{i}": node(f"node-{i}", labels={"rack": f"r{i // 20}"}) for i in range(count)}
+
+    def all(self) -> Iterator[NodeView]:
+        return iter(self.nodes.values())
+
+    def get(self, name: str) -> NodeView | None:
+        return self.nodes.get(name)
+
+
+class NoPods:
+    def list_pods(self, node: str) -> tuple[PodView, ...]:
+        return ()
+
+    def nodes_running(self, namespace: str, label: str, value: str) -> frozenset[str]:
+        return frozenset()
+
+
+def test_what_a_rack_shares_is_found_out_once_for_all_its_machines_and_anew_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found_out: list[int] = []
+
+    def counting(cases: tuple[Case, ...], have: Mapping[Trait, int], population: int) -> Shared | None:
+        found_out.append(len(cases))
+        return shared(cases, have, population)
+
+    monkeypatch.setattr(outbreaks, "shared", counting)
+    known = Outbreaks(cast(Nodes, Fleet(200)), FakeClock(), NoPods, {})
+    rack = [f"node-{i}" for i in range(10)]
+    for name in rack:
+        known.tell(name, f"m of {name}", [fault(DMA)])
+    for _ in range(3):
+        for name in rack:
+            known.tell(name, f"m of {name}", [fault(DMA)])
+            said = known.shared_by(f"m of {name}", [DMA], NOW)
+            assert "10 of the 10 machines have rack=r0, as 20 of 200 do" in said
+    assert found_out == [10]
+    known.tell("node-10", "m of node-10", [fault(DMA)])
+    assert "11 of the 11 machines have rack=r0" in known.shared_by("m of node-0", [DMA], NOW)
+    assert found_out == [10, 11]
