@@ -130,7 +130,9 @@ def _lines(streams: Streams, path: str, version: str, more: dict[str, str]) -> I
             told = True
             yield line
     if not told:
-        raise ApiUnavailable(f"the watch of {path} ended, and had told nothing, not even a bookmark")
+        raise ApiUnavailable(
+            f"the watch of {path} ended, and had told nothing, not even a bookmark; it is opened again"
+        )
 
 
 def _read(line: bytes, path: str) -> tuple[str, dict[str, Any]]:

@@ -97,7 +97,7 @@ class Outbreaks:
                 before = known[f.reason]
                 case = Case(machine, min(f.since, before.case.since) if before else f.since, traits)
                 if before and before.case == case:
-                    case = before.case  # the same one: what is compared with it later, is at once
+                    case = before.case  # the same object: to compare it later takes no time
                 of_reason = self._cases.setdefault(f.reason, {})
                 of_reason[machine] = _Known(case, inside, now, workloads)
             self._forget(now)
