@@ -18,7 +18,7 @@ from recovery.catalog import foreign_claim
 from recovery.decide.boot import KUBELET_WRITES, agrees, by_the_kernel
 from recovery.decide.budget import ahead_of
 from recovery.decide.claims import by_first_claim
-from recovery.decide.needs import needed
+from recovery.decide.needs import needed, subject
 from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted, Role, Situation
 from recovery.errors import Undecodable
 from recovery.model import IntentState, Phase, Reading, Record
@@ -100,9 +100,9 @@ class Observer:
         return self.world.clock.monotonic() - self.memory(node_name).looked_at
 
     def _read(self, s: Situation, need: Need, me: str, fresh: bool) -> Situation:
-        assert s.record is not None
-        memory = self.memory(s.record.node)
-        found = self._fetcher.fetch(s, s.record, need, memory, me=me, fresh=fresh)
+        r = subject(s)
+        assert r is not None
+        found = self._fetcher.fetch(s, r, need, self.memory(r.node), me=me, fresh=fresh)
         return replace(found, read=(*s.read, need))
 
     def _first_reads(

@@ -89,6 +89,8 @@ def _summary(chosen: Sequence[Sighting], now: datetime) -> Iterator[str]:
     due = [x for x in chosen if x.due is not None]
     for step, count in Counter(x.steps[0].value for x in due if x.steps).most_common():
         yield f"{count} would have been treated, beginning with {step}."
+    if waiting := sum(x.would is Would.RECOVER and x.due is None for x in chosen):
+        yield f"{waiting} would have waited first."
     soon = sum(x.ended is not None and x.how in BY_ITSELF for x in due)
     if soon:
         yield f"{soon} of these became well by themselves afterwards."
@@ -131,7 +133,7 @@ def _row(x: Sighting, now: datetime, wide: bool) -> tuple[str, ...]:
 
 def story(x: Sighting, now: datetime) -> str:
     """What would be done about ``x``, and what has become of it."""
-    drilled = x.why == A_DRILL and A_DRILL not in what(x)
+    drilled = x.why.endswith(A_DRILL) and A_DRILL not in what(x)
     would = f"{what(x)} ({A_DRILL})" if drilled else what(x)
     if x.ended is not None:
         return f"{would}; gone: {x.how}"

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from recovery.decide import brakes
+from recovery.decide.assessment import assess
 from recovery.decide.budget import line_of, queue_is_full, silent
 from recovery.decide.diagnosis import may_be_gone
+from recovery.decide.imagined import imagined
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
@@ -33,6 +35,7 @@ from recovery.decide.situation import (
 from recovery.decide.windows import asks_for_pods, outside
 from recovery.decide.witness import asked_about
 from recovery.model import Phase, Record, Step, UnderWay
+from recovery.quick import replace
 
 COUNTED_LATELY = timedelta(minutes=1)
 """How old a census may be for the brake to hold what only waits."""
@@ -40,12 +43,28 @@ CENSUS_AGE = timedelta(seconds=10)
 """How old a census may be while a recovery goes on. Right before a provider's call it is counted again."""
 
 
+def subject(s: Situation) -> Record | None:
+    """The record that the needs are about: with recovery off, the one that would be there."""
+    return s.record if s.on else imagined(s, assess(s))
+
+
 def needed(s: Situation) -> Need | None:
     """What to read next; None once all is there that the decision depends on."""
-    if s.record is None or not s.on:
+    r = subject(s)
+    if r is None:
         return None
-    needs = _needs(s, s.record) if s.record.phase.open else _closed(s, s.record)
+    if not s.on:
+        needs = _while_off(replace(s, record=r), r)
+    else:
+        needs = _needs(s, r) if r.phase.open else _closed(s, r)
     return next((need for need in needs if need not in s.read), None)
+
+
+def _while_off(s: Situation, r: Record) -> Iterator[Need]:
+    """What tells people whether a recovery would wait."""
+    if asks_for_pods(s):
+        yield PodsLeft(evicting=False)
+    yield from _witness(s, r)
 
 
 def _closed(s: Situation, r: Record) -> Iterator[Need]:

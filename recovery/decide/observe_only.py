@@ -8,9 +8,8 @@ from recovery.decide.decision import REPEAT, Decision, hold, leave, until, wait
 from recovery.decide.diagnosis import healthy, name
 from recovery.decide.drill import is_drill
 from recovery.decide.idle import still_handed_over
-from recovery.decide.sightings import Would, seen, what
+from recovery.decide.sightings import Would, held, seen, steps_of
 from recovery.decide.situation import Situation
-from recovery.decide.windows import closed_to
 from recovery.model import Phase
 from recovery.units import span
 
@@ -35,7 +34,6 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
         return hold(f"{why}: would leave {fault} alone: {x.why}", REPEAT, "would-hold")
     if x.would is Would.HAND_OVER:
         return hold(f"{why}: would hand over {fault}: {x.why}", REPEAT, "would-hand-over")
-    shut = closed_to(d.rule, s)
-    when = f"but would wait: {shut}" if shut else "if budget and brake allow"
-    sentence = f"{what(x)}: {fault} (rule {d.rule_name}), {when}; {why}"
+    when = f"but would wait: {held(x)}" if held(x) else "if budget and brake allow"
+    sentence = f"{steps_of(x)}: {fault} (rule {d.rule_name}), {when}; {why}"
     return hold(sentence, REPEAT, f"would {d.fault.key}")

@@ -17,6 +17,7 @@ from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, what_is_said, why_reported
 from recovery.decide.drill import is_drill
+from recovery.decide.imagined import waits_for
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Reading, Step
 from recovery.quick import quick, replace
@@ -51,11 +52,12 @@ class Would(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One fault of one machine. ``steps``: those of its rule's remedy. ``why``: what keeps it from them.
+    """One fault of one machine. ``steps``: those of its rule's remedy. ``why``: what keeps it from them, or
+    what they would wait for.
 
     ``since``: when it was stated first. ``due``: when its recovery would have begun, None if that was never
-    decided. ``seen``: when it was last known to be there. ``times``: how often it came. ``ended``: when it
-    was gone, and ``how``.
+    decided, or if it would still wait. ``seen``: when it was last known to be there. ``times``: how often it
+    came. ``ended``: when it was gone, and ``how``.
     """
 
     node: str
@@ -124,7 +126,8 @@ def seen(s: Situation, a: Assessment) -> Sighting | None:
     if not a.found or (s.record is not None and s.record.phase.open):
         return None
     d = a.found[0]
-    would, why = _would(s, d)
+    would, why = _would(s, a, d)
+    due = s.now if would is Would.RECOVER and not why else None
     if is_drill(d.fault.message):
         why = f"{why}; {A_DRILL}" if why else A_DRILL
     return Sighting(
@@ -140,11 +143,11 @@ def seen(s: Situation, a: Assessment) -> Sighting | None:
         why=why[:LONGEST],
         since=d.fault.since,
         seen=s.now,
-        due=s.now if would is Would.RECOVER else None,
+        due=due,
     )
 
 
-def _would(s: Situation, d: Diagnosis) -> tuple[Would, str]:
+def _would(s: Situation, a: Assessment, d: Diagnosis) -> tuple[Would, str]:
     if not d.treat:
         return Would.REPORT, why_reported(d)
     if s.now < d.due:
@@ -153,13 +156,23 @@ def _would(s: Situation, d: Diagnosis) -> tuple[Would, str]:
         return Would.LEAVE_ALONE, reason[1]
     if s.machine_problem:
         return Would.HAND_OVER, s.machine_problem
-    return Would.RECOVER, ""
+    return Would.RECOVER, waits_for(s, a) or ""
+
+
+def steps_of(x: Sighting) -> str:
+    """The steps, the first one first: ``would drain node-1; then reboot; then replace``."""
+    return f"would {'; then '.join((f'{x.steps[0]} {x.node}', *x.steps[1:]))}"
+
+
+def held(x: Sighting) -> str:
+    """What a fault that would be recovered would wait for first; empty where nothing."""
+    return x.why.removesuffix(A_DRILL).removesuffix("; ") if x.would is Would.RECOVER else ""
 
 
 def what(x: Sighting) -> str:
-    """What would be done, the first step first: ``would drain node-1; then reboot; then replace``."""
+    """What would be done, and what it would wait for first."""
     if x.would is Would.RECOVER:
-        return f"would {'; then '.join((f'{x.steps[0]} {x.node}', *x.steps[1:]))}"
+        return f"{steps_of(x)}, but would wait: {held(x)}" if held(x) else steps_of(x)
     if x.would is Would.TOLERATE:
         return f"would {x.steps[0]} {x.node}, but not yet: rule {x.rule} tolerates it for a while"
     words = {

@@ -27,8 +27,8 @@ MOST_NAMED = 3
 
 
 def outside(s: Situation) -> str | None:
-    """Nothing starts outside the windows of the rule that treats the record."""
-    return closed_to(_rule(s), s)
+    """Nothing starts outside the windows of the rule that treats the record, but what is urgent."""
+    return None if _urgent(s) else closed(windows_of(s), s.now)
 
 
 def blocked(s: Situation) -> str | None:
@@ -53,17 +53,9 @@ def asks_for_pods(s: Situation) -> bool:
     return any(x.pods is not None for x in s.policy.limits.blockers) and not _urgent(s)
 
 
-def closed_to(rule: Rule | None, s: Situation) -> str | None:
-    """That no window is open for the faults of ``rule``; None where one is, or they wait for none."""
-    return None if rule is not None and rule.urgent else closed(_windows(rule, s), s.now)
-
-
 def windows_of(s: Situation) -> tuple[Window, ...]:
     """The windows that count for the record."""
-    return _windows(_rule(s), s)
-
-
-def _windows(rule: Rule | None, s: Situation) -> tuple[Window, ...]:
+    rule = _rule(s)
     own = rule.windows if rule is not None else None
     return s.policy.limits.windows if own is None else own
 

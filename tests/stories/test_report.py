@@ -11,7 +11,7 @@ from recovery_testkit.kubefaults import refused
 from recovery_testkit.stage import Stage
 
 from recovery.decide.sightings import Report, Sighting, Would
-from recovery.model import Step
+from recovery.model import Says, Statement, Step
 from recovery.store.sightings import Reports, decode, encode, fitted
 from tests.builders.faults import DMA, HANG
 from tests.builders.policies import policy_file
@@ -29,6 +29,7 @@ from tests.stories.scenes import (
     new_process,
     patch_node,
     plugin_page,
+    remove_pod,
 )
 from tests.stories.test_conditions import NEURON, policy, writes
 
@@ -127,6 +128,50 @@ def test_what_would_hold_it_is_said() -> None:
     s.run(10)
     assert only(s).would is Would.LEAVE_ALONE
     assert "excluded by its label" in only(s).why
+
+
+def test_a_window_that_is_closed_is_what_it_would_have_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = off(policy_file(limits="cooldown: 0s, windows: [{from: 06:00, to: 08:00}]"))
+    s.fault("node-0")
+    s.run(10)
+    shut = "outside its windows: next opens Sat 2026-11-21 06:00 UTC"
+    assert (only(s).would, only(s).due, only(s).why) == (Would.RECOVER, None, shut)
+    said = Terminal(s, monkeypatch).run("report", "--since", "1h").out
+    assert "1 would have waited first." in said
+    assert f"would drain node-0; then replace, but would wait: {shut}; it is there now" in said
+    s.run(4 * HOUR, step=60)
+    assert (only(s).due is not None, only(s).why) == (True, "")
+
+
+def test_a_pod_that_blocks_is_what_it_would_have_waited_for() -> None:
+    s = off(
+        policy_file(limits="cooldown: 0s, blockers: [{pods: {namespaces: default, labels: {app: train}}}]")
+    )
+    s.add_pod("train-1", "node-0")
+    s.fault("node-0")
+    s.run(10)
+    assert (only(s).due, only(s).why) == (None, "blocked: pod default/train-1 runs on it")
+    (said,) = messages(s, "WouldRecover")
+    assert "but would wait: blocked: pod default/train-1 runs on it" in said
+    remove_pod(s, "train-1")
+    s.run(120, step=5)
+    assert (only(s).due is not None, only(s).why) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("says", "due", "why"),
+    [
+        (Says.AGREES, True, ""),
+        (Says.DISAGREES, False, "npd and neuron-sysfs disagree: all counters are 0"),
+        (Says.UNREADABLE, False, "neuron-sysfs cannot confirm it: all counters are 0"),
+    ],
+)
+def test_the_second_witness_is_asked_as_it_would_be(says: Says, due: bool, why: str) -> None:
+    s = off(policy_file(witness="source: neuron-sysfs"))
+    s.witnesses["neuron-sysfs"] = lambda reasons: Statement(says, "all counters are 0")
+    s.fault("node-0", "HBM_UNCORRECTABLE_ERROR")
+    s.run(10)
+    assert (only(s).would, only(s).due is not None, only(s).why) == (Would.RECOVER, due, why)
 
 
 def test_what_no_rule_speaks_of_is_on_it_too() -> None:

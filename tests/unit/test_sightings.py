@@ -127,6 +127,11 @@ def test_a_second_fault_is_a_line_of_its_own_and_does_not_end_the_first() -> Non
         (sighting(), "would drain node-0; then reboot; then replace"),
         (sighting(steps=(Step.CORDON,)), "would cordon node-0"),
         (
+            sighting(steps=(Step.CORDON,), why="pod a/b runs on it; a drill"),
+            "would cordon node-0, but would wait: pod a/b runs on it",
+        ),
+        (sighting(steps=(Step.CORDON,), why="a drill"), "would cordon node-0"),
+        (
             sighting(would=Would.TOLERATE),
             "would drain node-0, but not yet: rule neuron-hardware tolerates it for a while",
         ),
