@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from recovery.console.options import cluster_command, yes_option
+from recovery.console.options import cluster_command, output_option, yes_option
 from recovery.console.output import say
 from recovery.errors import NodeRecoveryError, SettingsError
 from recovery.kube.kubeconfig import Target
@@ -413,9 +413,10 @@ def check(file: str, provider: str | None, mode: str, output: str, cluster: bool
     """Say everything that is wrong with the policy FILE, or what is in it.
 
     Mistakes go to standard error, and the exit code is 2. Warnings do not change the exit code. With -o yaml
-    or json the policy is printed with every default, as a policy file. With --cluster the warnings also name
-    label keys that no node has, rules that no node can match, and deadlines of a drain that are
-    shorter than its pods may take to end.
+    or json the policy is printed with every default, as a policy file. What a rule leaves to the catalogue
+    and the provider (remedy, hold, latch) differs by fault and stays out. With --cluster the warnings also
+    name label keys that no node has, rules that no node can match, and deadlines of a drain that are shorter
+    than its pods may take to end.
     """
     from recovery.config.policy_file import check_for, load_policy
     from recovery.config.policy_print import printed
@@ -442,14 +443,15 @@ def check(file: str, provider: str | None, mode: str, output: str, cluster: bool
 
 @policy.command(name="test")
 @click.argument("file", type=click.Path())
-def test_(file: str) -> int:
+@output_option
+def test_(file: str, output: str) -> int:
     """Run the cases in FILE: does the policy beside it do what they expect?
 
     Exit code 0: all passed, 1: some failed, 2: the file or its policy is wrong.
     """
     from recovery.console.policy_test import run as run_cases
 
-    return run_cases(file)
+    return run_cases(file, output)
 
 
 def _actions_of(provider: str) -> frozenset[Step]:

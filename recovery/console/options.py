@@ -23,19 +23,24 @@ def cluster_command(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(),
         help="The kubeconfig to use; the default is KUBECONFIG, or ~/.kube/config.",
     )
-    @click.option(
+    @output_option
+    @functools.wraps(command)
+    def with_target(*arguments: Any, context: str, kubeconfig: str, **options: Any) -> Any:
+        return command(*arguments, target=Target(context, kubeconfig), **options)
+
+    return with_target
+
+
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--output``."""
+    return click.option(
         "-o",
         "--output",
         type=click.Choice(FORMATS),
         default=HUMAN,
         show_default=True,
         help="For people (wide: with more columns), or for programs.",
-    )
-    @functools.wraps(command)
-    def with_target(*arguments: Any, context: str, kubeconfig: str, **options: Any) -> Any:
-        return command(*arguments, target=Target(context, kubeconfig), **options)
-
-    return with_target
+    )(command)
 
 
 def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import Any
 
 from recovery.clock import SystemClock
 from recovery.config.policy_cases import CaseModel, FaultModel, load_cases
-from recovery.console.output import say
+from recovery.console.output import HUMAN, for_programs, say, show
 from recovery.decide.budget import join, kept_labels, noted_rule
 from recovery.decide.decision import Decision, Join, TakeSlot, WriteRecord
 from recovery.decide.diagnosis import Diagnosis, diagnose
@@ -57,18 +58,37 @@ class Found:
     starts: bool
 
 
-def run(path: str) -> int:
-    """Print a line for each case, and what differs. Returns 0 if all passed, else 1."""
+def run(path: str, output: str = HUMAN) -> int:
+    """Print what came of each case, and what differs. Returns 0 if all passed, else 1."""
     cases = load_cases(path)
-    failed = 0
+    results = []
     for case in cases.tests:
-        wrong = list(differences(case, played(case, cases.policy.policy, case.provider or cases.provider)))
-        failed += bool(wrong)
+        found = played(case, cases.policy.policy, case.provider or cases.provider)
+        results.append((case, found, list(differences(case, found))))
+    failed = sum(bool(wrong) for _, _, wrong in results)
+    if for_programs(output):
+        told = [_as_json(*each) for each in results]
+        show({"file": path, "passed": len(told) - failed, "failed": failed, "cases": told}, output)
+        return 1 if failed else 0
+    for case, _, wrong in results:
         say(f"{'FAIL' if wrong else 'ok':4}  {case.name}")
         for line in wrong:
             say(f"      {line}")
     say(f"{path}: {len(cases.tests) - failed} passed, {failed} failed")
     return 1 if failed else 0
+
+
+def _as_json(case: CaseModel, found: Found, wrong: list[str]) -> dict[str, Any]:
+    return {
+        "name": case.name,
+        "passed": not wrong,
+        "rule": found.rule,
+        "steps": list(found.steps),
+        "starts": found.starts,
+        "heldBy": "" if found.starts else found.key,
+        "sentence": found.sentence,
+        "differs": wrong,
+    }
 
 
 def differences(case: CaseModel, found: Found) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,29 @@ def played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Played:
         return code, (out + err).replace(str(tmp_path) + "/", "").splitlines()
 
     return run
+
+
+def test_programs_get_what_came_of_each_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    file = tmp_path / "cases.yaml"
+    held = "{name: early, faults: [{type: SlowDisk, reason: Bad}], node: {labels: {pool: gpu-a}}, at: 4m"
+    file.write_text(
+        f"policy: policy.yaml\ntests:\n  - {held}, expect: {{held: tolerated}}}}\n"
+        f"  - {held.replace('early', 'wrong')}, expect: {{starts: true}}}}\n"
+    )
+    assert main(["policy", "test", str(file), "-o", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    early, wrong = told["cases"]
+    assert (told["passed"], told["failed"]) == (1, 1)
+    assert (early["passed"], early["rule"], early["steps"], early["starts"], early["heldBy"]) == (
+        True,
+        "slow",
+        ["drain", "replace"],
+        False,
+        "tolerated",
+    )
+    (difference,) = wrong["differs"]
+    assert difference.startswith("starts: expected true, found false (tolerated: ")
 
 
 @pytest.mark.parametrize(
