@@ -45,6 +45,7 @@ class FleetWorld(World):
             pod = self.pod_of[place] = pod + 1
         name = f"controller-{place}, {next(self._numbers)}"
         actor = self.fleet(name, on=on, place=f"controller-{place}-{pod}", alone=True)
+        actor.is_still = self.boundary.is_still
         p = self.processes[name] = Process(actor, place, self.now + delay, on)
         self.note(facts.PROCESS, name, state="started", node="", everywhere=True)
         if not on:
