@@ -207,8 +207,8 @@ class FleetActor:
     due_in: float = 0.0
     """Seconds, since the last turn, until an agent is due."""
     is_still: Callable[[str, str], bool] = lambda path, version: False
-    """Whether a watch of this path from this version on has nothing to tell. Its thread then waits, and has no
-    turn; it hears bookmarks."""
+    """Whether a watch of this path from this version on has nothing to tell. Its thread waits then, and hears
+    bookmarks."""
     _due: dict[str, float] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
     """The threads whose last round was a watch that the server ended."""

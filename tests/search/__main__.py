@@ -25,7 +25,7 @@ from tests.search.order import start_again
 from tests.search.play import History, play
 from tests.search.reach import NOT_REACHED, Reach
 from tests.search.script import Script
-from tests.search.seeds import FLEET_FROM, LATER_FROM, SOURCES_FROM, script_of
+from tests.search.seeds import DENSE_FROM, FLEET_FROM, LATER_FROM, SOURCES_FROM, script_of
 from tests.search.shrink import shrink, story
 from tests.search.story import judged
 
@@ -94,12 +94,18 @@ def _seeds(args: argparse.Namespace) -> Iterator[int]:
     if args.failed:
         return iter(failed_seeds())
     if not args.seeds:
-        first, last = (FLEET_FROM if args.fleet else SOURCES_FROM), FLEET_FROM + SOURCES_FROM
-        new = itertools.count(random.SystemRandom().randrange(first, FLEET_FROM if args.beyond else last))
-        drawn = (seed + LATER_FROM if seed % LATER_EVERY == 0 else seed for seed in new)
-        return (seed for seed in drawn if script_of(seed).scene.sources) if args.beyond else drawn
+        if args.beyond:
+            return (seed for seed in _new((SOURCES_FROM,)) if script_of(seed).scene.sources)
+        return _new((FLEET_FROM,) if args.fleet else (0, SOURCES_FROM, FLEET_FROM))
     first, _, last = args.seeds.rpartition("-")
     return iter(range(int(first or 0), int(last) + (1 if first else 0)))
+
+
+def _new(families: tuple[int, ...]) -> Iterator[int]:
+    """Seeds that nobody has looked at, of each of these ranges in turn, most of them with waves of faults."""
+    for number in itertools.count(random.SystemRandom().randrange(SOURCES_FROM // 2)):
+        later = LATER_FROM if number % LATER_EVERY == 0 else 0
+        yield DENSE_FROM + later + families[number % len(families)] + number
 
 
 def failed_seeds() -> list[int]:

@@ -74,9 +74,10 @@ class FleetWorld(World):
         for agent in _agents(p):
             self._hear(p, agent)
         if not p.actor.replica.leader.leads:
-            return STANDBY
+            return 2 * STANDBY if self.scene.unhurried else STANDBY
         p.still = min(p.still + 1, 4) if self.scene.patient and self._nothing_since(before) else 0
-        return max(BUSY, min(p.actor.due_in, QUIET), min(BUSY * 2.0 ** (p.still - 1), QUIET))
+        busy = 2 * BUSY if self.scene.unhurried else BUSY
+        return max(busy, min(p.actor.due_in, QUIET), min(BUSY * 2.0 ** (p.still - 1), QUIET))
 
     def _nothing_since(self, before: int) -> bool:
         """Whether nothing has happened since so many facts, but that Leases were renewed."""
