@@ -188,7 +188,8 @@ class NotLost(Law):
 
     def _taken(self, machine: str, f: Fault) -> bool:
         """Whether a person has released it, and it was not stated since: it is no fault of this record."""
-        since = max(f.began, f.anew, self.stated.get((machine, f.reason), 0.0))
+        counted = self.stated.get((machine, f.reason), 0.0) if self.world.page_is_read else 0.0
+        since = max(f.began, f.anew, counted)  # a condition does not count
         return self.released.get((machine, f.reason), -1.0) >= since
 
     def _visible(self, f: Fault, *, known: bool) -> bool:
