@@ -11,6 +11,7 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Record
@@ -43,10 +44,11 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
         return False
     if r.phase.open and any(f.key == fault.key for f in r.faults):
         return False  # the open record is about it
-    stated = stated_now(fault, s)
-    if any(same(old, fault, stated) for old in r.acknowledged) or late_witness(fault, r):
+    known = [old for old in r.acknowledged if old.key == fault.key]
+    stated = bool(known) and stated_now(fault, s)
+    if any(same(old, fault, stated) for old in known):
         return True
-    return _in_short(fault, r)
+    return _in_short(fault, r) or late_witness(fault, r)
 
 
 def late_witness(fault: Fault, r: Record) -> bool:
@@ -54,16 +56,16 @@ def late_witness(fault: Fault, r: Record) -> bool:
 
     Once it is remembered itself, what it states anew is a new fault.
     """
-    if any(old.key == fault.key and old.boot_id == fault.boot_id for old in r.acknowledged):
+    about = [
+        old
+        for old in r.acknowledged
+        if (old.type, old.reason, old.boot_id) == (fault.type, fault.reason, fault.boot_id)
+    ]
+    if not about or any(old.source == fault.source for old in about):
         return False
     if _in_short(fault, r):
         return False  # remembered in full again, it would put another one out, for ever
-    return any(
-        (old.type, old.reason, old.machine, old.boot_id)
-        == (fault.type, fault.reason, fault.machine, fault.boot_id)
-        and fault.kind is old.kind is Kind.LEVEL
-        for old in r.acknowledged
-    )
+    return any(old.machine == fault.machine and fault.kind is old.kind is Kind.LEVEL for old in about)
 
 
 def _in_short(fault: Fault, r: Record) -> bool:
@@ -135,6 +137,7 @@ def digest(f: Fault, any_count: bool = False) -> str:
     return base64.b64encode(hashlib.sha256(whole.encode()).digest())[:WIDTH].decode()
 
 
+@lru_cache(16)
 def _digests(more: str) -> tuple[str, ...]:
     return tuple(more[at : at + WIDTH] for at in range(0, len(more), WIDTH))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from recovery.decide.diagnosis import rule_of
 from recovery.decide.drain import meant, remaining
@@ -91,10 +92,13 @@ def open_since(windows: Iterable[Window], now: datetime) -> datetime | None:
 
 def next_opening(windows: Iterable[Window], now: datetime) -> tuple[datetime, tzinfo] | None:
     """When the next of ``windows`` opens, and in which zone it is written; None if none ever does."""
-    found = (
-        (opens, w.zone) for w in windows for opens, closes in _spans(w, now, AHEAD) if now < opens < closes
-    )
-    return min(found, key=lambda each: each[0], default=None)
+    found = ((_next_of(w, now), w.zone) for w in windows)
+    known = ((opens, zone) for opens, zone in found if opens is not None)
+    return min(known, key=lambda each: each[0], default=None)
+
+
+def _next_of(w: Window, now: datetime) -> datetime | None:
+    return next((opens for opens, closes in _spans(w, now, AHEAD) if now < opens < closes), None)
 
 
 def _spans(w: Window, now: datetime, ahead: int) -> Iterator[tuple[datetime, datetime]]:
@@ -105,6 +109,7 @@ def _spans(w: Window, now: datetime, ahead: int) -> Iterator[tuple[datetime, dat
             yield _span(w, day)
 
 
+@lru_cache(1024)
 def _span(w: Window, day: date) -> tuple[datetime, datetime]:
     last = day if w.closes > w.opens else day + A_DAY
     return _shown(datetime.combine(day, w.opens), w.zone), _shown(datetime.combine(last, w.closes), w.zone)

@@ -77,7 +77,7 @@ class KubernetesStore:
     ) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
         self._shelf = Shelf(now or (lambda: datetime.now(UTC)), window)
-        self._lock = self._shelf.journal.changed
+        self._lock = self._shelf.journal.lock
         self._controllers = Controllers(self._shelf, kubelets_by_ready)
         self._verbs = Verbs(self._shelf, seed)
         self._watches: list[Watch] = []
@@ -138,6 +138,14 @@ class KubernetesStore:
             opened = self._open_watch(target, dict(query or {}))
             self._watches = [each for each in self._watches if not each.ended] + [opened]
             return opened
+
+    def is_still(self, path: str, version: str) -> bool:
+        """Whether a watch of the collection, from a version on, would have nothing to tell but bookmarks."""
+        with self._lock:
+            self._controllers.advance()
+            target = self._known(path) or parse(path, self._shelf.resources)
+            journal = self._shelf.journal
+            return journal.oldest <= int(version or 0) >= journal.newest_of(target.resource.key)
 
     def client(self, user_agent: str) -> Client:
         """This API as one named client sees it: its writes carry the name in `history`."""

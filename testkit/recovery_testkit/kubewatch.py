@@ -31,21 +31,24 @@ class Journal:
     """The last `window` changes, in order, under one condition variable that wakes the watches.
 
     `oldest` is the lowest version from which a watch can still start; below it a watcher is told 410.
+    `lock` is that of `changed`, for those who wake nobody.
     """
 
     def __init__(self, oldest: int, window: int) -> None:
-        self.changed = threading.Condition(threading.RLock())
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.oldest = oldest
         self.newest = oldest
         self.breaks = 0
         self._window = window
         self._changes: list[Change] = []
+        self._newest_of: dict[tuple[str, str], int] = {}
 
     def append(self, change: Change) -> None:
         """Adds a change and wakes the watches. The oldest changes are forgotten beyond the window."""
         with self.changed:
             self._changes.append(change)
-            self.newest = change.version
+            self.newest = self._newest_of[change.key] = change.version
             if len(self._changes) > 2 * self._window:
                 self._forget(len(self._changes) - self._window)
             self.changed.notify_all()
@@ -62,6 +65,10 @@ class Journal:
         with self.changed:
             self.breaks += 1
             self.changed.notify_all()
+
+    def newest_of(self, key: tuple[str, str]) -> int:
+        """The version of the last change of a resource; 0 where there was none."""
+        return self._newest_of.get(key, 0)
 
     def since(self, version: int) -> list[Change]:
         """The changes after a version, oldest first."""
@@ -105,7 +112,7 @@ class Watch:
     def poll(self) -> list[Json]:
         """The events since the last call, `{"type": ..., "object": ...}`, without waiting. Empty after the
         end."""
-        with self._journal.changed:
+        with self._journal.lock:
             if not self.ended:
                 self._collect()
             events, self._pending = self._pending, []
@@ -162,7 +169,8 @@ class Watch:
             self._pending.append({"type": "ERROR", "object": gone.body})
             self.ended = True
             return
-        for change in self._journal.since(self._since):
+        told = self._journal.newest_of(self._key) > self._since
+        for change in self._journal.since(self._since) if told else ():
             event = self._event(change)
             if event:
                 self._pending.append(event)

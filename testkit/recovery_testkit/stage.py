@@ -28,7 +28,7 @@ from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.decision import Decision
 from recovery.errors import ApiUnavailable, Unreadable
-from recovery.kube.cluster import Cluster
+from recovery.kube.cluster import GATES, NODES, RECORDS, Cluster
 from recovery.kube.transport import Streams, Transport, api_error
 from recovery.model import Gate, Policy, Reading, Record, Statement
 from recovery.provider.monitor import Metric
@@ -206,7 +206,12 @@ class FleetActor:
     alive: bool = True
     due_in: float = 0.0
     """Seconds, since the last turn, until an agent is due."""
+    is_still: Callable[[str, str], bool] = lambda path, version: False
+    """Whether a watch of this path from this version on has nothing to tell. Its thread waits then, and hears
+    bookmarks."""
     _due: dict[str, float] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+    """The threads whose last round was a watch that the server ended."""
 
     def __post_init__(self) -> None:
         go_on, replica = threading.Event(), self.replica
@@ -220,15 +225,33 @@ class FleetActor:
             "gate": lambda: replica.watch_gate(go_on),
             "roll": lambda: replica.call_the_roll(),
         }
+        self._watching: dict[str, tuple[str, Any]] = {
+            "nodes": (NODES, replica.nodes),
+            "records": (RECORDS, replica._records),
+            "gate": (GATES, replica._gates),
+        }
 
     def turn(self) -> None:
         """One round of each thread."""
         for name, one in self._threads.items():
-            if self.clock.monotonic() >= self._due.get(name, 0.0):
-                self._due[name] = self.clock.monotonic() + one()
+            now = self.clock.monotonic()
+            if now >= self._due.get(name, 0.0) and not self._waits(name):
+                left = one()
+                self._due[name] = now + left
+                (self._open.discard if left else self._open.add)(name)
         self.due_in = min(self._work(worker) for worker in range(len(self.replica.controllers)))
         self.replica.sweep()
         self.publisher.drain()
+
+    def _waits(self, name: str) -> bool:
+        """Whether the thread waits in its watch, and would go on to wait."""
+        path, watched = self._watching.get(name, ("", None))
+        if watched is None or name not in self._open or not watched._version:
+            return False
+        if (name != "nodes" and not self.replica.leader.leads) or not self.is_still(path, watched._version):
+            return False
+        watched._heard_at = self.clock.monotonic()
+        return True
 
     def _work(self, worker: int) -> float:
         for _ in range(20):

@@ -148,6 +148,16 @@ class Boundary:
             self._trouble()
             raise ApiUnavailable(f"the watch broke: {error}") from None
 
+    def is_still(self, path: str, version: str) -> bool:
+        """Whether a watch shows nothing new to who acts, and nothing befalls it: it need not be asked."""
+        p, w = self.world.acting, self.world
+        if p is None or p.traps or w.now < max(self.away_until, self.throttled_until):
+            return False
+        if not w.store.is_still(path, version):
+            return False
+        w.clock.advance(LATENCY)
+        return True
+
     def _away(self) -> bool:
         """Whether the API server cannot be reached. It costs a moment to find out."""
         now = self.world.now

@@ -45,6 +45,7 @@ class FleetWorld(World):
             pod = self.pod_of[place] = pod + 1
         name = f"controller-{place}, {next(self._numbers)}"
         actor = self.fleet(name, on=on, place=f"controller-{place}-{pod}", alone=True)
+        actor.is_still = self.boundary.is_still
         p = self.processes[name] = Process(actor, place, self.now + delay, on)
         self.note(facts.PROCESS, name, state="started", node="", everywhere=True)
         if not on:
@@ -73,9 +74,10 @@ class FleetWorld(World):
         for agent in _agents(p):
             self._hear(p, agent)
         if not p.actor.replica.leader.leads:
-            return STANDBY
+            return 2 * STANDBY if self.scene.unhurried else STANDBY
         p.still = min(p.still + 1, 4) if self.scene.patient and self._nothing_since(before) else 0
-        return max(BUSY, min(p.actor.due_in, QUIET), min(BUSY * 2.0 ** (p.still - 1), QUIET))
+        busy = 2 * BUSY if self.scene.unhurried else BUSY
+        return max(busy, min(p.actor.due_in, QUIET), min(BUSY * 2.0 ** (p.still - 1), QUIET))
 
     def _nothing_since(self, before: int) -> bool:
         """Whether nothing has happened since so many facts, but that Leases were renewed."""

@@ -100,6 +100,20 @@ LATER: dict[str, bytes] = {
 """Policies of seeds from ``seeds.LATER_FROM`` on: what a smaller seed makes stays as it was."""
 
 
+def _wide(text: bytes) -> bytes:
+    more = b"" if b"budget" in text else b"budget: 100%, budgetPer: {}, "
+    return text.replace(b"limits: {", b"limits: {" + more).replace(b"brake: 60%", b"brake: 100%")
+
+
+WIDE: dict[str, bytes] = {
+    f"{name}, wide": _wide(text)
+    for name, text in {**POLICIES, **LATER}.items()
+    if b"brake: 60%" in text and name != "notify"
+}
+"""Without a brake, and with no budget where there was none: recoveries meet, and do not wait for each other."""
+ALL = {**POLICIES, **LATER, **WIDE}
+
+
 def policy_of(name: str) -> bytes:
     """The policy of this name."""
-    return POLICIES[name] if name in POLICIES else LATER[name]
+    return ALL[name]

@@ -4,8 +4,10 @@ disturbance. What it never reached is listed."""
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +26,8 @@ EFFECTS = (
     "TellPods", "Evict", "Submit", "Finish", "Cancel", "OutOfService", "CreateJob",
 )  # fmt: skip
 
+CROSSED = ("move ", "effect ", "brake ")
+"""What is counted beside each disturbance."""
 STATE = ("npd", "conditions", "konduktor")
 """The sources that state faults."""
 
@@ -35,6 +39,9 @@ NOT_REACHED: Mapping[str, str] = {
     "effect CreateJob": "no policy of the search validates by a Job; tests/stories/test_training.py",
 }
 """What the search cannot reach, and why, with the tests that do."""
+
+NEVER_BESIDE: tuple[tuple[str, frozenset[str], str], ...] = ()
+"""A move, effect or brake, the disturbances that cannot be beside it, and why."""
 
 
 class Reach:
@@ -65,11 +72,30 @@ class Reach:
         """What was never reached, without what ``NOT_REACHED`` explains."""
         return [thing for thing in everything() if not self.counts[thing] and thing not in NOT_REACHED]
 
-    def uncrossed(self) -> list[tuple[str, str]]:
-        """What was reached, but never beside that disturbance."""
-        return [
-            (t, what) for t in everything() for what in ACTS if self.counts[t] and not self.crossed[t, what]
-        ]
+    def uncrossed(self) -> dict[str, list[str]]:
+        """The disturbances that each move, effect and brake was never beside, without what is explained."""
+        explained = {(thing, what) for thing, whats, _ in NEVER_BESIDE for what in whats}
+        found = {
+            t: [what for what in ACTS if not self.crossed[t, what] and (t, what) not in explained]
+            for t in everything()
+            if t.startswith(CROSSED) and t not in NOT_REACHED
+        }
+        return {t: whats for t, whats in found.items() if whats}
+
+    # ------------------------------------------------------------ over several runs
+
+    def merge_file(self, file: Path) -> None:
+        """Add what runs before have reached, where there is such a file, and write the sum."""
+        if file.exists():
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            self.counts.update(kept["counts"])
+            for thing, whats in kept["crossed"].items():
+                self.crossed.update({(thing, what): count for what, count in whats.items()})
+        crossed: dict[str, dict[str, int]] = {}
+        for (thing, what), count in sorted(self.crossed.items()):
+            crossed.setdefault(thing, {})[what] = count
+        written = {"counts": dict(sorted(self.counts.items())), "crossed": crossed}
+        file.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
 
 def everything() -> list[str]:

@@ -49,7 +49,7 @@ class Scene:
     nothing new waits ever longer, up to twelve seconds, until something changes. ``short_gate``: the gate keeps the
     last two starts, as if many others had been in between. ``sources``: a name in ``signals.SOURCES``, where faults
     show elsewhere than on node-problem-detector's page alone. ``replicas``: of the controller; 0: each node has an
-    agent of its own.
+    agent of its own. ``unhurried``: replicas of the controller have half as many rounds.
     """
 
     nodes: int = 4
@@ -65,6 +65,7 @@ class Scene:
     short_gate: bool = False
     sources: str = ""
     replicas: int = 0
+    unhurried: bool = False
 
     def __str__(self) -> str:
         given = [

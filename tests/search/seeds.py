@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tests.search.acts import ACTS
 from tests.search.plots import PLOTS, SOURCE_PLOTS
-from tests.search.policies import LATER, POLICIES
-from tests.search.script import Act, Scene, Script
+from tests.search.policies import LATER, POLICIES, WIDE
+from tests.search.script import Act, Scene, Script, lasting
 from tests.search.signals import OFF_THE_NODE, SOURCES
 
 PLOTTED = 0.5
@@ -17,6 +17,11 @@ ONLY: tuple[str, ...] = ()
 """Where not empty, each history has one of these plots."""
 LONGEST = 900.0
 """Seconds in which disturbances begin."""
+LONGEST_IN_WAVES = 200.0
+"""Seconds that a disturbance may last in a history of waves: a longer one would hold all that follows."""
+WAVES = (12, 18, 24)
+BY_A_PERSON = ("released", "released", "machine lost")
+"""What a person does after each wave, who has taken what was handed over."""
 
 
 def scene_of(dice: random.Random) -> Scene:
@@ -40,6 +45,11 @@ FLEET_FROM = 2 * 10**9
 """From this seed on, replicas of the controller do the work."""
 LATER_FROM = 10**10
 """From this seed on, a history is that of the seed which is so much smaller, under one of the later policies."""
+DENSE_FROM = 10**11
+"""From this seed on, four of five histories are those of the seed which is so much smaller, with wave after wave
+of faults and of the same disturbances."""
+SHORT = 0.2
+"""The share of them that stays as it is."""
 BESIDE_THE_PAGE = ("EKS", "conditions", "konduktor", "npd, conditions")
 DISTURBED: dict[str, tuple[str, ...]] = {
     "conditions": ("writer dies", "writer starts anew", "conditions removed", "conditions unknown", "boots"),
@@ -64,6 +74,10 @@ FAULTS = {"conditions": ("fault", "plugin fault", "flash"), "eks": ("eks fault",
 
 def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
+    if seed >= DENSE_FROM:
+        script = replace(script_of(seed - DENSE_FROM), seed=seed)
+        dice = random.Random(f"{seed} dense")
+        return script if dice.random() < SHORT else _in_waves(script, dice)
     if seed >= LATER_FROM:
         script = script_of(seed - LATER_FROM)
         scene = replace(script.scene, policy=random.Random(f"{seed} later").choice(sorted(LATER)))
@@ -72,6 +86,34 @@ def script_of(seed: int) -> Script:
     if seed >= FLEET_FROM:
         return _in_fleet_mode(script, random.Random(f"{seed} fleet"))
     return script if seed < SOURCES_FROM else _with_source(script, random.Random(f"{seed} sources"))
+
+
+def _in_waves(script: Script, dice: random.Random) -> Script:
+    """The same script, where faults come in waves, and some of what was disturbed before is disturbed again.
+
+    A history costs as much before its first fault and after its last one, however many there are. Few nodes break
+    again and again: in a larger fleet more agents only look on. What holds all recoveries for long is left out.
+    """
+    scene = replace(script.scene, nodes=dice.choice((2, 3, 3, 4)), unhurried=True)
+    if f"{scene.policy}, wide" in WIDE and dice.random() < 0.85:
+        scene = replace(scene, policy=f"{scene.policy}, wide")
+    writer = SOURCES[scene.sources].writer if scene.sources else "conditions"
+    page = not scene.sources or SOURCES[scene.sources].page
+    kinds = (*FAULTS[writer], *(FAULTS["conditions"] if page else ()))
+    brief = [a for a in script.acts if lasting(a) <= LONGEST_IN_WAVES]
+    again = [a for a in brief if a.what not in kinds]
+    at, every, acts = dice.uniform(5, 60), dice.choice((40.0, 60.0, 90.0)), brief
+    for _ in range(dice.choice(WAVES)):
+        for place in dice.sample(range(scene.nodes), dice.choice((1, 2, 2))):
+            what = dice.choice(kinds)
+            begins = round(at + dice.uniform(0, every / 2), 1)
+            acts.append(Act(begins, what, place, ACTS[what].choose(dice)))
+        if again and dice.random() < 0.7:
+            acts.append(replace(dice.choice(again), at=round(at + dice.uniform(0, every), 1)))
+        what = dice.choice(BY_A_PERSON)
+        acts.append(Act(round(at + every - 1.0, 1), what, dice.randrange(scene.nodes)))
+        at += every
+    return replace(script, scene=scene, acts=_in_order(acts))
 
 
 def _in_fleet_mode(script: Script, dice: random.Random) -> Script:

@@ -21,6 +21,7 @@ from tests.search.judge.objects import (
     notes,
     status,
 )
+from tests.search.judge.recoveries import Recovery
 from tests.search.judge.world import Fault, Machine
 
 LIVING = frozenset({"started", "resumed"})
@@ -37,6 +38,7 @@ class Ends(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.lives: dict[str, float] = {}  # node -> when its detector was started anew
         self.anew: dict[tuple[str, str], float] = {}  # machine, reason -> when a new life's log stated it
+        self.released: dict[str, float] = {}  # node -> when a person released it
 
     def happened(self, h: Happened) -> None:
         if h.what == facts.DETECTOR_RESTARTED:
@@ -45,6 +47,10 @@ class Ends(Law):
             m = self.world.machines.get(h.subject)
             if m is not None and m.node in self.lives:
                 self.anew[m.id, str(h.detail.get("reason"))] = self.lives[m.node]
+
+    def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
+        if after == "released":
+            self.released[r.node] = w.at
 
     def end(self) -> None:
         world = self.world
@@ -121,7 +127,8 @@ class Ends(Law):
         if record is None or r is None:
             return False
         known = [f.get("reason") for f in status(record).get("acknowledged") or ()]
-        released = r.closed is not None and r.closed >= fault.began
+        closed = max(r.closed or -1.0, self.released.get(m.node, -1.0))  # the end of what was handed over
+        released = closed >= fault.began
         if r.closed is not None and self.anew.get((m.id, fault.reason), -1.0) > r.closed:
             return False  # a new life of the detector states a new fault
         return fault.reason in known and released and (r.phase == "released" or bool(r.spoiled))

@@ -148,13 +148,20 @@ class NotLost(Law):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.policy_at = -1e9
+        self.released: dict[tuple[str, str], float] = {}  # machine, reason -> when a person released it
+        self.stated: dict[tuple[str, str], float] = {}  # machine, reason -> when its log stated it last
 
     def happened(self, h: Happened) -> None:
         if h.what == "policy" and h.at > 0:
             self.policy_at = h.at
+        elif h.what == facts.FAULT_STATED and h.detail.get("rule") == "log":
+            self.stated[h.subject, str(h.detail.get("reason"))] = h.at
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         world = self.world
+        if after == "released":
+            for f in status(w.after).get("faults") or ():
+                self.released[r.machine, str(f.get("reason"))] = w.at
         if not world.ours(w.actor) or r.spoiled or before == "handedOver":
             return
         if after == "withdrawn":
@@ -174,9 +181,16 @@ class NotLost(Law):
             told = f"closed as withdrawn while {standing.asked.action} of {r.machine} stands at the cloud"
             self.breaks("withdrawn after the call", r.node, told, r)
         about = {f.get("reason") for f in status(r.record).get("faults") or ()}
-        if there := [f for f in m.there() if self._visible(f, known=f.reason in about)]:
+        there = [f for f in m.there() if self._visible(f, known=f.reason in about)]
+        if there := [f for f in there if f.reason in about or not self._taken(m.id, f)]:
             told = f"closed as withdrawn, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("withdrawn", r.node, told, r)
+
+    def _taken(self, machine: str, f: Fault) -> bool:
+        """Whether a person has released it, and it was not stated since: it is no fault of this record."""
+        counted = self.stated.get((machine, f.reason), 0.0) if self.world.page_is_read else 0.0
+        since = max(f.began, f.anew, counted)  # a condition does not count
+        return self.released.get((machine, f.reason), -1.0) >= since
 
     def _visible(self, f: Fault, *, known: bool) -> bool:
         """Whether it is there for all to see. What stood on the Node, and does not any more, may have gone before

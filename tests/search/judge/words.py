@@ -26,6 +26,8 @@ HEARD = 75.0
 """What an agent has told of its page stands for as long as its Lease."""
 FRESH = 12.0
 """A sentence is about a moment ago: what came to be so within these seconds may not be known yet."""
+QUOTES = " is sick too: "
+"""After these words the sentence of another node's record follows: it is judged there."""
 
 
 class Words(Law):
@@ -74,6 +76,7 @@ class Words(Law):
 
     def _heard(self, node: str, sentence: str, actor: str) -> None:
         self.actor = actor
+        sentence = sentence.partition(QUOTES)[0]
         r = self.world.recoveries.get(node)
         for word, check in self.checks:
             if word in sentence:
