@@ -66,3 +66,38 @@ def test_a_pod_with_a_grace_period_of_a_lifetime_is_drained_like_any_other() -> 
     s.run(20)
     agent = s.actors["agent of node-0"]
     assert "a bug in this program, see the log" not in agent.sentences
+
+
+def test_a_node_with_the_longest_name_has_events_like_any_other() -> None:
+    name = ".".join(("a" * 63, "b" * 63, "c" * 63, "d" * 61))
+    s = Stage(QUICK)
+    for node, machine in ((name, "m-0"), ("node-1", "m-1"), ("node-2", "m-2")):
+        s.add_node(node, machine)
+    s.agent(name)
+    s.run(3)
+    s.fault(name)
+    s.run(30)
+    assert calls(s) == TREATED
+    assert "Replacing" in [reason for reason, _ in s.events(name)]
+
+
+@pytest.mark.parametrize("time", ODD_TIMES)
+def test_an_event_at_a_time_that_python_cannot_hold_keeps_no_node_from_being_recovered(time: str) -> None:
+    s = cast()
+    s.provider.name = "azure"  # whose own repairer tells in Events that it is at work
+    s.store.load(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "odd", "namespace": "default"},
+            "involvedObject": {"kind": "Node", "name": "node-0"},
+            "source": {"component": "aks-auto-repair"},
+            "reason": "SomethingElse",
+            "message": "x",
+            "type": "Normal",
+            "lastTimestamp": time,
+        }
+    )
+    s.fault("node-0")
+    s.run(60)
+    assert calls(s) == TREATED
