@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 from recovery_testkit.stage import QUICK, Stage
 
+from tests.builders.policies import policy_file
 from tests.stories.scenes import MERGE, calls, cast, controller, patch_node
 
 ODD_TIMES = ("0000-12-31T19:00:00Z", "10000-01-01T04:59:59Z")
@@ -83,7 +84,7 @@ def test_a_node_with_the_longest_name_has_events_like_any_other() -> None:
 
 @pytest.mark.parametrize("time", ODD_TIMES)
 def test_an_event_at_a_time_that_python_cannot_hold_keeps_no_node_from_being_recovered(time: str) -> None:
-    s = cast()
+    s = cast(policy_file("{do: replace}"))
     s.provider.name = "azure"  # whose own repairer tells in Events that it is at work
     s.store.load(
         {
