@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from recovery_testkit.stage import QUICK, Stage, npd_page
+from recovery_testkit.stage import npd_page
 
 from recovery.config.policy_file import parse_policy
 from recovery.errors import SettingsError
@@ -34,7 +34,11 @@ def test_a_fault_with_a_long_name_keeps_no_other_fault_of_its_node_from_being_re
 
 def test_a_condition_with_a_long_reason_is_recovered_or_a_persons() -> None:
     s = cast()
-    long = {"type": "NeuronHealth", "status": "True", "reason": f"NeuronHasError_{'X' * 1100}_UNCORRECTABLE_ERROR"}
+    long = {
+        "type": "NeuronHealth",
+        "status": "True",
+        "reason": f"NeuronHasError_{'X' * 1100}_UNCORRECTABLE_ERROR",
+    }
     ready = {"type": "Ready", "status": "True", "reason": "Kubelet"}
     patch_node(s, "node-0", {"status": {"conditions": [ready, long]}}, "status", "kubelet")
     s.run(60)

@@ -27,7 +27,7 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tell]:
     body = [b""]
 
     class Front(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
