@@ -300,3 +300,8 @@ def test_no_mutation_of_a_page_raises_or_brings_a_name_that_is_not_on_it(seed: i
             assert type_ in text or type_ in plain, f"seed {seed}"
             assert reason in text or reason in plain, f"seed {seed}"
         assert set(page.gauges) <= page.pairs
+
+
+def test_a_series_behind_a_byte_order_mark_is_read_or_unknown_and_never_healthy() -> None:
+    page = parse('\ufeffproblem_gauge{reason="A",type="T"} 1\nproblem_counter{reason="A"} 1\n')
+    assert page.gauges.get(("T", "A")) == 1 or page.unknown

@@ -147,3 +147,13 @@ def test_a_loop_that_has_not_come_round_for_two_minutes_is_stuck() -> None:
 def test_a_loop_that_is_told_to_pause_for_five_minutes_is_not_stuck_meanwhile() -> None:
     assert stuck(310, timedelta(minutes=5)) is None
     assert stuck(400, timedelta(minutes=5)) == "the main loop has finished no round for 400 s"
+
+
+def test_a_password_in_the_pages_url_is_in_no_line_of_the_log(
+    stage: Stage, start: Callable[..., Program], caplog: pytest.LogCaptureFixture
+) -> None:
+    url = "http://ada:very-secret@127.0.0.1:20257/metrics"
+    with caplog.at_level(logging.INFO), pytest.raises(SettingsError):
+        running._introduce(load_settings(SIDECAR | {"NPD_METRICS_URL": url}))
+        start(NPD_METRICS_URL=url).check()
+    assert "very-secret" not in caplog.text
