@@ -1,7 +1,7 @@
 """Servers that answer without end: a byte now and then, so that no single wait on the socket times out.
 
-Whoever asks must be done within the bound that it declares: of an answer with a Content-Length as of a chunked
-one, and of the headers as of the body.
+Whoever asks must be done within the bound that it declares: with a Content-Length and chunked, for headers
+and for the body.
 """
 
 from __future__ import annotations

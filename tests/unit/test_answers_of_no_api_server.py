@@ -1,4 +1,4 @@
-"""What a person sees where something else answers in the API server's place: a sentence, and no false promise."""
+"""What a person sees where something else answers for the API server: a sentence, and no false promise."""
 
 from __future__ import annotations
 
