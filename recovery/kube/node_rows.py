@@ -112,6 +112,13 @@ class NodePage(Row):
     items: list[NodeRow] | None = None
 
 
+class LoosePage(Row):
+    """A page whose items are decoded one by one."""
+
+    metadata: ListMetadata | None = None
+    items: list[Any] | None = None
+
+
 class NodeEvent(Row):
     """An event of a watch of Nodes that is none of its errors."""
 
@@ -119,20 +126,78 @@ class NodeEvent(Row):
     object: NodeRow
 
 
-page = msgspec.json.Decoder(NodePage).decode
-event = msgspec.json.Decoder(NodeEvent).decode
+class LooseEvent(Row):
+    """An event whose object is decoded by itself."""
+
+    type: str
+    object: Any
+
+
+_page = msgspec.json.Decoder(NodePage).decode
+_event = msgspec.json.Decoder(NodeEvent).decode
 Unreadable = (msgspec.DecodeError, RecursionError)
 """Bytes that are no JSON, or no such object."""
 
 
-def row_of(obj: Mapping[str, Any]) -> NodeRow:
-    """A Node that was decoded whole."""
-    return msgspec.convert(obj, NodeRow)
+def page(body: bytes) -> NodePage:
+    """A page of a list. Raises ``Unreadable``."""
+    try:
+        return _page(body)
+    except msgspec.ValidationError:
+        return page_of(msgspec.json.decode(body))
+
+
+def event(line: bytes) -> NodeEvent:
+    """An event of a watch. Raises ``Unreadable``."""
+    try:
+        return _event(line)
+    except msgspec.ValidationError:
+        loose = msgspec.json.decode(line, type=LooseEvent)
+        return NodeEvent(loose.type, row_of(loose.object))
+
+
+def row_of(obj: Any) -> NodeRow:
+    """A Node that was decoded whole. Raises ``Unreadable``."""
+    try:
+        return msgspec.convert(obj, NodeRow)
+    except msgspec.ValidationError:
+        return msgspec.convert(_without_odd_times(obj), NodeRow)
 
 
 def page_of(body: Any) -> NodePage:
-    """A page, also of an API that keeps its objects in memory."""
-    return body if isinstance(body, NodePage) else msgspec.convert(body, NodePage)
+    """A page that was decoded whole. Raises ``Unreadable``."""
+    if isinstance(body, NodePage):
+        return body
+    loose = msgspec.convert(body, LoosePage)
+    return NodePage(loose.metadata, [row_of(item) for item in loose.items or []])
+
+
+def _without_odd_times(obj: Any) -> Any:
+    """``obj`` without the times that no ``datetime`` holds. The API server takes such times from whoever may
+    write a Node, and one Node with one must not hide all others. It is as if nobody had written that time."""
+    if not isinstance(obj, dict):
+        return obj
+    meta, status = obj.get("metadata"), obj.get("status")
+    if isinstance(meta, dict):
+        obj = {**obj, "metadata": _with_times(meta, "creationTimestamp")}
+    if isinstance(status, dict) and isinstance(status.get("conditions"), list):
+        said = [_with_times(c, "lastHeartbeatTime", "lastTransitionTime") for c in status["conditions"]]
+        obj = {**obj, "status": {**status, "conditions": said}}
+    return obj
+
+
+def _with_times(part: Any, *fields: str) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return part | {field: None for field in fields if field in part and not _is_time(part[field])}
+
+
+def _is_time(text: Any) -> bool:
+    try:
+        msgspec.convert(text, Moment)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 NO_METADATA, NO_SPEC, NO_STATUS, NO_SYSTEM = Metadata(), Spec(), Status(), System()

@@ -12,7 +12,9 @@ from recovery.model import FailedPod, JobView, NodeEvent, NodeView, PodView
 from recovery.units import parse_moment
 
 Json = Mapping[str, Any]
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+A_YEAR = 365 * 86400
+"""Seconds. The API server takes any grace period of a pod that fits into 64 bits."""
 GANGS = (
     "kueue.x-k8s.io/workload",  # annotation of a Job's pods while its Workload is admitted
     "kueue.x-k8s.io/pod-group-name",  # label of a group of plain pods
@@ -43,7 +45,7 @@ def pod_view(obj: Json) -> PodView:
         phase=status.get("phase") or "",
         owner_kind=_controller_kind(meta),
         mirror="kubernetes.io/config.mirror" in annotations,
-        deletion_timestamp=_moment(meta.get("deletionTimestamp")),
+        deletion_timestamp=_deletion(meta),
         labels=labels,
         annotations=annotations,
         local_storage=any("emptyDir" in volume for volume in spec.get("volumes") or []),
@@ -54,9 +56,15 @@ def pod_view(obj: Json) -> PodView:
 
 
 def _grace(spec: Json) -> timedelta:
-    """30 s where a pod says nothing: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/"""
+    """30 s where a pod says nothing, and at most a year: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/"""
     seconds = spec.get("terminationGracePeriodSeconds")
-    return timedelta(seconds=30 if seconds is None else seconds)
+    return timedelta(seconds=30) if seconds is None else timedelta(seconds=min(seconds, A_YEAR))
+
+
+def _deletion(meta: Json) -> datetime | None:
+    """When a pod that is being deleted has to be gone. A time that cannot be known is in no near future."""
+    text = meta.get("deletionTimestamp")
+    return (_moment(text) or LATEST) if text else None
 
 
 def _controller_kind(meta: Json) -> str:
@@ -118,4 +126,10 @@ def event_view(obj: Json) -> NodeEvent:
 
 @lru_cache(1024)  # most times on a Node are those of its last heartbeat
 def _moment(text: Any) -> datetime | None:
-    return parse_moment(text) if text else None
+    """None for a time that is none, or is in the far future. The API server takes years that no ``datetime``
+    holds from whoever may write the object."""
+    try:
+        at = parse_moment(text) if text else None
+    except (ValueError, TypeError):
+        return None
+    return at if at is None or at < LATEST else None

@@ -30,6 +30,7 @@ WHOLE = "*"
 EDGES = ""
 """The key in ``unknown`` for temporary rules, which have no type."""
 
+_A_NAME = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
 _GAUGE = "problem_gauge"
 _COUNTERS = ("problem_counter", "problem_counter_total")
 _NAMES = (_GAUGE, _COUNTERS[0])
@@ -109,6 +110,8 @@ class _Draft:
             self._damaged(line)
         elif sample.name == _GAUGE or sample.name in _COUNTERS:
             self._series(line, sample) if sound(line, _NAMES) else self._damaged(line)
+        elif not _A_NAME.fullmatch(sample.name):  # a byte order mark before it, for instance
+            self._damaged(line)
 
     def page(self, started: str) -> Page:
         pairs = frozenset(self.gauges)

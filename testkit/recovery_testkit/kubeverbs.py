@@ -197,7 +197,8 @@ class Verbs:
     def _marked(self, obj: Json, grace: int) -> Json:
         """The object as it is while it goes; `grace` in seconds from now."""
         meta = obj["metadata"]
-        deadline = kubewrite.timestamp(self._shelf.now() + timedelta(seconds=grace))
+        nanoseconds = (grace * 10**9 + 2**63) % 2**64 - 2**63  # as Go's durations overflow
+        deadline = kubewrite.timestamp(self._shelf.now() + timedelta(microseconds=nanoseconds // 1000))
         marked = {**meta, "deletionTimestamp": deadline, "deletionGracePeriodSeconds": grace}
         if "generation" in meta and "deletionTimestamp" not in meta:
             marked["generation"] = meta["generation"] + 1

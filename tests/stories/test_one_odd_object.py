@@ -13,7 +13,13 @@ from recovery_testkit.stage import QUICK, Stage
 from tests.builders.policies import policy_file
 from tests.stories.scenes import MERGE, calls, cast, controller, patch_node
 
-ODD_TIMES = ("0000-12-31T19:00:00Z", "10000-01-01T04:59:59Z")
+ODD_TIMES = (
+    "0000-12-31T19:00:00Z",
+    "10000-01-01T04:59:59Z",
+    "-0001-12-31T19:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59Z",
+)
 READY = {"type": "Ready", "status": "True", "reason": "Kubelet"}
 TREATED = [("replace", "m-0")]
 
@@ -45,16 +51,32 @@ def test_a_time_that_python_cannot_hold_on_one_node_does_not_blind_the_controlle
     assert calls(s) == TREATED
 
 
-def test_such_a_time_that_comes_while_the_controller_watches_does_not_blind_it() -> None:
+@pytest.mark.parametrize("time", ODD_TIMES)
+def test_such_a_time_that_comes_while_the_controller_watches_does_not_blind_it(time: str) -> None:
     s = Stage(QUICK)
     s.nodes(4)
     s.fleet()
     s.run(3)
-    condition(s, "node-3", lastHeartbeatTime=ODD_TIMES[0])
+    condition(s, "node-3", lastHeartbeatTime=time)
     s.run(3)
     condition(s, "node-0", type="NeuronHealth", status="True", reason="NeuronHasError_DMA_ERROR")
     s.run(60)
     assert calls(s) == TREATED
+
+
+@pytest.mark.parametrize("time", ODD_TIMES)
+@pytest.mark.parametrize("field", ["lastHeartbeatTime", "lastTransitionTime"])
+def test_a_fault_at_such_a_time_is_told_and_no_bug(field: str, time: str) -> None:
+    s = Stage(policy_file(match="type: NeuronHealth", after="1m"))
+    s.nodes(4)
+    s.fleet()
+    s.run(3)
+    sick = {"type": "NeuronHealth", "status": "True", "reason": "NeuronHasError_DMA_ERROR"}
+    condition(s, "node-0", **sick, **{field: time})
+    s.run(20 * 60, step=2)
+    agents = [x for c in controller(s).replica.controllers for x in c._agents.values()]
+    assert agents
+    assert not any("a bug" in x.last.reason for x in agents)
 
 
 def test_a_pod_with_a_grace_period_of_a_lifetime_is_drained_like_any_other() -> None:
@@ -67,6 +89,7 @@ def test_a_pod_with_a_grace_period_of_a_lifetime_is_drained_like_any_other() -> 
     s.run(20)
     agent = s.actors["agent of node-0"]
     assert "a bug in this program, see the log" not in agent.sentences
+    assert calls(s) == TREATED
 
 
 def test_a_node_with_the_longest_name_has_events_like_any_other() -> None:

@@ -13,7 +13,7 @@ from recovery.errors import ApiError, ApiUnavailable, Expired
 from recovery.kube import node_rows
 from recovery.kube.node_rows import view_of
 from recovery.kube.transport import answered
-from recovery.kube.views import node_view
+from recovery.kube.views import failed_pod, node_view, pod_view
 from recovery.kube.watch import Change, watch_nodes
 from recovery.model import Condition
 
@@ -166,3 +166,37 @@ def test_an_error_within_a_watch_is_that_error(code: int, raised: type[ApiError]
 def test_an_event_that_cannot_be_read_breaks_the_watch(line: bytes) -> None:
     with pytest.raises(ApiUnavailable, match="an event of the watch of /api/v1/nodes cannot be read"):
         changes(line)
+
+
+# ---------------------------------------------------------------- times that no datetime holds
+
+
+ODD = ("0000-12-31T19:00:00Z", "10000-01-01T04:59:59Z", "-0001-12-31T19:00:00Z")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_one_odd_time_on_a_page_is_as_if_nobody_had_written_it_and_the_rest_is_read(odd: str) -> None:
+    bad = json.loads(json.dumps(NODE))
+    bad["metadata"]["creationTimestamp"] = odd
+    bad["status"]["conditions"][0]["lastHeartbeatTime"] = odd
+    raw = json.dumps({"metadata": {"resourceVersion": "9"}, "items": [NODE, bad]}).encode()
+    page = node_rows.page(raw)
+    assert page.metadata is not None
+    assert page.metadata.resource_version == "9"
+    good, other = (view_of(row, whole=True) for row in page.items or ())
+    assert good == node_view(NODE, whole=True)
+    assert (other.created, other.stated[0].heartbeat) == (None, None)
+    assert other.stated[0].transition == good.stated[0].transition
+    assert other == node_view(bad, whole=True)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_pod_with_odd_times_is_still_one_that_is_being_deleted_or_has_failed(odd: str) -> None:
+    pod = {
+        "metadata": {"name": "p", "deletionTimestamp": odd},
+        "status": {"startTime": odd, "phase": "Failed"},
+    }
+    assert pod_view(pod).deletion_timestamp == datetime(2100, 1, 1, tzinfo=UTC)
+    ended = [{"state": {"terminated": {"finishedAt": odd}}}]
+    failed = failed_pod({**pod, "status": {**pod["status"], "containerStatuses": ended}})
+    assert (failed.began, failed.ended) == (None, None)

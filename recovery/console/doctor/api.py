@@ -48,11 +48,14 @@ class DoctorApi(UserApi):
         }
 
     def lease(self, namespace: str, name: str) -> tuple[str, datetime | None]:
-        """Who holds a Lease, "" for nobody, and when it was renewed."""
+        """Who holds a Lease, "" for nobody, and when it was renewed; None where that is no time."""
         where = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{quote(name)}"
         spec = self._call("GET", where).get("spec") or {}
-        renewed = spec.get("renewTime")
-        return str(spec.get("holderIdentity") or ""), parse_moment(str(renewed)) if renewed else None
+        try:
+            renewed = parse_moment(str(spec.get("renewTime")))
+        except ValueError:
+            renewed = None
+        return str(spec.get("holderIdentity") or ""), renewed
 
     def concluders(self) -> list[Mapping[str, Any]]:
         """The concluder's pods, by the labels that they have in the manifests. Needs ``list`` on pods."""
