@@ -60,6 +60,9 @@ CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerServic
 IDENTITY = "11111111-2222-3333-4444-555555555555"
 AZURE = f"azure: {{clusterId: {CLUSTER}, region: eastus2, clientId: {IDENTITY}}}\n"
 AKS = (CHART / "values-aks-gpu.yaml").read_text() + AZURE
+IN_COMPUTE = "Compute/virtualMachineScaleSets/gpu"
+SCALE_SET = CLUSTER.replace("ContainerService/managedClusters/training", IN_COMPUTE)
+VMSS = (CHART / "values-vmss-gpu.yaml").read_text() + AZURE.replace(CLUSTER, SCALE_SET)
 FLEET = (CHART / "values-fleet.yaml").read_text()
 CASES = {
     "as it ships": "{}",
@@ -68,6 +71,7 @@ CASES = {
     "otherwise": OTHERWISE,
     "turned on": "settings: {ENABLE_RECOVERY: true}",
     "on AKS": AKS,
+    "in scale sets": VMSS,
 }
 cases = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 
@@ -622,14 +626,37 @@ def test_what_is_said_of_azure_reaches_every_agent(tools: Tools) -> None:
         assert pod(workload)["terminationGracePeriodSeconds"] == 60
 
 
+def test_in_scale_sets_the_detector_comes_along_and_no_label_of_aks_is_asked_for(tools: Tools) -> None:
+    size = "Standard_ND96isr_H100_v5"
+    found = tools.template(VMSS, "--set", f"npd.gpuSku={size}")
+    assert "kubernetes.azure.com" not in json.dumps(found)
+    assert not [d for d in found if "host-port" in d["metadata"]["name"]], "its port is reserved on AKS alone"
+    daemonset = one(found, "DaemonSet", "node-problem-detector")
+    assert {c["name"] for c in pod(daemonset)["containers"]} == {"node-problem-detector", "node-recovery"}
+    assert "nodeSelector" not in pod(daemonset)
+    places = pod(daemonset)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (of_type,) = [
+        each
+        for term in places["nodeSelectorTerms"]
+        for each in term["matchExpressions"]
+        if each["key"] == "node.kubernetes.io/instance-type"
+    ]
+    assert size in of_type["values"]
+    assert one(found, "ConfigMap", "node-problem-detector-gpu-pack")["data"]["GPU_SKU"] == size
+    settings = settings_of(found)
+    assert (settings["PROVIDER"], settings["AZURE_CLUSTER_ID"]) == ("azure", SCALE_SET)
+    assert "NPD_METRICS_URL" not in {e["name"] for e in container(daemonset)["env"]}, "it reads loopback"
+
+
 def test_another_identity_starts_every_pod_again(tools: Tools) -> None:
     one_, other = tools.template(AKS), tools.template(AKS.replace("11111111", "22222222"))
     for before, after in zip(workloads(one_), workloads(other), strict=True):
         assert before["spec"]["template"] != after["spec"]["template"]
 
 
-def test_a_privileged_detector_gets_no_token_for_azure(tools: Tools) -> None:
-    template = one(tools.template(GPU + AZURE), "DaemonSet", "node-problem-detector")["spec"]["template"]
+@pytest.mark.parametrize("values", [GPU + AZURE, VMSS], ids=["other hardware", "in scale sets"])
+def test_a_privileged_detector_gets_no_token_for_azure(tools: Tools, values: str) -> None:
+    template = one(tools.template(values), "DaemonSet", "node-problem-detector")["spec"]["template"]
     assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
     skipped = template["metadata"]["annotations"]["azure.workload.identity/skip-containers"]
     privileged = [c["name"] for c in template["spec"]["containers"] if c["securityContext"].get("privileged")]

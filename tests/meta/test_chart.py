@@ -207,6 +207,19 @@ def test_the_values_for_aks_are_valid_on_top_of_those_that_ship() -> None:
     jsonschema.validate(aks, SCHEMA)
 
 
+def test_the_values_for_scale_sets_are_valid_and_name_the_sizes_that_the_gpu_pack_knows() -> None:
+    """Nothing in them is AKS's: neither its label of GPU nodes nor its detector on the node."""
+    vmss = yaml.safe_load((CHART / "values-vmss-gpu.yaml").read_text())
+    assert vmss["settings"].pop("CLOUDWATCH_NAMESPACE", "absent") is None
+    assert vmss["settings"] == {"PROVIDER": "azure"}
+    jsonschema.validate(vmss, SCHEMA)
+    machines = (ROOT / "deploy" / "npd-gpu" / "pack" / "skus.tsv").read_text().splitlines()
+    sizes = [line.split("\t")[0] for line in machines if line.startswith("Standard_")]
+    assert vmss["npd"].pop("instanceTypes") == sizes
+    assert (vmss["npd"]["gpu"], vmss["npd"]["neuron"]) == (True, False)
+    assert not vmss["npd"].keys() & {"nodeSelector", "onNode", "reservePort"}
+
+
 def test_the_values_for_fleet_mode_are_valid_and_name_the_machines_that_those_for_gpus_on_eks_name() -> None:
     fleet, sidecar = (
         yaml.safe_load((CHART / f"values-{name}.yaml").read_text()) for name in ("fleet", "eks-gpu")

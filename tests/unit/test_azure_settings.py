@@ -355,15 +355,22 @@ def test_the_policy_of_the_guide_is_one_that_a_uniform_scale_set_can_follow(tmp_
     assert check_for(loaded, made(**WORKLOAD).abilities(identify(UNIFORM)).actions, "azure", "sidecar") == []
 
 
+@pytest.mark.parametrize("where", [UNIFORM, VM], ids=["Uniform", "Flexible"])
+def test_the_policy_for_the_gpu_pack_is_one_that_scale_sets_can_follow(where: NodeView) -> None:
+    """The chart's values for them name it, though its folder is AKS's."""
+    loaded = load_policy(str(Path(__file__).parents[2] / "deploy" / "aks-gpu" / "policy" / "policy.yaml"))
+    assert check_for(loaded, made(**WORKLOAD).abilities(identify(where)).actions, "azure", "sidecar") == []
+
+
 @pytest.mark.parametrize(
     ("row", "where", "allow"),
     [
         ("an instance of a Uniform scale set", UNIFORM, ""),
         ("a VM of a Flexible scale set", VM, ""),
-        ("both of these, with `flexible-reimage`", VM, "flexible-reimage"),
+        ("a VM of a Flexible scale set or a single VM, with `flexible-reimage`", VM, "flexible-reimage"),
         ("a node of AKS", AKS, ""),
-        ("the same, with `aks-replace`", AKS, "aks-replace"),
-        ("the same, with `aks-compute`", AKS, "aks-compute"),
+        ("a node of AKS, with `aks-replace`", AKS, "aks-replace"),
+        ("a node of AKS, with `aks-compute`", AKS, "aks-compute"),
     ],
 )
 def test_what_a_node_can_have_is_as_the_guide_says(row: str, where: NodeView, allow: str) -> None:
