@@ -119,7 +119,7 @@ def _urgent(rules: list[dict[str, Any]]) -> Found:
 
 
 def _without_a_node(rules: list[dict[str, Any]]) -> Found:
-    """A machine that never became a Node has no labels, and nothing is done to it (note 0040)."""
+    """A machine that never became a Node has no labels, and nothing is done to it (note 0041)."""
     for r, rule in enumerate(rules):
         match = _dict(rule.get("match"))
         if match.get("type") != never_joined.TYPE:

@@ -234,7 +234,7 @@ def _but_for_labels(fault: Fault, s: Situation) -> str:
 
 def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
     row = lookup(fault.type, fault.reason)
-    if s.node is not None and not s.node.registered:  # whatever a rule says: see note 0040
+    if s.node is not None and not s.node.registered:  # whatever a rule says: see note 0041
         return Diagnosis(fault, rule, rank, NOTIFY, fault.message)
     named = any(r == fault.reason for r in rule.match.reasons if not WILD & set(r))
     if row is not None and not row.this_node and not named:

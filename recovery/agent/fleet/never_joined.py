@@ -1,7 +1,7 @@
 """Calls the roll: asks the cloud, once a minute, which machines the groups of the fleet's Nodes have, and
 finds those that never became a Node. A list of each group, whatever the fleet.
 
-Nothing is started for such a machine: a record of it is handed over to a person at once (note 0040). What
+Nothing is started for such a machine: a record of it is handed over to a person at once (note 0041). What
 cannot be had is unknown: nothing new is said then, and nothing that was said is taken back.
 """
 
