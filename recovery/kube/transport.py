@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recovery.clock import Clock
+from recovery.deadline import bound, patient
 from recovery.errors import (
     ApiError,
     ApiUnavailable,
@@ -40,7 +41,8 @@ from its bytes take less than these."""
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of one event of a watch. etcd holds no object of more than 1.5 MB."""
 WATCH_TIMEOUT = 90.0
-"""Seconds of silence after which a watch counts as broken. The API server sends a bookmark each minute."""
+"""Seconds without a whole event after which a watch counts as broken. The API server sends a bookmark each
+minute. A byte now and then is no event."""
 UNAUTHORIZED = 401
 
 
@@ -92,6 +94,7 @@ class KubernetesTransport:
             _warn_once_of_insecurity()
         self._client = ApiClient(configuration)
         self._client.user_agent = "node-recovery"
+        bound(self._client.rest_client.pool_manager)
         self._clock = clock
 
     def request(
@@ -130,7 +133,7 @@ class KubernetesTransport:
             )
             try:
                 raw = _read_bounded(answer, self._clock, _most(query, rows=read is not None))
-            except ApiUnavailable:
+            except BaseException:
                 answer.close()  # the rest of it would be taken for the next one's answer
                 raise
             finally:
@@ -154,22 +157,26 @@ class KubernetesTransport:
             auth_settings=["BearerToken"],
         )
         try:
-            answer = self._client.rest_client.pool_manager.request(
-                "GET",
-                request[1],
-                headers=request[2],
-                timeout=Timeout(connect=CONNECT_TIMEOUT, read=WATCH_TIMEOUT),
-                preload_content=False,
-                redirect=False,
-            )
+            with patient(WATCH_TIMEOUT) as silence:
+                answer = self._client.rest_client.pool_manager.request(
+                    "GET",
+                    request[1],
+                    headers=request[2],
+                    timeout=Timeout(connect=CONNECT_TIMEOUT, read=WATCH_TIMEOUT),
+                    preload_content=False,
+                    redirect=False,
+                )
             try:
                 if answer.status != 200:
                     if answer.status == UNAUTHORIZED:
                         self._read_credentials_again()
+                    silence.renew(READ_TIMEOUT)
                     raw = _read_bounded(answer, self._clock, MAX_BODY)
                     found = answered(answer.status, answer.headers, raw)
                     raise api_error(found.status, found.body, found.headers, f"GET {path}")
-                yield from lines_of(answer.stream(65536))
+                for line in lines_of(answer.stream(65536)):
+                    yield line
+                    silence.renew()
             finally:
                 answer.close()  # what is left of a watch is nobody's answer
         except (HTTPError, OSError) as error:
