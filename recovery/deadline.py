@@ -1,7 +1,7 @@
 """Answers over HTTP that take a fixed time in all, whatever the other side sends, and when.
 
 A time-out on a socket bounds each wait and not their sum: a server, load balancer or proxy that sends a byte
-now and then holds the reader for as long as it likes, in the headers as well as in the body. Here the socket's
+now and then holds the reader for as long as it likes, in the headers and in the body. Here the socket's
 time-out is set before each read to what is left until a deadline. This is done where ``http.client`` reads
 from the socket. urllib3, requests and botocore all end there, so it holds for TLS, for a proxy's answer, and
 for each way to send a body.
