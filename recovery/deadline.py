@@ -44,6 +44,9 @@ class Wire(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        return self._file.fileno()
+
     def readinto(self, buffer: Any) -> int:
         self._sock.settimeout(self._limit.left())
         size = self._file.readinto(buffer) or 0
@@ -107,16 +110,10 @@ class _Answer(http.client.HTTPResponse):
 
 
 class _InTime:
-    """What is mixed into a class of connections."""
+    """What is mixed into a class of connections. To send the next question on one that is used again, urllib3
+    sets the socket's time-out anew."""
 
     response_class = _Answer
-    sock: socket.socket | None
-    timeout: float | None
-
-    def request(self, *args: Any, **kwargs: Any) -> Any:
-        if self.sock is not None:  # used before: it still has what its last answer had left
-            self.sock.settimeout(self.timeout)
-        return super().request(*args, **kwargs)  # type: ignore[misc]
 
 
 @cache
