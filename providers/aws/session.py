@@ -14,6 +14,7 @@ from typing import Any
 
 from providers.aws import errors
 from recovery.clock import Clock
+from recovery.deadline import in_time
 from recovery.errors import Refused, Retry, SettingsError
 
 INSTALL = "PROVIDER=aws needs the AWS SDK: install node-recovery[aws]"
@@ -24,7 +25,10 @@ ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the who
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds to connect (per address) and to wait for an answer, and how often a *read* may be tried."""
+    """Seconds to connect (per address) and until the whole answer is there; how often a *read* may be tried.
+
+    The same holds for a question to STS for credentials.
+    """
 
     connect: float = 3.0
     read: float = 5.0
@@ -133,9 +137,17 @@ class AwsSession:
 
     def _session(self) -> Any:
         if self._sdk is None:
+            import botocore.awsrequest
             import botocore.session
 
+            # The classes, not each client: the SDK makes some on its own, to ask for credentials.
+            for pool in (
+                botocore.awsrequest.AWSHTTPConnectionPool,
+                botocore.awsrequest.AWSHTTPSConnectionPool,
+            ):
+                pool.ConnectionCls = in_time(pool.ConnectionCls)
             self._sdk = botocore.session.get_session()
+            self._sdk.set_default_client_config(self._config(mutating=False))
         return self._sdk
 
     def _config(self, mutating: bool) -> Any:

@@ -15,6 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 import certifi
 import urllib3
 
+from recovery.deadline import bound
 from recovery.errors import Refused
 from recovery.provider.address import is_loopback
 
@@ -34,14 +35,17 @@ def trust() -> ssl.SSLContext:
 
 
 def pool_to(endpoint: str, trusted: ssl.SSLContext | None) -> urllib3.PoolManager:
-    """Connections to a checked ``endpoint``, through a proxy where one is set. Raises ``Refused``."""
+    """Connections to a checked ``endpoint``, through a proxy where one is set. Raises ``Refused``.
+
+    A request's read time-out is that of its whole answer.
+    """
     proxy = _proxy(urlsplit(endpoint))
     if not proxy:
-        return urllib3.PoolManager(ssl_context=trusted)
+        return bound(urllib3.PoolManager(ssl_context=trusted))
     try:
         auth = urllib3.util.parse_url(proxy).auth
         headers = urllib3.make_headers(proxy_basic_auth=unquote(auth)) if auth else None
-        return urllib3.ProxyManager(proxy, proxy_headers=headers, ssl_context=trusted)
+        return bound(urllib3.ProxyManager(proxy, proxy_headers=headers, ssl_context=trusted))
     except urllib3.exceptions.LocationValueError:  # its text would repeat a password
         raise Refused("HTTPS_PROXY: found no address of an HTTP proxy; expected http://HOST:PORT") from None
 

@@ -18,6 +18,7 @@ from typing import Any
 from providers.azure import errors
 from providers.azure.settings import MANAGER, PUBLIC
 from recovery.clock import Clock
+from recovery.deadline import adapter_class
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 
 INSTALL = "PROVIDER=azure needs the Azure SDK: install node-recovery[azure]"
@@ -33,7 +34,7 @@ WORKLOAD = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds to connect (per address) and to wait for an answer."""
+    """Seconds to connect (per address) and until the whole answer is there. So, too, for a token."""
 
     connect: float = 3.0
     read: float = 5.0
@@ -187,12 +188,13 @@ class AzureSession:
 
             check_identity(self._environ)
             client, tenant, file = (self._environ.get(name, "") for name in WORKLOAD)
+            way = {"transport": transport(self._limits, self._clock), "retry_total": 0}
             if tenant and file:
                 self._credential = azure.identity.WorkloadIdentityCredential(
-                    tenant_id=tenant, client_id=client, token_file_path=file, retry_total=0
+                    tenant_id=tenant, client_id=client, token_file_path=file, **way
                 )
             else:
-                self._credential = azure.identity.ManagedIdentityCredential(client_id=client, retry_total=0)
+                self._credential = azure.identity.ManagedIdentityCredential(client_id=client, **way)
         return self._credential
 
     def _client(self, service: str, subscription: str, what: str) -> Any:
@@ -252,13 +254,13 @@ def all_of(found: Any) -> list[Any]:
 def transport(limits: Limits, clock: Clock) -> Any:
     """The SDK's own way to the network, with answers that are bounded in size and time.
 
-    ``read_timeout`` alone bounds each piece of an answer and not their sum.
+    ``read_timeout`` alone would bound each piece of an answer and not their sum, hence ``adapter_class``.
     """
     import requests
     from azure.core.pipeline.transport import RequestsTransport
 
-    class Bounded(requests.adapters.HTTPAdapter):
-        def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+    class Bounded(adapter_class()):  # type: ignore[misc]
+        def send(self, request: Any, **options: Any) -> Any:
             answer = super().send(request, **{**options, "stream": True})
             until, content = clock.monotonic() + limits.read, bytearray()
             for piece in answer.iter_content(65536):

@@ -19,6 +19,7 @@ from urllib.parse import urljoin
 
 from providers.baremetal.machine import Bmc, Credentials
 from recovery.clock import Clock
+from recovery.deadline import adapter_class
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
 from recovery.provider.words import one_line
 
@@ -31,7 +32,8 @@ MOST_PATIENCE = timedelta(minutes=10)  # a longer Retry-After is not believed
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds to connect (per address), to wait for an answer, and that a look may take before a reset."""
+    """Seconds to connect (per address), until the whole answer is there, and that a look may take before a
+    reset."""
 
     connect: float = 5.0
     read: float = 5.0
@@ -74,6 +76,8 @@ class Wire:
         self._who, self._bmc, self.known = who, bmc, known
         self._limits, self._clock = limits, clock
         self._session = requests.Session()
+        for scheme in ("https://", "http://"):
+            self._session.mount(scheme, adapter_class()())
         self._session.trust_env = False  # neither proxies nor .netrc nor REQUESTS_CA_BUNDLE
         self._session.verify = (known.authority or True) if bmc.verify else False
         # As sushy's own does. "identity": nothing that is short on the way is long here.

@@ -70,6 +70,7 @@ class Program:
         self.metrics = Metrics()
         self.metrics.running(settings.enable_recovery)
         transport = KubernetesTransport(clock)
+        transport.stopping = self._stop.is_set
         self.cluster = Cluster(transport, clock, settings.agents_namespace or transport.namespace)
         asked = Cluster(
             transport, clock, self.cluster.namespace

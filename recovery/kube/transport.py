@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recovery.clock import Clock
+from recovery.deadline import bound, patient
 from recovery.errors import (
     ApiError,
     ApiUnavailable,
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 10.0
+"""Seconds until the whole answer is there."""
+LAST_TIMEOUT = 5.0
+"""The same while the agent stops, for which the kubelet gives it half a minute in all."""
 MAX_BODY = 32 * 1024 * 1024
 MAX_PAGE, MAX_ROWS = 2 * 1024 * 1024, 8 * 1024 * 1024
 """Bytes of a page of several objects. As Python's objects it takes some ten times as much; rows that are read
@@ -40,7 +44,8 @@ from its bytes take less than these."""
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of one event of a watch. etcd holds no object of more than 1.5 MB."""
 WATCH_TIMEOUT = 90.0
-"""Seconds of silence after which a watch counts as broken. The API server sends a bookmark each minute."""
+"""Seconds without a whole event after which a watch counts as broken. The API server sends a bookmark each
+minute. A byte now and then is no event."""
 UNAUTHORIZED = 401
 
 
@@ -78,7 +83,14 @@ class Streams(Protocol):
 
 
 class KubernetesTransport:
-    """The official client's connection, credentials and proxies, without its models."""
+    """The official client's connection, credentials and proxies, without its models.
+
+    ``stopping``: whether the agent was told to stop. Then no answer is waited for as long as otherwise, and
+    after one that did not come the server is asked nothing more: what is left to say would use up the time in
+    which a process is to end.
+    """
+
+    stopping: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, clock: Clock, target: Target = USUAL) -> None:
         from kubernetes.client import ApiClient, Configuration
@@ -92,7 +104,9 @@ class KubernetesTransport:
             _warn_once_of_insecurity()
         self._client = ApiClient(configuration)
         self._client.user_agent = "node-recovery"
+        bound(self._client.rest_client.pool_manager)
         self._clock = clock
+        self._given_up = False
 
     def request(
         self,
@@ -107,6 +121,7 @@ class KubernetesTransport:
     ) -> Response:
         from urllib3.exceptions import HTTPError
 
+        seconds = self._seconds()
         sent = {"Accept": "application/json", **(headers or {})}
         if body is not None:
             sent["Content-Type"] = content_type or "application/json"
@@ -124,22 +139,31 @@ class KubernetesTransport:
                 request[1],
                 body=payload,
                 headers=request[2],
-                timeout=_timeout(),
+                timeout=_timeout(seconds),
                 preload_content=False,
                 redirect=False,
             )
             try:
-                raw = _read_bounded(answer, self._clock, _most(query, rows=read is not None))
-            except ApiUnavailable:
+                raw = _read_bounded(answer, self._clock, _most(query, rows=read is not None), seconds)
+            except BaseException:
                 answer.close()  # the rest of it would be taken for the next one's answer
                 raise
             finally:
                 answer.release_conn()
         except (HTTPError, OSError) as error:
+            self._given_up = self.stopping()
             raise ApiUnavailable(f"the API server did not answer: {_why(error)}") from None
         if answer.status == UNAUTHORIZED:
             self._read_credentials_again()
         return answered(answer.status, answer.headers, raw, read)
+
+    def _seconds(self) -> float:
+        """How long an answer may take. Raises ``ApiUnavailable`` where none is to be asked for."""
+        if not self.stopping():
+            return READ_TIMEOUT
+        if self._given_up:
+            raise ApiUnavailable("the agent stops, and the API server did not answer what it asked last")
+        return LAST_TIMEOUT
 
     def stream(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """The lines of a watch as they come, until the server ends it. Raises ``ApiError``."""
@@ -154,22 +178,26 @@ class KubernetesTransport:
             auth_settings=["BearerToken"],
         )
         try:
-            answer = self._client.rest_client.pool_manager.request(
-                "GET",
-                request[1],
-                headers=request[2],
-                timeout=Timeout(connect=CONNECT_TIMEOUT, read=WATCH_TIMEOUT),
-                preload_content=False,
-                redirect=False,
-            )
+            with patient(WATCH_TIMEOUT) as silence:
+                answer = self._client.rest_client.pool_manager.request(
+                    "GET",
+                    request[1],
+                    headers=request[2],
+                    timeout=Timeout(connect=CONNECT_TIMEOUT, read=WATCH_TIMEOUT),
+                    preload_content=False,
+                    redirect=False,
+                )
             try:
                 if answer.status != 200:
                     if answer.status == UNAUTHORIZED:
                         self._read_credentials_again()
-                    raw = _read_bounded(answer, self._clock, MAX_BODY)
+                    silence.renew(READ_TIMEOUT)
+                    raw = _read_bounded(answer, self._clock, MAX_BODY, READ_TIMEOUT)
                     found = answered(answer.status, answer.headers, raw)
                     raise api_error(found.status, found.body, found.headers, f"GET {path}")
-                yield from lines_of(answer.stream(65536))
+                for line in lines_of(answer.stream(65536)):
+                    yield line
+                    silence.renew()
             finally:
                 answer.close()  # what is left of a watch is nobody's answer
         except (HTTPError, OSError) as error:
@@ -190,10 +218,10 @@ def _warn_once_of_insecurity() -> None:
     log.warning("the kubeconfig says not to verify the API server's certificate: anybody may answer for it")
 
 
-def _timeout() -> Any:
+def _timeout(read: float) -> Any:
     from urllib3 import Timeout
 
-    return Timeout(connect=CONNECT_TIMEOUT, read=READ_TIMEOUT)
+    return Timeout(connect=CONNECT_TIMEOUT, read=read)
 
 
 def _load_credentials(configuration: Any, target: Target) -> Place:
@@ -224,9 +252,9 @@ def _most(query: Mapping[str, str] | None, *, rows: bool) -> int:
     return MAX_BODY if (query or {}).get("limit", "1") == "1" else several
 
 
-def _read_bounded(answer: Any, clock: Clock, most: int) -> bytes:
-    """The body, at most ``most`` bytes within ``READ_TIMEOUT`` seconds in all. Raises ``TooLong``."""
-    end = clock.monotonic() + READ_TIMEOUT
+def _read_bounded(answer: Any, clock: Clock, most: int, seconds: float) -> bytes:
+    """The body, at most ``most`` bytes within ``seconds`` in all. Raises ``TooLong``."""
+    end = clock.monotonic() + seconds
     chunks, size = [], 0
     for chunk in answer.stream(65536):
         chunks.append(chunk)
@@ -234,7 +262,7 @@ def _read_bounded(answer: Any, clock: Clock, most: int) -> bytes:
         if size > most:
             raise TooLong(f"the API server's answer is longer than {most} bytes")
         if clock.monotonic() > end:
-            raise ApiUnavailable(f"the API server's answer took longer than {READ_TIMEOUT:g} s")
+            raise ApiUnavailable(f"the API server's answer took longer than {seconds:g} s")
     return b"".join(chunks)
 
 
@@ -283,7 +311,7 @@ LIBRARYS = re.compile(
 
 def _why(error: object) -> str:
     """Why there was no answer, without what only who wrote the library understands."""
-    return LIBRARYS.sub("", LIBRARYS.sub("", _short(error)))
+    return LIBRARYS.sub("", LIBRARYS.sub("", _short(error))).removesuffix(".")
 
 
 # ---------------------------------------------------------------- refusals

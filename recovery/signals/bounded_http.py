@@ -9,6 +9,7 @@ import time
 import zlib
 from typing import Any
 
+from recovery.deadline import Wire
 from recovery.errors import Unreadable
 
 
@@ -33,33 +34,6 @@ class Budget:
             raise Unreadable("the answer is too large")
 
 
-class _Wire(io.RawIOBase):
-    """A socket's incoming side that checks the budget before each piece.
-
-    A timeout on the socket alone bounds each piece and not their sum: a server that sends one byte a second
-    would hold the reader forever.
-    """
-
-    def __init__(self, sock: socket.socket, budget: Budget) -> None:
-        super().__init__()
-        self._sock = sock
-        self._file = sock.makefile("rb", buffering=0)  # keeps the socket open until this is closed too
-        self._budget = budget
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._sock.settimeout(self._budget.left())
-        size = self._file.readinto(buffer) or 0
-        self._budget.spend(size)
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
 class BoundedSocket:
     """The few methods of a socket that ``http.client`` uses, under a budget set anew for each read."""
 
@@ -68,7 +42,7 @@ class BoundedSocket:
         self.budget = budget
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        return io.BufferedReader(_Wire(self._sock, self.budget))
+        return io.BufferedReader(Wire(self._sock, self.budget))
 
     def renew(self, budget: Budget) -> bool:
         """Take the next read's budget; False where the connection is closed or holds bytes nobody asked for.

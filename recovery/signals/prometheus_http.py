@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from recovery.deadline import adapter_class
 from recovery.errors import NoAnswer, Unreadable
 from recovery.signals import server_http
 from recovery.signals.prometheus_answer import OLDEST
@@ -64,14 +65,11 @@ class PrometheusClient:
 
     def _made(self) -> PrometheusConnect:
         from prometheus_api_client import PrometheusConnect
-        from urllib3.util.retry import Retry
 
-        return PrometheusConnect(
-            self._url,
-            session=server_http.session(self._ca_file, self._keep),
-            timeout=self._timeout,
-            retry=Retry(total=0, read=False, raise_on_status=False),
-        )
+        session = server_http.session(self._ca_file, self._keep)
+        made = PrometheusConnect(self._url, session=session, timeout=self._timeout)
+        session.mount(made.url, adapter_class()())  # in place of its own, which asks again after errors
+        return made
 
     def _keep(self, response: Response, began: float) -> None:
         """Read the body of ``response``, parse it once, and give it to the library so."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery.deadline import adapter_class
 from recovery.errors import NoAnswer, Unreadable
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def session(ca_file: str, keep: Callable[[Response, float], None]) -> Session:
             return response
 
     made = Bounded()
+    for scheme in ("https://", "http://"):
+        made.mount(scheme, adapter_class()())
     made.trust_env = False
     made.verify = ca_file or True
     return made

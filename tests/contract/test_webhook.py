@@ -9,9 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from recovery.report.publish import Publisher
 from recovery.report.webhook import LINES, body_of
 from tests.builders.receiver import SECRET, Receiver, receiving
 from tests.builders.times import NOW
+from tests.builders.tls import certified
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -311,29 +310,7 @@ def test_a_receiver_that_is_not_there_is_said_without_its_address(receiver: Rece
 
 @pytest.fixture
 def tls(tmp_path: Path) -> tuple[ssl.SSLContext, str]:
-    """A server's side of TLS for 127.0.0.1, and the file of the certificate that it can be known by."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "receiver")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(True, None), True)
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    file, both = tmp_path / "ca.pem", tmp_path / "both.pem"
-    file.write_bytes(certificate.public_bytes(pem))
-    both.write_bytes(file.read_bytes() + key.private_bytes(pem, plain, serialization.NoEncryption()))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    return context, str(file)
+    return certified(tmp_path)
 
 
 def test_over_tls_only_a_receiver_that_is_certified_is_told(

@@ -16,7 +16,7 @@ from recovery_testkit.clock import FakeClock
 
 from recovery import cli
 from recovery.errors import ApiUnavailable, SettingsError, TooLong
-from recovery.kube.transport import MAX_BODY, MAX_PAGE, READ_TIMEOUT, KubernetesTransport
+from recovery.kube.transport import LAST_TIMEOUT, MAX_BODY, MAX_PAGE, READ_TIMEOUT, KubernetesTransport
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -204,6 +204,44 @@ def test_an_answer_that_drips_is_given_up(kubeconfig: Callable[[str], Path]) -> 
 
     with pytest.raises(ApiUnavailable, match=f"the API server's answer took longer than {READ_TIMEOUT:g} s"):
         transport(kubeconfig, lambda: Answer(dripping()), clock).request("GET", "/api/v1/nodes")
+
+
+def test_an_agent_that_stops_asks_a_server_that_does_not_answer_nothing_more(
+    kubeconfig: Callable[[str], Path],
+) -> None:
+    """It has half a minute to end in, and one answer after the other would use that up."""
+    kubeconfig(KUBECONFIG)
+    made, silent, waited = KubernetesTransport(FakeClock()), [False], list[float]()
+
+    class Pool:
+        def request(self, *_: Any, timeout: urllib3.Timeout, **__: Any) -> Any:
+            waited.append(timeout.read_timeout)  # type: ignore[arg-type]
+            if silent[0]:
+                raise ConnectionResetError("broken")
+            return Answer(iter([b"{}"]))
+
+    made._client.rest_client.pool_manager = Pool()  # type: ignore[assignment]
+
+    def ask() -> None:
+        made.request("GET", "/api/v1/nodes/node-0")
+
+    def broken() -> None:
+        with pytest.raises(ApiUnavailable, match="the API server did not answer: broken"):
+            ask()
+
+    silent[0] = True
+    broken()
+    broken()
+    silent[0], stopping = False, [True]
+    made.stopping = lambda: stopping[0]
+    ask()
+    ask()
+    assert waited == [READ_TIMEOUT] * 2 + [LAST_TIMEOUT] * 2, "one that answers is asked as before"
+    silent[0] = True
+    broken()
+    with pytest.raises(ApiUnavailable, match="the agent stops, and the API server did not answer"):
+        ask()
+    assert len(waited) == 5, "the last one was not sent"
 
 
 def test_a_token_that_is_refused_is_read_anew_for_the_next_request(

@@ -15,6 +15,8 @@ from recovery_testkit.stage import Stage, StoreTransport
 
 from recovery.agent import program as running
 from recovery.agent.cycle import BUGS_TO_DIE
+from recovery.agent.fleet import program as fleet
+from recovery.agent.fleet.program import FleetProgram
 from recovery.agent.program import Program, stuck
 from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
@@ -147,6 +149,33 @@ def test_a_loop_that_has_not_come_round_for_two_minutes_is_stuck() -> None:
 def test_a_loop_that_is_told_to_pause_for_five_minutes_is_not_stuck_meanwhile() -> None:
     assert stuck(310, timedelta(minutes=5)) is None
     assert stuck(400, timedelta(minutes=5)) == "the main loop has finished no round for 400 s"
+
+
+@pytest.mark.parametrize(
+    ("module", "made", "mode"), [(running, Program, "sidecar"), (fleet, FleetProgram, "fleet")]
+)
+def test_what_asks_the_api_server_knows_when_the_agent_stops(
+    module: Any,
+    made: type[Program] | type[FleetProgram],
+    mode: str,
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways: list[Any] = []
+
+    def way(_: object) -> Way:
+        ways.append(Way(stage.api, "program"))
+        return ways[-1]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(module, "KubernetesTransport", way)
+    environ = SIDECAR | {"RECOVERY_MODE": mode}
+    program = made(load_settings(environ), environ, stage.clock)
+    try:
+        assert not ways[0].stopping()
+        program.stop()
+        assert ways[0].stopping()
+    finally:
+        program._instance_lock.close()
 
 
 def test_a_password_in_the_pages_url_is_in_no_line_of_the_log(

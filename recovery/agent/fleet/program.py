@@ -56,6 +56,7 @@ class FleetProgram:
         self.metrics = Metrics()
         self.metrics.running(settings.enable_recovery)
         transport = KubernetesTransport(clock)
+        transport.stopping = self._stop.is_set
         namespace = settings.pod_namespace or transport.namespace
         self._told_by = Cluster(transport, clock, namespace)  # by the publisher's threads
         self.asked_by = AskedBy(Cluster(transport, clock, namespace).whose, namespace, "")
