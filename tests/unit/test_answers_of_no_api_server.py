@@ -112,3 +112,4 @@ def test_a_standard_output_that_takes_nothing_is_a_failure_and_no_traceback(way:
     command = f"{sys.executable} -m recovery policy schema {way}"
     result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)  # noqa: S603
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
+    assert result.stderr.startswith("standard output takes nothing: ")
