@@ -11,7 +11,8 @@ from recovery.units import format_duration, parse_bound, parse_duration, parse_s
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "10", "1:30", "-1s", "1s1m", "1m1m", "1 m", "1d", "1e3s", "١s", "8785h", "60s\n", "\n60s"]
+    "text",
+    ["", "s", "10", "1:30", "-1s", "1s1m", "1m1m", "1 m", "1d", "1e3s", "١s", "8785h", "60s\n", "\n60s"],
 )
 def test_other_words_are_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
