@@ -31,8 +31,8 @@ def check_stored(part: str, sent: Json, answer: Json) -> None:
 
 def _advice() -> str:
     return (
-        ": nobody will act on it. Are the CRDs in the cluster older than this program? Apply those of version "
-        f"{version('node-recovery')} (kubectl apply -k deploy/crds), and run the command again"
+        ": nobody will act on it. Are the CRDs in the cluster older than this program? Apply those of "
+        f"version {version('node-recovery')} (kubectl apply -k deploy/crds), and run the command again"
     )
 
 
@@ -43,12 +43,15 @@ def missing(sent: Any, kept: Any, path: str) -> str:
     """
     if isinstance(sent, Mapping):
         found = kept if isinstance(kept, Mapping) else {}
-        return _first(missing(value, found.get(key), f"{path}.{key}") for key, value in sent.items())
+        pruned = (f"{path}.{key}" for key, value in sent.items() if value and key not in found)
+        return next(pruned, "") or _first(
+            missing(value, found.get(key), f"{path}.{key}") for key, value in sent.items()
+        )
     if isinstance(sent, list):
-        found = kept if isinstance(kept, list) else []
-        if len(found) != len(sent):
+        items = kept if isinstance(kept, list) else []
+        if len(items) != len(sent):
             return path
-        return _first(missing(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(zip(sent, found, strict=True)))
+        return _first(missing(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(zip(sent, items, strict=True)))
     return "" if sent == kept or (not sent and not kept) else path
 
 
