@@ -142,6 +142,19 @@ def test_marks_that_are_still_on_the_node_are_not_said_to_be_off(
     assert "may be deleted" not in said.out
 
 
+def test_marks_without_a_record_that_are_still_there_are_left_and_not_cleared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = handed_over()
+    marked = s.node("node-0")
+    s.actors["agent of node-0"].alive = False
+    s.store.request("DELETE", f"{RECORDS}/node-0")
+    answered_without(s, "PATCH", NODES, lambda body: body.update(copy.deepcopy(marked)), times=3)
+    said = at(s, monkeypatch).run(*UNINSTALL)
+    assert said.code == 1
+    assert "left  node-0: our marks are still on Node node-0" in said.out
+
+
 def test_a_drill_that_was_not_stored_is_not_told_as_made(monkeypatch: pytest.MonkeyPatch) -> None:
     s = cast(on=False)
     answered_without(s, "PATCH", NODES, without("status", "conditions"))
