@@ -98,7 +98,7 @@ class AwsProvider:
         return f"EC2 says that {machine} is {state}" if state in ("stopped", "terminated") else None
 
     def _state(self, machine: Machine) -> str | None:
-        """As ``lookup.ec2_state``, in the region of the machine's zone: that of AWS_REGION may be another, which
+        """As ``lookup.ec2_state``, in the region of the machine's zone: AWS_REGION may name another, which
         knows no such instance. None where the zone is not known, so that nobody is asked."""
         where = own_region(machine)
         return lookup.ec2_state(self._session, machine, where) if where else None
