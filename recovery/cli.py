@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -22,6 +23,8 @@ DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = "node_recovery.commands"
 NAME, PLUGIN = "node-recovery", "kubectl-node_recovery"
 """The program's name, and that under which kubectl finds it: an underscore is a dash there."""
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""How a write to standard output fails. The error of a file that is opened has the file's name."""
 NO_DEMO = (
     "The demo is a distribution of its own, node-recovery-demo, and is not installed here. Run `make demo` "
     "in a clone of the repository, or install it from there: pip install . ./testkit ./demo"
@@ -33,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         given = None if argv is None else list(argv)
         code = group.main(given, _called(), complete_var="_NODE_RECOVERY_COMPLETE", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else DONE
+        return _told(code if isinstance(code, int) else DONE)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -45,9 +47,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has gone. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()  # the reader (head, less) has gone
         return FAILURE
+    except OSError as error:
+        if error.filename is not None or error.errno not in UNWRITABLE:
+            raise
+        _silence()
+        return _untold(error.strerror or str(error))
+
+
+def _told(code: int) -> int:
+    """The exit code of a command that has printed what it had to say, or could not."""
+    if sys.stdout is None:  # it was closed when the program started
+        return _untold("it is closed", code or FAILURE)
+    sys.stdout.flush()
+    return code
+
+
+def _untold(why: str, code: int = FAILURE) -> int:
+    sentence = f"standard output takes nothing: {why}. What the command changed, if anything, is changed"
+    return _complain([f"{sentence}; what it had to say is lost"], code)
+
+
+def _silence() -> None:
+    """Python flushes standard output once more when it exits, and would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _called() -> str:
@@ -369,7 +393,7 @@ def uninstall(dry: bool, assume_yes: bool, target: Target, output: str) -> int:
     help="Whose rights to ask for; the default is the agent's own.",
 )
 @cluster_command
-def doctor(node: str, service_account: str, target: Target, output: str) -> None:
+def doctor(node: str, service_account: str, target: Target, output: str) -> int:
     """What is missing for recovery to work here?
 
     Looks at settings, policy, node-problem-detector, the Node, the CRDs, the agent's rights and, on AWS, at
@@ -385,7 +409,7 @@ def doctor(node: str, service_account: str, target: Target, output: str) -> None
     """
     from recovery.console.doctor.command import doctor as look
 
-    sys.exit(look(node, service_account, target, output))
+    return look(node, service_account, target, output)
 
 
 @group.group()

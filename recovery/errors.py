@@ -10,7 +10,7 @@
     ├── Unreadable               a detector's page cannot be read, or is no page of metrics
     │   └── NoAnswer             a server could not be reached, so that it need not be asked anything else
     ├── Undecodable              a record or gate that this version cannot decode
-    ├── Dropped                  the API server dropped fields of an object: its CRDs are older
+    ├── Dropped                  the API server did not store what it was given: its CRDs are older
     ├── GateTooLarge             the gate would be larger than it may be: it is not written
     ├── IllegalMove              the lifecycle has no such move from the record's phase: a bug
     ├── NotInstalled             the CRDs are not there
@@ -124,7 +124,8 @@ class Undecodable(NodeRecoveryError):
 
 
 class Dropped(NodeRecoveryError):
-    """The API server dropped fields of what it was given: its CRDs are older than this program."""
+    """The API server said yes, and did not store all that it was given: its CRDs are older than this program,
+    or something stands between."""
 
 
 class GateTooLarge(NodeRecoveryError):

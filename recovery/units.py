@@ -24,7 +24,7 @@ def parse_duration(text: str) -> timedelta:
 
     Raises ``ValueError`` for anything else, a number without a unit and more than 366 days included.
     """
-    if not text or not _DURATION.match(text):
+    if not text or not _DURATION.fullmatch(text):  # `$` alone takes a newline at the end
         raise ValueError(text)
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
     if seconds > LONGEST.total_seconds():
@@ -47,15 +47,15 @@ def parse_share(value: object) -> Share:
     """A count (``1``) or a percentage (``"30%"``, 0 to 100). Raises ``ValueError`` for anything else."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return Share(count=value)
-    if isinstance(value, str) and _SHARE.match(value) and float(value[:-1]) <= 100:
+    if isinstance(value, str) and _SHARE.fullmatch(value) and float(value[:-1]) <= 100:
         return Share(percent=float(value[:-1]))
     raise ValueError(value)
 
 
 def parse_bound(text: str) -> Bound:
     """``> 0``, ``<= 4.5``, ``== -1``, ``!= 0``. Raises ``ValueError`` for anything else."""
-    found = _BOUND.match(text)
-    if found is None or text != text.strip():
+    found = _BOUND.fullmatch(text)
+    if found is None:
         raise ValueError(text)
     return Bound(found[1], float(text[len(found[1]) :]))
 

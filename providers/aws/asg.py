@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from providers.aws import lookup
 from providers.aws.group import Group, Member, no_launch
-from providers.aws.identity import identify
+from providers.aws.identity import identify, own_region
 from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import Shared
@@ -98,8 +98,9 @@ class AwsProvider:
         return f"EC2 says that {machine} is {state}" if state in ("stopped", "terminated") else None
 
     def _state(self, machine: Machine) -> str | None:
-        """As ``lookup.ec2_state``; None where the machine's region is not known, so that nobody is asked."""
-        where = machine.route.get("region", "")
+        """As ``lookup.ec2_state``, in the region of the machine's zone: AWS_REGION may name another, which
+        knows no such instance. None where the zone is not known, so that nobody is asked."""
+        where = own_region(machine)
         return lookup.ec2_state(self._session, machine, where) if where else None
 
     def members(self, machines: Sequence[Machine]) -> Iterator[GroupMembers]:

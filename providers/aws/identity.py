@@ -47,6 +47,15 @@ def identify(node: NodeView, environ: Mapping[str, str]) -> Machine:
     return Machine("aws", found["instance"], node.provider_id, route.get("nodepool", ""), route)
 
 
+def own_region(machine: Machine) -> str:
+    """The region of the zone that its providerID names, not that of AWS_REGION; "" where it names none.
+
+    Only there does it mean anything that AWS knows no such instance: an ID is of one region.
+    """
+    found = _PROVIDER_ID.fullmatch(machine.provider_id)
+    return found["region"] if found is not None and found["instance"] == machine.id else ""
+
+
 def _stand_back(node: NodeView) -> None:
     """Raise ``Refused`` if another repairs this node."""
     owner = _OWNERS.get(node.labels.get(COMPUTE_TYPE, ""))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from providers.aws.group import Activity, Group, Member, activity_of, group_of, member_of
+from providers.aws.identity import own_region
 from providers.aws.session import AwsSession
 from recovery.errors import Refused
 from recovery.model import Machine, Reference
@@ -81,8 +82,27 @@ def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ..
 def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:
     """The state EC2 gives: pending, running, shutting-down, terminated, stopping, stopped; "" if unknown.
 
-    To be asked rarely: loading the service model of EC2 takes 15 MiB.
+    To be asked rarely: loading the service model of EC2 takes 15 MiB. Raises ``Refused`` where another region
+    than the machine's was asked, and does not know it.
     """
+    state = _state(session, machine, where)
+    if not state:
+        know_absent(machine, where)
+    return state
+
+
+def know_absent(machine: Machine, where: str) -> None:
+    """Raises ``Refused`` if it proves nothing that AWS does not know ``machine`` in the region ``where``."""
+    own = own_region(machine)
+    if where != own:
+        zone = f"the zone of its providerID is in {own}" if own else "its providerID names no zone"
+        raise Refused(
+            f"whether {machine} exists cannot be known: AWS was asked in {where}, and {zone}; "
+            "set AWS_REGION to the region of the node"
+        )
+
+
+def _state(session: AwsSession, machine: Machine, where: str) -> str:
     try:
         answer = session.read(
             "ec2",

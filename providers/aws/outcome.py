@@ -33,7 +33,10 @@ def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
 
 def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Healthy and in service: not applied. Marked or leaving: running. Gone: what came in its place."""
-    found = ask.instance(machine, lookup.region(machine, reference))
+    where = lookup.region(machine, reference)
+    found = ask.instance(machine, where)
+    if found is None:
+        lookup.know_absent(machine, where)
     if found is None or found[1].lifecycle == "Terminated":
         return _absent(ask, machine, reference)
     name, member = found

@@ -27,6 +27,8 @@ def replace_taken_back(session: AwsSession, machine: Machine, reference: Referen
         _only_ours(machine, reference, found[0])
         _mark_healthy(session, machine, where, found[0])
         found = lookup.instance(session, machine, where)
+    if found is None:
+        lookup.know_absent(machine, where)
     if found is None or found[1].lifecycle == "Terminated":
         return f"{machine} is in no Auto Scaling group any more"
     return _proof(session, machine, where, *found)

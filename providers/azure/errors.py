@@ -23,6 +23,9 @@ BUSY_FOR = timedelta(seconds=30)
 MOST_PATIENCE = timedelta(minutes=10)
 """The longest Retry-After that is obeyed. After that the call is made again, and may be turned away again."""
 LOCKED = "DenyAssignmentAuthorizationFailed"
+NOT_SEEN = ("", "SubscriptionNotFound")
+"""Codes of a 404 that says nothing of what was asked for. Resource Manager knows no subscription of another
+cloud, or of another tenant than the token's. An answer without a code is not Resource Manager's."""
 
 
 class Fate(Enum):
@@ -33,6 +36,7 @@ class Fate(Enum):
     CREDENTIALS = auto()  # there was no token, or it was not accepted
     DENIED = auto()  # no permission
     MISSING = auto()  # Azure does not know the thing
+    ELSEWHERE = auto()  # it was looked for in the wrong place: whether the thing exists is not known
     REJECTED = auto()  # turned away for another reason that a person has to see
     LOST = auto()  # it may have been applied
 
@@ -60,6 +64,8 @@ def fate_of(error: Exception) -> Fate | None:
     status = status_of(error)
     if not status:
         return Fate.CREDENTIALS if "ClientAuthenticationError" in names else Fate.LOST
+    if status == 404 and code_of(error) in NOT_SEEN:
+        return Fate.ELSEWHERE
     if status in _STATUS:
         return _STATUS[status]
     return Fate.REJECTED if 400 <= status < 500 else Fate.LOST
@@ -158,6 +164,10 @@ _SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {
     ),
     Fate.MISSING: lambda what, words: Refused(
         f"{what} cannot be done, Azure does not know the machine any more: {words}"
+    ),
+    Fate.ELSEWHERE: lambda what, words: Refused(
+        f"{what} says nothing of the machine: Azure does not know its subscription; is it of the tenant and "
+        f"the cloud that AZURE_TENANT_ID and AZURE_RESOURCE_MANAGER_ENDPOINT name? Azure says {words}"
     ),
     Fate.REJECTED: lambda what, words: Refused(f"Azure refused {what}: {words}"),
     Fate.LOST: lambda what, words: Ambiguous(f"{what} may have been done, its answer was lost: {words}"),

@@ -82,6 +82,13 @@ def _namespace(text: str) -> str:
 
 
 def _url(text: str) -> str:
+    """A URL that is logged as it is, and holds nothing to be kept secret."""
+    if _names_a_user(_any_url(text)):
+        raise Expected("a URL without a user name and password")
+    return text
+
+
+def _any_url(text: str) -> str:
     try:
         parts = urlsplit(text)
         sound = (
@@ -94,11 +101,15 @@ def _url(text: str) -> str:
     return text
 
 
+def _names_a_user(url: str) -> bool:
+    return "@" in urlsplit(url).netloc
+
+
 def _server_url(token_file: str) -> BeforeValidator:
     """Of a server that may ask for a token, which the variable ``token_file`` names."""
 
     def check(text: str) -> str | None:
-        if text and "@" in urlsplit(_url(text)).netloc:
+        if text and _names_a_user(_any_url(text)):
             raise Expected(f"a URL without a user name; {token_file} is for credentials")
         return text or None
 

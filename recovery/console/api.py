@@ -11,7 +11,9 @@ from urllib.parse import quote
 
 from recovery.clock import SystemClock
 from recovery.console.output import say
-from recovery.errors import ApiError, ApiUnavailable, TooLong
+from recovery.console.stored import check_conditions, check_stored
+from recovery.errors import ApiError, ApiUnavailable, Dropped, TooLong
+from recovery.kube import shapes
 from recovery.kube.cluster import MERGE_PATCH, Cluster
 from recovery.kube.kubeconfig import USUAL, Place, Target, is_usual
 from recovery.kube.transport import KubernetesTransport, Transport
@@ -126,7 +128,8 @@ class UserApi(Cluster):
             {"labelSelector": f"{OURS},{COMPONENT}!=concluder"},
         )
         subjects = (subject for binding in bindings for subject in binding.get("subjects") or ())
-        return {(s.get("namespace", ""), s["name"]) for s in subjects if s.get("kind") == "ServiceAccount"}
+        accounts = (s for s in subjects if s.get("kind") == "ServiceAccount")
+        return {(s.get("namespace", ""), s.get("name", "")) for s in accounts}
 
     def ask_agent(self, pod: AgentPod, node: str) -> Any:
         """What the agent of ``node`` says of it, as JSON, through the API server's proxy of pods.
@@ -141,37 +144,58 @@ class UserApi(Cluster):
             "spec": {"audiences": [audience(node)], "expirationSeconds": SHORTEST},
         }
         made = self._call("POST", f"{where}/serviceaccounts/{ACCOUNT}/token", body=wanted)
+        token = shapes.part_of(made, "status", "the request for a token").get("token")
+        if not isinstance(token, str):
+            raise shapes.strange("the request for a token", "it has none")
         return self._call(
             "GET",
             f"{where}/pods/{quote(pod.name)}:{pod.port}/proxy{PATH}",
             query={"node": node},
-            headers={HEADER: made["status"]["token"]},
+            headers={HEADER: token},
         )
 
     def unannotate_pod(self, pod: PodView, key: str) -> None:
         """Take the annotation ``key`` off the very pod (by uid)."""
         patch = {"metadata": {"uid": pod.uid, "annotations": {key: None}}}
         where = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
-        self._call("PATCH", where, body=patch, content_type=MERGE_PATCH)
+        found = self._stored("PATCH", where, body=patch, content_type=MERGE_PATCH)
+        if key in (found["metadata"].get("annotations") or {}):
+            raise Dropped(f"the annotation {key} is still on {pod}, though the API server said yes")
+
+    def create_gate(self, body: dict[str, Any]) -> dict[str, Any]:
+        """As an agent does. Raises ``Dropped`` where it was not stored as it was written."""
+        return _as_written(body, super().create_gate(body), "spec", "status")
+
+    def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]:
+        """As an agent does. Raises ``Dropped`` where it was not stored as it was written."""
+        return _as_written(body, super().replace_gate(body), "spec", "status")
+
+    def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
+        """As an agent does. Raises ``Dropped`` where it was not stored as it was written."""
+        return _as_written(body, super().replace_record(body), "status")
 
     def conditions_of(self, node: str) -> tuple[str, list[dict[str, Any]]]:
         """The Node's version, and its conditions as they are written."""
-        obj = self._call("GET", f"/api/v1/nodes/{quote(node)}")
-        return obj["metadata"]["resourceVersion"], list((obj.get("status") or {}).get("conditions") or [])
+        obj = self._stored("GET", f"/api/v1/nodes/{quote(node)}")
+        return obj["metadata"]["resourceVersion"], _conditions(obj, f"GET Node {node}")
 
     def replace_conditions(self, node: str, version: str, conditions: list[dict[str, Any]]) -> None:
-        """Write all conditions of the Node. ``Conflict`` where it is of another version by now."""
+        """Write all conditions of the Node. ``Conflict`` where it is of another version by now; ``Dropped``
+        where they are not stored so."""
         patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
-        self._call("PATCH", f"/api/v1/nodes/{quote(node)}/status", body=patch, content_type=MERGE_PATCH)
+        path = f"/api/v1/nodes/{quote(node)}/status"
+        found = self._stored("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        check_conditions(node, conditions, _conditions(found, f"PATCH {path}"))
 
     def caller(self) -> str:
         """The caller's user name at the API server; USER@HOST of this machine before Kubernetes 1.28."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
             found = self._call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
+            status = shapes.part_of(found, "status", "the question who asks")
+            name = shapes.part_of(status, "userInfo", "the question who asks").get("username")
         except ApiError:
-            found = {}
-        name = ((found.get("status") or {}).get("userInfo") or {}).get("username")
+            name = None
         if not name or name == "system:anonymous":
             return f"{getpass.getuser()}@{socket.gethostname()}"
         return str(name)
@@ -193,8 +217,23 @@ def connect_to_change(target: Target) -> UserApi:
     return api
 
 
+def _as_written(body: dict[str, Any], answer: dict[str, Any], *parts: str) -> dict[str, Any]:
+    for part in parts:
+        check_stored(part, body, answer)
+    return answer
+
+
+def _conditions(obj: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
+    found = shapes.part_of(obj, "status", what).get("conditions") or []
+    if not isinstance(found, list) or not all(isinstance(c, dict) and c.get("type") for c in found):
+        raise shapes.strange(what, "its conditions are none")
+    return found
+
+
 def _account(pod: Mapping[str, Any]) -> tuple[str, str]:
-    return pod["metadata"]["namespace"], (pod.get("spec") or {}).get("serviceAccountName") or "default"
+    return pod["metadata"].get("namespace", ""), (pod.get("spec") or {}).get(
+        "serviceAccountName"
+    ) or "default"
 
 
 def agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:
@@ -205,7 +244,7 @@ def agent_pod(obj: Mapping[str, Any]) -> AgentPod | None:
         return None
     meta, status = obj["metadata"], obj.get("status") or {}
     running = status.get("phase") == "Running" and not meta.get("deletionTimestamp")
-    return AgentPod(meta["namespace"], meta["name"], _port(ours), running)
+    return AgentPod(meta.get("namespace", ""), meta["name"], _port(ours), running)
 
 
 def _port(container: Mapping[str, Any]) -> int:

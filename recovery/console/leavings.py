@@ -14,7 +14,7 @@ from recovery.decide.drain import EVICT_AFTER
 from recovery.decide.drill import ends
 from recovery.decide.marks import marked
 from recovery.decide.standing import standing, words
-from recovery.errors import ApiError, CannotRelease, NotInstalled
+from recovery.errors import ApiError, CannotRelease, Dropped, NotInstalled
 from recovery.kube.paging import folded
 from recovery.model import EXCLUDE, NodeView, Phase, Record
 
@@ -178,6 +178,6 @@ def of_pods(api: UserApi, item: Item) -> list[str]:
         told = [pod for pod in api.list_pods(item.node) if EVICT_AFTER in pod.annotations]
         for pod in told:
             api.unannotate_pod(pod, EVICT_AFTER)
-    except ApiError as error:
+    except (ApiError, Dropped) as error:
         return [f"pods on {item.node} may keep the annotation {EVICT_AFTER}: {error}"]
     return [f"{pod} is not evicted: its annotation {EVICT_AFTER} is off" for pod in told]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
 from recovery.console.recoveries import read_gate, retry_on_conflict
+from recovery.console.stored import check_unmarked
 from recovery.console.wanted_back import ask_an_agent, describe_standing, stands
 from recovery.decide import budget
 from recovery.decide.budget import places
@@ -161,7 +162,7 @@ def _unmark(api: UserApi, node: str) -> bool:
     view = _node(api, node)
     patch = unmark_patch(view) if view is not None else None
     if patch is not None:
-        api.patch_node(node, patch)
+        check_unmarked(api.patch_node(node, patch))
     was = api.get_record(node)
     record = records.decode(was)
     if record.marks and not record.phase.open:

@@ -17,9 +17,10 @@ from recovery.console.output import ask, for_programs, say, show
 from recovery.console.pause import pause_all
 from recovery.console.recoveries import retry_on_conflict
 from recovery.console.release import end
+from recovery.console.stored import check_unmarked
 from recovery.console.wanted_back import ask_agents, stands
 from recovery.decide.marks import unmark_patch
-from recovery.errors import ApiError, CannotRelease, NotFound
+from recovery.errors import ApiError, CannotRelease, Dropped, NotFound
 from recovery.kube.kubeconfig import Target
 from recovery.model import NodeView
 from recovery.units import span
@@ -109,7 +110,7 @@ def _clear(api: UserApi, item: Item, owner: str, result: Result) -> None:
             end(api, item.found, f"ended by {owner}: {REASON}")
             result.notes += of_pods(api, item)
         node = retry_on_conflict(lambda: _unmark(api, item.node))
-    except (CannotRelease, ApiError) as error:
+    except (CannotRelease, ApiError, Dropped) as error:
         result.left[item.node] = str(error)
         return
     result.done.setdefault(item.node, item.done(node))
@@ -120,9 +121,12 @@ def _unmark(api: UserApi, name: str) -> NodeView | None:
     try:
         node = api.get_node(name)
         patch = unmark_patch(node)
-        return api.patch_node(name, patch) if patch is not None else node
+        if patch is not None:
+            node = api.patch_node(name, patch)
+            check_unmarked(node)
     except NotFound:
         return None
+    return node
 
 
 def _kept(seen: Seen) -> dict[str, str]:

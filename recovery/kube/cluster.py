@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound, TooLong
-from recovery.kube import node_rows
+from recovery.kube import node_rows, shapes
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
 from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view
@@ -28,17 +28,40 @@ _OURS = f"/apis/{GROUP}/{VERSION}"
 RECORDS, GATES = f"{_OURS}/noderecoveries", f"{_OURS}/recoverygates"
 
 
-def _page(body: Any) -> tuple[str, str, Iterator[Any]]:
-    """The version of a page, what the next one is asked for with ("" after the last one), and its items."""
-    metadata = (body or {}).get("metadata") or {}
+def _page(body: Any, what: str) -> tuple[str, str, Iterator[Any]]:
+    """The version of a page, what the next one is asked for with ("" after the last one), and its items.
+
+    ``what``: the request. Raises ``ApiUnavailable`` for what is no page.
+    """
+    metadata, items = shapes.page(body, what)
     version, more = metadata.get("resourceVersion"), metadata.get("continue")
-    return str(version or ""), str(more or ""), iter((body or {}).get("items") or [])
+    return str(version or ""), str(more or ""), (shapes.listed(item, what) for item in items)
 
 
-def _page_of_nodes(body: Any) -> tuple[str, str, Iterator[Any]]:
-    page = node_rows.page_of(body or {})
-    metadata = page.metadata or node_rows.ListMetadata()
-    return metadata.resource_version or "", metadata.more or "", iter(page.items or [])
+def _page_of_nodes(body: Any, what: str) -> tuple[str, str, Iterator[Any]]:
+    try:
+        page = node_rows.page_of(body)
+    except node_rows.Unreadable as error:
+        raise shapes.strange(what, str(error)) from None
+    metadata = page.metadata
+    if metadata is None:
+        raise shapes.strange(what, "it is no list of objects")
+    items = (_named(row, what) for row in page.items or [])
+    return metadata.resource_version or "", metadata.more or "", items
+
+
+def _named(row: node_rows.NodeRow, what: str) -> node_rows.NodeRow:
+    if row.metadata is None or not row.metadata.name:
+        raise shapes.strange(what, "a Node has no metadata.name")
+    return row
+
+
+def _node(found: Any, what: str) -> NodeView:
+    """A whole Node, as one request was answered."""
+    try:
+        return node_view(shapes.stored(found, what), whole=True)
+    except node_rows.Unreadable as error:
+        raise shapes.strange(what, str(error)) from None
 
 
 class Cluster:
@@ -79,6 +102,10 @@ class Cluster:
             return answer.body
         raise api_error(answer.status, answer.body, answer.headers, f"{method} {path}")
 
+    def _stored(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """``_call`` for what is answered with an object that is stored. ``ApiUnavailable`` for any other."""
+        return shapes.stored(self._call(method, path, **more), f"{method} {path}")
+
     def _learn_time(self, headers: Mapping[str, str], asked: float) -> None:
         date = headers.get("Date") or headers.get("date")
         if not date:
@@ -101,7 +128,8 @@ class Cluster:
     # ------------------------------------------------------------ nodes and pods
 
     def get_node(self, name: str) -> NodeView:
-        return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"), whole=True)
+        path = f"/api/v1/nodes/{quote(name)}"
+        return _node(self._call("GET", path), f"GET {path}")
 
     def list_nodes(self) -> Iterator[NodeView]:
         for row in self._node_rows({}):
@@ -129,14 +157,16 @@ class Cluster:
 
     def count_nodes(self) -> int:
         """How many Nodes there are: a list of one, which says how many are left."""
-        body = self._call("GET", "/api/v1/nodes", query={"limit": "1"}) or {}
-        left = (body.get("metadata") or {}).get("remainingItemCount")
-        return len(body.get("items") or []) + int(left or 0)
+        metadata, items = shapes.page(self._call("GET", NODES, query={"limit": "1"}), f"GET {NODES}")
+        left = metadata.get("remainingItemCount") or 0
+        if not isinstance(left, int):
+            raise shapes.strange(f"GET {NODES}", "metadata.remainingItemCount is no number")
+        return len(items) + left
 
     def patch_node(self, name: str, patch: dict[str, Any]) -> NodeView:
         """A merge patch. Put ``metadata.resourceVersion`` into it: merge patch replaces whole lists."""
         path = f"/api/v1/nodes/{quote(name)}"
-        return node_view(self._call("PATCH", path, body=patch, content_type=MERGE_PATCH), whole=True)
+        return _node(self._call("PATCH", path, body=patch, content_type=MERGE_PATCH), f"PATCH {path}")
 
     def list_pods(self, node: str) -> tuple[PodView, ...]:
         query = {"fieldSelector": f"spec.nodeName={node}"}
@@ -155,8 +185,8 @@ class Cluster:
     def failed_pods_version(self) -> str:
         """From which version on the pods that fail are to be watched."""
         query = {"fieldSelector": FAILED, "limit": "1"}
-        body = self._call("GET", "/api/v1/pods", query=query) or {}
-        return str((body.get("metadata") or {}).get("resourceVersion") or "")
+        metadata, _ = shapes.page(self._call("GET", "/api/v1/pods", query=query), "GET /api/v1/pods")
+        return str(metadata.get("resourceVersion") or "")
 
     def running_elsewhere(self, namespace: str, owners: Set[str], but: str) -> frozenset[str]:
         """Which of these controllers (UIDs) have a pod that runs on another Node than ``but``.
@@ -188,7 +218,7 @@ class Cluster:
     def annotate_pod(self, pod: PodView, annotations: Mapping[str, str]) -> None:
         """Put ``annotations`` on the very pod (by uid)."""
         patch = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
-        self._call("PATCH", _pod(pod), body=patch, content_type=MERGE_PATCH)
+        self._stored("PATCH", _pod(pod), body=patch, content_type=MERGE_PATCH)
 
     def _pages(
         self,
@@ -197,7 +227,7 @@ class Cluster:
         paged: Callable[[str], None] = lambda _: None,
         many: int = PAGE,
         read: Callable[[bytes], Any] | None = None,
-        opened: Callable[[Any], tuple[str, str, Iterator[Any]]] = _page,
+        opened: Callable[[Any, str], tuple[str, str, Iterator[Any]]] = _page,
     ) -> Iterator[Any]:
         """All items, ``many`` at a time. Never with resourceVersion=0, which makes ``limit`` void.
 
@@ -211,7 +241,7 @@ class Cluster:
         while True:
             page = {**query, "limit": str(many)} | ({"continue": token} if token else {})
             try:
-                version, token, items = opened(self._call("GET", path, query=page, read=read))
+                version, token, items = opened(self._call("GET", path, query=page, read=read), f"GET {path}")
             except TooLong:
                 if many == 1:
                     raise
@@ -226,7 +256,7 @@ class Cluster:
     # ------------------------------------------------------------ our own objects
 
     def get_record(self, node: str) -> dict[str, Any]:
-        return dict(self._call("GET", f"{RECORDS}/{quote(node)}"))
+        return self._stored("GET", f"{RECORDS}/{quote(node)}")
 
     def list_records(self, selector: str = "") -> Iterator[dict[str, Any]]:
         """Raises ``Expired`` where the rest of the list cannot be read any more: see ``paging.folded``."""
@@ -242,11 +272,11 @@ class Cluster:
         return pages[0], found
 
     def create_record(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("POST", RECORDS, body=body))
+        return self._stored("POST", RECORDS, body=body)
 
     def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
         name = body["metadata"]["name"]
-        return dict(self._call("PUT", f"{RECORDS}/{quote(name)}", body=body))
+        return self._stored("PUT", f"{RECORDS}/{quote(name)}", body=body)
 
     def delete_record(self, name: str, uid: str, version: str) -> None:
         """Delete the very object in the very state; ``Conflict`` if it is another one by now."""
@@ -255,22 +285,22 @@ class Cluster:
         self._call("DELETE", f"{RECORDS}/{quote(name)}", body=options)
 
     def get_gate(self) -> dict[str, Any]:
-        return dict(self._call("GET", f"{GATES}/fleet"))
+        return self._stored("GET", f"{GATES}/fleet")
 
     def create_gate(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("POST", GATES, body=body))
+        return self._stored("POST", GATES, body=body)
 
     def replace_gate(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("PUT", f"{GATES}/fleet", body=body))
+        return self._stored("PUT", f"{GATES}/fleet", body=body)
 
     def get_report(self) -> dict[str, Any]:
-        return dict(self._call("GET", f"{_OURS}/recoveryreports/fleet"))
+        return self._stored("GET", f"{_OURS}/recoveryreports/fleet")
 
     def create_report(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("POST", f"{_OURS}/recoveryreports", body=body))
+        return self._stored("POST", f"{_OURS}/recoveryreports", body=body)
 
     def replace_report(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("PUT", f"{_OURS}/recoveryreports/fleet", body=body))
+        return self._stored("PUT", f"{_OURS}/recoveryreports/fleet", body=body)
 
     # ------------------------------------------------------------ leases, events, node claims
 
@@ -278,16 +308,16 @@ class Cluster:
         return f"/apis/coordination.k8s.io/v1/namespaces/{quote(self.namespace)}/leases"
 
     def get_lease(self, name: str) -> dict[str, Any]:
-        return dict(self._call("GET", f"{self._leases()}/{quote(name)}"))
+        return self._stored("GET", f"{self._leases()}/{quote(name)}")
 
     def create_lease(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("POST", self._leases(), body=body))
+        return self._stored("POST", self._leases(), body=body)
 
     def replace_lease(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("PUT", f"{self._leases()}/{quote(body['metadata']['name'])}", body=body))
+        return self._stored("PUT", f"{self._leases()}/{quote(body['metadata']['name'])}", body=body)
 
     def create_event(self, body: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("POST", "/api/v1/namespaces/default/events", body=body))
+        return self._stored("POST", "/api/v1/namespaces/default/events", body=body)
 
     def list_node_events(self, node: str, source: str) -> tuple[NodeEvent, ...]:
         """The Events of ``source`` about ``node`` (the server keeps Events for an hour)."""
@@ -297,12 +327,12 @@ class Cluster:
 
     def patch_event(self, name: str, patch: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/default/events/{quote(name)}"
-        self._call("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        self._stored("PATCH", path, body=patch, content_type=MERGE_PATCH)
 
     def deleting(self, item: ClusterDelete) -> bool | None:
         """Whether the very object (by uid) is being deleted; None where it is gone."""
         try:
-            found = self._call("GET", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}")
+            found = self._stored("GET", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}")
         except NotFound:
             return None
         metadata = found["metadata"]
@@ -317,11 +347,11 @@ class Cluster:
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         }
-        found = self._call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=review)
-        status = (found or {}).get("status") or {}
+        path = "/apis/authentication.k8s.io/v1/tokenreviews"
+        status = shapes.part_of(self._call("POST", path, body=review), "status", f"POST {path}")
         if not status.get("authenticated") or audience not in (status.get("audiences") or ()):
             return ""
-        return str((status.get("user") or {}).get("username") or "")
+        return str(shapes.part_of(status, "user", f"POST {path}").get("username") or "")
 
     # ------------------------------------------------------------ validation of a node by a Job
 
@@ -329,22 +359,22 @@ class Cluster:
         return f"/apis/batch/v1/namespaces/{quote(self.namespace)}/{plural}"
 
     def get_cron_job(self, name: str) -> dict[str, Any]:
-        return dict(self._call("GET", f"{self._batch('cronjobs')}/{quote(name, safe='')}"))
+        return self._stored("GET", f"{self._batch('cronjobs')}/{quote(name, safe='')}")
 
     def get_job(self, name: str) -> JobView:
-        return job_view(self._call("GET", f"{self._batch('jobs')}/{quote(name, safe='')}"))
+        return job_view(self._stored("GET", f"{self._batch('jobs')}/{quote(name, safe='')}"))
 
     def create_job(self, body: dict[str, Any]) -> None:
-        self._call("POST", self._batch("jobs"), body=body)
+        self._stored("POST", self._batch("jobs"), body=body)
 
     # ------------------------------------------------------------ objects of others, which providers name
 
     def get_object(self, ref: ObjectRef) -> dict[str, Any]:
-        return dict(self._call("GET", _object(ref)))
+        return self._stored("GET", _object(ref))
 
     def patch_object(self, ref: ObjectRef, patch: dict[str, Any]) -> None:
         """A merge patch. Put ``metadata.uid`` and ``metadata.resourceVersion`` into it."""
-        self._call("PATCH", _object(ref), body=patch, content_type=MERGE_PATCH)
+        self._stored("PATCH", _object(ref), body=patch, content_type=MERGE_PATCH)
 
     def delete(self, item: ClusterDelete) -> None:
         """Delete the very object; ``Conflict`` if another has taken its name."""

@@ -344,8 +344,10 @@ def api_error(status: int, body: Any, headers: Mapping[str, str], what: str) -> 
 
 def _refusal(body: Any) -> str:
     """The disruption budget's own words, where a 429 is its refusal."""
-    causes = ((body or {}).get("details") or {}).get("causes") or []
-    return next((str(c.get("message")) for c in causes if c.get("reason") == "DisruptionBudget"), "")
+    details = body.get("details") if isinstance(body, dict) else None
+    causes = details.get("causes") if isinstance(details, dict) else None
+    told = [cause for cause in causes or () if isinstance(cause, dict)] if isinstance(causes, list) else []
+    return next((str(c.get("message")) for c in told if c.get("reason") == "DisruptionBudget"), "")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recovery.errors import ApiUnavailable, Expired
-from recovery.kube import node_rows
+from recovery.kube import node_rows, shapes
 from recovery.kube.transport import Streams, api_error
 from recovery.kube.views import failed_pod
 from recovery.model import FailedPod, NodeView
@@ -22,6 +22,8 @@ from recovery.model import FailedPod, NodeView
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 FAILED = "status.phase=Failed"
 THERE = ("ADDED", "MODIFIED")
+BOOKMARK = "BOOKMARK"
+KINDS = (*THERE, "DELETED", BOOKMARK)
 LASTS = 300
 """Seconds after which the API server is to end a watch: the next one may go to another replica of it."""
 
@@ -68,6 +70,7 @@ def watch_nodes(streams: Streams, selector: str, version: str) -> Iterator[Chang
             _read(line, NODES)  # raises what the API server says; what it does not, is no Node
             raise _unreadable(NODES) from None
         meta = event.object.metadata or node_rows.NO_METADATA
+        _sound(event.type, meta.name, meta.resource_version, NODES)
         version = _onward(version, meta.resource_version, NODES)
         if event.type == "DELETED":
             yield Change(meta.resource_version, gone=meta.name)
@@ -81,7 +84,7 @@ def watch_failed_pods(streams: Streams, version: str) -> Iterator[Failure]:
     """The pods that fail after ``version``, until the server ends the watch. Raises as ``watch_nodes``."""
     for line in _lines(streams, PODS, version, {"fieldSelector": FAILED}):
         kind, obj = _read(line, PODS)
-        version = at = _onward(version, _version(obj), PODS)
+        version = at = _onward(version, obj["metadata"]["resourceVersion"], PODS)
         yield Failure(at, failed_pod(obj) if kind in THERE else None)
 
 
@@ -89,8 +92,8 @@ def watch_ours(streams: Streams, path: str, selected: dict[str, str], version: s
     """Which objects change after ``version``, until the server ends the watch. Raises as ``watch_nodes``."""
     for line in _lines(streams, path, version, selected):
         kind, obj = _read(line, path)
-        version = at = _onward(version, _version(obj), path)
-        name = str((obj.get("metadata") or {}).get("name") or "")
+        version = at = _onward(version, obj["metadata"]["resourceVersion"], path)
+        name = "" if kind == BOOKMARK else obj["metadata"]["name"]
         yield Named(at, name, obj if kind in THERE else None)
 
 
@@ -105,10 +108,6 @@ def _onward(before: str, version: str, path: str) -> str:
     if later(before, version):
         raise Expired(f"{path} is at version {version}, and was at {before}: etcd was restored", 410)
     return version or before
-
-
-def _version(obj: dict[str, Any]) -> str:
-    return str((obj.get("metadata") or {}).get("resourceVersion") or "")
 
 
 def _lines(streams: Streams, path: str, version: str, more: dict[str, str]) -> Iterator[bytes]:
@@ -145,8 +144,21 @@ def _read(line: bytes, path: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(kind, str) or not isinstance(obj, dict):
         raise _unreadable(path)
     if kind == "ERROR":
-        raise api_error(int(obj.get("code") or 500), obj, {}, f"watch of {path}")
+        code = obj.get("code")
+        raise api_error(code if isinstance(code, int) and code else 500, obj, {}, f"watch of {path}")
+    meta = shapes.part_of(obj, "metadata", f"the watch of {path}")
+    _sound(kind, meta.get("name"), meta.get("resourceVersion"), path)
+    if kind != BOOKMARK:
+        shapes.listed(obj, f"the watch of {path}")
     return kind, obj
+
+
+def _sound(kind: str, name: object, version: object, path: str) -> None:
+    """Raises ``ApiUnavailable`` for an event that lacks what the API server puts into each of its kind."""
+    if kind not in KINDS:
+        raise _unreadable(path)
+    if not (version and isinstance(version, str)) or (kind != BOOKMARK and not name):
+        raise _unreadable(path)
 
 
 def _unreadable(path: str) -> ApiUnavailable:

@@ -93,6 +93,12 @@ def did_you_mean(text: str, choices: Iterable[str]) -> str:
 
 
 def mistake(name: str, text: str, wanted: str) -> str:
-    """The mistake in variable ``name``. ``text`` is its value, shown without a URL's user and password."""
-    shown = re.sub(r"//[^/]*@", "//***@", text)
+    """The mistake in variable ``name``. ``text`` is its value, shown without a URL's user and password.
+
+    A value that is no URL may be one that was mistyped, and a password may hold any character: so whatever
+    stands before the last @ is left out, but for the scheme.
+    """
+    before, at, after = text.rpartition("@")
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,3}", before)
+    shown = f"{scheme[0] if scheme else ''}***{at}{after}" if at else text
     return f"{name}: found {json.dumps(shown, ensure_ascii=False)}, {wanted}"

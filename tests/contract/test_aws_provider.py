@@ -981,6 +981,69 @@ def test_a_rebooting_instance_that_was_terminated_is_gone(
     assert provider.poll(machine, reference) == Gone(f"{machine} is unknown to EC2: it will not boot again")
 
 
+# ---------------------------------------------------------------- the wrong region knows nothing
+
+ELSEWHERE = "eu-central-1"
+BOTH = f"asked in {ELSEWHERE}, .* is in us-west-2; set AWS_REGION"
+
+
+@pytest.fixture
+def misled() -> AwsProvider:
+    """One whose AWS_REGION is not the region of the machine."""
+    return AwsProvider(_shared_session(PATIENT), StillClock(), {**os.environ, "AWS_REGION": ELSEWHERE})
+
+
+def test_a_machine_that_another_region_does_not_know_is_not_gone(
+    world: AwsWorld, misled: AwsProvider
+) -> None:
+    machine = misled.identify(world.node)
+    assert machine.route["region"] == ELSEWHERE
+    assert misled.gone(machine) is None
+    assert misled.down(machine) is None
+    world.aws.terminate(world.instance)
+    assert misled.gone(machine) == f"{machine} is terminated"
+    assert misled.down(machine) == f"EC2 says that {machine} is terminated"
+
+
+def test_whether_a_machine_without_a_zone_is_gone_is_not_known(world: AwsWorld, misled: AwsProvider) -> None:
+    nowhere = Machine("aws", world.instance, "", "", {"region": ELSEWHERE})
+    assert (misled.gone(nowhere), misled.down(nowhere)) == (None, None)
+
+
+def test_a_reboot_is_not_at_its_end_because_another_region_does_not_know_the_machine(
+    world: AwsWorld, misled: AwsProvider
+) -> None:
+    machine = misled.identify(world.node)
+    reference = misled.preflight(machine, Step.REBOOT).reference
+    for ask in (misled.poll, misled.take_back):
+        with pytest.raises(Refused, match=BOTH):
+            ask(machine, reference)
+
+
+def test_a_replacement_is_not_judged_by_a_group_of_the_same_name_in_another_region(
+    begun: AwsWorld, misled: AwsProvider
+) -> None:
+    """The record is of an agent that had the right region, but for the region that it wrote down."""
+    assert begun.reference is not None
+    reference = replace(begun.reference, data={**begun.reference.data, "region": ELSEWHERE})
+    machine = misled.identify(begun.node)
+    for ask in (misled.poll, misled.take_back):
+        with pytest.raises(Refused, match=BOTH):
+            ask(machine, reference)
+
+
+def test_a_replacement_that_was_begun_in_the_right_region_is_followed_there(
+    begun: AwsWorld, misled: AwsProvider
+) -> None:
+    assert begun.reference is not None
+    machine = misled.identify(begun.node)
+    assert misled.poll(machine, begun.reference) == _poll(begun)
+    begun.aws.replace(begun.instance, begun.group)
+    outcome = misled.poll(machine, begun.reference)
+    assert isinstance(outcome, Done)
+    assert begun.instance not in outcome.replacements
+
+
 def test_permissions_are_those_that_were_used(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import pytest
 from recovery_testkit.arm import FakeArm
@@ -60,7 +61,7 @@ class AzureWorld:
         self.clock = SkippingClock()
         arm.forget()
         arm.release()
-        name = f"set-{len(arm.instances())}"
+        name = f"set-{len(arm.instances()):04}"  # sets are listed in the order of their names
         self.set = arm.scale_set(name, size=2, orchestration=kind, ephemeral=kind == "Flexible")  # type: ignore[arg-type]
         arm.hold()  # nothing ends before it is told to
         self.first, self.second = arm.instances(self.set)
@@ -228,6 +229,38 @@ def test_a_machine_is_known_by_its_unique_id_in_either_order_of_bytes(world: Azu
     other = provider.identify(replace(world.node, system_uuid=swapped))
     assert one.id == other.id
     assert provider.preflight(other, Step.REBOOT).not_yet == ""
+
+
+def test_a_vm_of_a_subscription_that_the_identity_does_not_see_is_not_gone(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """Of another tenant, or of another cloud: Resource Manager answers 404, as of a VM that is gone."""
+    reference = provider.preflight(machine, Step.REBOOT).reference
+    elsewhere = replace(machine, route={**machine.route, "subscription": str(uuid4())})
+    asks = (
+        provider.gone,
+        provider.down,
+        lambda m: provider.poll(m, reference),
+        lambda m: provider.take_back(m, reference),
+        lambda m: provider.preflight(m, Step.REDEPLOY),
+    )
+    for ask in asks:
+        world.later()
+        with pytest.raises(Refused, match=r"AZURE_TENANT_ID.* SubscriptionNotFound"):
+            ask(elsewhere)
+    assert provider.gone(machine) is None
+    world.remove_machine()
+    assert str(provider.gone(machine)).endswith(" does not exist any more")
+
+
+def test_a_404_without_a_code_of_azures_proves_nothing(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a proxy, or of a server that is no Resource Manager."""
+    monkeypatch.setattr("providers.azure.errors.code_of", lambda _: "")
+    world.remove_machine()
+    with pytest.raises(Refused, match="AZURE_RESOURCE_MANAGER_ENDPOINT"):
+        provider.gone(machine)
 
 
 @pytest.mark.parametrize("uuid", ["", "00000000-0000-0000-0000-000000000000", "not one"])

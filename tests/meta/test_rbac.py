@@ -99,7 +99,9 @@ class Recorder:
         if len(names) > 1:
             resource = f"{resource}/{names[1]}"
         self.asked.add((verb, group, resource))
-        return Response(200, {}, {"metadata": {"uid": "uid"}, "items": []})
+        return Response(
+            200, {}, {"metadata": {"name": "n", "uid": "uid", "resourceVersion": "1"}, "items": []}
+        )
 
 
 @pytest.fixture

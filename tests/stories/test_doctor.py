@@ -131,9 +131,7 @@ class Doctor:
 
 
 def _code(arguments: list[str]) -> int:
-    with pytest.raises(SystemExit) as end:
-        cli.main(arguments)
-    return int(end.value.code or 0)
+    return cli.main(arguments)
 
 
 def worker(

@@ -41,7 +41,7 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tell]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Front)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     where = tmp_path / "kubeconfig"
     url = f"http://127.0.0.1:{server.server_address[1]}"
     config = {
@@ -84,6 +84,40 @@ def test_a_list_of_what_are_no_objects_is_a_sentence_and_no_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
+COMMANDS = [
+    ["status"],
+    ["explain", "node-0"],
+    ["approve", "SomeReason", "--yes"],
+    ["pause", "--for", "1h", "--reason", "a network change", "--yes"],
+    ["release", "node-0", "--yes"],
+    ["inject", "node-0", "--remove", "--yes"],
+    ["inject", "node-0", "--fault", "GpuXidBad", "--really", "--yes"],
+    ["uninstall", "--yes"],
+    ["report"],
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"metadata": {}, "items": [{}]}',
+        '{"metadata": {}, "items": [null]}',
+        '{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {}}]}',
+        '{"metadata": {"name": "fleet"}, "items": [{"metadata": {"labels": "x", "name": "node-0"}}]}',
+        '{"metadata": {"name": "fleet", "uid": "u"}, "items": {}}',
+        '{"metadata": {"name": "fleet", "uid": "u", "resourceVersion": 7}, "spec": {}}',
+        '{"metadata": {"name": "fleet", "uid": "u", "resourceVersion": "7"}, "spec": "x"}',
+    ],
+)
+def test_what_is_no_object_is_the_api_servers_answer_to_nothing(
+    answer: Tell, arguments: list[str], body: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(body)
+    assert main(arguments) == 1
+    assert " is not the API server's: " in capsys.readouterr().err
+
+
 def test_a_pause_that_was_not_stored_is_not_told_as_one(
     answer: Tell, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,3 +146,4 @@ def test_a_standard_output_that_takes_nothing_is_a_failure_and_no_traceback(way:
     command = f"{sys.executable} -m recovery policy schema {way}"
     result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)  # noqa: S603
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
+    assert result.stderr.startswith("standard output takes nothing: ")

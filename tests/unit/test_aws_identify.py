@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from providers.aws import create
-from providers.aws.identity import identify
+from providers.aws.identity import identify, own_region
 from providers.aws.session import AwsSession
 from recovery.clock import SystemClock
 from recovery.errors import Refused, SettingsError
@@ -47,6 +47,13 @@ def test_the_region_in_the_environment_comes_first() -> None:
     both = {"AWS_REGION": "eu-west-3", "AWS_DEFAULT_REGION": "eu-west-1"}
     assert identify(NODE, both).route["region"] == "eu-west-3"
     assert identify(NODE, {"AWS_REGION": ""}).route["region"] == "us-west-2"
+
+
+def test_a_machines_own_region_is_that_of_its_zone_whatever_the_environment_says() -> None:
+    machine = identify(NODE, {"AWS_REGION": "eu-west-3"})
+    assert own_region(machine) == "us-west-2"
+    assert own_region(replace(machine, provider_id="")) == ""
+    assert own_region(replace(machine, id="i-0fedcba9876543210")) == "", "it names another instance"
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,23 @@ def test_a_url_with_a_password_in_it_is_refused_and_not_repeated() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://me:secret@127.0.0.1:20257/metrics", "http://***@127.0.0.1:20257/metrics"),
+        ("http://me@127.0.0.1/metrics", "http://***@127.0.0.1/metrics"),
+        ("http://me:sec/ret@127.0.0.1/metrics", "http://***@127.0.0.1/metrics"),
+        ("http://me:se@cret@127.0.0.1/metrics", "http://***@127.0.0.1/metrics"),
+        ("http:/me:secret@127.0.0.1/metrics", "http:/***@127.0.0.1/metrics"),
+        ("me:secret@127.0.0.1/metrics", "***@127.0.0.1/metrics"),
+    ],
+)
+def test_a_password_in_the_pages_url_is_refused_with_all_other_mistakes(url: str, shown: str) -> None:
+    found = mistakes(NPD_METRICS_URL=url, POLL_INTERVAL="soon")
+    assert [sentence.partition(":")[0] for sentence in found] == ["NPD_METRICS_URL", "POLL_INTERVAL"]
+    assert f'NPD_METRICS_URL: found "{shown}", expected ' in found[0]
+
+
 def test_a_token_that_goes_over_http_is_warned_of() -> None:
     found = settings(
         RECOVERY_MODE="fleet",

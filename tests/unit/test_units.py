@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 
 from recovery.model import Share
-from recovery.units import format_duration, parse_duration, parse_share
+from recovery.units import format_duration, parse_bound, parse_duration, parse_share
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "10", "1:30", "-1s", "1s1m", "1m1m", "1 m", "1d", "1e3s", "١s", "8785h"]
+    "text",
+    ["", "s", "10", "1:30", "-1s", "1s1m", "1m1m", "1 m", "1d", "1e3s", "١s", "8785h", "60s\n", "\n60s"],
 )
 def test_other_words_are_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
@@ -39,7 +40,13 @@ def test_a_share_is_a_count_or_a_percentage(value: object, share: Share) -> None
     assert str(share) == str(value)
 
 
-@pytest.mark.parametrize("value", [True, -1, 0.3, "1", "%", "-1%", "100.1%", "30 %", None, [1]])
+@pytest.mark.parametrize("value", [True, -1, 0.3, "1", "%", "-1%", "100.1%", "30 %", "30%\n", None, [1]])
 def test_other_values_are_no_share(value: object) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_share(value)
+
+
+@pytest.mark.parametrize("text", ["", "0", "> ", "=> 1", " > 1", "> 1 ", "> 1\n", "> 1e3"])
+def test_other_words_are_no_bound(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        parse_bound(text)

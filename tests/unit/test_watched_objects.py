@@ -170,6 +170,60 @@ def test_a_watch_that_ends_and_has_told_nothing_is_no_answer_of_the_api_server(
         list(watch(Proxy(), "10"))
 
 
+OF_NO_API_SERVER: list[dict[str, Any]] = [
+    {},
+    {"type": "MODIFIED"},
+    {"object": {"metadata": {"name": "x", "resourceVersion": "11"}}},
+    {"type": "MODIFIED", "object": {}},
+    {"type": "MODIFIED", "object": None},
+    {"type": "MODIFIED", "object": {"metadata": {}}},
+    {"type": "MODIFIED", "object": {"metadata": "x"}},
+    {"type": "MODIFIED", "object": {"metadata": {"name": "x"}}},
+    {"type": "MODIFIED", "object": {"metadata": {"resourceVersion": "11"}}},
+    {"type": "MODIFIED", "object": {"metadata": {"name": "x", "resourceVersion": 11}}},
+    {"type": "MODIFIED", "object": {"metadata": {"name": "x", "resourceVersion": "11"}, "status": "x"}},
+    {"type": "DELETED", "object": {"metadata": {"resourceVersion": "11"}}},
+    {"type": "BOOKMARK", "object": {"metadata": {}}},
+    {"type": "RESTARTED", "object": {"metadata": {"name": "x", "resourceVersion": "11"}}},
+    {"type": "ERROR", "object": {"code": "x", "metadata": {}}},
+    {"type": "ERROR", "object": {"code": 429, "details": "x"}},
+]
+
+
+@pytest.mark.parametrize("garbled", OF_NO_API_SERVER, ids=json.dumps)
+@pytest.mark.parametrize(
+    "watch",
+    [
+        watch_failed_pods,
+        lambda s, since: watch_nodes(s, "", since),
+        lambda s, since: watch_ours(s, PATH, {}, since),
+    ],
+    ids=["pods", "nodes", "ours"],
+)
+def test_an_event_that_no_api_server_sends_ends_the_watch_with_a_declared_error(
+    watch: Any, garbled: dict[str, Any], server: Server
+) -> None:
+    server.events = [event("BOOKMARK", "10"), json.dumps(garbled).encode()]
+    told = watch(server, "10")
+    assert next(told).version == "10"
+    with pytest.raises(ApiError):
+        next(told)
+
+
+@pytest.mark.parametrize("garbled", OF_NO_API_SERVER[:-2], ids=json.dumps)
+def test_a_watch_of_our_objects_goes_on_after_such_an_event(
+    garbled: dict[str, Any], objects: Objects, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.there = {"node-0": "5"}
+    objects.round(GO_ON)
+    server.events = [json.dumps(garbled).encode()]
+    assert objects.round(GO_ON) > 0, "it waits before it asks again"
+    assert objects.all() is None, "and vouches for nothing until then"
+    assert "a bug" not in caplog.text
+    objects.round(GO_ON)
+    assert objects.is_still("node-0", "5")
+
+
 def test_a_version_that_is_too_old_makes_a_new_list(objects: Objects, server: Server) -> None:
     objects.round(GO_ON)
     server.error = Expired("too old", 410)

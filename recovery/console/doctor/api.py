@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recovery.console.api import COMPONENT, OURS, AgentPod, UserApi, agent_pod
+from recovery.kube import shapes
 from recovery.kube.cluster import MERGE_PATCH
 from recovery.kube.rights import Right
 from recovery.model import GROUP, VERSION
@@ -24,8 +25,7 @@ class DoctorApi(UserApi):
 
     def served(self) -> list[str]:
         """The resources of our API group in our version. Raises ``NotFound`` where it is not served."""
-        found = self._call("GET", f"/apis/{GROUP}/{VERSION}")
-        return [str(entry["name"]) for entry in found.get("resources") or []]
+        return _texts(self._call("GET", f"/apis/{GROUP}/{VERSION}"), "resources", "name")
 
     def dry_run(self, method: str, path: str, body: Mapping[str, Any]) -> None:
         """Ask for a write that is not carried out. Raises ``ApiError`` where it would be refused."""
@@ -34,23 +34,23 @@ class DoctorApi(UserApi):
 
     def versions(self) -> list[str]:
         """The versions of our API group that are served."""
-        found = self._call("GET", f"/apis/{GROUP}")
-        return [str(entry["version"]) for entry in found.get("versions") or []]
+        return _texts(self._call("GET", f"/apis/{GROUP}"), "versions", "version")
 
     def schemas(self) -> Mapping[str, Any]:
         """The schemas of our kinds, by kind, as OpenAPI v3 (Kubernetes 1.27 and later) publishes them."""
-        found = self._call("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}")
-        named = (found.get("components") or {}).get("schemas") or {}
+        found, what = self._call("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}"), "the question for schemas"
+        named = shapes.part_of(shapes.part_of(found, "components", what), "schemas", what)
         return {
-            str(kind["kind"]): schema
-            for schema in named.values()
+            str(kind.get("kind")): schema
+            for name in named
+            for schema in (shapes.part_of(named, name, what),)
             for kind in schema.get("x-kubernetes-group-version-kind") or []
         }
 
     def lease(self, namespace: str, name: str) -> tuple[str, datetime | None]:
         """Who holds a Lease, "" for nobody, and when it was renewed; None where that is no time."""
         where = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{quote(name)}"
-        spec = self._call("GET", where).get("spec") or {}
+        spec = self._stored("GET", where).get("spec") or {}
         try:
             renewed = parse_moment(str(spec.get("renewTime")))
         except ValueError:
@@ -72,12 +72,12 @@ class DoctorApi(UserApi):
     def service_account(self, pod: AgentPod) -> str:
         """The service account of ``pod``. Needs ``get`` on pods."""
         where = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
-        return str((self._call("GET", where).get("spec") or {}).get("serviceAccountName") or "default")
+        return str((self._stored("GET", where).get("spec") or {}).get("serviceAccountName") or "default")
 
     def check_service_account(self, account: str) -> None:
         """Raises ``NotFound`` where NAMESPACE/NAME is not there. Needs ``get`` on serviceaccounts."""
         namespace, _, name = account.partition("/")
-        self._call("GET", f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(name)}")
+        self._stored("GET", f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(name)}")
 
     def may(self, right: Right, namespace: str, account: str) -> bool:
         """Whether ``account`` (NAMESPACE/NAME, "" for the caller) has ``right``: an access review.
@@ -97,8 +97,21 @@ class DoctorApi(UserApi):
             "kind": kind,
             "spec": {"resourceAttributes": wanted, **(_subject(account) if account else {})},
         }
-        status = self._call("POST", f"{_REVIEWS}/{kind.lower()}s", body=review).get("status") or {}
-        return bool(status.get("allowed"))
+        what = f"a {kind}"
+        status = shapes.part_of(
+            self._call("POST", f"{_REVIEWS}/{kind.lower()}s", body=review), "status", what
+        )
+        if not isinstance(status.get("allowed"), bool):
+            raise shapes.strange(what, "it does not say whether it is allowed")
+        return bool(status["allowed"])
+
+
+def _texts(found: Any, part: str, key: str) -> list[str]:
+    """``key`` of each entry of the list ``part``."""
+    entries = shapes.body_of(found, f"the question for {part}").get(part)
+    if not isinstance(entries, list) or not all(isinstance(e, dict) and key in e for e in entries):
+        raise shapes.strange(f"the question for {part}", f"it has no list of {part}")
+    return [str(entry[key]) for entry in entries]
 
 
 def _subject(account: str) -> dict[str, Any]:
