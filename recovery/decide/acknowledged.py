@@ -111,8 +111,13 @@ def full(r: Record) -> bool:
 def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     """``r`` with ``faults`` among those that were dealt with.
 
-    Of more than ``MOST_KEPT`` the first of ``faults`` stay whole, which are those that were treated.
+    Of more than ``MOST_KEPT`` the first of ``faults`` stay whole, which are those that were treated. Those of
+    the latest closing are the last ones (``closed_with``): a closed record keeps its order.
     """
+    if not r.phase.open:
+        anew = {f.key: f for f in faults}
+        r = replace(r, acknowledged=tuple(anew.pop(f.key, f) for f in r.acknowledged))
+        faults = tuple(anew.values())
     keys = {f.key for f in faults}
     known = tuple(f for f in r.acknowledged if f.key not in keys)
     if len(known) + len(faults) <= MOST_KEPT:
@@ -213,9 +218,22 @@ def as_released(s: Situation, r: Record) -> Record:
     """
     if r.phase is not Phase.RELEASED:
         return r
-    about = {f.key for f in r.faults}
-    known = (_counted_now(f, s, r.boot_id, r.phase_since) if f.key in about else f for f in r.acknowledged)
-    return replace(r, acknowledged=tuple(known))
+    first = len(r.acknowledged) - len(closed_with(r))
+    known = (_counted_now(f, s, r.boot_id, r.phase_since) for f in r.acknowledged[first:])
+    return replace(r, acknowledged=(*r.acknowledged[:first], *known))
+
+
+def closed_with(r: Record) -> tuple[Fault, ...]:
+    """The faults that were on ``r`` when it was closed, as they are remembered.
+
+    A closed record has not always room to name them all, but they were remembered last: all from the first
+    that it names on. Where that is a digest by now, all before it are, too.
+    """
+    named = {f.key for f in r.faults}
+    for at, f in enumerate(r.acknowledged):
+        if f.key in named:
+            return r.acknowledged[at:]
+    return r.acknowledged if any(_in_short(f, r) for f in r.faults) else ()
 
 
 def _counted_now(f: Fault, s: Situation, boot_id: str, until: datetime | None = None) -> Fault:
