@@ -220,7 +220,18 @@ def as_released(s: Situation, r: Record) -> Record:
         return r
     first = len(r.acknowledged) - len(closed_with(r))
     known = (_counted_now(f, s, r.boot_id, r.phase_since) for f in r.acknowledged[first:])
-    return replace(r, acknowledged=(*r.acknowledged[:first], *known))
+    named = tuple(_counted_now(f, s, r.boot_id, r.phase_since) for f in r.faults)
+    more = _digested_anew(r.acknowledged_more, r.faults, named)
+    return replace(r, faults=named, acknowledged=(*r.acknowledged[:first], *known), acknowledged_more=more)
+
+
+def _digested_anew(more: str, before: tuple[Fault, ...], now: tuple[Fault, ...]) -> str:
+    """``more`` with the digests of ``before`` as those of ``now``: of what the record names as well."""
+    if not more or before == now:
+        return more
+    pairs = zip(before, now, strict=True)
+    anew = {digest(f, by_plugin(f)): digest(g, by_plugin(g)) for f, g in pairs}
+    return "".join(dict.fromkeys(anew.get(x, x) for x in _digests(more)))
 
 
 def closed_with(r: Record) -> tuple[Fault, ...]:

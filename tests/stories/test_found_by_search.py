@@ -331,6 +331,27 @@ def test_a_release_is_about_what_a_closed_record_has_no_room_to_name_as_well() -
     assert judged(history) == []
 
 
+def test_a_release_is_about_what_a_closed_record_keeps_as_a_digest_as_well() -> None:
+    """Of six faults the closed record keeps the first as a digest, which has the count of the record's
+    opening. The kernel had repeated its line since: the digest is made anew from what the record names."""
+    history = played(
+        Scene(policy="drain, hold", shrinks=True, sources="npd, conditions"),
+        act(80, "plugin fault", 1, ()),
+        act(87, "rubbish page", 2, 120.0),
+        act(156, "fault", 2, HBM, ()),
+        act(190, "detector restarts", 0),
+        act(190, "plugin fault", 0, ("itself",)),
+        act(210, "burst", 1, 3, NC, ()),
+        act(220, "crash", 0, 4, True, 300.0),
+        act(240, "machine lost", 1),
+        act(690, "machine lost", 3),
+        act(710, "flash", 2, 30.0),
+        act(780, "released", 2),
+        seed=101244319866,
+    )
+    assert judged(history) == []
+
+
 def test_a_condition_that_was_good_for_a_moment_around_a_release_is_what_was_released() -> None:
     """Good for twenty seconds and never renewed meanwhile: a detector that is started anew writes just that,
     so nothing was taken back. A false alarm of the judge, which took what came then for a new fault."""
