@@ -352,6 +352,20 @@ def test_a_release_is_about_what_a_closed_record_keeps_as_a_digest_as_well() -> 
     assert judged(history) == []
 
 
+def test_what_the_page_took_back_is_new_when_it_comes_again_though_a_condition_was_released() -> None:
+    """The page had taken its fault back, the condition's good word was not confirmed yet. A reboot would have
+    mended the fault that came then, but the page's word passed for a late one of the condition's."""
+    history = played(
+        Scene(policy="reboot, replace, wide", sources="npd, conditions"),
+        act(860, "fault", 3, NC, ()),
+        act(1050, "flash", 1, 30.0),
+        act(1100, "released", 1),
+        act(1140, "plugin fault", 1, ("reboot",)),
+        seed=101196714789,
+    )
+    assert judged(history) == []
+
+
 def test_a_condition_that_was_good_for_a_moment_around_a_release_is_what_was_released() -> None:
     """Good for twenty seconds and never renewed meanwhile: a detector that is started anew writes just that,
     so nothing was taken back. A false alarm of the judge, which took what came then for a new fault."""
