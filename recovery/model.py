@@ -819,10 +819,11 @@ _OPEN = frozenset({Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING, Phase.PROVING
 class Fault:
     """A fault on a record. It is evidence for as long as ``machine`` and ``boot_id`` are the node's.
 
-    ``cleared``: of a fault that was dealt with, the life of the detector that stated it has ended: stated
-    once more, it is a new one. ``quiet_since``: since when its source has taken it back, while the rule's
-    ``hold`` keeps it. ``life``: see ``Problem``. ``treated``: whether the policy said more than to report it
-    when the record was made; None: not known. ``device``: see ``Problem``, for people alone.
+    ``cleared``: of a fault that was dealt with, the life of the detector that stated it has ended, or its
+    source has taken it back and another has not: stated once more, it is a new one. ``quiet_since``: since
+    when its source has taken it back, while the rule's ``hold`` keeps it. ``life``: see ``Problem``.
+    ``treated``: whether the policy said more than to report it when the record was made; None: not known.
+    ``device``: see ``Problem``, for people alone.
     """
 
     source: str

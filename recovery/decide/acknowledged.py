@@ -56,16 +56,17 @@ def late_witness(fault: Fault, r: Record) -> bool:
 
     Once it is remembered itself, what it states anew is a new fault.
     """
-    about = [
-        old
-        for old in r.acknowledged
-        if (old.type, old.reason, old.boot_id) == (fault.type, fault.reason, fault.boot_id)
-    ]
+    about = [old for old in r.acknowledged if _same_words(old, fault)]
     if not about or any(old.source == fault.source for old in about):
         return False
     if _in_short(fault, r):
         return False  # remembered in full again, it would put another one out, for ever
     return any(old.machine == fault.machine and fault.kind is old.kind is Kind.LEVEL for old in about)
+
+
+def _same_words(one: Fault, other: Fault) -> bool:
+    """Whether they say the same of one boot, whichever source each is of."""
+    return (one.type, one.reason, one.boot_id) == (other.type, other.reason, other.boot_id)
 
 
 def _in_short(fault: Fault, r: Record) -> bool:
@@ -80,7 +81,9 @@ def same(old: Fault, new: Fault, stated: bool) -> bool:
     """Whether ``new`` is the fault ``old``. ``stated``: its source states it now; it is no mere memory."""
     if old.key != new.key or old.machine != new.machine or old.boot_id != new.boot_id:
         return False
-    if by_plugin(old) or by_plugin(new):
+    if by_plugin(old):
+        return not (old.cleared and stated)
+    if by_plugin(new):
         return True
     return not new_life(old, new, stated) and old.counter == new.counter
 
@@ -111,8 +114,13 @@ def full(r: Record) -> bool:
 def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     """``r`` with ``faults`` among those that were dealt with.
 
-    Of more than ``MOST_KEPT`` the first of ``faults`` stay whole, which are those that were treated.
+    Of more than ``MOST_KEPT`` the first of ``faults`` stay whole, which are those that were treated. Those of
+    the latest closing are the last ones (``closed_with``): a closed record keeps its order.
     """
+    if not r.phase.open:
+        anew = {f.key: f for f in faults}
+        r = replace(r, acknowledged=tuple(anew.pop(f.key, f) for f in r.acknowledged))
+        faults = tuple(anew.values())
     keys = {f.key for f in faults}
     known = tuple(f for f in r.acknowledged if f.key not in keys)
     if len(known) + len(faults) <= MOST_KEPT:
@@ -142,25 +150,41 @@ def _digests(more: str) -> tuple[str, ...]:
     return tuple(more[at : at + WIDTH] for at in range(0, len(more), WIDTH))
 
 
+def forgotten(r: Record, gone: tuple[Fault, ...]) -> Record:
+    """``r`` without ``gone``, which their own sources have taken back: if they come again, they are new.
+
+    While another source's word of the same is remembered, it stays known of each that it was taken back: its
+    own source's next word would pass for a late one of that other's.
+    """
+    keys = {f.key for f in gone}
+    others = tuple(f for f in r.acknowledged if f.key not in keys)
+    back = {f.key: replace(f, cleared=True) for f in gone if any(_same_words(f, x) for x in others)}
+    known = (back.pop(f.key, None) if f.key in keys else f for f in r.acknowledged)
+    kept = tuple(f for f in known if f is not None)
+    return replace(r, acknowledged=(*kept, *back.values()))
+
+
 # ---------------------------------------------------------------- what the sources say of it since
 
 
 def brought_up_to_date(r: Record, s: Situation, taken_back: Iterable[Fault]) -> tuple[Record, str]:
     """``r`` by what the sources say now of the faults that were dealt with, and why; "" where it is no news.
 
-    ``taken_back`` are forgotten. Those of a life of the detector that has ended are marked. Those that prove
-    to be a plugin's are known as such.
+    ``taken_back`` are ``forgotten``. Those of a life of the detector that has ended are marked. Those that
+    prove to be a plugin's are known as such.
     """
     gone = tuple(taken_back)
-    kept = tuple(_known_better(f, r, s) for f in r.acknowledged if f not in gone)
+    kept = tuple(_known_better(f, r, s) for f in forgotten(r, gone).acknowledged)
     more = _without(r.acknowledged_more, s)
     if kept == r.acknowledged and more == r.acknowledged_more:
         return r, ""
-    ended = [f.reason for f in kept if f.cleared and replace(f, cleared=False) in r.acknowledged]
+    back = {f.key for f in gone}
+    still = tuple(f for f in kept if f.key not in back)
+    ended = [f.reason for f in still if f.cleared and replace(f, cleared=False) in r.acknowledged]
     if ended:
         why = f"the detector that stated {', '.join(ended)} was started anew: stated again, it is a new fault"
     elif len(gone) or more != r.acknowledged_more:
-        names = ", ".join(f.reason for f in gone) or "a fault"
+        names = ", ".join(f.reason for f in gone if not f.cleared) or "a fault"
         why = f"{names} was taken back by its own source: if it comes again, it is a new fault"
     else:
         names = ", ".join(f.reason for f in kept if f not in r.acknowledged)
@@ -213,9 +237,33 @@ def as_released(s: Situation, r: Record) -> Record:
     """
     if r.phase is not Phase.RELEASED:
         return r
-    about = {f.key for f in r.faults}
-    known = (_counted_now(f, s, r.boot_id, r.phase_since) if f.key in about else f for f in r.acknowledged)
-    return replace(r, acknowledged=tuple(known))
+    first = len(r.acknowledged) - len(closed_with(r))
+    known = (_counted_now(f, s, r.boot_id, r.phase_since) for f in r.acknowledged[first:])
+    named = tuple(_counted_now(f, s, r.boot_id, r.phase_since) for f in r.faults)
+    more = _digested_anew(r.acknowledged_more, r.faults, named)
+    return replace(r, faults=named, acknowledged=(*r.acknowledged[:first], *known), acknowledged_more=more)
+
+
+def _digested_anew(more: str, before: tuple[Fault, ...], now: tuple[Fault, ...]) -> str:
+    """``more`` with the digests of ``before`` as those of ``now``: of what the record names as well."""
+    if not more or before == now:
+        return more
+    pairs = zip(before, now, strict=True)
+    anew = {digest(f, by_plugin(f)): digest(g, by_plugin(g)) for f, g in pairs}
+    return "".join(dict.fromkeys(anew.get(x, x) for x in _digests(more)))
+
+
+def closed_with(r: Record) -> tuple[Fault, ...]:
+    """The faults that were on ``r`` when it was closed, as they are remembered.
+
+    A closed record has not always room to name them all, but they were remembered last: all from the first
+    that it names on. Where that is a digest by now, all before it are, too.
+    """
+    named = {f.key for f in r.faults}
+    for at, f in enumerate(r.acknowledged):
+        if f.key in named:
+            return r.acknowledged[at:]
+    return r.acknowledged if any(_in_short(f, r) for f in r.faults) else ()
 
 
 def _counted_now(f: Fault, s: Situation, boot_id: str, until: datetime | None = None) -> Fault:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from recovery.decide.acknowledged import remembered
+from recovery.decide.acknowledged import forgotten, remembered
 from recovery.decide.decision import (
     Cancel,
     Decision,
@@ -40,8 +40,7 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
     """
     remember = event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED)
     if event is Event.CLEARED:  # cleared by its source: if it comes again, it is a new fault
-        keys = {f.key for f in r.faults}
-        r = replace(r, acknowledged=tuple(x for x in r.acknowledged if x.key not in keys))
+        r = forgotten(r, r.faults)
     phase = move(r.phase, event)
     return replace(
         note(

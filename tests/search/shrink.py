@@ -48,6 +48,8 @@ def _fewer(script: Script, still: Breaks) -> Script:
 def _plainer(script: Script, still: Breaks) -> Script:
     for field in Scene.__slots__:
         plain = getattr(PLAIN, field)
+        if field == "sources" and script.scene.replicas:
+            continue  # a controller reads no page: what only a page shows would be found lost for that alone
         if getattr(script.scene, field) != plain:
             candidate = replace(script, scene=replace(script.scene, **{field: plain}))
             if still(candidate):

@@ -311,3 +311,70 @@ def test_nothing_starts_before_all_agents_have_asked_again_after_an_outage_of_th
         seed=1771492823,
     )
     assert judged(history) == []
+
+
+def test_a_release_is_about_what_a_closed_record_has_no_room_to_name_as_well() -> None:
+    """Two reasons of the log took turns in one condition while the node waited above the brake. The record
+    named three of its six faults once it was closed, and the condition's word of the second was not one of
+    them: it was remembered as it was first stated, and the machine was replaced."""
+    history = played(
+        Scene(policy="drain, hold", shrinks=True, patient=True, sources="npd, conditions"),
+        act(190, "plugin fault", 0, ("itself",)),
+        act(190, "fault", 2, DMA, ()),
+        act(210, "burst", 1, 3, NC, ()),
+        act(236, "machine lost", 1),
+        act(690, "machine lost", 3),
+        act(710, "flash", 2, 30.0),
+        act(780, "released", 2),
+        seed=101244319866,
+    )
+    assert judged(history) == []
+
+
+def test_a_release_is_about_what_a_closed_record_keeps_as_a_digest_as_well() -> None:
+    """Of six faults the closed record keeps the first as a digest, which has the count of the record's
+    opening. The kernel had repeated its line since: the digest is made anew from what the record names."""
+    history = played(
+        Scene(policy="drain, hold", shrinks=True, sources="npd, conditions"),
+        act(80, "plugin fault", 1, ()),
+        act(87, "rubbish page", 2, 120.0),
+        act(156, "fault", 2, HBM, ()),
+        act(190, "detector restarts", 0),
+        act(190, "plugin fault", 0, ("itself",)),
+        act(210, "burst", 1, 3, NC, ()),
+        act(220, "crash", 0, 4, True, 300.0),
+        act(240, "machine lost", 1),
+        act(690, "machine lost", 3),
+        act(710, "flash", 2, 30.0),
+        act(780, "released", 2),
+        seed=101244319866,
+    )
+    assert judged(history) == []
+
+
+def test_what_the_page_took_back_is_new_when_it_comes_again_though_a_condition_was_released() -> None:
+    """The page had taken its fault back, the condition's good word was not confirmed yet. A reboot would have
+    mended the fault that came then, but the page's word passed for a late one of the condition's."""
+    history = played(
+        Scene(policy="reboot, replace, wide", sources="npd, conditions"),
+        act(860, "fault", 3, NC, ()),
+        act(1050, "flash", 1, 30.0),
+        act(1100, "released", 1),
+        act(1140, "plugin fault", 1, ("reboot",)),
+        seed=101196714789,
+    )
+    assert judged(history) == []
+
+
+def test_a_condition_that_was_good_for_a_moment_around_a_release_is_what_was_released() -> None:
+    """Good for twenty seconds and never renewed meanwhile: a detector that is started anew writes just that,
+    so nothing was taken back. A false alarm of the judge, which took what came then for a new fault."""
+    history = played(
+        Scene(policy="drain, reboot, replace, wide", sources="conditions"),
+        act(660, "flash", 1, 30.0),
+        act(800, "flash", 1, 30.0),
+        act(830, "released", 1),
+        act(850, "plugin fault", 1, ("itself",)),
+        seed=102244319807,
+    )
+    assert judged(history) == []

@@ -350,6 +350,32 @@ def test_a_plugin_that_states_the_same_in_a_new_life_states_nothing_new() -> Non
     assert stated_in_a_new_life("plugin").kinds() == []
 
 
+def good_for(seconds: float, by: str) -> History:
+    """A plugin's fault was taken back, the node released, and the fault stated again."""
+    shown = {"node": "node-0", "by": [by]}
+    h = History().happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown)
+    h.after(5).record("node-0", "suspect", faults=[FAULT]).after(60)
+    h.happens(facts.FAULT_ENDED, "m-0", **FAULT, by="itself", cleared=True).after(1)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "acknowledged": [FAULT]}})
+    h.after(seconds).happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    return h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown).after(900).ends()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "by", "kinds"),
+    [
+        (20, "conditions", []),
+        (20, "npd", [("ends", "fault lost")]),
+        (200, "conditions", [("ends", "fault lost")]),
+    ],
+)
+def test_a_condition_that_was_good_too_shortly_to_count_states_the_same_as_before(
+    seconds: float, by: str, kinds: list[tuple[str, str]]
+) -> None:
+    assert good_for(seconds, by).kinds() == kinds
+
+
 def test_a_storm_of_writes_is_found() -> None:
     h = History()
     for _ in range(120):

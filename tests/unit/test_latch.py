@@ -11,9 +11,19 @@ import pytest
 from recovery.agent.boot_id import KernelBoot
 from recovery.catalog import default_for, faults
 from recovery.config.policy_file import parse_policy
-from recovery.decide.acknowledged import dealt_with, digest, late_witness, remembered
+from recovery.decide.acknowledged import (
+    closed_with,
+    dealt_with,
+    digest,
+    digested,
+    forgotten,
+    late_witness,
+    remembered,
+)
 from recovery.decide.diagnosis import diagnosed
+from recovery.decide.endings import close
 from recovery.decide.latch import hold_of, latch_of, over, what_ends
+from recovery.decide.lifecycle import Event
 from recovery.errors import SettingsError
 from recovery.model import Detector, Ends, Kind, Latch, Phase
 from recovery.signals import (
@@ -26,7 +36,7 @@ from recovery.signals import (
     konduktor,
     never_joined,
 )
-from tests.builders.faults import DMA, fault, reading
+from tests.builders.faults import DMA, fault, problem, reading
 from tests.builders.policies import HEAD, policy
 from tests.builders.records import record
 from tests.builders.situations import situation
@@ -169,6 +179,32 @@ def test_the_faults_to_treat_stay_whole_and_the_others_become_digests() -> None:
         *(f"A{i}" for i in range(10, 15)),
     }
     assert r.acknowledged_more == "".join(digest(f) for f in first[:10])
+
+
+def test_a_closed_record_is_about_all_that_was_remembered_last() -> None:
+    """Whatever of it the record has room to name; not what was dealt with before."""
+    before, on_it = fault("A0"), tuple(fault(f"B{i}") for i in range(4))
+    closed = close(record(Phase.WAITING, faults=on_it, acknowledged=(before,)), NOW, Event.GAVE_UP, "so")
+    named = replace(closed, faults=on_it[:1])
+    assert closed_with(named) == on_it
+    assert closed_with(close(named, NOW, Event.RELEASED, "so")) == on_it  # handed over before
+    short = digested(named, (before, *on_it[:1]))
+    assert closed_with(short) == on_it[1:]
+    assert closed_with(replace(named, acknowledged=(before, *on_it[1:]))) == ()  # taken back: nobody knows
+
+
+def test_what_its_source_took_back_is_new_though_another_source_was_dealt_with() -> None:
+    """And is forgotten as a whole once that one has taken it back as well."""
+    condition = replace(XID, source="conditions")
+    r = forgotten(record(Phase.RELEASED, acknowledged=(XID, condition)), (XID,))
+    page = problem(XID.reason, type=XID.type)
+    shown = (reading(page), reading(replace(page, source="conditions"), source="conditions"))
+    stated = situation(record=r, readings=shown)
+    assert [dealt_with(f, stated) for f in (XID, condition)] == [False, True]
+    assert not late_witness(XID, r)
+    assert forgotten(r, r.acknowledged).acknowledged == ()
+    withdrawn = close(replace(r, phase=Phase.WAITING, faults=(XID,)), NOW, Event.CLEARED, "so")
+    assert not late_witness(XID, withdrawn)
 
 
 def test_a_second_witness_that_only_a_digest_remembers_is_not_late_again() -> None:

@@ -27,6 +27,8 @@ from tests.search.judge.world import Fault, Machine
 LIVING = frozenset({"started", "resumed"})
 RECORD, CLOSED, GATE = 16 * 1024, 4 * 1024, 16 * 1024
 """Bytes that a record and the gate may have."""
+TWICE = 60.0
+"""A good condition has to be renewed, and seen again so much later, before it takes a fault back (sources.md)."""
 
 
 class Ends(Law):
@@ -128,10 +130,20 @@ class Ends(Law):
             return False
         known = [f.get("reason") for f in status(record).get("acknowledged") or ()]
         closed = max(r.closed or -1.0, self.released.get(m.node, -1.0))  # the end of what was handed over
-        released = closed >= fault.began
+        released = closed >= self._known_since(m, fault)
         if r.closed is not None and self.anew.get((m.id, fault.reason), -1.0) > r.closed:
             return False  # a new life of the detector states a new fault
         return fault.reason in known and released and (r.phase == "released" or bool(r.spoiled))
+
+    def _known_since(self, m: Machine, fault: Fault) -> float:
+        """Since when a fault is the same to everybody who looks: where only a condition states it, one that
+        ended too shortly before was not taken back in between, and may as well be its detector's restart."""
+        since, short = fault.began, TWICE + self.bounds.sickness + self.bounds.lag
+        for f in reversed(m.faults):
+            before = f.reason == fault.reason and f.began < since and f.by == {"conditions"} == fault.by
+            if before and f.ended is not None and since - f.ended < short and not m.booted_since(f.ended):
+                since = f.began
+        return since
 
     def _record(self, name: str, record: Json) -> None:
         s = status(record)
