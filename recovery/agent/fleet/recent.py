@@ -21,8 +21,8 @@ UNCHANGED = 300.0
 """Seconds for which it is remembered while a watch says that it is the same. A watch may be wrong, where etcd
 was restored under it: within so long it is ended, too."""
 MOST = 5000
-"""Objects: a sick node has two, and with fewer than a crowd has, what a watch vouches for is forgotten at each
-write. With more, those are forgotten that are too old, or else all."""
+"""Objects: a sick node has two, and with fewer than a crowd has, what a watch vouches for is forgotten at
+each write. With more, those are forgotten that are too old, or else all."""
 Key = tuple[str, str]
 """The kind of an object, and its name."""
 FORGOTTEN: Any = object()
