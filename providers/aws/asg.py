@@ -126,7 +126,7 @@ class AwsProvider:
         if found is None:
             return Preflight(reference, machine.group)
         group, member = found
-        if member.leaving or member.lifecycle.startswith("Terminated"):
+        if member.leaving or member.ended:
             raise Refused(f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot")
         note = f"group {group} may replace {machine} if its health checks fail during the reboot"
         return Preflight(reference, group, notes=(note,))
@@ -307,7 +307,7 @@ def _preflight_karpenter(machine: Machine) -> Preflight:
 
 def _under_way(member: Member, group: Group) -> str:
     """A sentence if the instance is being replaced already."""
-    if member.leaving or member.lifecycle == "Terminated":
+    if not member.warmed and (member.leaving or member.ended):
         return f"{member.id} is already {member.lifecycle} in group {group.name}"
     if member.lifecycle == "InService" and not member.healthy and not group.obstacle():
         return f"{member.id} is already marked unhealthy in group {group.name}"
@@ -321,7 +321,8 @@ def _standing(member: Member, group: Group) -> str:
         return ""
     if state.startswith(("Pending", "ReplacingRootVolume", "RootVolumeReplaced")):
         return f"{member.id} is still {state} in group {group.name}"
-    raise Refused(f"{member.id} is {state} in group {group.name}: somebody has taken it out of service")
+    why = "it is in the warm pool" if member.warmed else "somebody has taken it out of service"
+    raise Refused(f"{member.id} is {state} in group {group.name}: {why}")
 
 
 def _notes(member: Member, group: Group) -> tuple[str, ...]:

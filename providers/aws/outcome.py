@@ -16,7 +16,7 @@ from providers.aws.group import (
 )
 from providers.aws.shared import Shared
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
-from recovery.provider.known import KEY
+from recovery.provider.known import KEY, has
 
 _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (any more)"
 
@@ -34,7 +34,7 @@ def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
 def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Healthy and in service: not applied. Marked or leaving: running. Gone: what came in its place."""
     found = ask.instance(machine, lookup.region(machine, reference))
-    if found is None or found[1].lifecycle == "Terminated":
+    if found is None or found[1].ended:
         return _absent(ask, machine, reference)
     name, member = found
     if member.leaving:
@@ -85,14 +85,19 @@ def _absent(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     if ended is None or ended.status != "Successful":
         state = ask.state(machine, where)
         if state not in _ENDING:
-            return _outside(machine, name, state, ended)
+            return _outside(machine, group, state, ended)
     return _in_its_place(machine, reference, group, history, ended)
 
 
-def _outside(machine: Machine, name: str, state: str, ended: Activity | None) -> Poll:
+def _outside(machine: Machine, group: Group, state: str, ended: Activity | None) -> Poll:
+    """One answer may be older than another: detached is what its group does not list either."""
     if ended is not None:
-        return Running(f"group {name} is terminating {machine}, which is {state}")
-    return Failed(f"{machine} was detached from group {name} and is still {state}")
+        return Running(f"group {group.name} is terminating {machine}, which is {state}")
+    if machine.id in group.ids:
+        return Running(
+            f"{machine} is {state}, and group {group.name} still lists it: AWS's answers differ, asking again"
+        )
+    return Failed(f"{machine} was detached from group {group.name} and is still {state}")
 
 
 def _in_its_place(
@@ -120,8 +125,8 @@ def _in_its_place(
     failure = launch_trouble(history, ended.start if ended else _begun(reference))
     if trouble := _not_launched(group.name, failure):
         return Running(f"{gone}, but {trouble}")
-    known = reference.data.get("known", ())
-    soon = any(m.lifecycle.startswith("Pending") and m.id not in known for m in group.members)
+    known = reference.data.get(KEY)
+    soon = any(m.lifecycle.startswith("Pending") and not has(known, m.id) for m in group.members)
     return Running(f"{gone}, and group {group.name} has no new instance in service yet", soon)
 
 
