@@ -82,6 +82,17 @@ def code_of(error: Exception) -> str:
     return str(getattr(getattr(error, "error", None), "code", None) or "")
 
 
+def does_not_exist(error: Exception) -> bool:
+    """Whether Azure says that the thing asked for is not there.
+
+    A bare 404 does not: it may be a gateway's. Nor does one about the subscription or the resource provider
+    ("Troubleshoot common errors"): of the thing itself nothing is said.
+    """
+    code = code_of(error)
+    named = code.endswith("NotFound") and not code.startswith("Subscription")
+    return fate_of(error) is Fate.MISSING and named
+
+
 def message_of(error: Exception) -> str:
     """Azure's own words, unabridged."""
     inner = getattr(getattr(error, "error", None), "message", None)
@@ -142,7 +153,8 @@ def translate(error: Exception, what: str, mutating: bool) -> NodeRecoveryError:
     fate = fate_of(error)
     if fate is None:
         raise error
-    if fate is Fate.LOST and not mutating:
+    unsaid = fate is Fate.LOST or (fate is Fate.MISSING and not does_not_exist(error))
+    if unsaid and not mutating:
         return Retry(f"{what} got no usable answer: {words_of(error)}")
     if fate is Fate.BUSY:
         return _busy(error, what)

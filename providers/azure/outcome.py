@@ -178,5 +178,5 @@ def _unique(session: AzureSession, cluster: Cluster, pool: str, name: str) -> st
     """The unique ID of a new machine's VM, which AKS does not tell; empty while it is being made."""
     path = aks.machine(session, cluster, pool, name) or ""
     route = route_of(f"azure://{path}")
-    found = machines.vm(session, route) if route is not None else None
+    found = machines.named_or_not(session, route) if route is not None else None
     return found.id if found is not None and found.settled else ""

@@ -648,6 +648,54 @@ def test_an_answer_that_is_no_machine_is_asked_for_again(
         assert provider.down(machine) is None
 
 
+NO_WORD = {
+    "a gateway's page": b"<html>404 Not Found</html>",
+    "an empty answer": b"",
+    "another's document": b'{"message": "no Route matched"}',
+    "a subscription": b'{"error": {"code": "SubscriptionNotFound", "message": "It could not be found."}}',
+    "a provider": b'{"error": {"code": "NoRegisteredProviderFound", "message": "For this location."}}',
+}
+
+
+@pytest.mark.parametrize("body", NO_WORD.values(), ids=NO_WORD)
+def test_a_404_that_does_not_speak_of_the_machine_is_no_evidence_that_it_is_gone(
+    world: AzureWorld, provider: AzureProvider, body: bytes
+) -> None:
+    """A proxy on the way was enough for ``release`` to call a VM gone that Azure was about to delete."""
+    machine = provider.identify(world.node)
+    references = [provider.preflight(machine, step).reference for step in (Step.REPLACE, Step.REBOOT)]
+    world.arm.answer("GET */virtualMachines/*", body, status=404)
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.gone(machine)
+    for reference in references:
+        with pytest.raises(Retry, match="got no usable answer"):
+            provider.poll(machine, reference)
+        with pytest.raises(Retry, match="got no usable answer"):
+            provider.take_back(machine, reference)
+
+
+@pytest.mark.parametrize("unique", ["", "00000000-0000-0000-0000-000000000000", "no UUID"])
+def test_a_machine_whose_unique_id_is_not_told_is_neither_the_same_nor_another(
+    world: AzureWorld, provider: AzureProvider, unique: str
+) -> None:
+    """It was called gone, and another one under its number."""
+    machine = provider.identify(world.node)
+    references = {step: provider.preflight(machine, step).reference for step in (Step.REPLACE, Step.REBOOT)}
+    told = answer_of(world, f"{world.set}/virtualMachines/{machine.route['instance']}")
+    body = told.replace(world.first.vm_id, unique).encode()
+    world.arm.answer("GET */virtualMachines/*", body)
+    world.later()
+    with pytest.raises(Retry, match="has no unique ID"):
+        provider.gone(machine)
+    for step, reference in references.items():
+        for ask in (provider.poll, provider.take_back):
+            with pytest.raises(Retry, match="has no unique ID"):
+                ask(machine, reference)
+        with pytest.raises(Retry, match="has no unique ID"):
+            provider.start(machine, step, TOKEN, reference)
+    assert world.mutating_calls() == 0
+
+
 def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:
     machine = provider.identify(world.node)
     world.arm.answer("GET */virtualMachines/*", b'{"name": "' + b"x" * LARGEST)
