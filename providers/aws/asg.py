@@ -277,6 +277,7 @@ def _reference(
             KEY: pack(group.ids),
             "desired": group.desired,
             "had": group.with_its(machine.id),
+            "count": group.many_with(machine.id),
             "grace_seconds": group.grace,
             "at": at.isoformat(),
         }

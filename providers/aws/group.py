@@ -114,6 +114,10 @@ class Group:
         """Units in service and healthy, and that of ``machine``, which is to be replaced."""
         return sum(m.units for m in self.members if m.serving or m.id == machine)
 
+    def many_with(self, machine: str = "") -> int:
+        """Instances in service and healthy, and ``machine``. One may count for as many units as two."""
+        return sum(1 for m in self.members if m.serving or m.id == machine)
+
     @property
     def short_by(self) -> int:
         return max(0, self.desired - self.serving) if self.countable else 0

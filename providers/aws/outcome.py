@@ -111,6 +111,8 @@ def _in_its_place(
     wanted = int(reference.data.get("desired", group.desired))
     complete = not group.countable or group.serving >= enough(wanted, group.desired)
     fewer = group.countable and group.desired < max(wanted, int(reference.data.get("had", wanted)))
+    if group.countable and complete:  # with weights, one may take the place of two
+        fewer |= group.many_with() < int(reference.data.get("count", 0))
     if newcomers:
         found = f"{machine} is gone from group {group.name}; new in service there: {', '.join(newcomers)}"
         return Done(found, newcomers, complete, fewer)

@@ -182,6 +182,7 @@ def test_a_group_in_good_standing_is_noted_down_with_all_it_has(
         "known": sorted([world.instance, world.sibling]),
         "desired": 2,
         "had": 2,
+        "count": 2,
         "grace_seconds": 300,
         "at": NOW.isoformat(),
     }
@@ -955,6 +956,25 @@ def test_a_group_that_had_one_too_many_when_it_was_asked_launches_nothing_in_its
     outcome = world.provider().poll(machine, reference)
     assert isinstance(outcome, Running)
     assert outcome.sentence.endswith("has no new instance in service yet")
+
+
+def test_one_instance_that_counts_for_two_takes_the_place_of_two(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """Desired capacity counts units. The second recovery waited for an instance that was never to come."""
+    weighs = "<WeightedCapacity>{}</WeightedCapacity><HealthStatus>"
+    world.aws.set_desired(world.group, 8)
+    world.proxy.edit(GROUPS, "<HealthStatus>", weighs.format(4))
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.aws.set_desired(world.group, 2)  # moto counts instances
+    (heavy,) = world.aws.replace(world.instance, world.group)
+    world.aws.terminate(world.sibling)
+    world.aws.set_desired(world.group, 8)
+    told = f"{machine} is gone from group {world.group}; new in service there: {heavy}"
+    world.proxy.edit(GROUPS, "<HealthStatus>", weighs.format(4))
+    assert world.provider().poll(machine, reference) == Done(told, (heavy,), complete=False, fewer=False)
+    world.proxy.edit(GROUPS, "<HealthStatus>", weighs.format(8))
+    assert world.provider().poll(machine, reference) == Done(told, (heavy,), complete=True, fewer=True)
 
 
 def test_a_group_that_wants_fewer_now_and_has_not_got_them_is_said_so(begun: AwsWorld) -> None:
