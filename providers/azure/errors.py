@@ -23,6 +23,11 @@ BUSY_FOR = timedelta(seconds=30)
 MOST_PATIENCE = timedelta(minutes=10)
 """The longest Retry-After that is obeyed. After that the call is made again, and may be turned away again."""
 LOCKED = "DenyAssignmentAuthorizationFailed"
+_BY_A_PERSON = {
+    "ScopeLocked": "a lock on it forbids it, until a person removes the lock",
+    "ReadOnlyDisabledSubscription": "its subscription is disabled, until a person enables it",
+}
+"""Conflicts that no waiting ends ("Lock your resources", "Troubleshoot common errors")."""
 
 
 class Fate(Enum):
@@ -156,6 +161,8 @@ def translate(error: Exception, what: str, mutating: bool) -> NodeRecoveryError:
     unsaid = fate is Fate.LOST or (fate is Fate.MISSING and not does_not_exist(error))
     if unsaid and not mutating:
         return Retry(f"{what} got no usable answer: {words_of(error)}")
+    if fate is Fate.BUSY and (why := _BY_A_PERSON.get(code_of(error))):
+        return Refused(f"Azure refused {what}: {why}; Azure says {words_of(error)}")
     if fate is Fate.BUSY:
         return _busy(error, what)
     if fate is Fate.DENIED:

@@ -16,7 +16,7 @@ from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit, MembersKit
 
 from providers.azure.identity import canonical
-from providers.azure.machines import Vm
+from providers.azure.machines import Vm, scale_set, set_capacity
 from providers.azure.options import options_of
 from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
 from providers.azure.vmss import AzureProvider, _set_of
@@ -60,6 +60,7 @@ class AzureWorld:
         self.clock = SkippingClock()
         arm.forget()
         arm.release()
+        arm.show_capacity_late(False)
         name = f"set-{len(arm.instances())}"
         self.set = arm.scale_set(name, size=2, orchestration=kind, ephemeral=kind == "Flexible")  # type: ignore[arg-type]
         arm.hold()  # nothing ends before it is told to
@@ -355,6 +356,39 @@ def test_another_operation_that_runs_is_waited_for(
     ready = Reference("azure", Step.REDEPLOY, {"machine": machine.id})
     with pytest.raises(Retry, match="another operation is under way"):
         provider.start(machine, Step.REDEPLOY, TOKEN, ready)
+
+
+def test_a_scale_set_that_is_being_scaled_is_waited_for(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """The capacity may show late. The VMs that were being made counted as old, and none took the place of the
+    one that was deleted: the recovery waited until its deadline."""
+    world.arm.show_capacity_late()
+    asked = provider._session  # the same way that an autoscaler goes
+    set_capacity(asked, machine.route, scale_set(asked, machine.route), 4)
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (found.reference.data["capacity"], found.adopt) == (2, "")
+    name = machine.route["scale_set"]
+    assert found.not_yet == f"scale set {name} is Updating: what it wants may show only once that ends"
+    assert not provider.preflight(machine, Step.REBOOT).not_yet, "nothing in place hangs on it"
+    world.arm.finish()
+    world.later()
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (found.reference.data["capacity"], found.not_yet) == (4, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("ScopeLocked", "a person removes the lock"), ("ReadOnlyDisabledSubscription", "a person enables it")],
+)
+def test_a_conflict_that_no_waiting_ends_is_a_persons_business(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, code: str, why: str
+) -> None:
+    """It was told as another operation that was under way, and waited for until the deadline."""
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.arm.refuse(409, code, "The scope cannot perform the operation.")
+    with pytest.raises(Refused, match=f"{why}; Azure says {code}"):
+        provider.start(machine, Step.REPLACE, TOKEN, reference)
 
 
 def test_a_throttled_api_is_not_asked_before_its_time(
