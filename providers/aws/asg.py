@@ -9,6 +9,7 @@ prevented by the intent on the record, and seen by asking the group.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -19,7 +20,7 @@ from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import Shared
 from recovery.clock import Clock
-from recovery.errors import Refused
+from recovery.errors import Refused, Retry
 from recovery.model import (
     ClusterDelete,
     Deleting,
@@ -47,6 +48,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
             "autoscaling:DescribeAutoScalingInstances",
             "autoscaling:DescribeAutoScalingGroups",
             "autoscaling:DescribeScalingActivities",
+            "ec2:DescribeInstances",
         }
     ),
     "poll": frozenset(
@@ -134,8 +136,7 @@ class AwsProvider:
     def _preflight_replace(self, machine: Machine) -> Preflight:
         found = lookup.instance(self._session, machine)
         if found is None:
-            where = machine.route.get("region", "")
-            raise Refused(f"{machine} is in no Auto Scaling group of {where}: nothing would take its place")
+            raise self._in_none(machine)
         name, member = found
         group = lookup.group(self._session, machine, name)
         if group is None:
@@ -161,6 +162,15 @@ class AwsProvider:
             cannot_launch=f"group {group.name} {failed}" if failed else "",
             loses_one=failed is not None and not failed.own_place and not group.launches_first,
         )
+
+    def _in_none(self, machine: Machine) -> Refused | Retry:
+        """Auto Scaling's answers differ for moments, so EC2 is asked as well before a person is."""
+        where, name = machine.route.get("region", ""), ""
+        with contextlib.suppress(Refused):  # not permitted: then nobody says otherwise
+            name = lookup.tagged(self._session, machine, where)
+        if name:
+            return Retry(f"Auto Scaling does not know {machine}, and EC2 says that it is in group {name}")
+        return Refused(f"{machine} is in no Auto Scaling group of {where}: nothing would take its place")
 
     def _end_of_grace(self, machine: Machine, group: Group) -> datetime | None:
         """Node creation plus grace period, if that is still to come."""

@@ -199,6 +199,25 @@ def test_an_instance_outside_any_group_is_refused(
     assert provider.preflight(machine, Step.REBOOT).notes == ()
 
 
+def test_an_instance_that_one_answer_left_out_is_asked_for_again(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """It was handed over at once, as if no group had it."""
+    world.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+    with pytest.raises(Retry, match=f"and EC2 says that it is in group {world.group}"):
+        provider.preflight(machine, Step.REPLACE)
+    assert provider.preflight(machine, Step.REPLACE).group == world.group
+
+
+def test_where_ec2_may_not_be_asked_the_word_of_auto_scaling_counts(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.detach(world.instance, world.group)
+    world.proxy.fail("DescribeInstances", 403, "UnauthorizedOperation", "You are not authorized")
+    with pytest.raises(Refused, match="is in no Auto Scaling group of us-west-2"):
+        provider.preflight(machine, Step.REPLACE)
+
+
 @pytest.mark.parametrize("state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"])
 def test_a_termination_under_way_is_adopted(
     world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
@@ -1060,6 +1079,11 @@ def test_permissions_are_those_that_were_used(
     for action in (Step.REBOOT, Step.REPLACE):
         reference = provider.preflight(machine, action).reference
         note("preflight")
+        if action is Step.REPLACE:
+            world.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+            with pytest.raises(Retry):
+                provider.preflight(machine, action)
+            note("preflight")
         provider.start(machine, action, "t", reference)
         note(action)
         provider.poll(machine, reference)
