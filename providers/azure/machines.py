@@ -180,13 +180,26 @@ def _member(route: Route, group: str, found: Any) -> Member:
 
 
 def scale_set(session: AzureSession, route: Route) -> ScaleSet:
-    """The route's scale set."""
+    """The route's scale set. Raises ``Retry`` or ``Refused``, which it does also where there is none."""
+    found = scale_set_or_none(session, route)
+    if found is None:
+        raise Refused(f"scale set {route['scale_set']} does not exist any more")
+    return found
+
+
+def scale_set_or_none(session: AzureSession, route: Route) -> ScaleSet | None:
+    """The same; None where Azure knows none."""
     what = f"a look at scale set {route['scale_set']}"
 
-    def ask(client: Any) -> ScaleSet:
-        return _set(client.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]))
+    def ask(client: Any) -> ScaleSet | None:
+        try:
+            return _set(client.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]))
+        except Exception as error:
+            if does_not_exist(error):
+                return None
+            raise
 
-    found: ScaleSet = session.read(route["subscription"], what, ask)
+    found: ScaleSet | None = session.read(route["subscription"], what, ask)
     return found
 
 

@@ -730,6 +730,35 @@ def test_a_machine_whose_unique_id_is_not_told_is_neither_the_same_nor_another(
     assert world.mutating_calls() == 0
 
 
+@pytest.mark.parametrize("told", [b"{}", b'{"status": null}', b'{"status": 7}'], ids=bytes.decode)
+def test_a_document_that_is_no_operations_status_is_no_operation_under_way(
+    world: AzureWorld, provider: AzureProvider, told: bytes
+) -> None:
+    """A VM whose reboot had ended could not be released: it was refused each time."""
+    machine = provider.identify(world.node)
+    reference = begun(provider, machine, Step.REBOOT)
+    world.arm.answer("GET */operations/*", told)
+    with pytest.raises(Refused, match="is Updating; Azure takes nothing back"):
+        provider.take_back(machine, reference)
+    world.arm.finish()
+    assert str(provider.take_back(machine, reference)).endswith("is Succeeded: no operation is under way")
+
+
+def test_a_scale_set_that_is_gone_replaces_nothing(world: AzureWorld, provider: AzureProvider) -> None:
+    """It was asked for until the deadline, and told as a machine that Azure does not know."""
+    machine = provider.identify(world.node)
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    gone = json.dumps({"error": {"code": "ResourceNotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {world.set}", gone, status=404)
+    world.later()
+    outcome = provider.poll(machine, reference)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason.endswith("nothing will take the place of the VM")
+    with pytest.raises(Refused, match="does not exist any more"):
+        provider.finish(machine, reference)
+
+
 def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:
     machine = provider.identify(world.node)
     world.arm.answer("GET */virtualMachines/*", b'{"name": "' + b"x" * LARGEST)
