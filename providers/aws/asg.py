@@ -320,7 +320,7 @@ def _under_way(member: Member, group: Group) -> str:
     """A sentence if the instance is being replaced already."""
     if not member.warmed and (member.leaving or member.ended):
         return f"{member.id} is already {member.lifecycle} in group {group.name}"
-    if member.lifecycle == "InService" and not member.healthy and not group.obstacle():
+    if member.lifecycle == "InService" and member.marked and not group.obstacle():
         return f"{member.id} is already marked unhealthy in group {group.name}"
     return ""
 
@@ -329,7 +329,8 @@ def _standing(member: Member, group: Group) -> str:
     """Why not yet, by the instance's place in its life. Raises ``Refused`` where waiting does not help."""
     state = member.lifecycle
     if state == "InService":
-        return ""
+        unsaid = not (member.healthy or member.marked)
+        return f"AWS does not say whether {member.id} is healthy in group {group.name}" if unsaid else ""
     if state.startswith(("Pending", "ReplacingRootVolume", "RootVolumeReplaced")):
         return f"{member.id} is still {state} in group {group.name}"
     why = "it is in the warm pool" if member.warmed else "somebody has taken it out of service"

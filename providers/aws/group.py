@@ -66,6 +66,11 @@ class Member:
         return self.health.lower() == "healthy"
 
     @property
+    def marked(self) -> bool:
+        """Whether it is marked unhealthy. Of one whose health AWS does not tell, neither this nor healthy."""
+        return self.health.lower() == "unhealthy"
+
+    @property
     def leaving(self) -> bool:
         """Whether it is being terminated. A retained instance is not: it stays until it is terminated."""
         return self.lifecycle.removeprefix(WARMED).startswith("Terminating")

@@ -240,6 +240,17 @@ def test_an_instance_already_marked_is_adopted_and_not_marked_twice(
     )
 
 
+@pytest.mark.parametrize("health", ["", "Unknown"])
+def test_a_health_that_is_not_told_is_no_mark(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, health: str
+) -> None:
+    """It was adopted as somebody's mark, and a replacement was waited for that nobody had asked for."""
+    world.proxy.edit(INSTANCES, ">Healthy<", f">{health}<")
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.adopt == ""
+    assert found.not_yet == f"AWS does not say whether {machine} is healthy in group {world.group}"
+
+
 def test_a_marked_instance_that_its_group_would_keep_is_a_persons_business(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
