@@ -9,6 +9,7 @@ prevented by the intent on the record, and seen by asking the group.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -19,7 +20,7 @@ from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import Shared
 from recovery.clock import Clock
-from recovery.errors import Refused
+from recovery.errors import Refused, Retry
 from recovery.model import (
     ClusterDelete,
     Deleting,
@@ -47,6 +48,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
             "autoscaling:DescribeAutoScalingInstances",
             "autoscaling:DescribeAutoScalingGroups",
             "autoscaling:DescribeScalingActivities",
+            "ec2:DescribeInstances",
         }
     ),
     "poll": frozenset(
@@ -127,7 +129,7 @@ class AwsProvider:
         if found is None:
             return Preflight(reference, machine.group)
         group, member = found
-        if member.leaving or member.lifecycle.startswith("Terminated"):
+        if member.leaving or member.ended:
             raise Refused(f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot")
         note = f"group {group} may replace {machine} if its health checks fail during the reboot"
         return Preflight(reference, group, notes=(note,))
@@ -135,8 +137,7 @@ class AwsProvider:
     def _preflight_replace(self, machine: Machine) -> Preflight:
         found = lookup.instance(self._session, machine)
         if found is None:
-            where = machine.route.get("region", "")
-            raise Refused(f"{machine} is in no Auto Scaling group of {where}: nothing would take its place")
+            raise self._in_none(machine)
         name, member = found
         group = lookup.group(self._session, machine, name)
         if group is None:
@@ -162,6 +163,15 @@ class AwsProvider:
             cannot_launch=f"group {group.name} {failed}" if failed else "",
             loses_one=failed is not None and not failed.own_place and not group.launches_first,
         )
+
+    def _in_none(self, machine: Machine) -> Refused | Retry:
+        """Auto Scaling's answers differ for moments, so EC2 is asked as well before a person is."""
+        where, name = machine.route.get("region", ""), ""
+        with contextlib.suppress(Refused):  # not permitted: then nobody says otherwise
+            name = lookup.tagged(self._session, machine, where)
+        if name:
+            return Retry(f"Auto Scaling does not know {machine}, and EC2 says that it is in group {name}")
+        return Refused(f"{machine} is in no Auto Scaling group of {where}: nothing would take its place")
 
     def _end_of_grace(self, machine: Machine, group: Group) -> datetime | None:
         """Node creation plus grace period, if that is still to come."""
@@ -278,6 +288,7 @@ def _reference(
             KEY: pack(group.ids),
             "desired": group.desired,
             "had": group.with_its(machine.id),
+            "count": group.many_with(machine.id),
             "grace_seconds": group.grace,
             "at": at.isoformat(),
         }
@@ -308,9 +319,9 @@ def _preflight_karpenter(machine: Machine) -> Preflight:
 
 def _under_way(member: Member, group: Group) -> str:
     """A sentence if the instance is being replaced already."""
-    if member.leaving or member.lifecycle == "Terminated":
+    if not member.warmed and (member.leaving or member.ended):
         return f"{member.id} is already {member.lifecycle} in group {group.name}"
-    if member.lifecycle == "InService" and not member.healthy and not group.obstacle():
+    if member.lifecycle == "InService" and member.marked and not group.obstacle():
         return f"{member.id} is already marked unhealthy in group {group.name}"
     return ""
 
@@ -319,10 +330,12 @@ def _standing(member: Member, group: Group) -> str:
     """Why not yet, by the instance's place in its life. Raises ``Refused`` where waiting does not help."""
     state = member.lifecycle
     if state == "InService":
-        return ""
+        unsaid = not (member.healthy or member.marked)
+        return f"AWS does not say whether {member.id} is healthy in group {group.name}" if unsaid else ""
     if state.startswith(("Pending", "ReplacingRootVolume", "RootVolumeReplaced")):
         return f"{member.id} is still {state} in group {group.name}"
-    raise Refused(f"{member.id} is {state} in group {group.name}: somebody has taken it out of service")
+    why = "it is in the warm pool" if member.warmed else "somebody has taken it out of service"
+    raise Refused(f"{member.id} is {state} in group {group.name}: {why}")
 
 
 def _notes(member: Member, group: Group) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from providers.aws.errors import brief
 from recovery.provider.known import has
 
 RETAINED = "Terminating:Retained"
+WARMED = "Warmed:"
+"""Before the states of an instance in a warm pool: Warmed:Stopped, Warmed:Terminating:Wait and so on."""
 _DECISIVE = {
     "ReplaceUnhealthy": "an instance marked unhealthy would stay in service",
     "Terminate": "an instance marked unhealthy would not be terminated",
@@ -64,9 +66,24 @@ class Member:
         return self.health.lower() == "healthy"
 
     @property
+    def marked(self) -> bool:
+        """Whether it is marked unhealthy. Of one whose health AWS does not tell, neither this nor healthy."""
+        return self.health.lower() == "unhealthy"
+
+    @property
     def leaving(self) -> bool:
         """Whether it is being terminated. A retained instance is not: it stays until it is terminated."""
-        return self.lifecycle.startswith("Terminating")
+        return self.lifecycle.removeprefix(WARMED).startswith("Terminating")
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is terminated, and listed for a while yet."""
+        return self.lifecycle.removeprefix(WARMED) == "Terminated"
+
+    @property
+    def warmed(self) -> bool:
+        """Whether it waits in the group's warm pool, which nobody has to have asked for."""
+        return self.lifecycle.startswith(WARMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +111,17 @@ class Group:
         """Units in service and healthy."""
         return sum(m.units for m in self.members if m.serving)
 
+    def lists(self, machine: str) -> bool:
+        """Whether ``machine`` is a member that is not terminated."""
+        return any(m.id == machine and not m.ended for m in self.members)
+
     def with_its(self, machine: str) -> int:
         """Units in service and healthy, and that of ``machine``, which is to be replaced."""
         return sum(m.units for m in self.members if m.serving or m.id == machine)
+
+    def many_with(self, machine: str = "") -> int:
+        """Instances in service and healthy, and ``machine``. One may count for as many units as two."""
+        return sum(1 for m in self.members if m.serving or m.id == machine)
 
     @property
     def short_by(self) -> int:
@@ -162,6 +187,10 @@ def _countable(unit: str, instances: Iterable[Mapping[str, Any]]) -> bool:
 # ---------------------------------------------------------------- activities
 
 
+_LAUNCHES = ("Launching a new EC2 instance", "Launching a new EC2 instance from warm pool")
+"""How the history begins what it says of an instance that is put into service. What is launched *into* a warm
+pool is not put into service."""
+
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -203,7 +232,7 @@ def oldest_first(instances: Sequence[str], activities: Sequence[Activity]) -> tu
         instance: a.start
         for a in activities
         for instance in instances
-        if a.description.startswith(f"Launching a new EC2 instance: {instance}")
+        if a.description.startswith(tuple(f"{words}: {instance}" for words in _LAUNCHES))
     }
     return tuple(sorted(instances, key=lambda instance: begun.get(instance, _LONG_AGO)))
 

@@ -12,6 +12,7 @@ from recovery.errors import Refused
 from recovery.model import Machine, Reference
 
 _UNKNOWN = "InvalidInstanceID.NotFound"
+GROUP_TAG = "aws:autoscaling:groupName"
 
 
 def region(machine: Machine, reference: Reference) -> str:
@@ -80,15 +81,28 @@ def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ..
 
 
 def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:
-    """The state EC2 gives: pending, running, shutting-down, terminated, stopping, stopped; "" if unknown.
+    """The state EC2 gives: pending, running, shutting-down, terminated, stopping, stopped; "" if unknown."""
+    data = _by_ec2(session, machine, where)
+    return str((data.get("State") or {}).get("Name") or "")
+
+
+def tagged(session: AwsSession, machine: Machine, where: str) -> str:
+    """The group that the instance's own tag names, which Auto Scaling sets and takes off; "" for none."""
+    data = _by_ec2(session, machine, where)
+    tags = {str(tag.get("Key")): str(tag.get("Value") or "") for tag in data.get("Tags") or ()}
+    return tags.get(GROUP_TAG, "")
+
+
+def _by_ec2(session: AwsSession, machine: Machine, where: str) -> Mapping[str, Any]:
+    """The instance as EC2 knows it; empty where it does not.
 
     To be asked rarely: loading the service model of EC2 takes 15 MiB. Raises ``Refused`` where another region
     than the machine's was asked, and does not know it.
     """
-    state = _state(session, machine, where)
-    if not state:
+    found = _described(session, machine, where)
+    if not found:
         know_absent(machine, where)
-    return state
+    return found
 
 
 def know_absent(machine: Machine, where: str) -> None:
@@ -102,7 +116,7 @@ def know_absent(machine: Machine, where: str) -> None:
         )
 
 
-def _state(session: AwsSession, machine: Machine, where: str) -> str:
+def _described(session: AwsSession, machine: Machine, where: str) -> Mapping[str, Any]:
     try:
         answer = session.read(
             "ec2",
@@ -113,13 +127,13 @@ def _state(session: AwsSession, machine: Machine, where: str) -> str:
         )
     except Refused as refused:
         if _UNKNOWN in refused.reason:
-            return ""
+            return {}
         raise
     for reservation in answer.get("Reservations") or ():
         data = _first(reservation, "Instances", "InstanceId", machine.id)
         if data is not None:
-            return str((data.get("State") or {}).get("Name") or "")
-    return ""
+            return data
+    return {}
 
 
 def _first(answer: Mapping[str, Any], part: str, key: str, wanted: str) -> Mapping[str, Any] | None:

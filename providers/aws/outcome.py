@@ -16,7 +16,7 @@ from providers.aws.group import (
 )
 from providers.aws.shared import Shared
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
-from recovery.provider.known import KEY
+from recovery.provider.known import KEY, has
 
 _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (any more)"
 
@@ -37,7 +37,7 @@ def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll
     found = ask.instance(machine, where)
     if found is None:
         lookup.know_absent(machine, where)
-    if found is None or found[1].lifecycle == "Terminated":
+    if found is None or found[1].ended:
         return _absent(ask, machine, reference)
     name, member = found
     if member.leaving:
@@ -88,14 +88,19 @@ def _absent(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     if ended is None or ended.status != "Successful":
         state = ask.state(machine, where)
         if state not in _ENDING:
-            return _outside(machine, name, state, ended)
+            return _outside(machine, group, state, ended)
     return _in_its_place(machine, reference, group, history, ended)
 
 
-def _outside(machine: Machine, name: str, state: str, ended: Activity | None) -> Poll:
+def _outside(machine: Machine, group: Group, state: str, ended: Activity | None) -> Poll:
+    """One answer may be older than another: detached is what its group does not list either."""
     if ended is not None:
-        return Running(f"group {name} is terminating {machine}, which is {state}")
-    return Failed(f"{machine} was detached from group {name} and is still {state}")
+        return Running(f"group {group.name} is terminating {machine}, which is {state}")
+    if machine.id in group.ids:
+        return Running(
+            f"{machine} is {state}, and group {group.name} still lists it: AWS's answers differ, asking again"
+        )
+    return Failed(f"{machine} was detached from group {group.name} and is still {state}")
 
 
 def _in_its_place(
@@ -109,6 +114,8 @@ def _in_its_place(
     wanted = int(reference.data.get("desired", group.desired))
     complete = not group.countable or group.serving >= enough(wanted, group.desired)
     fewer = group.countable and group.desired < max(wanted, int(reference.data.get("had", wanted)))
+    if group.countable and complete:  # with weights, one may take the place of two
+        fewer |= group.many_with() < int(reference.data.get("count", 0))
     if newcomers:
         found = f"{machine} is gone from group {group.name}; new in service there: {', '.join(newcomers)}"
         return Done(found, newcomers, complete, fewer)
@@ -123,8 +130,8 @@ def _in_its_place(
     failure = launch_trouble(history, ended.start if ended else _begun(reference))
     if trouble := _not_launched(group.name, failure):
         return Running(f"{gone}, but {trouble}")
-    known = reference.data.get("known", ())
-    soon = any(m.lifecycle.startswith("Pending") and m.id not in known for m in group.members)
+    known = reference.data.get(KEY)
+    soon = any(m.lifecycle.startswith("Pending") and not has(known, m.id) for m in group.members)
     return Running(f"{gone}, and group {group.name} has no new instance in service yet", soon)
 
 

@@ -29,9 +29,20 @@ def replace_taken_back(session: AwsSession, machine: Machine, reference: Referen
         found = lookup.instance(session, machine, where)
     if found is None:
         lookup.know_absent(machine, where)
-    if found is None or found[1].lifecycle == "Terminated":
+        _not_listed(session, machine, where, str(reference.data.get("group", "")))
+    if found is None or found[1].ended:
         return f"{machine} is in no Auto Scaling group any more"
     return _proof(session, machine, where, *found)
+
+
+def _not_listed(session: AwsSession, machine: Machine, where: str, name: str) -> None:
+    """Raise ``Retry`` if the group lists the instance all the same: one of the answers is old."""
+    group = lookup.group(session, machine, name, where) if name else None
+    if group is not None and group.lists(machine.id):
+        raise Retry(
+            f"group {name} still lists {machine}, which Auto Scaling does not know: asking again",
+            SHOWS_WITHIN,
+        )
 
 
 def _marked(member: Member) -> bool:
@@ -70,9 +81,10 @@ def _proof(session: AwsSession, machine: Machine, where: str, name: str, member:
     if not member.healthy and member.lifecycle == "InService":
         raise Retry(f"{state}, after it was set to Healthy", SHOWS_WITHIN)
     if not (member.healthy and member.lifecycle == "InService"):
+        how = "" if member.warmed else " (aws autoscaling exit-standby)"
         raise Refused(
-            f"{state}: whether the group ends it once it is in service is not known; bring it into service "
-            "(aws autoscaling exit-standby), and release it then"
+            f"{state}: whether the group ends it once it is in service is not known; bring it into service"
+            f"{how}, and release it then"
         )
     _launches_nothing_for_it(session, machine, where, name)
     return f"{machine} is healthy and in service in group {name}"

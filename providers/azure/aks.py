@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from providers.azure.errors import Fate, fate_of
+from providers.azure.errors import does_not_exist
 from providers.azure.machines import unchanged
 from providers.azure.session import AzureSession, all_of
 from providers.azure.settings import Cluster
@@ -38,7 +38,7 @@ def machine(session: AzureSession, cluster: Cluster, pool: str, name: str) -> st
             found = client.machines.get(cluster.group, cluster.name, pool, name)
             return str(getattr(found.properties, "resource_id", "") or "")
         except Exception as error:
-            if fate_of(error) is Fate.MISSING:
+            if does_not_exist(error):
                 return None
             raise
 

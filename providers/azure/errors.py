@@ -23,9 +23,16 @@ BUSY_FOR = timedelta(seconds=30)
 MOST_PATIENCE = timedelta(minutes=10)
 """The longest Retry-After that is obeyed. After that the call is made again, and may be turned away again."""
 LOCKED = "DenyAssignmentAuthorizationFailed"
-NOT_SEEN = ("", "SubscriptionNotFound")
-"""Codes of a 404 that says nothing of what was asked for. Resource Manager knows no subscription of another
-cloud, or of another tenant than the token's. An answer without a code is not Resource Manager's."""
+NOT_SEEN = "SubscriptionNotFound"
+"""The code of a 404 that says nothing of what was asked for: Resource Manager knows no subscription of
+another cloud, or of another tenant than the token's."""
+NO_INSTANCE = "is not an active Virtual Machine Scale Set VM"
+"""Compute's words about an instance of a scale set that is gone, with the code InvalidParameter."""
+_BY_A_PERSON = {
+    "ScopeLocked": "a lock on it forbids it, until a person removes the lock",
+    "ReadOnlyDisabledSubscription": "its subscription is disabled, until a person enables it",
+}
+"""Conflicts that no waiting ends ("Lock your resources", "Troubleshoot common errors")."""
 
 
 class Fate(Enum):
@@ -64,8 +71,10 @@ def fate_of(error: Exception) -> Fate | None:
     status = status_of(error)
     if not status:
         return Fate.CREDENTIALS if "ClientAuthenticationError" in names else Fate.LOST
-    if status == 404 and code_of(error) in NOT_SEEN:
+    if status == 404 and code_of(error) == NOT_SEEN:
         return Fate.ELSEWHERE
+    if status == 404 and not code_of(error):
+        return Fate.LOST  # it is no answer of Resource Manager's, but a gateway's
     if status in _STATUS:
         return _STATUS[status]
     return Fate.REJECTED if 400 <= status < 500 else Fate.LOST
@@ -86,6 +95,16 @@ def status_of(error: Exception) -> int:
 def code_of(error: Exception) -> str:
     """Azure's error code, or an empty string."""
     return str(getattr(getattr(error, "error", None), "code", None) or "")
+
+
+def does_not_exist(error: Exception) -> bool:
+    """Whether Azure says that the thing asked for is not there.
+
+    A bare 404 does not: it may be a gateway's. Nor does one about the subscription or the resource provider
+    ("Troubleshoot common errors"): of the thing itself nothing is said.
+    """
+    named = code_of(error).endswith("NotFound") or NO_INSTANCE in message_of(error)
+    return fate_of(error) is Fate.MISSING and named
 
 
 def message_of(error: Exception) -> str:
@@ -148,8 +167,11 @@ def translate(error: Exception, what: str, mutating: bool) -> NodeRecoveryError:
     fate = fate_of(error)
     if fate is None:
         raise error
-    if fate is Fate.LOST and not mutating:
+    unsaid = fate is Fate.LOST or (fate is Fate.MISSING and not does_not_exist(error))
+    if unsaid and not mutating:
         return Retry(f"{what} got no usable answer: {words_of(error)}")
+    if fate is Fate.BUSY and (why := _BY_A_PERSON.get(code_of(error))):
+        return Refused(f"Azure refused {what}: {why}; Azure says {words_of(error)}")
     if fate is Fate.BUSY:
         return _busy(error, what)
     if fate is Fate.DENIED:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from providers.azure.errors import Fate, fate_of
+from providers.azure.errors import does_not_exist
 from providers.azure.identity import NAME, UNIFORM, canonical, group_of
 from providers.azure.session import AzureSession, all_of
 from recovery.errors import Refused, Retry
@@ -66,7 +66,18 @@ class ScaleSet:
 
 
 def vm(session: AzureSession, route: Route) -> Vm | None:
-    """The VM of a route; None where Azure knows none. Raises ``Retry`` or ``Refused``."""
+    """The VM of a route; None where Azure knows none. Raises ``Retry`` or ``Refused``.
+
+    An answer without a unique ID does not say which VM it is about: neither the same one nor another.
+    """
+    found = named_or_not(session, route)
+    if found is not None and not found.id:
+        raise Retry(f"Azure's answer about {named(route)} has no unique ID: which VM that is is not known")
+    return found
+
+
+def named_or_not(session: AzureSession, route: Route) -> Vm | None:
+    """As ``vm``, also without a unique ID: of one that is being made."""
     found: Vm | None = _asked(session, route, _vm)
     return found
 
@@ -98,7 +109,7 @@ def _asked(session: AzureSession, route: Route, read: Callable[[Any], Any], **mo
         try:
             return read(of_kind.get(*where(route), **more))
         except Exception as error:
-            if fate_of(error) is Fate.MISSING:
+            if does_not_exist(error):
                 return None
             raise
 
@@ -169,13 +180,26 @@ def _member(route: Route, group: str, found: Any) -> Member:
 
 
 def scale_set(session: AzureSession, route: Route) -> ScaleSet:
-    """The route's scale set."""
+    """The route's scale set. Raises ``Retry`` or ``Refused``, which it does also where there is none."""
+    found = scale_set_or_none(session, route)
+    if found is None:
+        raise Refused(f"scale set {route['scale_set']} does not exist any more")
+    return found
+
+
+def scale_set_or_none(session: AzureSession, route: Route) -> ScaleSet | None:
+    """The same; None where Azure knows none."""
     what = f"a look at scale set {route['scale_set']}"
 
-    def ask(client: Any) -> ScaleSet:
-        return _set(client.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]))
+    def ask(client: Any) -> ScaleSet | None:
+        try:
+            return _set(client.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]))
+        except Exception as error:
+            if does_not_exist(error):
+                return None
+            raise
 
-    found: ScaleSet = session.read(route["subscription"], what, ask)
+    found: ScaleSet | None = session.read(route["subscription"], what, ask)
     return found
 
 

@@ -46,7 +46,10 @@ def operation(session: AzureSession, data: Data) -> Operation | None:
         answer = session.get(str(data["subscription"]), path, f"a look at operation {found}")
     except (Retry, Refused):
         return None  # not permitted, or forgotten by Azure: unknown, and not failed
-    return Operation(str(answer.get("status", "")), operation_failed(answer.get("error")))
+    state = answer.get("status")
+    if not isinstance(state, str) or not state:
+        return None  # it is no operation's status
+    return Operation(state, operation_failed(answer.get("error")))
 
 
 def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -> Poll:
@@ -83,7 +86,11 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
     found = machines.vm(session, data)
     if found is not None and found.id == machine.id:
         return _still_there(session, data, what, found)
-    group = machines.scale_set(session, data)
+    group = machines.scale_set_or_none(session, data)
+    if group is None:
+        return Failed(
+            f"{what} is gone, and so is scale set {data['scale_set']}: nothing will take the place of the VM"
+        )
     wanted = int(data["capacity"])
     if data.get("restore") and group.capacity == wanted - 1:
         wants = f"scale set {group.name} wants {group.capacity} VMs, and is to want {wanted}"
@@ -178,5 +185,5 @@ def _unique(session: AzureSession, cluster: Cluster, pool: str, name: str) -> st
     """The unique ID of a new machine's VM, which AKS does not tell; empty while it is being made."""
     path = aks.machine(session, cluster, pool, name) or ""
     route = route_of(f"azure://{path}")
-    found = machines.vm(session, route) if route is not None else None
+    found = machines.named_or_not(session, route) if route is not None else None
     return found.id if found is not None and found.settled else ""

@@ -158,6 +158,8 @@ class AzureProvider:
         not_yet = "" if adopt else _busy(machine, found)
         if leaving and not adopt:
             not_yet = f"{leaving} of scale set {group.name} is being deleted"
+        if group.under_way and not (adopt or not_yet):
+            not_yet = f"scale set {group.name} is {group.state}: what it wants may show only once that ends"
         return Preflight(
             Reference(NAME, Step.REPLACE, data),
             name,

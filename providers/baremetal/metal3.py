@@ -74,11 +74,11 @@ class Metal3Provider(BareMetalProvider):
         namespace, name = host.name.split("/")
         data = {"machine": machine.id, "namespace": namespace, "name": name}
         reference = Reference(self.name, action, {**data, "uid": host.uid, "version": host.version})
+        if why := host.unfit:
+            raise Refused(why)
         if host.asked:
             asked = f"Metal3 has already been asked to reboot BareMetalHost {host.name}"
             return Preflight(reference, adopt=asked, notes=notes)
-        if why := host.unfit:
-            raise Refused(why)
         return Preflight(reference, not_yet=host.busy, notes=notes)
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> None:
@@ -108,7 +108,8 @@ class Metal3Provider(BareMetalProvider):
         if host.error:
             return Failed(f"Metal3 says of BareMetalHost {name}: {host.error}")
         if host.asked:
-            return Running(f"Metal3 has been asked to reboot BareMetalHost {name}; its power is {host.power}")
+            asked = f"Metal3 has been asked to reboot BareMetalHost {name}; its power is {host.power}"
+            return Running(asked + (f", but {host.unseen}" if host.unseen else ""))
         if host.version == reference.data.get("version"):
             return NotApplied(f"nothing was written to BareMetalHost {name} since it was looked at")
         return Running(

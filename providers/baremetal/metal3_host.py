@@ -93,9 +93,11 @@ class Host:
 
     @property
     def error(self) -> str:
+        """What Metal3 says that it failed at; never empty while it says that it failed."""
         if _at(self.body, "status", "operationalStatus") != "error":
             return ""
-        told = " ".join(str(_at(self.body, "status", "errorMessage") or "").split())
+        said = (str(_at(self.body, "status", key) or "") for key in ("errorMessage", "errorType"))
+        told = next(filter(None, (" ".join(x.split()) for x in said)), "it does not say why")
         return told if len(told) <= 300 else told[:299] + "…"
 
     @property
@@ -107,8 +109,8 @@ class Host:
         state = _at(self.body, "status", "provisioning", "state") or "nothing"
         if state not in STEADY:
             return f"BareMetalHost {self.name} is in the state {state}; expected {' or '.join(STEADY)}"
-        if _at(self.body, "status", "operationalStatus") == "error":
-            return f"Metal3 cannot manage BareMetalHost {self.name}: {self.error or 'it does not say why'}"
+        if self.error:
+            return f"Metal3 cannot manage BareMetalHost {self.name}: {self.error}"
         return ""
 
     @property

@@ -35,6 +35,7 @@ from recovery.model import (
     Running,
     Step,
 )
+from recovery.provider.known import KEY, pack
 
 MUTATING = ("SetInstanceHealth", "RebootInstances")
 QUICK = Limits(connect=5.0, read=1.5, attempts=1)
@@ -181,6 +182,7 @@ def test_a_group_in_good_standing_is_noted_down_with_all_it_has(
         "known": sorted([world.instance, world.sibling]),
         "desired": 2,
         "had": 2,
+        "count": 2,
         "grace_seconds": 300,
         "at": NOW.isoformat(),
     }
@@ -195,6 +197,25 @@ def test_an_instance_outside_any_group_is_refused(
     with pytest.raises(Refused, match="is in no Auto Scaling group of us-west-2"):
         provider.preflight(machine, Step.REPLACE)
     assert provider.preflight(machine, Step.REBOOT).notes == ()
+
+
+def test_an_instance_that_one_answer_left_out_is_asked_for_again(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """It was handed over at once, as if no group had it."""
+    world.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+    with pytest.raises(Retry, match=f"and EC2 says that it is in group {world.group}"):
+        provider.preflight(machine, Step.REPLACE)
+    assert provider.preflight(machine, Step.REPLACE).group == world.group
+
+
+def test_where_ec2_may_not_be_asked_the_word_of_auto_scaling_counts(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.detach(world.instance, world.group)
+    world.proxy.fail("DescribeInstances", 403, "UnauthorizedOperation", "You are not authorized")
+    with pytest.raises(Refused, match="is in no Auto Scaling group of us-west-2"):
+        provider.preflight(machine, Step.REPLACE)
 
 
 @pytest.mark.parametrize("state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"])
@@ -219,6 +240,17 @@ def test_an_instance_already_marked_is_adopted_and_not_marked_twice(
     )
 
 
+@pytest.mark.parametrize("health", ["", "Unknown"])
+def test_a_health_that_is_not_told_is_no_mark(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, health: str
+) -> None:
+    """It was adopted as somebody's mark, and a replacement was waited for that nobody had asked for."""
+    world.proxy.edit(INSTANCES, ">Healthy<", f">{health}<")
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.adopt == ""
+    assert found.not_yet == f"AWS does not say whether {machine} is healthy in group {world.group}"
+
+
 def test_a_marked_instance_that_its_group_would_keep_is_a_persons_business(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
@@ -230,13 +262,25 @@ def test_a_marked_instance_that_its_group_would_keep_is_a_persons_business(
         provider.preflight(machine, Step.REPLACE)
 
 
-@pytest.mark.parametrize("state", ["Standby", "EnteringStandby", "Detaching", "Detached", "Warmed:Stopped"])
+@pytest.mark.parametrize("state", ["Standby", "EnteringStandby", "Detaching", "Detached"])
 def test_an_instance_somebody_took_out_of_service_is_refused(
     world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
 ) -> None:
     world.aws.set_lifecycle(world.instance, state)
     with pytest.raises(Refused, match=f"is {state} in group {world.group}: somebody has taken it out"):
         provider.preflight(machine, Step.REPLACE)
+
+
+@pytest.mark.parametrize("state", ["Stopped", "Running", "Pending:Wait", "Terminating:Wait", "Terminated"])
+def test_an_instance_in_the_warm_pool_was_not_taken_out_of_service_by_somebody(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    world.aws.set_lifecycle(world.instance, f"Warmed:{state}")
+    with pytest.raises(Refused, match=f"is Warmed:{state} in group .*: it is in the warm pool"):
+        provider.preflight(machine, Step.REPLACE)
+    if state.startswith("Terminat"):
+        with pytest.raises(Refused, match="there is nothing to reboot"):
+            provider.preflight(machine, Step.REBOOT)
 
 
 @pytest.mark.parametrize("state", ["Pending", "Pending:Wait", "ReplacingRootVolume"])
@@ -791,6 +835,21 @@ def test_an_instance_that_was_detached_is_not_gone(begun: AwsWorld) -> None:
     )
 
 
+def test_an_instance_that_one_answer_left_out_is_not_detached(begun: AwsWorld) -> None:
+    """Auto Scaling's answers differ for moments. The recovery failed, and called the instance detached."""
+    begun.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+    differ = f"{begun.instance} is running, and group {begun.group} still lists it: AWS's answers differ"
+    assert _poll(begun) == Running(f"{differ}, asking again")
+    assert _poll(begun) == Running(f"{begun.instance} is marked unhealthy in group {begun.group}")
+
+
+def test_an_instance_that_ec2_calls_running_after_its_end_is_not_detached(begun: AwsWorld) -> None:
+    begun.aws.set_lifecycle(begun.instance, "Terminated")
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert outcome.sentence.endswith("AWS's answers differ, asking again")
+
+
 def test_a_group_that_is_gone_replaces_nothing(begun: AwsWorld) -> None:
     begun.aws.terminate(begun.instance)
     begun.aws.client("autoscaling").delete_auto_scaling_group(
@@ -862,6 +921,23 @@ def test_of_two_new_machines_the_one_launched_first_is_named_first(begun: AwsWor
     assert outcome.replacements == (two, one)
 
 
+def test_of_two_from_a_warm_pool_the_one_that_left_it_first_is_named_first(begun: AwsWorld) -> None:
+    """Two recoveries of one group were crossed: the earlier one took what was launched for the later one."""
+    (one,) = begun.aws.replace(begun.instance, begun.group)
+    (two,) = begun.aws.launch(begun.group)
+    warmed = [_launching(two, "11:00:00", " into warm pool"), _launching(one, "11:01:00", " into warm pool")]
+    left = [_launching(one, "12:03:00", " from warm pool"), _launching(two, "12:02:00", " from warm pool")]
+    begun.proxy.answer(HISTORY, _history_xml(*left, *warmed))
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert outcome.replacements == (two, one)
+    slow = _launching(one, "12:01:00")
+    begun.proxy.answer(HISTORY, _history_xml(left[1], slow, warmed[0]))
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert outcome.replacements == (one, two), "one that was launched without the pool is as old as it is"
+
+
 def test_a_termination_that_has_not_ended_is_still_running(begun: AwsWorld) -> None:
     begun.proxy.answer(INSTANCES, _instances_xml(""))
     begun.proxy.answer(HISTORY, _history_xml(_terminating(begun.instance, "InProgress")))
@@ -910,6 +986,25 @@ def test_a_group_that_had_one_too_many_when_it_was_asked_launches_nothing_in_its
     outcome = world.provider().poll(machine, reference)
     assert isinstance(outcome, Running)
     assert outcome.sentence.endswith("has no new instance in service yet")
+
+
+def test_one_instance_that_counts_for_two_takes_the_place_of_two(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """Desired capacity counts units. The second recovery waited for an instance that was never to come."""
+    weighs = "<WeightedCapacity>{}</WeightedCapacity><HealthStatus>"
+    world.aws.set_desired(world.group, 8)
+    world.proxy.edit(GROUPS, "<HealthStatus>", weighs.format(4))
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.aws.set_desired(world.group, 2)  # moto counts instances
+    (heavy,) = world.aws.replace(world.instance, world.group)
+    world.aws.terminate(world.sibling)
+    world.aws.set_desired(world.group, 8)
+    told = f"{machine} is gone from group {world.group}; new in service there: {heavy}"
+    world.proxy.edit(GROUPS, "<HealthStatus>", weighs.format(4))
+    assert world.provider().poll(machine, reference) == Done(told, (heavy,), complete=False, fewer=False)
+    world.proxy.edit(GROUPS, "<HealthStatus>", weighs.format(8))
+    assert world.provider().poll(machine, reference) == Done(told, (heavy,), complete=True, fewer=True)
 
 
 def test_a_group_that_wants_fewer_now_and_has_not_got_them_is_said_so(begun: AwsWorld) -> None:
@@ -1058,6 +1153,11 @@ def test_permissions_are_those_that_were_used(
     for action in (Step.REBOOT, Step.REPLACE):
         reference = provider.preflight(machine, action).reference
         note("preflight")
+        if action is Step.REPLACE:
+            world.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+            with pytest.raises(Retry):
+                provider.preflight(machine, action)
+            note("preflight")
         provider.start(machine, action, "t", reference)
         note(action)
         provider.poll(machine, reference)
@@ -1101,8 +1201,8 @@ def _activity(description: str, status: str, message: str, at: str) -> str:
     )
 
 
-def _launching(instance: str, at: str) -> str:
-    return _activity(f"Launching a new EC2 instance: {instance}", "Successful", "", at)
+def _launching(instance: str, at: str, where: str = "") -> str:
+    return _activity(f"Launching a new EC2 instance{where}: {instance}", "Successful", "", at)
 
 
 def _terminating(instance: str, status: str = "Successful") -> str:
@@ -1190,6 +1290,16 @@ def test_a_group_that_launches_first_may_end_it_all_the_same(begun: AwsWorld) ->
         _take_back(begun)
 
 
+def test_an_instance_that_one_answer_left_out_is_not_released_with_its_mark(begun: AwsWorld) -> None:
+    """It was: and the group terminated a machine that was called released."""
+    begun.proxy.forget()
+    begun.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+    with pytest.raises(Retry, match=f"still lists {begun.instance}, which Auto Scaling does not know"):
+        _take_back(begun)
+    assert begun.aws.health(begun.instance) == "Unhealthy"
+    assert "is healthy and in service" in str(_take_back(begun))
+
+
 def test_an_instance_that_left_its_group_is_ended_by_none(begun: AwsWorld) -> None:
     begun.aws.terminate(begun.instance)
     assert _take_back(begun) == f"{begun.instance} is in no Auto Scaling group any more"
@@ -1259,3 +1369,19 @@ def test_a_replacement_that_is_being_launched_is_asked_about_more_often(begun: A
     outcome = _poll(begun)
     assert isinstance(outcome, Running)
     assert outcome.soon
+
+
+def test_one_that_was_being_launched_before_is_no_reason_to_ask_more_often_in_a_large_group(
+    begun: AwsWorld,
+) -> None:
+    """Its history was read every two seconds for as long as a hook kept that one, up to two hours."""
+    begun.aws.terminate(begun.instance)
+    begun.aws.set_desired(begun.group, 2)
+    begun.aws.set_lifecycle(begun.sibling, "Pending:Wait")
+    assert begun.reference is not None
+    many = pack([begun.instance, begun.sibling, *(f"i-{n:017x}" for n in range(200))])
+    assert isinstance(many, str)
+    begun.reference = replace(begun.reference, data={**begun.reference.data, KEY: many})
+    outcome = _poll(begun)
+    assert isinstance(outcome, Running)
+    assert not outcome.soon

@@ -17,7 +17,7 @@ from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit, MembersKit
 
 from providers.azure.identity import canonical
-from providers.azure.machines import Vm
+from providers.azure.machines import Vm, scale_set, set_capacity
 from providers.azure.options import options_of
 from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
 from providers.azure.vmss import AzureProvider, _set_of
@@ -61,6 +61,7 @@ class AzureWorld:
         self.clock = SkippingClock()
         arm.forget()
         arm.release()
+        arm.show_capacity_late(False)
         name = f"set-{len(arm.instances()):04}"  # sets are listed in the order of their names
         self.set = arm.scale_set(name, size=2, orchestration=kind, ephemeral=kind == "Flexible")  # type: ignore[arg-type]
         arm.hold()  # nothing ends before it is told to
@@ -259,7 +260,7 @@ def test_a_404_without_a_code_of_azures_proves_nothing(
     """That of a proxy, or of a server that is no Resource Manager."""
     monkeypatch.setattr("providers.azure.errors.code_of", lambda _: "")
     world.remove_machine()
-    with pytest.raises(Refused, match="AZURE_RESOURCE_MANAGER_ENDPOINT"):
+    with pytest.raises(Retry, match="got no usable answer"):
         provider.gone(machine)
 
 
@@ -388,6 +389,39 @@ def test_another_operation_that_runs_is_waited_for(
     ready = Reference("azure", Step.REDEPLOY, {"machine": machine.id})
     with pytest.raises(Retry, match="another operation is under way"):
         provider.start(machine, Step.REDEPLOY, TOKEN, ready)
+
+
+def test_a_scale_set_that_is_being_scaled_is_waited_for(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """The capacity may show late. The VMs that were being made counted as old, and none took the place of the
+    one that was deleted: the recovery waited until its deadline."""
+    world.arm.show_capacity_late()
+    asked = provider._session  # the same way that an autoscaler goes
+    set_capacity(asked, machine.route, scale_set(asked, machine.route), 4)
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (found.reference.data["capacity"], found.adopt) == (2, "")
+    name = machine.route["scale_set"]
+    assert found.not_yet == f"scale set {name} is Updating: what it wants may show only once that ends"
+    assert not provider.preflight(machine, Step.REBOOT).not_yet, "nothing in place hangs on it"
+    world.arm.finish()
+    world.later()
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (found.reference.data["capacity"], found.not_yet) == (4, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("ScopeLocked", "a person removes the lock"), ("ReadOnlyDisabledSubscription", "a person enables it")],
+)
+def test_a_conflict_that_no_waiting_ends_is_a_persons_business(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, code: str, why: str
+) -> None:
+    """It was told as another operation that was under way, and waited for until the deadline."""
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.arm.refuse(409, code, "The scope cannot perform the operation.")
+    with pytest.raises(Refused, match=f"{why}; Azure says {code}"):
+        provider.start(machine, Step.REPLACE, TOKEN, reference)
 
 
 def test_a_throttled_api_is_not_asked_before_its_time(
@@ -679,6 +713,82 @@ def test_an_answer_that_is_no_machine_is_asked_for_again(
     world.arm.answer("GET */virtualMachines/*", body)
     with contextlib.suppress(Retry, Refused):
         assert provider.down(machine) is None
+
+
+NO_WORD = {
+    "a gateway's page": b"<html>404 Not Found</html>",
+    "an empty answer": b"",
+    "another's document": b'{"message": "no Route matched"}',
+    "a provider": b'{"error": {"code": "NoRegisteredProviderFound", "message": "For this location."}}',
+}
+
+
+@pytest.mark.parametrize("body", NO_WORD.values(), ids=NO_WORD)
+def test_a_404_that_does_not_speak_of_the_machine_is_no_evidence_that_it_is_gone(
+    world: AzureWorld, provider: AzureProvider, body: bytes
+) -> None:
+    """A proxy on the way was enough for ``release`` to call a VM gone that Azure was about to delete."""
+    machine = provider.identify(world.node)
+    references = [provider.preflight(machine, step).reference for step in (Step.REPLACE, Step.REBOOT)]
+    world.arm.answer("GET */virtualMachines/*", body, status=404)
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.gone(machine)
+    for reference in references:
+        with pytest.raises(Retry, match="got no usable answer"):
+            provider.poll(machine, reference)
+        with pytest.raises(Retry, match="got no usable answer"):
+            provider.take_back(machine, reference)
+
+
+@pytest.mark.parametrize("unique", ["", "00000000-0000-0000-0000-000000000000", "no UUID"])
+def test_a_machine_whose_unique_id_is_not_told_is_neither_the_same_nor_another(
+    world: AzureWorld, provider: AzureProvider, unique: str
+) -> None:
+    """It was called gone, and another one under its number."""
+    machine = provider.identify(world.node)
+    references = {step: provider.preflight(machine, step).reference for step in (Step.REPLACE, Step.REBOOT)}
+    told = answer_of(world, f"{world.set}/virtualMachines/{machine.route['instance']}")
+    body = told.replace(world.first.vm_id, unique).encode()
+    world.arm.answer("GET */virtualMachines/*", body)
+    world.later()
+    with pytest.raises(Retry, match="has no unique ID"):
+        provider.gone(machine)
+    for step, reference in references.items():
+        for ask in (provider.poll, provider.take_back):
+            with pytest.raises(Retry, match="has no unique ID"):
+                ask(machine, reference)
+        with pytest.raises(Retry, match="has no unique ID"):
+            provider.start(machine, step, TOKEN, reference)
+    assert world.mutating_calls() == 0
+
+
+@pytest.mark.parametrize("told", [b"{}", b'{"status": null}', b'{"status": 7}'], ids=bytes.decode)
+def test_a_document_that_is_no_operations_status_is_no_operation_under_way(
+    world: AzureWorld, provider: AzureProvider, told: bytes
+) -> None:
+    """A VM whose reboot had ended could not be released: it was refused each time."""
+    machine = provider.identify(world.node)
+    reference = begun(provider, machine, Step.REBOOT)
+    world.arm.answer("GET */operations/*", told)
+    with pytest.raises(Refused, match="is Updating; Azure takes nothing back"):
+        provider.take_back(machine, reference)
+    world.arm.finish()
+    assert str(provider.take_back(machine, reference)).endswith("is Succeeded: no operation is under way")
+
+
+def test_a_scale_set_that_is_gone_replaces_nothing(world: AzureWorld, provider: AzureProvider) -> None:
+    """It was asked for until the deadline, and told as a machine that Azure does not know."""
+    machine = provider.identify(world.node)
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    gone = json.dumps({"error": {"code": "ResourceNotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {world.set}", gone, status=404)
+    world.later()
+    outcome = provider.poll(machine, reference)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason.endswith("nothing will take the place of the VM")
+    with pytest.raises(Refused, match="does not exist any more"):
+        provider.finish(machine, reference)
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:

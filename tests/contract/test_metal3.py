@@ -259,6 +259,17 @@ def test_where_somebody_has_asked_for_it_already_nothing_is_written(
     assert world.mutating_calls() == 0
 
 
+@pytest.mark.parametrize("key", [PAUSED, DETACHED])
+def test_an_order_to_a_host_that_metal3_leaves_alone_is_not_adopted(
+    world: Metal3World, machine: Machine, key: str
+) -> None:
+    """Nothing would come of it: it was waited for until the deadline, and nobody was told why."""
+    world.host(annotations={key: "", REBOOT: ""})
+    with pytest.raises(Refused, match=f"has the annotation {key}: Metal3 leaves it alone"):
+        world.provider.preflight(machine, Step.REBOOT)
+    assert world.mutating_calls() == 0
+
+
 def test_where_somebody_asked_for_it_after_the_look_nothing_is_written(
     world: Metal3World, machine: Machine
 ) -> None:
@@ -564,6 +575,33 @@ def test_what_metal3_cannot_do_is_told_in_its_words(world: Metal3World, machine:
     world.status(operationalStatus="error", errorMessage="power off failed: BMC busy")
     assert world.provider.poll(machine, reference) == Failed(
         "Metal3 says of BareMetalHost metal3/rack-1: power off failed: BMC busy"
+    )
+
+
+def test_what_metal3_cannot_do_without_a_word_has_failed_as_well(
+    world: Metal3World, machine: Machine
+) -> None:
+    reference = begun(world, machine)
+    world.status(operationalStatus="error", errorMessage=" ", errorType="power management error")
+    assert world.provider.poll(machine, reference) == Failed(
+        "Metal3 says of BareMetalHost metal3/rack-1: power management error"
+    )
+    world.status(operationalStatus="error", errorMessage=None, errorType="")
+    assert world.provider.poll(machine, reference) == Failed(
+        "Metal3 says of BareMetalHost metal3/rack-1: it does not say why"
+    )
+
+
+@pytest.mark.parametrize("key", [PAUSED, DETACHED])
+def test_a_host_that_is_taken_from_metal3_after_it_was_asked_says_what_is_waited_for(
+    world: Metal3World, machine: Machine, key: str
+) -> None:
+    reference = begun(world, machine)
+    world.annotate(**{key.replace(".", "_").replace("/", "__"): ""})
+    told = world.provider.poll(machine, reference)
+    assert isinstance(told, Running)
+    assert told.sentence.endswith(
+        f"but BareMetalHost metal3/rack-1 has the annotation {key}: Metal3 leaves it alone"
     )
 
 
