@@ -11,6 +11,7 @@ from urllib.parse import quote
 from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound, TooLong
 from recovery.kube import node_rows
+from recovery.kube.bounded import bounded, view_of
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
 from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view
@@ -101,11 +102,11 @@ class Cluster:
     # ------------------------------------------------------------ nodes and pods
 
     def get_node(self, name: str) -> NodeView:
-        return node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"), whole=True)
+        return bounded(node_view(self._call("GET", f"/api/v1/nodes/{quote(name)}"), whole=True))
 
     def list_nodes(self) -> Iterator[NodeView]:
         for row in self._node_rows({}):
-            yield node_rows.view_of(row, whole=False)
+            yield view_of(row, whole=False)
 
     def nodes_of(self, selector: str, found: Callable[[NodeView], None]) -> str:
         """Tells ``found`` of every Node of a label selector, whole; returns from which version to watch them.
@@ -119,7 +120,7 @@ class Cluster:
             version = version or of_page
 
         for row in self._node_rows({"labelSelector": selector} if selector else {}, paged):
-            found(node_rows.view_of(row, whole=True))
+            found(view_of(row, whole=True))
         return version
 
     def _node_rows(
@@ -136,7 +137,7 @@ class Cluster:
     def patch_node(self, name: str, patch: dict[str, Any]) -> NodeView:
         """A merge patch. Put ``metadata.resourceVersion`` into it: merge patch replaces whole lists."""
         path = f"/api/v1/nodes/{quote(name)}"
-        return node_view(self._call("PATCH", path, body=patch, content_type=MERGE_PATCH), whole=True)
+        return bounded(node_view(self._call("PATCH", path, body=patch, content_type=MERGE_PATCH), whole=True))
 
     def list_pods(self, node: str) -> tuple[PodView, ...]:
         query = {"fieldSelector": f"spec.nodeName={node}"}
