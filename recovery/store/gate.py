@@ -32,6 +32,7 @@ from recovery.model import (
     Slot,
 )
 from recovery.quick import replace
+from recovery.short import LONGEST_REASON, named
 from recovery.store.carried import carried
 from recovery.store.codec import Reader, Unchanged
 from recovery.store.room import GATE, MOST_SLOTS, within
@@ -208,7 +209,8 @@ def read_approvals(spec: Any) -> tuple[Approval, ...]:
     found = []
     for each in raw if isinstance(raw, list) else ():
         try:
-            found.append(Approval(str(each["reason"]), str(each["by"]), parse_moment(str(each["until"]))))
+            reason = named(str(each["reason"]), LONGEST_REASON)
+            found.append(Approval(reason, str(each["by"]), parse_moment(str(each["until"]))))
         except (ValueError, KeyError, TypeError):
             continue
     return tuple(found)

@@ -63,6 +63,7 @@ service, what held the steps, and filters in place of long lists of machines. Ve
 that a remedy names: an older agent would forget or misread them."""
 
 STARTS = 50
+TAKEN_BACK = 20
 MOST = 64 * 1024
 """Bytes of a record's status, about. Nobody here writes one of a quarter of that; thousands of larger ones
 would not fit into an agent's memory."""
@@ -181,8 +182,20 @@ def bounded(record: Record) -> Record:
         history=record.history[-HISTORY:],
         starts=record.starts[-STARTS:],
         acknowledged=tuple(map(_short, record.acknowledged)),
+        progress=_answered(record),
     )
     return fitted(_with_room(kept_record), whole)
+
+
+def _answered(r: Record) -> Progress:
+    """Its progress. Of many calls that never will be carried out, those go first that are named nowhere else:
+    one of the others would be waited for again."""
+    p = r.progress
+    if len(p.taken_back) <= TAKEN_BACK:
+        return p
+    asked = {x.attempt for x in (*p.left, *((r.intent,) if r.intent else ()))}
+    named_last = sorted(p.taken_back, key=lambda attempt: (attempt in asked, attempt))
+    return replace(p, taken_back=tuple(sorted(named_last[-TAKEN_BACK:])))
 
 
 def _with_room(record: Record) -> Record:

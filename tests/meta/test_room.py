@@ -10,7 +10,10 @@ import pytest
 from recovery_testkit.crds import read_crds
 from recovery_testkit.kubeschema import settle, violations
 
+from recovery.config.policy_fields import MOST_LABELS, MOST_STEPS
 from recovery.console import approve
+from recovery.decide.budget import KEPT
+from recovery.decide.room import MOST_BOOTS
 from recovery.decide.sightings import Report
 from recovery.errors import GateTooLarge
 from recovery.model import Gate, Phase, Record, Slot
@@ -181,8 +184,7 @@ def keys_of(value: Any) -> set[str]:
 def test_no_record_is_too_large_whatever_is_on_it(turn: int, letter: str) -> None:
     body = records.encode(overfull(Record, turn, letter, uid="u", resource_version="1"))
     everything("NodeRecovery", body)
-    there = records.decode(body)
-    assert records.bounded(there) == there
+    assert records.decode(body).faults, "it is read back"
 
 
 def test_the_filler_fills_every_field_of_a_record() -> None:
@@ -250,6 +252,24 @@ def test_names_are_bounded_to_what_all_objects_have_room_for() -> None:
         assert room["machine"]["maxLength"] >= LONGEST_ID
     assert record["bootID"]["maxLength"] >= LONGEST_BOOT
     assert record["progress"]["properties"]["boots"]["items"]["maxLength"] >= LONGEST_BOOT
+
+
+def test_what_a_policy_may_ask_for_is_never_cut() -> None:
+    """A remedy in another order of steps, or a slot in fewer budgets, would be another recovery."""
+    shape = RECORD
+    assert isinstance(shape, Mapping)
+    ladder, scopes, boots = shape["ladder"], shape["scopes"], shape["progress"]
+    assert isinstance(ladder, Most)
+    assert isinstance(scopes, Most)
+    assert isinstance(boots, Mapping)
+    assert isinstance(boots["boots"], Most)
+    assert ladder.count > MOST_STEPS, "and a reboot that no policy names"
+    assert scopes.count > MOST_LABELS, "and that of the whole fleet"
+    assert boots["boots"].count >= MOST_BOOTS
+    room = status_of("RecoveryReport")["properties"]["sightings"]["items"]["properties"]["steps"]
+    assert room["maxItems"] >= MOST_STEPS
+    slots = status_of("RecoveryGate")["properties"]["slots"]["items"]["properties"]["scopes"]
+    assert slots["maxItems"] >= MOST_LABELS + len(KEPT) + len(("fleet", "rule", "group"))
 
 
 def test_what_people_write_on_the_gate_fits() -> None:
