@@ -52,7 +52,8 @@ def named(text: str, longest: int) -> str:
     Of a longer one the begin and the end are kept, by which patterns mostly match, with a digest of the whole
     between them. The same text has always the same name, and what was shortened is not shortened again.
     """
-    if len(text) <= longest // 12 or size(text) <= longest:  # the longest escape of one character is 12
+    each = 6 if text.isascii() else 12  # bytes that one character may have, escaped
+    if len(text) <= longest // each or size(text) <= longest:
         return text
     left = longest - DIGITS - 2 * len(MARK)
     begin = shortened(text, left * 2 // 3)

@@ -210,7 +210,7 @@ def gate(turn: int, letter: str) -> Gate:
 
 
 @pytest.mark.parametrize("encode", [gates.encode, lambda g, spec: gates.encode(gates.bounded(g), spec)])
-@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize("turn", [0, 1])
 def test_no_gate_is_too_large_whatever_is_on_it(
     turn: int, encode: Callable[[Gate, dict[str, Any]], dict[str, Any]]
 ) -> None:

@@ -46,7 +46,6 @@ from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
 from recovery.signals import black_hole, device_counts, never_joined
-from recovery.signals.names import bounded
 from recovery.store.codec import Unchanged
 from recovery.store.gate import NAME, Gates
 from recovery.store.lease import Identity, Leases
@@ -220,7 +219,7 @@ class Replica:
         if (found := self.nodes.get(node)) is None:
             return f"{node} is not among the Nodes that this controller looks after"
         sources = self._says.sources(node, self.nodes.now)
-        readings = tuple(bounded(source.poll(found.boot_id)) for source in sources)
+        readings = tuple(source.poll(found.boot_id) for source in sources)
         return View(self.nodes.now(), readings, leave("healthy: nothing that is read says otherwise"))
 
     # ------------------------------------------------------------ parts
