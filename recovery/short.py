@@ -18,7 +18,7 @@ LONGEST_BOOT = 128
 """Characters of a boot ID or a system UUID. Linux's have 36."""
 LONGEST_ID = 512
 """Characters of a providerID, of a machine's own ID and of its group."""
-MOST_WORDS = 12
+MOST_WORDS = 10
 """Words by which a provider finds a machine again, each as long as an ID may be."""
 LONGEST_OBJECT = 253
 """Characters of an object's name in Kubernetes."""

@@ -138,11 +138,11 @@ RECORD: Shape = {
     "scopes": Most(34, Name(384)),
     "validate": {"cronJob": Name(253), "within": SPAN},
     "validation": {"job": Name(253), "since": AT},
-    "tried": Most(64, Name(64)),
+    "tried": Most(24, Name(64)),
     "progress": {
         "submitted": Most(20, {"attempt": COUNT, "action": Name(64)}, last=True),
         "tries": COUNT,
-        "boots": Most(24, UID, last=True),
+        "boots": Most(20, UID, last=True),
         "evidence": {"attempt": COUNT, "at": AT, "what": Words(1024)},
         "calledOff": COUNT,
         "stepSince": AT,

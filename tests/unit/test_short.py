@@ -203,7 +203,7 @@ def route(words: int) -> dict[str, str]:
         ),
         (
             Machine("fake", "i", route=route(MOST_WORDS + 1)),
-            "the machine of node-0 is found by 13 words, of 12 at most",
+            "the machine of node-0 is found by 11 words, of 10 at most",
         ),
         (Machine("fake", "i" * 512, group="g" * 512, route=route(MOST_WORDS)), ""),
     ],
