@@ -64,8 +64,8 @@ class Provider(Protocol):
     def identify(self, node: NodeView) -> Machine:
         """The machine behind a Node, from its providerID. Pure and strict: raises ``Refused``.
 
-        Its ID, group and words of ``route`` have at most 512 characters each, and there are at most ten words:
-        a machine that a record has no room for is handed over to a person.
+        Its ID, its group and each of at most ten words of ``route`` have at most 512 characters: a machine
+        that a record has no room for is handed over to a person.
         """
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
