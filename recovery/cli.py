@@ -18,6 +18,7 @@ from recovery.console.output import say
 from recovery.errors import NodeRecoveryError, SettingsError
 from recovery.kube.kubeconfig import Target
 from recovery.model import Step
+from recovery.short import LONGEST_WORDS
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = "node_recovery.commands"
@@ -178,6 +179,12 @@ def _length(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     return length
 
 
+def _words(_: click.Context, __: click.Parameter, value: str) -> str:
+    if len(value.strip()) > LONGEST_WORDS:
+        raise click.BadParameter(f"found {len(value)} characters, expected at most {LONGEST_WORDS}")
+    return value.strip()
+
+
 def _days(context: click.Context, option: click.Parameter, value: str) -> timedelta:
     """A duration that may be in whole days, which policies do not have."""
     return _length(
@@ -249,8 +256,10 @@ def explain(node: str, target: Target, output: str) -> None:
 @click.option(
     "--for", "length", metavar="DURATION", callback=_length, required=True, help="Such as 30m or 2h."
 )
-@click.option("--reason", required=True, help="Why: everybody who asks will read it.")
-@click.option("--owner", default="", help="Who; the default is your user name at the API server.")
+@click.option("--reason", required=True, callback=_words, help="Why: everybody who asks will read it.")
+@click.option(
+    "--owner", default="", callback=_words, help="Who; the default is your user name at the API server."
+)
 @yes_option
 @cluster_command
 def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: Target, output: str) -> None:
@@ -261,9 +270,9 @@ def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: 
     """
     from recovery.console.pause import pause as do
 
-    if not reason.strip():
+    if not reason:
         raise click.BadParameter("found nothing, expected a few words", param_hint="--reason")
-    do(length, reason.strip(), owner.strip(), assume_yes, target, output)
+    do(length, reason, owner, assume_yes, target, output)
 
 
 @group.command()
@@ -304,7 +313,7 @@ def resume(assume_yes: bool, target: Target, output: str) -> None:
 
 @group.command()
 @click.argument("node")
-@click.option("--reason", default="", help="Why, for the record.")
+@click.option("--reason", default="", callback=_words, help="Why, for the record.")
 @yes_option
 @cluster_command
 def release(node: str, reason: str, assume_yes: bool, target: Target, output: str) -> None:
@@ -316,7 +325,7 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     """
     from recovery.console.release import release as do
 
-    do(node, reason.strip(), assume_yes, target, output)
+    do(node, reason, assume_yes, target, output)
 
 
 @group.command()

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from providers.baremetal.base import BareMetalProvider, unable
+from providers.baremetal.machine import LONGEST
 from providers.baremetal.settings import SENTINEL
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
 from recovery.model import (
@@ -96,7 +97,11 @@ class KuredProvider(BareMetalProvider):
     def identify(self, node: NodeView) -> Machine:
         """As on all bare metal. ``route``: also node, boot (the boot ID), kured (its annotation, if set)."""
         machine = super().identify(node)
-        told = {"node": node.name, "boot": node.boot_id, "kured": node.annotations.get(IN_PROGRESS, "")}
+        told = {
+            "node": node.name,
+            "boot": node.boot_id,
+            "kured": node.annotations.get(IN_PROGRESS, "")[:LONGEST],
+        }
         return replace(machine, route={**machine.route, **{k: v for k, v in told.items() if v}})
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:

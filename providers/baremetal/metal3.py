@@ -42,6 +42,8 @@ from recovery.model import (
 )
 from recovery.provider.protocol import Finding, Objects, ProviderContext
 
+MOST_ADDRESSES = 12
+"""IP addresses of a machine by which its host is checked. More would be longer than a record keeps."""
 _GRANTED = "deploy/baremetal/components/metal3 grants it"
 
 
@@ -62,7 +64,11 @@ class Metal3Provider(BareMetalProvider):
     def identify(self, node: NodeView) -> Machine:
         """As on all bare metal. ``route``: also node, addresses, and host with what proves it, or no_host."""
         machine = super().identify(node)
-        told = {"node": node.name, "addresses": ",".join(addresses_of(node.addresses)), **host_of(node)}
+        told = {
+            "node": node.name,
+            "addresses": ",".join(addresses_of(node.addresses)[:MOST_ADDRESSES]),
+            **host_of(node),
+        }
         return replace(machine, route={**machine.route, **{k: v for k, v in told.items() if v}})
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:

@@ -38,6 +38,7 @@ from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
+from recovery.signals.names import bounded
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +204,7 @@ class Agent:
         return d
 
     def _poll(self, within: float | None) -> tuple[Reading, ...]:
-        return tuple(source.poll(self._boot_id, within) for source in self._sources)
+        return tuple(bounded(source.poll(self._boot_id, within)) for source in self._sources)
 
     def _age_allowed(self) -> float | None:
         """How old a reading may be for which the API server is asked. In a recovery it is to be a fresh one;

@@ -38,6 +38,7 @@ from recovery.model import (
     Then,
     UnderWay,
 )
+from recovery.short import LONGEST_OBJECT
 from recovery.units import (
     BOUND_PATTERN,
     DURATION_PATTERN,
@@ -55,6 +56,11 @@ SOURCES = ("npd", "conditions", "autopilot", "aznhc", "konduktor", "dcgm", "prom
 ADMITTED_TAINTS = ("amd-gpu-unhealthy", "aznhc", "trainy.konduktor.ai/faulty")
 """Keys of taints that the admission policies in ``deploy/`` let an agent set; more are added there."""
 NAMESPACE_PATTERN = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+MOST_STEPS = 20
+"""Steps of a remedy. Records have room for 64, and the report for 20."""
+MOST_LABELS = 32
+"""Labels with limits of their own. A slot and a record have room for 64 scopes, those of other labels and of
+the whole fleet among them."""
 A_DURATION = "a duration such as 10s or 5m"
 A_SHARE = 'a count such as 1 or a percentage such as "30%"'
 
@@ -68,6 +74,13 @@ def _text(value: Any) -> str:
         return value
     _no_scalar(value)
     raise _expected("text")
+
+
+def _object(value: Any) -> str:
+    text = _text(value)
+    if len(text) > LONGEST_OBJECT:
+        raise _expected(f"at most {LONGEST_OBJECT} characters, and not {len(text)}")
+    return text
 
 
 def _no_scalar(value: Any) -> None:
@@ -300,12 +313,26 @@ def at_least_one(what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def at_most(most: int, what: str) -> AfterValidator:
+    def check(value: Any) -> Any:
+        if len(value) > most:
+            raise _expected(f"at most {most} {what}, and not {len(value)}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
 _DURATION_SCHEMA = WithJsonSchema({"type": "string", "minLength": 2, "pattern": DURATION_PATTERN})
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
+ObjectName = Annotated[
+    str,
+    BeforeValidator(_object),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_OBJECT}),
+]
 Duration = Annotated[timedelta, BeforeValidator(_duration(positive=False)), _DURATION_SCHEMA]
 Deadline = Annotated[timedelta, BeforeValidator(_duration(positive=True)), _DURATION_SCHEMA]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "integer", "minimum": 1})]
@@ -325,6 +352,8 @@ def _values(per: dict[str, Share]) -> dict[str, Share]:
 def _keys(per: dict[str, Any]) -> dict[str, Any]:
     if wrong := [key for key in per if not re.fullmatch(KEY_PATTERN, key)]:
         raise _expected(f"keys of labels, such as topology.kubernetes.io/zone, and not {_quoted(wrong)}")
+    if any(len(key.rpartition("/")[0]) > LONGEST_DOMAIN for key in per):
+        raise _expected(f"keys of labels with at most {LONGEST_DOMAIN} characters before the /")
     return per
 
 
@@ -351,9 +380,11 @@ LimitPer = Annotated[
         ],
     ],
     AfterValidator(_keys),
+    at_most(MOST_LABELS, "labels"),
     WithJsonSchema(
         {
             "type": "object",
+            "maxProperties": MOST_LABELS,
             "propertyNames": {"pattern": KEY_PATTERN},
             "additionalProperties": {
                 "anyOf": [

@@ -19,6 +19,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from recovery.config.policy_fields import (
+    MOST_STEPS,
     Action,
     Afterwards,
     Bad,
@@ -36,6 +37,7 @@ from recovery.config.policy_fields import (
     Labels,
     LimitPer,
     Namespaces,
+    ObjectName,
     Opens,
     Patterns,
     Port,
@@ -57,6 +59,7 @@ from recovery.config.policy_fields import (
     Wording,
     Zone,
     at_least_one,
+    at_most,
     by_name,
     row_name,
 )
@@ -264,7 +267,7 @@ class RungModel(Strict):
 class ValidateModel(Strict):
     """A Job that must succeed on the node before it is given back."""
 
-    cron_job: Text
+    cron_job: ObjectName
     within: Deadline = _default("30m", "how long it may take")
 
 
@@ -280,7 +283,7 @@ class WitnessModel(Strict):
 class RuleModel(Strict):
     """What to do about some faults. The first rule that matches a fault wins."""
 
-    name: Text
+    name: ObjectName
     match: MatchModel
     after: Duration = _default(
         "0s",
@@ -300,8 +303,12 @@ class RuleModel(Strict):
     )
     windows: Annotated[Windows | None, Given] = _optional("in place of limits.windows, for its faults")
     urgent: Flag = _default(False, "its faults wait for no window and no blocker")
-    remedy: Annotated[Annotated[list[RungModel], at_least_one(A_STEP)] | None, Given] = _optional(
-        "steps, tried in order; left out: the catalogue's, then the provider's", minItems=1
+    remedy: Annotated[
+        Annotated[list[RungModel], at_least_one(A_STEP), at_most(MOST_STEPS, "steps")] | None, Given
+    ] = _optional(
+        "steps, tried in order; left out: the catalogue's, then the provider's",
+        minItems=1,
+        maxItems=MOST_STEPS,
     )
     probation: Duration = _default("2m", "healthy this long before the node is trusted again")
     # Not `validate`: pydantic's own, under that name in Python.

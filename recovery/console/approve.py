@@ -12,6 +12,8 @@ from recovery.console.recoveries import read_recoveries, retry_on_conflict
 from recovery.errors import ApiError, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
 from recovery.model import Approval
+from recovery.short import LONGEST_WORDS
+from recovery.signals.names import reason_name
 from recovery.store.gate import read_approvals
 from recovery.units import moment
 
@@ -21,6 +23,7 @@ MOST = 20
 
 def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, output: str) -> None:
     """Let recoveries for ``reason`` start for ``length``."""
+    reason = reason_name(reason)  # as records have it, whoever copied it from a page
     api = connect_to_change(target)
     if api.elsewhere and not assume_yes:
         ask(f"{api.elsewhere}Let recoveries for {reason} start there?")
@@ -35,7 +38,7 @@ def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, ou
 
 def _approve(api: UserApi, reason: str, length: timedelta) -> str:
     obj = _gate(api)
-    now, by = api.time.now(), api.caller()
+    now, by = api.time.now(), api.caller()[:LONGEST_WORDS]
     mine = Approval(reason, by, (now + length).replace(microsecond=0))
     others = [a for a in read_approvals(obj.get("spec")) if a.reason != reason and a.until > now]
     changed = copy.deepcopy(obj)

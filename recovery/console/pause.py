@@ -15,6 +15,7 @@ from recovery.console.status import pause_sentence
 from recovery.errors import Conflict, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
 from recovery.model import Gate
+from recovery.short import LONGEST_WORDS
 from recovery.store import gate as gates
 from recovery.store.gate import read_pause
 from recovery.units import moment
@@ -25,7 +26,7 @@ def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: 
     api = connect_to_change(target)
     if api.elsewhere and not assume_yes:
         ask(f"{api.elsewhere}Pause all recoveries there?")
-    owner = owner or api.caller()
+    owner = owner or api.caller()[:LONGEST_WORDS]
     _print(api, retry_on_conflict(lambda: pause_all(api, length, reason, owner)), output)
 
 

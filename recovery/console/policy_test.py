@@ -41,6 +41,7 @@ from recovery.model import (
 )
 from recovery.provider.protocol import ProviderContext, abilities_of, load_provider
 from recovery.quick import replace
+from recovery.signals.names import bounded
 
 MOST_ANSWERS = 20
 """Of the core at one moment: it writes a record a few times, and joins the queue once."""
@@ -229,11 +230,13 @@ def _readings(case: CaseModel, policy: Policy, now: datetime) -> tuple[Reading, 
         return f.until is not None and case.begins + f.until <= now
 
     return tuple(
-        Reading(
-            source,
-            now,
-            tuple(_problem(case, f, now) for f in that(there, source)),
-            cleared=frozenset((f.type or "", f.reason) for f in that(over, source)),
+        bounded(
+            Reading(
+                source,
+                now,
+                tuple(_problem(case, f, now) for f in that(there, source)),
+                cleared=frozenset((f.type or "", f.reason) for f in that(over, source)),
+            )
         )
         for source in (each.name for each in policy.sources)
     )

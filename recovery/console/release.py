@@ -19,7 +19,7 @@ from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Und
 from recovery.kube.kubeconfig import Target
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Gate, Marks, NodeView, Phase, Record
 from recovery.quick import replace
-from recovery.report.notice import Notice, event_body
+from recovery.report.notice import Notice, event_body, event_name
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
 from recovery.units import span
@@ -199,6 +199,6 @@ def _post_event(api: UserApi, found: Found, why: str) -> None:
     uid = found.node.uid if found.node else found.record.node_uid
     notice = Notice(found.record.node, uid, "Released", why, False, api.time.now())
     try:
-        api.create_event(event_body(f"{found.record.node}.{uuid.uuid4().hex[:16]}", notice))
+        api.create_event(event_body(event_name(found.record.node, uuid.uuid4().hex[:16]), notice))
     except ApiError as error:
         say(f"(no Event was written: {error})", err=True)

@@ -41,7 +41,7 @@ from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
-from recovery.decide.room import kept
+from recovery.decide.room import MOST_BOOTS, kept
 from recovery.decide.situation import Situation
 from recovery.decide.stuck_pods import stuck_pods
 from recovery.decide.tried import accounted
@@ -159,7 +159,7 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
         why = f"the machine booted while it was validated by Job {r.validation.job}"
         return fault_returned(s, a, replace(r, boot_id=s.node.boot_id), why)
     boots = (*r.progress.boots, s.node.boot_id)
-    if len(boots) > s.policy.limits.attempts.max:
+    if len(boots) > min(s.policy.limits.attempts.max, MOST_BOOTS):
         return hand_over(s, r, f"the machine booted {len(boots)} times without being asked to")
     why = with_node_behind(s, "the machine booted without being asked to: probation begins")
     changed = replace(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from recovery.model import Fault
 from recovery.quick import replace
+from recovery.short import shortened, size
 
 MOST_FAULTS = 20
 FAULTS_SIZE = 8 * 1024
 """Bytes of a record that its faults may take. The first ones are kept: those to treat come first."""
+MOST_BOOTS = 20
+"""Boots that nobody asked for, after which a person is asked, whatever the policy's ``attempts.max``."""
 SHORT_MESSAGE = 160
 LONGEST_DEVICE, SHORT_DEVICE = 160, 40
-ESCAPED = re.compile("[<>&]")
 ENVELOPE = 182
 """Bytes of a fault beside its texts: names of fields, moment, counter, flags."""
 
@@ -39,12 +39,6 @@ def _size(faults: tuple[Fault, ...]) -> int:
     return sum(ENVELOPE + size(text) for text in texts)
 
 
-def size(value: Any) -> int:
-    """The most bytes that the API server may need for ``value``, whichever way it escapes it."""
-    text = json.dumps(value, separators=(",", ":"))
-    return len(text) + 5 * len(ESCAPED.findall(text))
-
-
 def heavier(value: Any, most: int) -> bool:
     """Whether ``value`` (of JSON) has more than about ``most`` bytes. It is read no further than that."""
     weight, left = 0, [value]
@@ -61,12 +55,3 @@ def heavier(value: Any, most: int) -> bool:
         if weight + len(left) > most:
             return True
     return False
-
-
-def shortened(text: str, longest: int) -> str:
-    """The beginning of ``text``, of at most so many bytes."""
-    while (long := size(text)) > longest:
-        text = text[: max(0, len(text) * longest // long - 1)]
-        if not text:
-            break
-    return text

@@ -21,6 +21,7 @@ from recovery.decide.imagined import waits_for
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Reading, Step
 from recovery.quick import quick, replace
+from recovery.short import LONGEST_REASON, LONGEST_TYPE, named
 
 SAME = timedelta(hours=1)
 """A fault that comes back within this time is the same sighting."""
@@ -29,7 +30,7 @@ SEEN_AGAIN = timedelta(hours=1)
 SILENT = 2 * SEEN_AGAIN + timedelta(minutes=10)
 """A sighting that has not ended and was not seen for so long: nobody looks at its node any more."""
 LONGEST = 200
-"""Characters of what others wrote: reasons, and why a node is left alone."""
+"""Characters of what others wrote: why a node is left alone."""
 TAKEN_BACK, BOOTED = "its source took it back", "the machine has booted"
 NOT_STATED, GONE = "it is not stated any more", "its Node is gone"
 OTHER_MACHINE, SWITCHED_ON = "another machine has its name", "recovery was switched on"
@@ -135,8 +136,8 @@ def seen(s: Situation, a: Assessment) -> Sighting | None:
         machine=s.machine.id if s.machine else "",
         boot=s.node.boot_id if s.node else "",
         source=d.fault.source,
-        type=d.fault.type[:LONGEST],
-        reason=d.fault.reason[:LONGEST],
+        type=named(d.fault.type, LONGEST_TYPE),
+        reason=named(d.fault.reason, LONGEST_REASON),
         rule=d.rule.name if d.rule else "",
         would=would,
         steps=tuple(r.do for r in d.ladder if r.do is not Step.NOTIFY),
@@ -185,7 +186,7 @@ def what(x: Sighting) -> str:
 
 def _key(f: Fault) -> Key:
     source, kind, reason = what_is_said(f)
-    return source, kind[:LONGEST], reason[:LONGEST]
+    return source, named(kind, LONGEST_TYPE), named(reason, LONGEST_REASON)
 
 
 def news(s: Situation, a: Assessment, *, looked: bool = True) -> News:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound, TooLong
 from recovery.kube import node_rows, shapes
+from recovery.kube.bounded import bounded, view_of
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
 from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view
@@ -59,7 +60,7 @@ def _named(row: node_rows.NodeRow, what: str) -> node_rows.NodeRow:
 def _node(found: Any, what: str) -> NodeView:
     """A whole Node, as one request was answered."""
     try:
-        return node_view(shapes.stored(found, what), whole=True)
+        return bounded(node_view(shapes.stored(found, what), whole=True))
     except node_rows.Unreadable as error:
         raise shapes.strange(what, str(error)) from None
 
@@ -133,7 +134,7 @@ class Cluster:
 
     def list_nodes(self) -> Iterator[NodeView]:
         for row in self._node_rows({}):
-            yield node_rows.view_of(row, whole=False)
+            yield view_of(row, whole=False)
 
     def nodes_of(self, selector: str, found: Callable[[NodeView], None]) -> str:
         """Tells ``found`` of every Node of a label selector, whole; returns from which version to watch them.
@@ -147,7 +148,7 @@ class Cluster:
             version = version or of_page
 
         for row in self._node_rows({"labelSelector": selector} if selector else {}, paged):
-            found(node_rows.view_of(row, whole=True))
+            found(view_of(row, whole=True))
         return version
 
     def _node_rows(

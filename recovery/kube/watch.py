@@ -15,6 +15,7 @@ from typing import Any
 
 from recovery.errors import ApiUnavailable, Expired
 from recovery.kube import node_rows, shapes
+from recovery.kube.bounded import view_of
 from recovery.kube.transport import Streams, api_error
 from recovery.kube.views import failed_pod
 from recovery.model import FailedPod, NodeView
@@ -75,7 +76,7 @@ def watch_nodes(streams: Streams, selector: str, version: str) -> Iterator[Chang
         if event.type == "DELETED":
             yield Change(meta.resource_version, gone=meta.name)
         elif event.type in THERE:
-            yield Change(meta.resource_version, node_rows.view_of(event.object, whole=True))
+            yield Change(meta.resource_version, view_of(event.object, whole=True))
         else:
             yield Change(meta.resource_version)
 

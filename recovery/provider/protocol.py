@@ -62,7 +62,11 @@ class Provider(Protocol):
     """Seconds after which a mutating call has surely ended, connecting included."""
 
     def identify(self, node: NodeView) -> Machine:
-        """The machine behind a Node, from its providerID. Pure and strict: raises ``Refused``."""
+        """The machine behind a Node, from its providerID. Pure and strict: raises ``Refused``.
+
+        Its ID, its group and each of at most ten words of ``route`` have at most 512 characters: a machine
+        that a record has no room for is handed over to a person.
+        """
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
         """Whether ``action`` could be done now, and the reference to find it by. Changes nothing."""

@@ -10,6 +10,7 @@ from recovery.errors import Refused, SettingsError
 from recovery.model import Machine, NodeView, ProviderFacts
 from recovery.provider.installed import Installed, conflict, installed
 from recovery.provider.protocol import Cancellable, PowerSensor, Provider, Whereabouts, abilities_of
+from recovery.short import LONGEST_ID, MOST_WORDS
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 AUTO = "auto"
@@ -84,9 +85,12 @@ class Providers:
         except SettingsError as error:
             return Identified(problem=str(error))
         try:
-            return Identified(provider=provider, machine=provider.identify(node))
+            machine = provider.identify(node)
         except Refused as error:
             return Identified(provider=provider, problem=error.reason)
+        if problem := _too_long(node, machine):
+            return Identified(provider=provider, problem=problem)
+        return Identified(provider=provider, machine=machine)
 
     def _choose(self, node: NodeView) -> str | Identified:
         if node.has_taint(UNINITIALIZED):
@@ -103,3 +107,22 @@ class Providers:
         return Identified(
             problem=f"{node.name} has the providerID {node.provider_id!r}, whose cloud no provider here knows"
         )
+
+
+def _too_long(node: NodeView, machine: Machine) -> str:
+    """Why ``machine`` could not be written down, "" if it can be. Shortened, it would be another machine."""
+    for what, text in (
+        ("an ID", machine.id),
+        ("a group", machine.group),
+        *((f"a {key}", text) for key, text in machine.route.items()),
+    ):
+        if len(text) > LONGEST_ID:
+            return (
+                f"the machine of {node.name} has {what} of {len(text)} characters, and may have {LONGEST_ID}"
+            )
+    words = len(machine.route)
+    return (
+        f"the machine of {node.name} is found by {words} words, of {MOST_WORDS} at most"
+        if words > MOST_WORDS
+        else ""
+    )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from recovery.decide.diagnosis import name
 from recovery.model import Record
+from recovery.short import LONGEST_OBJECT, object_name
 from recovery.units import moment
 from recovery.visible import visible
 
@@ -72,6 +73,11 @@ class Teller(Protocol):
 
     def tell(self, notices: Sequence[Notice]) -> None:
         """Send one message. Raises ``Retry`` or ``Refused`` with a sentence that holds no secret."""
+
+
+def event_name(node: str, unique: str) -> str:
+    """The name of an Event on ``node``, which may itself be as long as a name may be."""
+    return f"{object_name(node, LONGEST_OBJECT - len(unique) - 1)}.{unique}"
 
 
 def event_body(name: str, n: Notice) -> dict[str, Any]:

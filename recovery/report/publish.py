@@ -21,7 +21,7 @@ from recovery.errors import NodeRecoveryError
 from recovery.model import Record
 from recovery.provider.monitor import Metric, Monitor
 from recovery.report.metrics import Metrics
-from recovery.report.notice import Notice, Teller, event_body
+from recovery.report.notice import Notice, Teller, event_body, event_name
 from recovery.units import moment
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,8 @@ class Publisher:
                 return
             except NodeRecoveryError:
                 del self._posted[key]  # Events live for an hour: post it anew
-        name = f"{n.node}.{int(n.at.timestamp() * 1e6):x}.{zlib.crc32(repr(key).encode()) & 0xFFFF:x}"
+        unique = f"{int(n.at.timestamp() * 1e6):x}.{zlib.crc32(repr(key).encode()) & 0xFFFF:x}"
+        name = event_name(n.node, unique)
         self._cluster.create_event(event_body(name, n))
         self._posted[key] = (name, 1)
         if len(self._posted) > QUEUE:

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from recovery.decide.acknowledged import SURE, WIDTH, digested
-from recovery.decide.room import shortened, size, with_short_message
+from recovery.decide.room import with_short_message
 from recovery.model import Phase, Record, Start
 from recovery.provider.known import forgotten, packed
 from recovery.quick import replace
+from recovery.short import shortened, size
 
 ADDED = 76
 """Bytes of room for what the API server adds to an object: its moment of creation, generation, versions."""

@@ -32,8 +32,10 @@ from recovery.model import (
     Slot,
 )
 from recovery.quick import replace
+from recovery.short import LONGEST_REASON, named
 from recovery.store.carried import carried
 from recovery.store.codec import Reader, Unchanged
+from recovery.store.room import GATE, MOST_SLOTS, within
 from recovery.units import moment, parse_moment
 
 FIRST, CODEC = 1, 2
@@ -64,6 +66,9 @@ def encode(gate: Gate, spec: dict[str, Any], was: Mapping[str, Any] | None = Non
     metadata: dict[str, Any] = {**foreign.get("metadata", {}), "name": NAME}
     if gate.resource_version:
         metadata |= {"resourceVersion": gate.resource_version, "uid": gate.uid}
+    if len(gate.slots) > MOST_SLOTS:
+        # Without one of them a node that is out would not count, so that too many would be (law 1).
+        raise GateTooLarge(f"the gate has room for {MOST_SLOTS} slots, and {len(gate.slots)} nodes are out")
     words: dict[str, str] = {}
     status: dict[str, Any] = {
         "version": CODEC,
@@ -85,7 +90,7 @@ def encode(gate: Gate, spec: dict[str, Any], was: Mapping[str, Any] | None = Non
         "kind": "RecoveryGate",
         "metadata": metadata,
         "spec": spec,
-        "status": status,
+        "status": within(status, GATE),
     }
 
 
@@ -204,7 +209,8 @@ def read_approvals(spec: Any) -> tuple[Approval, ...]:
     found = []
     for each in raw if isinstance(raw, list) else ():
         try:
-            found.append(Approval(str(each["reason"]), str(each["by"]), parse_moment(str(each["until"]))))
+            reason = named(str(each["reason"]), LONGEST_REASON)
+            found.append(Approval(reason, str(each["by"]), parse_moment(str(each["until"]))))
         except (ValueError, KeyError, TypeError):
             continue
     return tuple(found)

@@ -22,6 +22,7 @@ from recovery.clock import Clock
 from recovery.decide.situation import Lease, Role
 from recovery.errors import Conflict, NotFound
 from recovery.model import GROUP
+from recovery.short import object_name
 from recovery.units import moment, parse_moment
 
 IDLE_SINCE = f"{GROUP}/idle-since"
@@ -30,6 +31,9 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC)
 """Nothing is known of who was at work before."""
 LATE = 5.0
 """Seconds by which a renewal may be late."""
+
+LONGEST_PLACE = 80
+"""Characters of what is locked: a socket's address has 107 bytes."""
 
 Idle = tuple[datetime, datetime]
 
@@ -79,7 +83,7 @@ class InstanceLock:
     def take(self, node: str) -> bool:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.bind("\0node-recovery/" + node)
+            self._socket.bind("\0node-recovery/" + object_name(node, LONGEST_PLACE))
         except OSError:
             self._socket.close()
             self._socket = None

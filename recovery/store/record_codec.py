@@ -46,9 +46,11 @@ from recovery.model import (
 )
 from recovery.provider.known import packed
 from recovery.quick import replace
+from recovery.short import LONGEST_REASON, LONGEST_TYPE, named
 from recovery.store.carried import carried
 from recovery.store.codec import Reader
 from recovery.store.compact import fitted
+from recovery.store.room import RECORD, within
 from recovery.store.upgrade import upgraded
 from recovery.units import duration, moment
 
@@ -61,6 +63,7 @@ service, what held the steps, and filters in place of long lists of machines. Ve
 that a remedy names: an older agent would forget or misread them."""
 
 STARTS = 50
+TAKEN_BACK = 20
 MOST = 64 * 1024
 """Bytes of a record's status, about. Nobody here writes one of a quarter of that; thousands of larger ones
 would not fit into an agent's memory."""
@@ -166,12 +169,12 @@ def _validation(v: ValidationRun | None) -> dict[str, Any] | None:
 
 
 def _release(x: ReleaseRequest | None) -> dict[str, Any] | None:
-    return {"by": x.by, "at": moment(x.at), "reason": x.reason[:LONGEST_LINE]} if x else None
+    return {"by": x.by, "at": moment(x.at), "reason": x.reason} if x else None
 
 
 def bounded(record: Record) -> Record:
-    """``record`` with no more than is kept: the latest lines and starts, no endless message, and a size that
-    fits."""
+    """``record`` with no more than is kept: the latest lines and starts, no endless message, nothing that the
+    schema has no room for, and a size that fits."""
     record = digested(record, record.acknowledged[:-ACKNOWLEDGED])
     kept_record = replace(
         record,
@@ -179,14 +182,40 @@ def bounded(record: Record) -> Record:
         history=record.history[-HISTORY:],
         starts=record.starts[-STARTS:],
         acknowledged=tuple(map(_short, record.acknowledged)),
+        progress=_answered(record),
     )
-    return fitted(kept_record, whole)
+    return fitted(_with_room(kept_record), whole)
+
+
+def _answered(r: Record) -> Progress:
+    """Its progress. Of many calls that never will be carried out, those go first that are named nowhere else:
+    one of the others would be waited for again."""
+    p = r.progress
+    if len(p.taken_back) <= TAKEN_BACK:
+        return p
+    asked = {x.attempt for x in (*p.left, *((r.intent,) if r.intent else ()))}
+    named_last = sorted(p.taken_back, key=lambda attempt: (attempt in asked, attempt))
+    return replace(p, taken_back=tuple(sorted(named_last[-TAKEN_BACK:])))
+
+
+def _with_room(record: Record) -> Record:
+    """``record``, as it would be read back if nothing in it were larger than the schema lets through."""
+    body = whole(record)
+    status = within(body["status"], RECORD)
+    if status is body["status"]:  # nearly always
+        return record
+    read = _decoded({**body, "status": status})
+    return replace(read, uid=record.uid, resource_version=record.resource_version)
 
 
 def _short(f: Fault) -> Fault:
-    if len(f.message) <= LONGEST_LINE and len(f.device) <= LONGEST_DEVICE:
+    """``f`` without endless words, and with the names that sources give it (``signals.names``)."""
+    type_, reason = named(f.type, LONGEST_TYPE), named(f.reason, LONGEST_REASON)
+    words_fit = len(f.message) <= LONGEST_LINE and len(f.device) <= LONGEST_DEVICE
+    if words_fit and type_ is f.type and reason is f.reason:
         return f
-    return replace(f, message=f.message[:LONGEST_LINE], device=f.device[:LONGEST_DEVICE])
+    message, device = f.message[:LONGEST_LINE], f.device[:LONGEST_DEVICE]
+    return replace(f, type=type_, reason=reason, message=message, device=device)
 
 
 def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -286,8 +315,8 @@ def whole(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any
 def _read_fault(r: Reader) -> Fault:
     return Fault(
         source=r.text("source", ...),
-        type=r.text("type"),
-        reason=r.text("reason", ...),
+        type=named(r.text("type"), LONGEST_TYPE),
+        reason=named(r.text("reason", ...), LONGEST_REASON),
         message=r.text("message"),
         since=r.at("since"),
         machine=r.text("machine"),
@@ -357,12 +386,17 @@ def _read_progress(r: Reader) -> Progress:
 
 def decode(obj: Any) -> Record:
     """The record in ``obj``. Raises ``Undecodable``, naming the field."""
-    top = Reader(obj, "NodeRecovery")
     meta = Reader(obj.get("metadata"), "metadata")
     if heavier(obj.get("status"), MOST):
         raise Undecodable(
             f"NodeRecovery {meta.text('name')} is larger than {MOST} bytes: this program wrote no such record"
         )
+    return _decoded(obj)
+
+
+def _decoded(obj: Any) -> Record:
+    top = Reader(obj, "NodeRecovery")
+    meta = Reader(obj.get("metadata"), "metadata")
     s = top.child("status")
     if s is None:
         raise Undecodable(f"NodeRecovery {meta.text('name')} has no status")

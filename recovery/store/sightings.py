@@ -16,6 +16,7 @@ from recovery.errors import Dropped, Undecodable
 from recovery.model import GROUP, VERSION, Step
 from recovery.store.carried import carried
 from recovery.store.codec import Reader, dropped
+from recovery.store.room import REPORT, within
 from recovery.units import moment
 
 KIND, NAME, CODEC = "RecoveryReport", "fleet", 1
@@ -31,7 +32,7 @@ def encode(report: Report, was: Mapping[str, Any] | None = None) -> dict[str, An
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
         "metadata": {**foreign.get("metadata", {}), "name": NAME},
-        "status": _status(report),
+        "status": within(_status(report), REPORT),
     }
 
 

@@ -21,6 +21,7 @@ from recovery.catalog import foreign_claim
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 from recovery.model import Failed, Machine, NodeView, NotApplied, Reference, Running, Step
 from recovery.provider.protocol import Cancellable, ProviderContext
+from recovery.short import LONGEST_ID
 
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 BOOT, NEXT_BOOT = "0f0f0f0f-1111-4222-8333-444444444444", "1e1e1e1e-1111-4222-8333-444444444444"
@@ -241,6 +242,8 @@ def test_the_annotation_is_the_one_that_every_agent_stands_back_from(world: Kure
     node = replace(world.node, annotations={IN_PROGRESS: "2026-11-21T03:00:00Z"})
     assert (foreign_claim(node) or "").startswith("kured holds metal-1")
     assert "kured" not in world.provider.identify(replace(node, annotations={IN_PROGRESS: ""})).route
+    forged = world.provider.identify(replace(node, annotations={IN_PROGRESS: "x" * 5000}))
+    assert len(forged.route["kured"]) <= LONGEST_ID, "a machine is not lost for what anybody may write"
 
 
 def test_an_agent_asks_for_its_own_node_alone(world: KuredWorld, machine: Machine) -> None:

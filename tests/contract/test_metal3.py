@@ -38,6 +38,7 @@ from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step
 from recovery.provider.protocol import Cancellable, NoObjects, PowerSensor, ProviderContext
+from recovery.short import LONGEST_ID, MOST_WORDS
 
 UUID = "4c4c4544-0047-4a10-8051-b7c04f484433"
 TOKEN = "a1b2c3"  # noqa: S105 (an idempotency token)
@@ -417,6 +418,13 @@ def test_a_node_is_on_the_host_that_its_provider_id_names(world: Metal3World) ->
     assert route["host"] == "metal3/rack-1"
     assert route["consumer"] == "workers-abc"
     assert route["addresses"] == "10.0.0.7"
+
+
+def test_a_machine_of_many_addresses_can_still_be_written_down(world: Metal3World) -> None:
+    many = tuple(f"2001:db8:1111:2222:3333:4444:5555:{i:x}" for i in range(0xF000, 0xF040))
+    route = world.provider.identify(replace(NODE, addresses=many)).route
+    assert all(len(text) <= LONGEST_ID for text in route.values())
+    assert len(route) <= MOST_WORDS
 
 
 def test_an_old_provider_id_needs_the_annotation_and_its_uid_is_proof(world: Metal3World) -> None:

@@ -19,10 +19,10 @@ from recovery.agent.retention import AT_ONCE
 from recovery.catalog import own_fault
 from recovery.decide.census import count
 from recovery.decide.retention import LEAST
-from recovery.decide.room import size
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Response as Answer
 from recovery.model import PHASE_LABEL, Marks, Phase, Record, Start, Validation, ValidationRun
+from recovery.short import size
 from recovery.store.compact import CLOSED, OPEN
 from recovery.store.record import Records
 from recovery.store.record_codec import encode

@@ -10,6 +10,8 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Unreadable
 from recovery.model import Phase
+from recovery.signals.names import reason_name
+from recovery.store.gate import read_approvals
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
 from tests.stories.console import Said, Terminal, pod_of
@@ -533,6 +535,38 @@ def test_a_pause_stops_the_next_start_and_ends_by_itself(sit: Sit) -> None:
     assert calls(s) == []
     s.run(320)
     assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pause", "--for", "10m", "--reason", "x" * 10_000),
+        ("pause", "--for", "10m", "--reason", "x", "--owner", "x" * 10_000),
+        ("release", "node-0", "--yes", "--reason", "x" * 10_000),
+    ],
+)
+def test_a_reason_that_nobody_has_room_for_is_refused_at_once(sit: Sit, command: tuple[str, ...]) -> None:
+    said = sit(cast()).run(*command)
+    assert said.code == 2
+    assert "found 10000 characters, expected at most 1024" in said.err
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_long_fault_is_approved_by_its_whole_name_or_by_that_on_its_record(sit: Sit, whole: bool) -> None:
+    s = cast()
+    s.fault("node-0")
+    s.run(60)  # there is a gate
+    reason = "R" * 2000
+    name = reason_name(reason)
+    ok(sit(s).run("approve", reason if whole else name))
+    (found,) = read_approvals(s.store.request("GET", f"{GATES}/fleet").body["spec"])
+    assert found.reason == name
+    assert (
+        read_approvals({"approved": [{"reason": reason, "by": "a", "until": "2999-01-01T00:00:00Z"}]})[
+            0
+        ].reason
+        == name
+    )
 
 
 def test_resume_ends_it_earlier(sit: Sit) -> None:

@@ -7,8 +7,10 @@ from recovery_testkit.stage import npd_page
 
 from recovery.config.policy_file import parse_policy
 from recovery.errors import SettingsError
-from tests.builders.policies import HEAD
-from tests.stories.scenes import boot, calls, cast, patch_node
+from recovery.model import Phase
+from recovery.signals.names import reason_name
+from tests.builders.policies import HEAD, policy_file
+from tests.stories.scenes import boot, calls, cast, new_process, patch_node, plugin_page
 
 TREATED = [("replace", "m-0")]
 MATCH = "match: {type: NeuronHealth}"
@@ -52,6 +54,58 @@ def test_a_long_boot_id_keeps_no_fault_from_being_recovered() -> None:
     s.fault("node-0")
     s.run(60)
     assert calls(s) == TREATED
+
+
+def test_two_long_reasons_are_two_faults_and_the_same_one_stays_one() -> None:
+    s = cast(policy_file("{do: notify}", match="type: PluginType"))
+    first, second = "R" * 1100 + "1", "R" * 1100 + "2"
+    s.pages["node-0"].body = npd_page() + stated("PluginType", first)
+    s.run(60)
+    new_process(s, "node-0")
+    s.run(60)
+    record = s.record("node-0")
+    assert record is not None
+    assert [f.reason for f in (*record.faults, *record.acknowledged)][:1] == [reason_name(first)]
+    s.pages["node-0"].body += stated("PluginType", second)
+    s.run(60)
+    record = s.record("node-0")
+    assert record is not None
+    assert {f.reason for f in (*record.faults, *record.acknowledged)} == {*map(reason_name, (first, second))}
+
+
+def test_a_long_fault_that_its_source_takes_back_is_withdrawn() -> None:
+    """Its name is where it was cleared, too, and it is on the page no more."""
+    s = cast(policy_file(match="type: GpuNvlink", after="10m"))
+    long = "GpuNvlinkBad" * 100
+
+    def page(bad: bool) -> bytes:
+        return npd_page() + plugin_page(bad, int(bad)).replace(b"GpuNvlinkBad", long.encode())
+
+    s.pages["node-0"].body = page(bad=False)
+    s.run(10)
+    s.pages["node-0"].body = page(bad=True)
+    s.run(60)
+    record = s.record("node-0")
+    assert record is not None
+    assert (record.phase, record.faults[0].reason) == (Phase.SUSPECT, reason_name(long))
+    s.pages["node-0"].body = page(bad=True).replace(b'"GpuNvlink"} 1', b'"GpuNvlink"} 0')
+    s.run(60)
+    record = s.record("node-0")
+    assert record is not None
+    assert record.phase is Phase.WITHDRAWN
+
+
+def test_a_machine_whose_id_nobody_can_write_down_is_a_persons() -> None:
+    s = cast(agents=0)
+    s.add_node("node-9", "m-" + "9" * 2000)
+    s.agent("node-9")
+    s.run(5)
+    s.fault("node-9")
+    s.run(60)
+    record = s.record("node-9")
+    assert record is not None
+    assert record.phase is Phase.HANDED_OVER
+    assert calls(s) == []
 
 
 @pytest.mark.parametrize(

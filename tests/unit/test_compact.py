@@ -12,7 +12,7 @@ import pytest
 
 from recovery.decide.acknowledged import MOST_DIGESTS, WIDTH, digest
 from recovery.decide.history import note
-from recovery.decide.room import kept, size
+from recovery.decide.room import kept
 from recovery.decide.standing import left_behind
 from recovery.model import (
     Attempt,
@@ -35,6 +35,7 @@ from recovery.model import (
     ValidationRun,
 )
 from recovery.provider.known import ALL, KEY, has, pack
+from recovery.short import size
 from recovery.store.compact import CLOSED, OPEN
 from recovery.store.record_codec import FIRST, FOURTH, bounded, decode, encode
 from tests.builders.faults import fault

@@ -229,6 +229,28 @@ MISTAKES = {
         f"rules: [{{name: {'a' * 64}, match: {{}}, budget: 1}}]\n",
         "3: field rules[0].name: expected at most 63 characters in a rule with a budget",
     ),
+    "a rule's name that no record has room for": (
+        f"rules: [{{name: {'a' * 254}, match: {{}}}}]\n",
+        f'3: field rules[0].name: found "{"a" * 60}…", expected at most 253 characters, and not 254',
+    ),
+    "a CronJob's name that no object has": (
+        f"rules: [{{name: x, match: {{}}, validate: {{cronJob: {'a' * 254}}}}}]\n",
+        f'3: field rules[0].validate.cronJob: found "{"a" * 60}…", expected at most 253 characters, '
+        "and not 254",
+    ),
+    "a remedy of too many steps": (
+        f"rules: [{{name: x, match: {{}}, remedy: [{', '.join(['{do: drain}'] * 21)}]}}]\n",
+        "3: field rules[0].remedy: found a list, expected at most 20 steps, and not 21",
+    ),
+    "budgets of too many labels": (
+        f"limits: {{budgetPer: {{{', '.join(f'label-{i}: 1' for i in range(33))}}}}}\n" + ANY,
+        "3: field limits.budgetPer: found a mapping, expected at most 32 labels, and not 33",
+    ),
+    "a label of too long a domain": (
+        f"limits: {{budgetPer: {{{'a.' * 127}b/c: 1}}}}\n" + ANY,
+        "3: field limits.budgetPer: found a mapping, expected keys of labels with at most 253 characters "
+        "before the /",
+    ),
     "a key of another case": (
         "limits: {BudgetPer: {}}\n" + ANY,
         "3: field limits.BudgetPer: unknown, expected one of budget, budgetPer, brake, brakePer, population, "
@@ -846,6 +868,7 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         "an effect without a key",
         "one taint twice",
         "a key with a long domain",
+        "a label of too long a domain",
         "a taint of the cluster's own",
         "a taint that is set anyway",
         "a pod that waits without an end",

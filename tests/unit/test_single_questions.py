@@ -15,6 +15,7 @@ from recovery.decide.marks import mark_patch, marked
 from recovery.decide.orphan import conclude
 from recovery.decide.own_node import decide
 from recovery.decide.provider_step import not_now
+from recovery.decide.room import MOST_BOOTS
 from recovery.decide.situation import Lease, Role, Situation
 from recovery.model import (
     CORDONED_BY,
@@ -206,6 +207,15 @@ def test_so_many_boots_as_attempts_are_assessed_anew() -> None:
     few, many = ("boot-0",) * (most - 1), ("boot-0",) * most
     assert written(decide(on(of(progress=Progress(boots=few)), node=BOOTED))).phase is Phase.PROVING
     assert written(decide(on(of(progress=Progress(boots=many)), node=BOOTED))).phase is Phase.HANDED_OVER
+
+
+def test_a_policy_of_endless_attempts_asks_a_person_before_the_record_is_full_of_boots() -> None:
+    s = situation()
+    endless = replace(s.policy.limits, attempts=replace(s.policy.limits.attempts, max=10_000))
+    for count, phase in ((MOST_BOOTS - 1, Phase.PROVING), (MOST_BOOTS, Phase.HANDED_OVER)):
+        booted = on(of(progress=Progress(boots=("boot-0",) * count)), node=BOOTED)
+        changed = written(decide(replace(booted, policy=replace(s.policy, limits=endless))))
+        assert changed.phase is phase
 
 
 def test_a_boot_in_a_validation_is_a_failure_that_is_noted() -> None:
