@@ -11,6 +11,7 @@ import pytest
 for folder in ("e2e", "stories", "soak"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
+from fleet_site import infrastructure  # noqa: E402
 from plane import PARTS, Plane  # noqa: E402
 from soak_site import SoakSite  # noqa: E402
 
@@ -22,4 +23,5 @@ def site(tmp_path: Path) -> Iterator[SoakSite]:
         Plane(tmp_path, {"kube-apiserver": audited}) as plane,
         SoakSite(plane, tmp_path / "site") as found,
     ):
+        infrastructure(plane)  # where the concluder runs
         yield found
