@@ -28,7 +28,7 @@ MOST_NAMED = 3
 
 
 def outside(s: Situation) -> str | None:
-    """Nothing starts outside the windows of the rule that treats the record, but what is urgent."""
+    """Nothing starts outside the windows of the rule that treats the record, unless that rule is urgent."""
     return None if _urgent(s) else closed(windows_of(s), s.now)
 
 

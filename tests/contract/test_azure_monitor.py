@@ -7,9 +7,8 @@ import logging
 import ssl
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from email.utils import format_datetime
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from recovery.errors import Refused, Retry, SettingsError
 from recovery.provider.monitor import Metric
 from recovery.report.metrics import Metrics
 from recovery.report.publish import Publisher
+from tests.builders.tls import certified
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/gpu"
 CLUSTER = f"{GROUP}/providers/Microsoft.ContainerService/managedClusters/trainers"
@@ -410,29 +410,8 @@ def test_a_proxy_that_is_none_is_refused_without_its_password(monkeypatch: pytes
 @pytest.fixture
 def tls(tmp_path: Path) -> tuple[ssl.SSLContext, Path]:
     """A server's side of TLS for 127.0.0.1, and the certificate that it can be known by."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "far end")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(True, None), True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    plain = serialization.PrivateFormat.PKCS8
-    file, both = tmp_path / "ca.pem", tmp_path / "both.pem"
-    file.write_bytes(certificate.public_bytes(pem))
-    both.write_bytes(file.read_bytes() + key.private_bytes(pem, plain, serialization.NoEncryption()))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    return context, file
+    context, file = certified(tmp_path)
+    return context, Path(file)
 
 
 def test_over_tls_only_a_server_that_is_certified_is_told(
