@@ -21,6 +21,7 @@ from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
 from recovery.agent.pace import pause_among
 from recovery.agent.reporter import Reporter
+from recovery.agent.restated import Restated
 from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.budget import line_of, places
@@ -103,6 +104,7 @@ class Agent:
         self._dealt_with: frozenset[tuple[str, str]] = frozenset()
         self._ended: frozenset[tuple[str, str]] = frozenset()
         self._unsaid: dict[tuple[str, str, str], Problem] = {}
+        self._restated = Restated()
         self._due = 0.0
         self._seen_at = 0.0
         self._removal_due: float | None = None
@@ -204,7 +206,9 @@ class Agent:
         return d
 
     def _poll(self, within: float | None) -> tuple[Reading, ...]:
-        return tuple(bounded(source.poll(self._boot_id, within)) for source in self._sources)
+        readings = tuple(bounded(source.poll(self._boot_id, within)) for source in self._sources)
+        self._restated.hear(readings, self._w.cluster.time.now())
+        return readings
 
     def _age_allowed(self) -> float | None:
         """How old a reading may be for which the API server is asked. In a recovery it is to be a fresh one;
@@ -274,8 +278,9 @@ class Agent:
             if s.node.boot_id and s.node.boot_id != self._boot_id:
                 known, self._boot_id = self._boot_id, s.node.boot_id
                 if known:  # a boot ends what was seen before it, and the Node may be another machine's now
-                    self._unsaid = {}
+                    self._unsaid, self._restated = {}, Restated()
                     return self._observe(self._poll(self._age_allowed()), fresh, before)
+        s = replace(s, restated=self._restated.untold(s))
         self._unsaid = {key: p for key, p in self._unsaid.items() if unsaid(p, s)}
         acknowledged = s.record.acknowledged if s.record is not None else ()
         self._dealt_with = frozenset(

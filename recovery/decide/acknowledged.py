@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -17,6 +17,8 @@ from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Record
 from recovery.quick import replace
 
+Key = tuple[str, str, str]
+"""Of a fault: its source, type and reason."""
 MOST_KEPT = 20
 """So many are kept in full. Of others the record keeps a digest."""
 MOST_DIGESTS = 200
@@ -44,11 +46,35 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
         return False
     if r.phase.open and any(f.key == fault.key for f in r.faults):
         return False  # the open record is about it
+    if fault.key in s.restated and not _handed_over(r, fault.key):
+        return False
     known = [old for old in r.acknowledged if old.key == fault.key]
     stated = bool(known) and stated_now(fault, s)
     if any(same(old, fault, stated) for old in known):
         return True
     return _in_short(fault, r) or late_witness(fault, r)
+
+
+def yet_to_learn(restated: Mapping[Key, datetime], s: Situation) -> dict[Key, datetime]:
+    """Those faults, stated again after they were taken back, that the record takes for what it was about.
+
+    A person who releases a node has seen what was stated by then. While a record is open or handed over, it
+    is not known yet what it will be about.
+    """
+    r = s.record
+    if r is None:
+        return {}
+    about = {f.key for f in (*r.acknowledged, *(r.faults if r.phase.sick else ()))}
+    return {
+        key: at
+        for key, at in restated.items()
+        if (r.phase.sick or at > r.phase_since) and (key in about or _plugins_in_short(key, s, r))
+    }
+
+
+def _handed_over(r: Record, key: Key) -> bool:
+    """Whether it is in a person's hands: it is told once, however often it comes and goes."""
+    return r.phase is Phase.HANDED_OVER and any(f.key == key for f in r.faults)
 
 
 def late_witness(fault: Fault, r: Record) -> bool:
@@ -216,12 +242,18 @@ def _without(more: str, s: Situation) -> str:
     digests = _digests(more)
     if not digests or s.record is None or s.node is None or s.machine is None:
         return more
-    back = {
-        digest(Fault(x.source, t, reason, "", s.now, s.machine.id, s.node.boot_id), any_count=True)
-        for x in s.readings
-        for t, reason in x.cleared
-    }
+    back = {_plugins_digest((x.source, *pair), s) for x in s.readings for pair in x.cleared}
     return "".join(x for x in digests if x not in back)
+
+
+def _plugins_in_short(key: Key, s: Situation, r: Record) -> bool:
+    return bool(r.acknowledged_more) and _plugins_digest(key, s) in _digests(r.acknowledged_more)
+
+
+def _plugins_digest(key: Key, s: Situation) -> str:
+    """That of a fault of the node as it is now, whatever its count."""
+    machine, boot = s.machine.id if s.machine else "", s.node.boot_id if s.node else ""
+    return digest(Fault(*key, "", s.now, machine, boot), any_count=True)
 
 
 def as_counted_now(s: Situation, r: Record) -> Record:

@@ -252,6 +252,9 @@ class Situation:
     most_slots: int = MOST_SLOTS  # of any budget
     correlated: str = ""  # what the machines with this fault share; only fleet mode sees all of them
     unsaid: tuple[Problem, ...] = ()  # seen by this process, over meanwhile, and not on a record yet
+    # When it saw the faults (source, type, reason) stated again that were taken back before, and that the
+    # record takes for what it was about.
+    restated: Mapping[tuple[str, str, str], datetime] = field(default_factory=dict)
     read: tuple[Need, ...] = ()  # the needs that have been read
 
     def reading_of(self, source: str) -> Reading | None:

@@ -8,6 +8,8 @@ import pytest
 from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.decide.endings import close
+from recovery.decide.lifecycle import Event
 from recovery.errors import Unreadable
 from recovery.model import Phase, Record
 from tests.builders.policies import HEAD
@@ -20,10 +22,13 @@ from tests.stories.scenes import (
     cast,
     marked,
     new_process,
+    pause,
     phase,
     remove_pod,
+    resume,
     sayings,
     stubborn_pod,
+    swap_record,
     the_record,
 )
 
@@ -280,6 +285,103 @@ def test_a_flash_that_its_source_may_take_back_is_no_fault_when_the_api_server_i
     s.api.heal()
     s.run(30)
     assert s.record("node-0") is None
+
+
+def unreachable(s: Stage) -> None:
+    s.api.fail_next(lambda asked: True, lost_request, times=100_000)
+
+
+def release(s: Stage) -> None:
+    """By the command, on another machine: the API server is away for the node's agent alone."""
+    swap_record(s, close(the_record(s), s.clock.true_time(), Event.RELEASED, "released by ada: looked at"))
+    s.run(5, step=1)
+
+
+def waits_for_a_person() -> Stage:
+    """A fault whose node waits, as somebody has paused all."""
+    s = stage(rules())
+    pause(s)
+    s.pages["node-0"].body = plugin("Bad")
+    s.run(20, step=1)
+    assert phase(s) is Phase.WAITING
+    return s
+
+
+def takes_back(s: Stage, seconds: float = 20) -> None:
+    s.pages["node-0"].body = plugin(Bad=1)
+    s.run(seconds, step=1)
+
+
+def back_at_the_api_server(s: Stage) -> None:
+    s.api.heal()
+    resume(s)
+    s.run(120, step=1)
+
+
+def test_what_was_taken_back_is_new_when_it_comes_again_though_nothing_could_be_written_meanwhile() -> None:
+    s = waits_for_a_person()
+    unreachable(s)
+    takes_back(s)
+    release(s)
+    s.pages["node-0"].body = plugin("Bad", Bad=2)
+    s.run(20, step=1)
+    assert phase(s) is Phase.RELEASED
+    back_at_the_api_server(s)
+    assert rebooted(s)
+
+
+def test_it_is_new_though_it_was_taken_back_before_nothing_could_be_written() -> None:
+    s = waits_for_a_person()
+    takes_back(s)
+    unreachable(s)
+    release(s)
+    s.pages["node-0"].body = plugin("Bad", Bad=2)
+    s.run(20, step=1)
+    back_at_the_api_server(s)
+    assert rebooted(s)
+
+
+def test_it_is_new_though_it_is_over_when_the_api_server_is_back() -> None:
+    s = waits_for_a_person()
+    unreachable(s)
+    takes_back(s)
+    release(s)
+    flash(s)
+    s.run(20, step=1)
+    back_at_the_api_server(s)
+    assert rebooted(s)
+
+
+def test_what_was_stated_again_before_a_person_released_the_node_starts_nothing() -> None:
+    s = waits_for_a_person()
+    unreachable(s)
+    takes_back(s)
+    s.pages["node-0"].body = plugin("Bad", Bad=2)
+    s.run(20, step=1)
+    release(s)
+    back_at_the_api_server(s)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+
+
+def test_what_was_released_is_new_when_it_comes_again_beside_another_fault() -> None:
+    """The record is open for the other one, which is taken back later."""
+    s = stage(rules("type: Gpu*", after="3m", latch="source"))
+    both = plugin("Bad") + plugin("Bad", kind="GpuFans")
+    s.pages["node-0"].body = plugin("Bad") + plugin(kind="GpuFans")
+    s.run(10, step=1)
+    assert phase(s) is Phase.SUSPECT
+    release(s)
+    s.run(10, step=1)
+    s.pages["node-0"].body = both
+    s.run(10, step=1)
+    assert phase(s) is Phase.SUSPECT
+    s.pages["node-0"].body = plugin(Bad=1) + plugin("Bad", kind="GpuFans")
+    s.run(10, step=1)
+    s.pages["node-0"].body = plugin("Bad", Bad=2) + plugin("Bad", kind="GpuFans")
+    s.run(10, step=1)
+    s.pages["node-0"].body = plugin("Bad", Bad=2) + plugin(kind="GpuFans", Bad=1)
+    s.run(240, step=1)
+    assert rebooted(s)
 
 
 def test_npds_permanent_rules_keep_their_meaning() -> None:
