@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from recovery.agent import counting
+from recovery.agent.complaint import complaint
 from recovery.agent.memory import Memory
 from recovery.agent.paced import (
     about_call,
@@ -21,7 +22,7 @@ from recovery.agent.paced import (
 )
 from recovery.agent.word import heard
 from recovery.agent.world import World
-from recovery.catalog import bad_status, claim_by_events, event_claims, own_fault
+from recovery.catalog import claim_by_events, event_claims, own_fault
 from recovery.decide.budget import Past, bounded_census, longest_window
 from recovery.decide.census import count
 from recovery.decide.claims import named, rival
@@ -426,13 +427,14 @@ class Fetcher:
             found = self._seek(r.replacement_machine, memory)
         if found is None:
             return s
+        machine, record = self._w.providers.identify(found).machine, self._own_record(found)
         return replace(
             s,
             replacement=found,
             replacement_is_me=found.name == me,
-            replacement_problem=_complaint(found),
+            replacement_problem=complaint(s, found, machine, record),
             tells_within=timedelta(seconds=0 if s.afar else TELLS_AFTER * self._w.leases.renew_every),
-            replacement_record=self._own_record(found),
+            replacement_record=record.sentence if record is not None and record.phase.sick else "",
             replacement_page=heard(self._w.leases.word(found.name), r.replacement_machine)
             if s.role is Role.CONCLUDER or found.name != me
             else None,
@@ -452,11 +454,10 @@ class Fetcher:
         memory.seek_again = now + seen / NODES_A_SECOND
         return None
 
-    def _own_record(self, node: NodeView) -> str:
-        """The sentence of the new node's own record, where that counts its very machine as sick."""
+    def _own_record(self, node: NodeView) -> Record | None:
+        """The new node's own record, where it is about its very machine."""
         record = self._w.records.read(node.name)
-        ours = record is not None and record.phase.sick and self._is(node, record.machine.id)
-        return record.sentence if record is not None and ours else ""
+        return record if record is not None and self._is(node, record.machine.id) else None
 
     def _is(self, node: NodeView, machine: str) -> bool:
         """Whether ``node`` runs on the machine with this ID: by its Node, or by its provider."""
@@ -464,14 +465,6 @@ class Fetcher:
             return True
         found = self._w.providers.identify(node).machine
         return found is not None and found.id == machine
-
-
-def _complaint(node: NodeView) -> str:
-    """A condition of ``node`` that is bad and catalogued as the node's own fault."""
-    for kind, (status, reason) in node.conditions.items():
-        if own_fault(kind, reason) and status == bad_status(kind):
-            return f"its condition {kind} is {status} ({reason})"
-    return ""
 
 
 def is_machine(node: NodeView, machine: str) -> bool:

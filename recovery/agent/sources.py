@@ -11,12 +11,11 @@ from recovery.agent.pace import own_node_every
 from recovery.agent.pods_look import PodsLook
 from recovery.agent.world import World
 from recovery.model import PodChoice, SourceChoice
-from recovery.signals import autopilot, aznhc, conditions, dcgm, konduktor, npd
+from recovery.signals import autopilot, conditions, dcgm, npd
 from recovery.signals.autopilot_gauge import AutopilotSource, GaugeSource
 from recovery.signals.marks import MarksSource
 from recovery.signals.pod_page import Open, over_http
-
-MARKS = {each.SOURCE: each.read for each in (aznhc, konduktor)}
+from recovery.signals.systems import MARKS
 
 
 class SourcesOfNode:

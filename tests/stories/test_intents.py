@@ -7,7 +7,7 @@ from typing import Any
 
 from recovery_testkit.stage import Actor, Stage
 
-from recovery.agent.fetch import _complaint
+from recovery.agent.complaint import condition
 from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
 from recovery.decide.census import count
@@ -182,24 +182,19 @@ def test_a_count_that_cannot_be_shared_holds_nothing_up() -> None:
 # ---------------------------------------------------------------- a new node
 
 
-def test_a_record_that_is_closed_or_of_another_machine_says_nothing_of_a_new_node() -> None:
+def test_a_record_of_another_machine_says_nothing_of_a_new_node() -> None:
     s = cast(agents=2)
     s.fault("node-1")
     s.run(0.5)
     _, observer = eyes(s)
     node_1 = observer.situation("node-1", Role.OWNER, me="node-1").node
     assert node_1 is not None
-    assert observer._fetcher._own_record(node_1) == the_record(s, "node-1").sentence
+    assert observer._fetcher._own_record(node_1) == the_record(s, "node-1")
     other: NodeView = replace(node_1, provider_id="fake:///workers/m-9", system_uuid="m-9")
-    assert observer._fetcher._own_record(other) == ""
-    s.pages["node-1"].body = s.pages["node-0"].body
-    body = dict(s.store.request("GET", f"{RECORDS}/node-1").body)
-    body["status"] = {**body["status"], "phase": "withdrawn"}
-    assert s.store.request("PUT", f"{RECORDS}/node-1", body=body, user_agent="somebody").ok
-    assert observer._fetcher._own_record(node_1) == ""
+    assert observer._fetcher._own_record(other) is None
 
 
 def test_a_new_node_that_says_that_it_is_sick_is_complained_of() -> None:
     sick = {"Ready": ("True", ""), "NeuronHealth": ("True", DMA)}
-    assert _complaint(node(conditions=sick)) == f"its condition NeuronHealth is True ({DMA})"
-    assert _complaint(node(conditions=sick | {"NeuronHealth": ("False", DMA)})) == ""
+    assert condition(node(conditions=sick)) == f"its condition NeuronHealth is True ({DMA})"
+    assert condition(node(conditions=sick | {"NeuronHealth": ("False", DMA)})) == ""

@@ -39,12 +39,20 @@ def policy(source: str, remedy: str = REBOOT) -> bytes:
     return f"{HEAD}sources: [npd, {source}]\nlimits: {{cooldown: 0s}}\nrules:\n{rule}".encode()
 
 
-def put(s: Stage, source: str) -> None:
+def put(s: Stage, source: str, node: str = "node-0") -> None:
     """The other system marks the node."""
     if source == "autopilot":
-        change_node(s, "node-0", lambda n: n["metadata"]["labels"].update({HEALTH: "EVICT"}))
+        change_node(s, node, lambda n: n["metadata"]["labels"].update({HEALTH: "EVICT"}))
     else:
-        change_node(s, "node-0", lambda n: n["spec"].setdefault("taints", []).append(TAINTS[source]))
+        change_node(s, node, lambda n: n["spec"].setdefault("taints", []).append(TAINTS[source]))
+
+
+def take_off(s: Stage, source: str, node: str) -> None:
+    """Somebody takes the mark off."""
+    if source == "autopilot":
+        change_node(s, node, lambda n: n["metadata"]["labels"].pop(HEALTH))
+    else:
+        change_node(s, node, lambda n: n["spec"]["taints"].remove(TAINTS[source]))
 
 
 def overwrite(s: Stage, value: str) -> None:

@@ -55,6 +55,7 @@ from tests.stories.scenes import (
     remove_pod,
     resume,
     stubborn_pod,
+    the_record,
 )
 from tests.stories.test_conditions import (
     COUNT,
@@ -66,6 +67,7 @@ from tests.stories.test_conditions import (
     renewed,
     writes,
 )
+from tests.stories.test_marks_of_others import put, take_off
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 DEAD = policy("{type: Ready}", "{do: drain, within: 2m, then: force}, {do: replace}")
@@ -103,6 +105,25 @@ def test_a_condition_ends_in_a_replacement_without_an_agent_on_any_node(
     assert calls(s) == [("replace", "m-0")]
     assert phase(s) is Phase.RECOVERED
     judge(s)
+
+
+@pytest.mark.parametrize("source", ["autopilot", "aznhc", "konduktor"])
+def test_a_replacement_is_not_proved_while_a_mark_is_on_it_whose_record_was_deleted(source: str) -> None:
+    chosen = policy(f"{{source: {source}}}").replace(b"[conditions]", f"[{source}]".encode())
+    s, cloud = fleet(chosen)
+    put(s, source, "node-0")
+    s.run(5)
+    pass_time(s, 120, cloud, until=lambda: the_record(s).phase is Phase.PROVING)
+    new = the_record(s).replacement_machine.replace("m-", "node-")
+    pass_time(s, 60, cloud, until=lambda: the_record(s).replacement == new)
+    put(s, source, new)
+    pass_time(s, 10, until=lambda: s.record(new) is not None, step=0.1)
+    s.store.request("DELETE", f"{RECORDS}/{new}", user_agent=PERSON)
+    pass_time(s, 300, cloud)
+    assert phase(s) is Phase.PROVING
+    take_off(s, source, new)
+    to_the_end(s, cloud)
+    assert phase(s) is Phase.RECOVERED
 
 
 def test_a_reboot_is_proved_by_the_new_boot_and_the_node_goes_back_to_service() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from recovery.agent import sources
 from recovery.agent.cycle import Source
 from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.loki import LogReader
@@ -19,15 +18,13 @@ from recovery.errors import ApiError
 from recovery.kube.watch import later
 from recovery.model import NodeView, Policy, Reading
 from recovery.quick import replace
-from recovery.signals import autopilot, black_hole, device_counts, kubelet, never_joined
+from recovery.signals import black_hole, device_counts, kubelet, never_joined
 from recovery.signals.conditions import ConditionsSource
 from recovery.signals.loki import LokiSource
 from recovery.signals.marks import MarksSource
 from recovery.signals.own_node import Seen
 from recovery.signals.prometheus import PrometheusSource
-
-MARKS = {**sources.MARKS, autopilot.SOURCE: autopilot.read}
-"""What each system writes to a Node. Autopilot's gauge is on a page, which the controller does not read."""
+from recovery.signals.systems import MARKS
 
 SHAPES = 1024
 """So many Nodes' conditions are remembered, with what was found of them."""

@@ -1,0 +1,8 @@
+"""Which systems leave marks on a Node, and how each is read."""
+
+from __future__ import annotations
+
+from recovery.signals import autopilot, aznhc, konduktor
+
+MARKS = {each.SOURCE: each.read for each in (autopilot, aznhc, konduktor)}
+"""What each system writes to a Node. Autopilot has a gauge as well, on a page of its pod."""
