@@ -149,8 +149,8 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
         return
     yield Counted(CENSUS_AGE, known=True)
     if s.census is None and brakes.first_reason(brakes.BY_GROUP, s):
-        # The group holds it, and nobody counts in order to start. The brake, which is asked before, alarms all
-        # the same: what ends many machines leaves their group short as well (law 10).
+        # The group holds it, so nobody counts in order to start. The brake alarms all the same, as what ends
+        # many machines leaves their group short as well (law 10).
         yield Counted(COUNTED_LATELY, known=brakes.turn(s) is not None)
     # The head of the queue counts, and shares its census with all others. While one that somebody has made
     # says that nothing may start, nobody counts.
