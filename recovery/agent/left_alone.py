@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from recovery.agent.world import World
 from recovery.decide.decision import REPEAT, EventReason
-from recovery.decide.observe_only import left_as_it_is
+from recovery.decide.orphan import while_off
 from recovery.errors import ApiError, Undecodable
 from recovery.kube.paging import folded
 from recovery.model import Phase, Record
@@ -70,10 +70,9 @@ class LeftAlone:
         return node is None or not node.ready
 
     def _say(self, r: Record) -> None:
+        d, at = while_off(r), self._w.cluster.time.now()
         handed = r.phase is Phase.HANDED_OVER
         reason = EventReason.HANDED_OVER if handed else EventReason.ABANDONED_BY_SWITCH_OFF
-        sentence, key = (r.sentence, "handedOver") if handed else (left_as_it_is(r), "abandoned")
-        at = self._w.cluster.time.now()
-        told = Notice(r.node, r.node_uid, reason.value, sentence, True, at, key, About.of(r), echo=handed)
+        told = Notice(r.node, r.node_uid, reason.value, d.reason, True, at, d.key, About.of(r), echo=handed)
         self._publisher.event(told)
-        self._publisher.held(key, at)
+        self._publisher.held(d.key, at)

@@ -8,23 +8,18 @@ from recovery.decide.decision import REPEAT, Decision, hold, leave, until, wait
 from recovery.decide.diagnosis import healthy, name
 from recovery.decide.drill import is_drill
 from recovery.decide.idle import still_handed_over
+from recovery.decide.orphan import while_off
 from recovery.decide.sightings import Would, held, seen, steps_of
 from recovery.decide.situation import Situation
-from recovery.model import Phase, Record
+from recovery.model import Phase
 from recovery.units import span
-
-
-def left_as_it_is(r: Record) -> str:
-    """What is said of an open record."""
-    left = "the recovery of this node is left as it is, abandoned by switching recovery off"
-    return f"{brakes.OFF}: {left} ({r.sentence})"
 
 
 def observe_only(s: Situation, a: Assessment) -> Decision:
     """Recovery is off: report what would be done, or that a recovery under way is left as it is (law 7)."""
     why = brakes.off(s)
     if s.record is not None and s.record.phase.open:
-        return hold(left_as_it_is(s.record), REPEAT, "abandoned")
+        return while_off(s.record)
     x = seen(s, a)
     if x is None:
         handed = s.record is not None and s.record.phase is Phase.HANDED_OVER
