@@ -20,6 +20,7 @@ from functools import partial
 from recovery.agent import bugs
 from recovery.agent.backoff import Backoff, pause_after
 from recovery.agent.execute import Ask, Executor
+from recovery.agent.left_alone import LeftAlone
 from recovery.agent.observe import Observer
 from recovery.agent.pace import Pace
 from recovery.agent.retention import Remover
@@ -92,7 +93,8 @@ class Sweeper:
     ``me`` is this agent's own node, empty for a concluder. ``idle``: seconds between two sweeps when nothing
     is going on in a small fleet (``pace``). It is the duration of a Lease, so that a dead agent's goes stale
     between two sweeps. ``beat`` is called after each record: a long sweep is not a stuck one. ``summon`` is
-    told of a node in a person's hands whose agent is this very process's: it says so each minute.
+    told of a node in a person's hands whose agent is this very process's: it says so each minute. ``left`` is
+    told of each node with a record that counts, with recovery off (``LeftAlone``).
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Sweeper:
         complaint: Complaint = str,
         beat: Callable[[], None] = lambda: None,
         summon: Callable[[str], None] = lambda _: None,
+        left: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._w = world
         self._word = Word(world, me, readings, complaint)
@@ -126,6 +129,7 @@ class Sweeper:
         self._pace = Pace(world, idle, alone=not me)
         self._backoff = Backoff(world.clock, FIRST_PAUSE, 2 * idle, self._chance)
         self._remover = Remover(world, me)
+        self._left_alone = LeftAlone(world, publisher, metrics, SWEEPER, left)
         self._due = self._holders_due = 0.0
         self._paced = 0.0
         self._hand_overs_due = math.inf
@@ -156,7 +160,7 @@ class Sweeper:
         """
         self._metrics.clock_outlier.set(self._w.cluster.time.outlier.total_seconds())
         if not self._w.on:
-            return self._idle
+            return self._idle if self._me else self._left_alone.tell()
         self._word.tell()
         if (left := self._due_in(next_in_queue)) > 0:
             return left

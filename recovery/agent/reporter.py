@@ -11,7 +11,7 @@ from recovery.decide.assessment import Assessment
 from recovery.decide.decision import REPEAT, Decision, EventReason, Verb
 from recovery.decide.diagnosis import name
 from recovery.decide.situation import Situation
-from recovery.model import Kind, Reading, Step
+from recovery.model import Kind, Problem, Reading, Step
 from recovery.report.metrics import Metrics
 from recovery.report.notice import NOTHING, About, Notice
 from recovery.report.publish import Publisher
@@ -22,6 +22,8 @@ REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "los
 """Keys of decisions whose Event is sent again every minute, until somebody acts on it."""
 QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
 """Keys of short waits that make no Event."""
+KEPT = ("fault ", "held ", "happened ")
+"""How the keys begin of what is repeated by itself, whatever else is sent."""
 EVENT_OF = {"handedOver": EventReason.HANDED_OVER, "abandoned": EventReason.ABANDONED_BY_SWITCH_OFF}
 
 
@@ -35,6 +37,7 @@ class Reporter:
         self._publisher = publisher
         self._metrics = metrics
         self._sent_at: dict[str, float] = {}
+        self._happened_at: dict[tuple[str, str, str], datetime] = {}
         self._logged = ""
 
     def decision(self, s: Situation, a: Assessment, d: Decision) -> None:
@@ -68,14 +71,24 @@ class Reporter:
         readings = tuple(readings)
         stated = [(p.type, p.reason) for r in readings for p in r.problems]
         self._metrics.these(self._metrics.faults, stated, self.node)
-        now = self._clock.monotonic()
-        for reading in readings:
-            for p in reading.problems:
-                key = f"fault {p.type} {p.reason} {len(p.times) if p.kind is Kind.EDGE else ''}"
-                last = self._sent_at.get(key)
-                if last is None or (p.kind is Kind.LEVEL and now - last >= REPEAT.total_seconds()):
-                    self._sent_at[key] = now
-                    self._publisher.fault(p.reason, at)
+        for p in (p for r in readings for p in r.problems):
+            if p.kind is Kind.EDGE:
+                self._happened(p, at)
+            elif self._due(f"fault {p.type} {p.reason}", repeat=True):
+                self._publisher.fault(p.reason, at)
+
+    def _happened(self, p: Problem, at: datetime) -> None:
+        """Publish what a temporary rule has counted, each time that it happens. The Event, which people read,
+        at most once a minute."""
+        if not p.times or self._happened_at.get(p.key) == p.times[-1]:
+            return
+        self._happened_at[p.key] = p.times[-1]
+        self._publisher.fault(p.reason, at)
+        if self._due(f"happened {p.reason}", repeat=True):
+            sentence = f"{p.message}: reported, and nothing is done unless a rule counts how often (times)"
+            seen = EventReason.FAULT_SEEN.value
+            about = About(p.reason)
+            self._publisher.event(Notice(self.node, self.node_uid, seen, sentence, True, at, about=about))
 
     def _event(
         self, reason: EventReason, d: Decision, warning: bool, at: datetime, about: About = NOTHING
@@ -90,7 +103,7 @@ class Reporter:
         if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
             return False
         if not repeat:
-            self._sent_at = {k: v for k, v in self._sent_at.items() if k.startswith(("fault ", "held "))}
+            self._sent_at = {k: v for k, v in self._sent_at.items() if k.startswith(KEPT)}
         self._sent_at[key] = now
         return True
 

@@ -314,8 +314,8 @@ class Variables(BaseSettings):
     )
     METRICS_ADDRESS: Annotated[tuple[str, int] | None, BeforeValidator(_address)] = _variable(
         ":9108",
-        "the address that serves `/metrics`, `/healthz`, `/readyz` and `/api/v1/explain`; port 0: any free "
-        "port; empty: off",
+        "the address that serves `/` (a status page), `/metrics`, `/healthz`, `/readyz` and "
+        "`/api/v1/explain`; port 0: any free port; empty: off",
     )
     BOOT_ID_FILE: str = _variable(
         "/proc/sys/kernel/random/boot_id",

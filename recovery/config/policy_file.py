@@ -134,17 +134,20 @@ def check_for(
                 text = f'found "{rung.do}", which provider {provider} cannot do; its actions are {able}'
                 text += f" ({note})" if note else ""
                 mistakes.append(file.mistake(f"rules[{r}].remedy[{s}].do", text))
-    mistakes += of_the_mode(file, mode)
-    budget = file.policy.limits.budget
-    if mode == "sidecar" and (budget.count or 0) > SIDECAR_SLOTS:
-        text = f"found {budget}, expected at most {SIDECAR_SLOTS} in sidecar mode"
-        more = "more needs fleet mode"
-        mistakes.append(file.mistake("limits.budget", f"{text}; {more}"))
-    return mistakes
+    return mistakes + of_the_mode(file, mode)
 
 
 def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
-    """One sentence for each source, witness or alert that nobody reads in ``mode``."""
+    """One sentence for a budget that is too large in ``mode``, and for each source, witness or alert that
+    nobody reads in it."""
+    budget = file.policy.limits.budget
+    if mode == "sidecar" and (budget.count or 0) > SIDECAR_SLOTS:
+        text = f"found {budget}, expected at most {SIDECAR_SLOTS} in sidecar mode; more needs fleet mode"
+        return [file.mistake("limits.budget", text), *_unread(file, mode)]
+    return _unread(file, mode)
+
+
+def _unread(file: PolicyFile, mode: str) -> list[str]:
     why = {
         "sidecar": dict.fromkeys(FLEET_ONLY, "works only in fleet mode (RECOVERY_MODE=fleet)"),
         "fleet": dict.fromkeys(

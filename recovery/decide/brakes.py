@@ -45,6 +45,7 @@ fail on a conflict.
 CONCURRENT_STARTS = 2
 """How many from the head of the queue may start without a turn, where there are slots for all of them. With
 fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail."""
+OFF = "recovery is off (ENABLE_RECOVERY=false)"
 OF_RULE = "rule "
 """How the scope of a rule's own budget begins. No label has a blank in its key."""
 OUTSIDE = "outside limits.population"
@@ -54,7 +55,7 @@ MOST_NAMED = 5
 
 def off(s: Situation) -> str | None:
     """With ENABLE_RECOVERY=false nothing is written but Events, metrics and the RecoveryReport (law 7)."""
-    return None if s.on else "recovery is off (ENABLE_RECOVERY=false)"
+    return None if s.on else OFF
 
 
 def just_back(s: Situation) -> str | None:

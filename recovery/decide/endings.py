@@ -108,10 +108,11 @@ def close_excluded(s: Situation, r: Record, reason: str) -> Decision:
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
-def next_rung(s: Situation, r: Record, why: str) -> Decision:
+def next_rung(s: Situation, r: Record, why: str, failed: str = "") -> Decision:
     """Go on to the next rung. Hand over where there is none, or where this agent may not take it.
 
-    It may not as a concluder, or once another machine goes by the node's name.
+    It may not as a concluder, or once another machine goes by the node's name. ``failed``: the action that
+    was begun and has not helped, for the metrics.
     """
     ours = s.role is Role.OWNER and s.machine is not None and s.machine.id == r.machine.id
     following = r.ladder[r.rung + 1] if r.rung + 1 < len(r.ladder) else None
@@ -121,7 +122,8 @@ def next_rung(s: Situation, r: Record, why: str) -> Decision:
         return hand_over(s, r, f"{why}; {end}" if end else why)
     sentence = f"{why}; next: {following}"
     noted = note(r, s.now, HistoryEvent.RUNG, sentence)
-    return act(WriteRecord(moved_to_rung(noted, r.rung + 1, s.now)), sentence, Report(EventReason.NEXT_STEP))
+    report = Report(EventReason.NEXT_STEP, outcome="failed" if failed else "", action=failed)
+    return act(WriteRecord(moved_to_rung(noted, r.rung + 1, s.now)), sentence, report)
 
 
 def moved_to_rung(r: Record, rung: int, now: datetime) -> Record:

@@ -67,7 +67,7 @@ def observe_call(s: Situation, r: Record) -> Decision:
     if isinstance(s.poll, Failed):
         if can_call_off(s, r):
             return act(call_off(s, r), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
-        return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}")
+        return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}", r.intent.action)
     if isinstance(s.poll, Done):
         if r.intent.action == Step.REPLACE.value:
             return replaced(s, r, s.poll)
@@ -121,7 +121,7 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
             return act(call_off(s, r), f"{late}; it is called off")
         if r.intent.state is IntentState.AMBIGUOUS:
             return hand_over(s, r, f"{late}; it is not known whether it was ever accepted")
-        return next_rung(s, r, late)
+        return next_rung(s, r, late, r.intent.action)
     return wait(sentence, POLLED, f"running {sentence}")
 
 

@@ -148,6 +148,10 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     if settling or brakes.first_reason(brakes.CHEAP, s):
         return
     yield Counted(CENSUS_AGE, known=True)
+    if s.census is None and brakes.first_reason(brakes.BY_GROUP, s):
+        # The group holds it, so nobody counts in order to start. The brake alarms all the same, as what ends
+        # many machines leaves their group short as well (law 10).
+        yield Counted(COUNTED_LATELY, known=brakes.turn(s) is not None)
     # The head of the queue counts, and shares its census with all others. While one that somebody has made
     # says that nothing may start, nobody counts.
     if not brakes.turn(s) and not held_as_counted(s):

@@ -8,6 +8,7 @@ from recovery.decide.decision import REPEAT, Decision, hold, leave, until, wait
 from recovery.decide.diagnosis import healthy, name
 from recovery.decide.drill import is_drill
 from recovery.decide.idle import still_handed_over
+from recovery.decide.orphan import while_off
 from recovery.decide.sightings import Would, held, seen, steps_of
 from recovery.decide.situation import Situation
 from recovery.model import Phase
@@ -18,8 +19,7 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
     """Recovery is off: report what would be done, or that a recovery under way is left as it is (law 7)."""
     why = brakes.off(s)
     if s.record is not None and s.record.phase.open:
-        left = "the recovery of this node is left as it is, abandoned by switching recovery off"
-        return hold(f"{why}: {left} ({s.record.sentence})", REPEAT, "abandoned")
+        return while_off(s.record)
     x = seen(s, a)
     if x is None:
         handed = s.record is not None and s.record.phase is Phase.HANDED_OVER

@@ -68,6 +68,14 @@ def conclude(s: Situation, a: Assessment | None = None, *, place: str = "") -> D
     return tried.accounted(s, r, first_answer(QUESTIONS, s, a, r) or gone_too_long(s, r))
 
 
+def while_off(r: Record) -> Decision:
+    """What is said each minute of a record that counts, with recovery off: nothing is done about it."""
+    if not r.phase.open:
+        return hold(r.sentence, REPEAT, "handedOver")
+    left = "the recovery of this node is left as it is, abandoned by switching recovery off"
+    return hold(f"{brakes.OFF}: {left} ({r.sentence})", REPEAT, "abandoned")
+
+
 def _alive(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.lease.mine or s.lease.stale:
         return None

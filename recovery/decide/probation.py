@@ -205,7 +205,8 @@ def unproved(s: Situation, r: Record, why: str, held: Cause | None = None) -> De
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
         )
-        over = next_rung(s, r, late) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
+        failed = r.intent.action if r.intent else ""
+        over = next_rung(s, r, late, failed) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
         return replace(over, held=held)
     known = held is not None and (r.progress.holding is not None or tried.known(s, held))
     if s.now - r.phase_since >= RESET and not known:
@@ -297,4 +298,7 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision
         phase_since=s.now,
         validation=None,
     )
-    return act(WriteRecord(changed), why, Report(EventReason.FAULT_RETURNED, warning=True))
+    report = Report(EventReason.FAULT_RETURNED, warning=True)
+    if used and r.intent is not None:
+        report = replace(report, outcome="failed", action=r.intent.action)
+    return act(WriteRecord(changed), why, report)

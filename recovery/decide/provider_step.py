@@ -90,7 +90,9 @@ def _tried_enough(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if r.progress.tries >= s.policy.limits.attempts.max:
         return next_rung(s, r, f"{rung.do.value} was asked for {r.progress.tries} times and had no effect")
     if r.intent is not None and _past_deadline(s, r, rung):
-        return next_rung(s, r, f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}")
+        late = f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}"
+        told = r.intent.state is IntentState.NOT_APPLIED  # that it failed
+        return next_rung(s, r, late, "" if told else r.intent.action)
     return None
 
 

@@ -107,12 +107,17 @@ SEEN_BY_AGENTS = {
     ("recoveryreports", "update"),
     ("tokenreviews", "create"),
 }
-SEEN_BY_CONTROLLERS = SEEN_BY_AGENTS | {("nodes", "list"), ("nodes", "watch"), ("pods", "watch")}
+SEEN_BY_CONTROLLERS = SEEN_BY_AGENTS | {
+    ("nodes", "list"),
+    ("nodes", "watch"),
+    ("pods", "watch"),
+    ("noderecoveries", "list"),
+}
 OBSERVERS, OBSERVING_CONTROLLERS = (
     tuple(replace(r, granted_by="deploy/observe") for r in all_of_them if (r.resource, r.verb) in seen)
     for all_of_them, seen in ((RIGHTS, SEEN_BY_AGENTS), (CONTROLLERS, SEEN_BY_CONTROLLERS))
 )
-"""What agents and the controller use while ENABLE_RECOVERY is false; a concluder uses nothing then."""
+"""What agents and the controller use while ENABLE_RECOVERY is false; no concluder runs with so little."""
 POWER = tuple(
     Right("", resource, "", verb, EVERYWHERE, why, granted_by="deploy/baremetal/components/power")
     for resource, verb, why in (

@@ -17,7 +17,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -114,6 +116,8 @@ def serve(
             elif path in ("/healthz", "/readyz"):
                 reason = (healthy if path == "/healthz" else ready)()
                 self._answer(503 if reason else 200, (reason or "ok").encode() + b"\n", "text/plain")
+            elif path == "/":
+                self._answer(200, _front_page(healthy(), ready()), "text/html; charset=utf-8")
             elif path == PATH:
                 self._explain((parse_qs(query).get("node") or [""])[0])
             else:
@@ -144,6 +148,17 @@ def serve(
     server = Server(address, Handler)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server
+
+
+def _front_page(sick: str | None, unready: str | None) -> bytes:
+    """What the program is and how it is, as the probes say it, and where the rest is: nothing of its node."""
+    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in ("/metrics", "/healthz", "/readyz"))
+    name = f"node-recovery {escape(version('node-recovery'))}"
+    return (
+        f"<!doctype html><title>{name}</title><h1>{name}</h1>"
+        f"<p>health: {escape(sick or 'ok')}</p><p>ready: {escape(unready or 'ok')}</p>"
+        f"<ul>{links}<li>{PATH}: for those who bring a token, as node-recovery explain does</li></ul>\n"
+    ).encode()
 
 
 def _head(connection: socket.socket) -> bytes:

@@ -430,3 +430,28 @@ def test_before_a_call_is_made_the_lease_is_read_again() -> None:
     assert robbed
     assert stage.provider.calls == []
     assert records(stage) == {"node-0": "recovering"}
+
+
+def test_the_brake_speaks_and_alarms_though_the_group_holds_them_all_as_well() -> None:
+    """What ends many machines leaves their group short as well. For that it is counted once a minute."""
+    s = cast(agents=4)
+    s.provider.groups["workers"].desired += 1
+    for node in ("node-0", "node-1", "node-2"):
+        s.fault(node)
+    s.run(15)
+    braked = "NeuronHasError_DMA_ERROR: waiting: the brake is on: 3 of 4 nodes in the fleet are sick"
+    assert [sentences(s, f"node-{i}")[-1].startswith(braked) for i in range(3)] == [True] * 3
+    counts = asked_from_now(s, lists_of_nodes)
+    since = {node: len(sentences(s, node)) for node in ("node-0", "node-1", "node-2")}
+    s.run(300)
+    assert 4 <= len(counts) <= 8
+    assert {node: len(sentences(s, node)) for node in since} == since
+    assert any(m.name == "RecoveryHeld" and m.dimensions["Reason"] == "brake" for m in s.told.metrics)
+
+
+def test_a_group_that_is_short_is_the_sentence_while_few_are_sick() -> None:
+    s = cast(agents=4)
+    s.provider.groups["workers"].desired += 1
+    s.fault("node-0")
+    s.run(15)
+    assert sentences(s)[-1] == "NeuronHasError_DMA_ERROR: waiting: group workers is short by 1"

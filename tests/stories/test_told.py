@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from recovery_testkit.kubefaults import lost_request
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Retry
-from recovery.model import Phase
+from recovery.model import Failed, Phase
 from recovery.report.publish import FLUSH, Publisher
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
-from tests.stories.scenes import REBOOTS, calls, cast, messages, phase, sayings
+from tests.stories.scenes import REBOOTS, boot, calls, cast, messages, phase, sayings
 
 
 def merged(s: Stage) -> list[str]:
@@ -145,3 +145,41 @@ def test_a_dead_monitor_is_waited_for_no_longer_than_five_seconds(
         assert said == ["node-0: publishing takes long; going on without waiting"]
     finally:
         answering.set()
+
+
+# ---------------------------------------------------------------- each outcome of an action
+
+
+def outcomes(s: Stage) -> list[tuple[str, str]]:
+    """Action and outcome of each data point of RecoveryAction."""
+    told = (m.dimensions for m in s.told.metrics if m.name == "RecoveryAction")
+    return [(x["Action"], x["Outcome"]) for x in told]
+
+
+def test_a_reboot_that_does_not_come_has_failed() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(700, step=2)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+    assert outcomes(s)[1:] == [("reboot", "started"), ("reboot", "failed"), ("replace", "started")]
+
+
+def test_a_reboot_that_its_provider_calls_failed_has_failed() -> None:
+    s = cast(REBOOTS)
+    s.provider.poll = lambda *_: Failed("the host is broken")  # type: ignore[method-assign]
+    s.fault("node-0")
+    s.run(10)
+    assert outcomes(s)[1:4] == [("reboot", "started"), ("reboot", "failed"), ("replace", "started")]
+
+
+def test_a_reboot_after_which_the_fault_is_back_has_failed() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(5)
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(40)
+    s.fault("node-0")
+    s.run(10)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+    assert outcomes(s)[1:] == [("reboot", "started"), ("reboot", "failed"), ("replace", "started")]

@@ -130,6 +130,24 @@ def test_a_fault_is_published_each_minute_and_an_edge_each_time_that_it_happens(
     assert desk.told.faults[3:] == ["OOMKilling"]
 
 
+def test_what_happens_once_a_day_or_all_the_time_is_published_each_time() -> None:
+    desk = Desk()
+    for ago in (2 * MINUTE, MINUTE):  # the one before was forgotten meanwhile
+        desk.reporter.faults([reading(edge("OOMKilling", ago))], NOW)
+    many = [MINUTE] * 99
+    for last in (3 * SECOND, 2 * SECOND, SECOND):  # no more are remembered
+        desk.reporter.faults([reading(edge("OOMKilling", *many, last))], NOW)
+    assert desk.told.faults == ["OOMKilling"] * 5
+
+
+def test_what_only_happened_is_an_event_at_most_once_a_minute() -> None:
+    desk = Desk()
+    for ago in range(120, 0, -1):
+        desk.reporter.faults([reading(edge("OOMKilling", ago * SECOND))], NOW)
+        desk.decides(hold("so", key="paused"))
+    assert desk.told.events.count("FaultSeen") == 2
+
+
 def test_a_sentence_makes_no_fault_news_again() -> None:
     desk = Desk()
     desk.reporter.faults([reading(problem())], NOW)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from recovery.agent.fleet.program import FleetProgram
 from recovery.agent.program import Program, stuck
 from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
+from tests.builders.nodes import node
 
 SIDECAR = {"NODE_NAME": "node-0", "PROVIDER": "baremetal", "POD_NAMESPACE": "default"}
 
@@ -185,3 +187,64 @@ def test_a_password_in_the_pages_url_is_in_no_line_of_the_log(
     with caplog.at_level(logging.INFO), pytest.raises(SettingsError) as refused:
         running._introduce(load_settings(SIDECAR | {"NPD_METRICS_URL": url}))
     assert "very-secret" not in caplog.text + str(refused.value)
+
+
+# ---------------------------------------------------------------- what the provider cannot do, in fleet mode
+
+REBOOTS = (
+    "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+    "rules: [{name: a, match: {}, remedy: [{do: reboot}]}]\n"
+)
+
+
+@pytest.fixture
+def controller(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> Iterator[Callable[[str], FleetProgram]]:
+    """A controller with this PROVIDER, and a policy that reboots."""
+    monkeypatch.setattr(fleet, "KubernetesTransport", lambda _: Way(stage.api, "program"))
+    file = tmp_path / "policy.yaml"
+    file.write_text(REBOOTS)
+    started: list[FleetProgram] = []
+
+    def program(provider: str) -> FleetProgram:
+        environ = {"RECOVERY_MODE": "fleet", "PROVIDER": provider, "POLICY_FILE": str(file)}
+        started.append(FleetProgram(load_settings(environ), environ, stage.clock))
+        return started[-1]
+
+    yield program
+    for each in started:
+        each._instance_lock.close()
+
+
+def test_a_policy_that_the_chosen_provider_cannot_carry_out_ends_the_controller(
+    controller: Callable[[str], FleetProgram],
+) -> None:
+    with pytest.raises(SettingsError, match='found "reboot", which provider baremetal cannot do'):
+        controller("baremetal").run()
+
+
+def test_a_step_that_no_nodes_provider_can_carry_out_is_told_once_all_nodes_are_known(
+    controller: Callable[[str], FleetProgram], caplog: pytest.LogCaptureFixture
+) -> None:
+    program = controller("auto")
+    program.check()
+    metal, cloud = node(provider_id=""), node(provider_id="aws:///us-west-2a/i-0123456789abcdef0")
+    known = SimpleNamespace(in_sync=True, all=lambda: [metal])
+    program.replica.nodes = known  # type: ignore[assignment]
+    program._look_at_policy()
+    assert 'found "reboot", which provider baremetal cannot do' in caplog.text
+    caplog.clear()
+    program._policy_looked_at, known.all = False, lambda: [metal, cloud]
+    program._look_at_policy()
+    assert "cannot do" not in caplog.text
+
+
+def test_a_budget_that_is_too_large_for_sidecars_needs_no_node_to_be_refused(tmp_path: Any) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(REBOOTS + "limits: {budget: 51}\n")
+    with pytest.raises(SettingsError, match="expected at most 50 in sidecar mode; more needs fleet mode"):
+        load_settings(SIDECAR | {"POLICY_FILE": str(file)})
+    load_settings({"RECOVERY_MODE": "fleet", "POLICY_FILE": str(file)})
+    file.write_text(REBOOTS + "limits: {budget: 50}\n")
+    load_settings(SIDECAR | {"POLICY_FILE": str(file)})

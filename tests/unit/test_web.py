@@ -119,6 +119,15 @@ def test_metrics_are_in_prometheus_own_format(site: Site) -> None:
     assert "node_recovery_cycles_total 1.0" in body
 
 
+def test_the_front_page_says_how_the_program_is_and_nothing_of_its_node(site: Site) -> None:
+    site.sick, site.explained = "<the main loop hangs>", {"node": "n1"}
+    status, body, kind = site.ask("/")
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    assert "<p>health: &lt;the main loop hangs&gt;</p><p>ready: not yet: nothing has been read</p>" in body
+    assert 'href="/metrics"' in body
+    assert "n1" not in body
+
+
 def test_other_pages_are_not_there(site: Site) -> None:
     assert site.ask("/secrets")[0] == 404
 
@@ -155,7 +164,7 @@ def test_who_merely_reaches_the_port_is_not_told_what_the_agent_thinks(site: Sit
         403,
         {"message": "this is for those who bring a token for it, as node-recovery explain does"},
     )
-    for path in ("/", "/api/v1", "/api/v1/explain/", "/api/v1/explain%3F"):
+    for path in ("/api/v1", "/api/v1/explain/", "/api/v1/explain%3F"):
         assert site.ask(path)[0] == 404, path
     assert site.ask("/metrics")[0] == site.ask("/healthz")[0] == 200
 

@@ -14,14 +14,17 @@ from recovery.agent.fleet.replica import Around, Replica
 from recovery.agent.fleet.servers import loki_of, prometheus_of
 from recovery.agent.tellers import tellers_of
 from recovery.clock import Clock
+from recovery.config.policy_file import BUILT_IN, check_for
 from recovery.config.policy_reach import of_nodes
 from recovery.config.settings import Settings
+from recovery.errors import SettingsError
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.kube.transport import KubernetesTransport
+from recovery.model import Step
 from recovery.provider.monitor import Monitor
-from recovery.provider.protocol import ProviderContext, load_monitor, load_provider
-from recovery.provider.registry import Providers
+from recovery.provider.protocol import ProviderContext, abilities_of, load_monitor, load_provider
+from recovery.provider.registry import AUTO, Providers
 from recovery.report.asked_by import AskedBy
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import explanation
@@ -110,8 +113,22 @@ class FleetProgram:
 
     # ------------------------------------------------------------ threads
 
+    def check(self) -> None:
+        """Whether the provider that PROVIDER names can do what the policy says. Raises ``SettingsError``.
+
+        With ``auto`` each Node has its own, so that is said when all Nodes are known (``_beyond_all``).
+        """
+        s = self._settings
+        if s.provider == AUTO or s.policy_file.path == BUILT_IN:
+            return
+        provider = self._providers(self._told_by).get(s.provider)
+        able = abilities_of(provider, None)
+        if mistakes := check_for(s.policy_file, able.actions, provider.name, s.mode.value, able.note):
+            raise SettingsError(mistakes)
+
     def run(self) -> None:
         """Until stopped."""
+        self.check()
         follow = threading.Thread(target=self.replica.nodes.follow, args=(self._stop,), name="nodes")
         sweep = threading.Thread(target=self._sweep, name="sweep")
         workers = [threading.Thread(target=self._work, args=(i,), name=f"worker {i}") for i in range(WORKERS)]
@@ -156,8 +173,19 @@ class FleetProgram:
         self._policy_looked_at = True
         whom = "no node of FLEET_SELECTOR" if self._settings.fleet_selector else "no node"
         labels = (node.labels for node in self.replica.nodes.all())
-        for told in of_nodes(self._settings.policy_file, labels, whom):
+        for told in (*of_nodes(self._settings.policy_file, labels, whom), *self._beyond_all()):
             log.warning("%s", told)
+
+    def _beyond_all(self) -> list[str]:
+        """The steps of the policy that no provider of any Node can do."""
+        file = self._settings.policy_file
+        if file.path == BUILT_IN:
+            return []
+        providers = self._providers(self._told_by)
+        able = {f for node in self.replica.nodes.all() if (f := providers.identify(node).facts) is not None}
+        actions = frozenset[Step]().union(*(facts.actions for facts in able))
+        names = " or ".join(sorted({facts.name for facts in able}))
+        return check_for(file, actions, names, self._settings.mode.value) if able else []
 
     def _watch_pods(self) -> float:
         return self.replica.watch_pods(self._stop)

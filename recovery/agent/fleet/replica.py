@@ -355,7 +355,14 @@ class Replica:
             idle=SWEEP_EVERY,
             beat=beat,
             summon=self._summon,
+            left=partial(self._left, world),
         )
+
+    def _left(self, world: World, node: str) -> None:
+        """With recovery off, a record of ``node`` counts: its agent is to say so, unless the Node is there
+        and not one of ours."""
+        if self.nodes.get(node) is not None or not self._a.selector or world.node(node) is None:
+            self._summon(node)
 
     def _is_there(self, node: str) -> bool:
         known = self._roll is not None and never_joined.is_name(node)
