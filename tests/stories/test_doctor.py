@@ -492,6 +492,13 @@ def test_an_agent_with_another_policy_is_not_judged_by_the_one_that_is_here(at_l
     assert found.remedy == "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
 
 
+def test_the_built_in_policy_of_a_laptop_is_not_taken_for_the_agents(at_laptop: Doctor) -> None:
+    at_laptop()
+    found = at_laptop.says("which policy the agents run with is not known from here")
+    assert found.ok is None
+    assert found.remedy == "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
+
+
 # ---------------------------------------------------------------- the cluster
 
 
