@@ -216,8 +216,8 @@ def test_explain_finds_in_the_report_what_the_agent_cannot_be_asked_for(sit: Sit
     terminal.reach.deaf.add("node-0")
     head, *_ = ok(terminal.run("explain", "node-0")).splitlines()
     assert head.startswith(
-        f"node-0: {DMA}: would drain node-0; then replace; it is there now; recovery is off, says the report; "
-        "its agent cannot be asked ("
+        f"node-0: {DMA}: would drain node-0; then replace; it is there now; recovery is off, "
+        "says the report; its agent cannot be asked ("
     )
 
 
