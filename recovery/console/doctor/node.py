@@ -169,8 +169,8 @@ def _which_mode(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
             AREA,
             False,
             "nobody looks after any node: no pod of an agent or of a controller runs in this cluster",
-            "install it (docs/install.md), or look why its pods do not run: kubectl get daemonsets,deployments "
-            "-A -l app.kubernetes.io/name=node-recovery",
+            "install it (docs/install.md), or look why its pods do not run: kubectl get "
+            "daemonsets,deployments -A -l app.kubernetes.io/name=node-recovery",
         )
 
 
