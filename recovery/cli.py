@@ -15,7 +15,7 @@ import click
 
 from recovery.console.options import cluster_command, output_option, yes_option
 from recovery.console.output import say
-from recovery.errors import NodeRecoveryError, SettingsError
+from recovery.errors import ApiError, NodeRecoveryError, SettingsError
 from recovery.kube.kubeconfig import Target
 from recovery.model import Step
 from recovery.short import LONGEST_WORDS
@@ -24,6 +24,12 @@ DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = "node_recovery.commands"
 NAME, PLUGIN = "node-recovery", "kubectl-node_recovery"
 """The program's name, and that under which kubectl finds it: an underscore is a dash there."""
+REFUSED = {
+    401: "The cluster does not accept your credentials: log in again. kubectl auth whoami shows who you are.",
+    403: "Your user lacks this right. An administrator can bind it to one of the ClusterRoles "
+    "node-recovery-viewer, -operator and -explain; docs/commands.md lists the rights of each command.",
+}
+"""HTTP status of the API server's answer -> what to do about it."""
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 """How a write to standard output fails. The error of a file that is opened has the file's name."""
 NO_DEMO = (
@@ -44,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return _complain(error.mistakes, USAGE)
     except NodeRecoveryError as error:
-        return _complain([str(error)], FAILURE)
+        return _complain([str(error), *_what_to_do(error)], FAILURE)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
@@ -78,6 +84,12 @@ def _silence() -> None:
 def _called() -> str:
     """The name by which the user called it."""
     return "kubectl node-recovery" if Path(sys.argv[0]).stem == PLUGIN else NAME
+
+
+def _what_to_do(error: NodeRecoveryError) -> list[str]:
+    """What follows the API server's own words, where these do not say it."""
+    advice = REFUSED.get(error.status) if isinstance(error, ApiError) else None
+    return [advice] if advice else []
 
 
 def _complain(sentences: Sequence[str], code: int) -> int:

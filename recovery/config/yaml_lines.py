@@ -91,6 +91,8 @@ def read(content: bytes) -> Document:
         problem = error.problem or "cannot be read"
         if "another document" in problem:
             problem = "a second document begins here; one file holds one"
+        if "'\\t'" in problem:
+            problem = "found a tab, expected spaces"
         return _failed(document, line, f"not YAML: {problem}")
     except yaml.reader.ReaderError as error:
         return _failed(document, text[: error.position].count("\n") + 1, f"not YAML: {error.reason}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
-from recovery.console.recoveries import read_recoveries, retry_on_conflict
+from recovery.console.recoveries import check_installed, read_recoveries, retry_on_conflict
 from recovery.errors import ApiError, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
 from recovery.model import Approval
@@ -17,6 +17,7 @@ from recovery.signals.names import reason_name
 from recovery.store.gate import read_approvals
 from recovery.units import moment
 
+NO_GATE = "nothing was approved: there is no RecoveryGate yet, so no recovery waits or is held as correlated"
 MOST = 20
 """So many other approvals are kept on the gate beside a new one: those written last."""
 
@@ -70,4 +71,5 @@ def _gate(api: UserApi) -> dict[str, Any]:
     try:
         return api.get_gate()
     except NotFound:
-        raise NotInstalled from None
+        check_installed(api)
+        raise NotFound(NO_GATE) from None

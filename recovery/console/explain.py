@@ -19,6 +19,7 @@ from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
 from recovery.console.output import ago, for_programs, phase, say, show
 from recovery.console.recoveries import gate_as_json
+from recovery.console.report import story
 from recovery.console.status import gate_lines, record_as_json, sentence_of, stated
 from recovery.decide.decision import Verb
 from recovery.kube.kubeconfig import Target
@@ -73,6 +74,9 @@ def sentence(f: Facts) -> str:
     if f.record is not None and f.record.phase.sick:
         return f"{_since(f.record)}: {sentence_of(f.record, f.now)}; {unsaid}"
     closed = f"{_since(f.record)}: {f.record.sentence}" if f.record else ""
+    if f.seen:
+        would = "; ".join(f"{x.reason}: {story(x, f.now)}" for x in f.seen)
+        return f"{would}; recovery is off, says the report; {unsaid}"
     if f.node is None:
         return closed or f"the Node is not there; {unsaid}"
     last = f"; last {closed}" if closed else ""

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from recovery.console.api import AgentPod, UserApi
-from recovery.console.recoveries import read_gate
-from recovery.errors import ApiError, NotFound, NotInstalled, Undecodable, UnknownNode
+from recovery.console.recoveries import check_installed, read_gate
+from recovery.console.report import read_report
+from recovery.decide.sightings import Sighting
+from recovery.errors import ApiError, NotFound, Undecodable, UnknownNode
 from recovery.model import Gate, NodeView, Record
 from recovery.store import record_codec as records
 
@@ -27,6 +29,7 @@ class Facts:
     pod: AgentPod | None
     agent: dict[str, Any] | None
     no_answer: str  # why the agent gave none
+    seen: tuple[Sighting, ...]  # where it gave none: what is there by the report, with recovery off
 
 
 def gather(api: UserApi, name: str) -> Facts:
@@ -40,7 +43,13 @@ def gather(api: UserApi, name: str) -> Facts:
             "node-recovery status --all list what there is"
         )
     gate, gate_problem = read_gate(api)
-    return Facts(name, api.time.now(), node, record, problem, gate, gate_problem, pod, agent, no_answer)
+    seen = _seen(api, name) if agent is None else ()
+    return Facts(name, api.time.now(), node, record, problem, gate, gate_problem, pod, agent, no_answer, seen)
+
+
+def _seen(api: UserApi, name: str) -> tuple[Sighting, ...]:
+    found, _ = read_report(api)
+    return tuple(x for x in (found.sightings if found else ()) if x.node == name and x.ended is None)
 
 
 def _node(api: UserApi, name: str) -> NodeView | None:
@@ -56,10 +65,7 @@ def _record(api: UserApi, name: str) -> tuple[Record | None, str]:
     except Undecodable as error:
         return None, str(error)
     except NotFound:
-        try:
-            next(iter(api.list_records()), None)
-        except NotFound:
-            raise NotInstalled from None
+        check_installed(api)
         return None, ""
 
 

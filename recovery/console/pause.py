@@ -10,7 +10,7 @@ import click
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
-from recovery.console.recoveries import pause_as_json, retry_on_conflict
+from recovery.console.recoveries import check_installed, pause_as_json, retry_on_conflict
 from recovery.console.status import pause_sentence
 from recovery.errors import Conflict, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
@@ -34,6 +34,8 @@ def resume(assume_yes: bool, target: Target, output: str) -> None:
     """End the pause. If somebody else made it, or it is in another cluster than usual, ask first."""
     api = connect_to_change(target)
     found = _gate(api)
+    if found is None:
+        check_installed(api)
     current = read_pause((found or {}).get("spec"))
     if found is None or current is None or not current.in_force(api.time.now()):
         if found is not None and current is not None:

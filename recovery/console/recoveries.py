@@ -60,6 +60,14 @@ def read_gate(api: UserApi) -> tuple[Gate | None, str]:
         return None, str(error)
 
 
+def check_installed(api: UserApi) -> None:
+    """Raises ``NotInstalled``: without the CRDs the gate is not there, either."""
+    try:
+        next(iter(api.list_records()), None)
+    except NotFound:
+        raise NotInstalled from None
+
+
 def retry_on_conflict(change: Callable[[], Found]) -> Found:
     """Do ``change`` (read, then write with the version that was read) again while it conflicts."""
     for _ in range(TRIES - 1):

@@ -43,9 +43,14 @@ def read_report(api: UserApi) -> tuple[Report | None, str]:
 def report(since: timedelta, target: Target, output: str) -> None:
     """Print what was seen within ``since``. Raises ``ApiError`` where the report cannot be read."""
     api = connect(target)
-    found, problem = read_report(api)
-    if problem:
-        raise ApiError(f"the RecoveryReport cannot be read: {problem}")
+    try:
+        found = decode(api.get_report())
+    except NotFound:
+        found = None
+    except ApiError as error:
+        raise ApiError(f"the RecoveryReport cannot be read: {error}", error.status) from None
+    except NodeRecoveryError as error:
+        raise ApiError(f"the RecoveryReport cannot be read: {error}") from None
     now = api.time.now()
     chosen = _within(found, now - since)
     if for_programs(output):

@@ -24,6 +24,8 @@ from launcher import bound_to_us, launch
 from plane import Plane, free_port
 
 CONTAINER = "node-recovery"
+HOOK = "uninstall"
+"""The container that the chart's hook runs once, in a Job's pod."""
 SECRETS = "/run/secrets/kubernetes.io/serviceaccount"  # /var/run is /run
 LEEWAY = 60
 """Seconds for which an API server takes a token that has expired, for clocks that differ."""
@@ -43,6 +45,8 @@ class Container:
     ended: float = 0.0
     said: int = 0  # bytes of its log, from the lives before this one
     environ: dict[str, str] = field(default_factory=dict)
+    args: list[str] = field(default_factory=list)  # in the place of the image's CMD, where there are any
+    once: bool = False  # its pod ends with it
 
     @property
     def log(self) -> Path:
@@ -127,8 +131,22 @@ class Kubelets:
             return
         if container.process is not None and not container.ended:
             container.ended = time.monotonic()
-        if time.monotonic() - container.ended >= 0.3 or container.process is None:
+        if container.process is not None and container.once:
+            self._finished(pod, container.process.returncode)
+        elif time.monotonic() - container.ended >= 0.3 or container.process is None:
             self._spawn(container)
+
+    def _finished(self, pod: Json, code: int) -> None:
+        """Its pod has ended with it, and says how."""
+        (told,) = pod["status"]["containerStatuses"]
+        told |= {"ready": False, "state": {"terminated": {"exitCode": code}}}
+        status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [told]}
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
+        kind = "application/merge-patch+json"
+        answer = self._plane.request(
+            "PATCH", path, body={"status": status}, content_type=kind, user="kubelet"
+        )
+        assert answer.status == 200, answer.body
 
     # ------------------------------------------------------------ a container
 
@@ -140,7 +158,9 @@ class Kubelets:
         (folder / "secrets" / "namespace").write_text(meta["namespace"])
         (folder / "secrets" / "ca.crt").write_bytes(self._plane.certificate.read_bytes())
         self.write_token(made, self.ask_token(pod))
-        (ours,) = [c for c in spec["containers"] if c["name"] == CONTAINER]
+        (ours,) = [c for c in spec["containers"] if c["name"] in (CONTAINER, HOOK)]
+        made.args = ours.get("args", [])
+        made.once = spec["restartPolicy"] == "Never"
         made.environ = self._environ(pod, ours, folder)
         return made
 
@@ -216,11 +236,16 @@ class Kubelets:
     def _config_map(self, namespace: str, name: str) -> dict[str, str]:
         return dict(self._plane.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}").get("data", {}))
 
+    def _of(self, container: Container) -> list[str]:
+        """ENTRYPOINT, and CMD or what the container has in its place."""
+        *entrypoint, command = self._command
+        return [*entrypoint, *(container.args or [command])]
+
     def _spawn(self, container: Container) -> None:
         with container.log.open("ab") as log:
             container.said = log.tell()
             container.process = launch(
-                mounted(container.folder / "secrets", self._command),
+                mounted(container.folder / "secrets", self._of(container)),
                 env=container.environ,
                 cwd=container.folder,
                 stdin=subprocess.DEVNULL,
@@ -236,10 +261,18 @@ class Kubelets:
     def of(self, node: str) -> Container:
         """The sidecar's container on a node. Raises ``LookupError``."""
         with self._lock:
-            found = [c for c in self._containers.values() if c.node == node and "concluder" not in c.pod]
+            found = [
+                c
+                for c in self._containers.values()
+                if c.node == node and "concluder" not in c.pod and not c.once
+            ]
         if not found:
             raise LookupError(f"no sidecar has run on {node}")
         return found[-1]
+
+    def hooks(self) -> list[Container]:
+        """The pods of the chart's hook, in order."""
+        return [c for c in self.all() if c.once]
 
     def concluders(self) -> list[Container]:
         return [c for c in self.all() if "concluder" in c.pod]

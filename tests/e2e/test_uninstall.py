@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
-from fleet_site import NAMESPACE, Site, training
+from fleet_site import DEPLOY, NAMESPACE, RECORDS, Site, training
 from plane import Plane
 from test_deploy import CHART, IMAGE, LATER, run
 from test_helm_upgrade import Release
+from test_upgrade_in_flight import Versions
 from toolbox import program
 
 from recovery import cli
@@ -137,6 +136,20 @@ def test_the_hook_may_do_nothing_that_the_command_does_not_do(tmp_path: Path) ->
     assert job["spec"]["template"]["spec"]["serviceAccountName"] == ACCOUNT
 
 
+@pytest.mark.parametrize("mode", ["sidecar", "fleet"])
+def test_the_hook_stays_off_the_nodes_that_are_looked_after(mode: str, tmp_path: Path) -> None:
+    """Its token may patch every Node, and no admission policy limits it."""
+    words = (*ON, "--set", f"mode={mode}")
+    (job,) = [d for d in hook(tmp_path, *words) if d["kind"] == "Job"]
+    text = run(program("helm"), "template", "node-recovery", CHART, *IMAGE, *LATER, *words, home=tmp_path)
+    (deployment,) = [d for d in yaml.safe_load_all(text) if d and d["kind"] == "Deployment"]
+    theirs, its = (d["spec"]["template"]["spec"] for d in (deployment, job))
+    assert {k: its.get(k) for k in ("affinity", "nodeSelector", "tolerations")} == {
+        k: theirs.get(k) for k in ("affinity", "nodeSelector", "tolerations")
+    }
+    assert its["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+
+
 @pytest.mark.parametrize(
     "words",
     [(), (*ON, "--set", "uninstallHook.enabled=false"), (*ON, "--set", "concluder.create=false")],
@@ -151,7 +164,12 @@ def test_there_is_no_hook_where_it_has_nothing_to_do_or_is_not_wanted(
 # ---------------------------------------------------------------- Helm runs it
 
 
-JOB = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{ACCOUNT}"
+HANDED_OVER = {
+    "version": 1,
+    "machine": {"provider": "aws", "id": "i-1"},
+    "phase": "handedOver",
+    "phaseSince": "2026-11-21T10:15:00Z",
+}
 MARKED = {
     "apiVersion": "v1",
     "kind": "Node",
@@ -164,61 +182,106 @@ MARKED = {
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Iterator[Release]:
-    """The chart with recovery on, and a Node that it has marked."""
+def installed(tmp_path: Path) -> Iterator[Versions]:
+    """By the chart, on a control plane that runs Jobs."""
     (tmp_path / "plane").mkdir()
-    with Plane(tmp_path / "plane") as plane:
-        made = Release(plane, tmp_path)
-        made.upgrade(*ON)
-        plane.kubectl("wait", "--for=condition=Established", "crd/noderecoveries.noderecovery.dev")
-        plane.request("POST", "/api/v1/nodes", body=MARKED)
-        yield made
+    more = {"kube-controller-manager": ["--controllers=job"]}
+    with Plane(tmp_path / "plane", more) as plane, Versions(plane, tmp_path / "site") as found:
+        found.lawless = True  # sick nodes are given back
+        found.clear()
+        found.goes_to(None)
+        yield found
 
 
-def hook_job(plane: Plane) -> str:
-    """The UID of the hook's Job while it has not ended."""
-    found = plane.request("GET", JOB)
-    ended = found.status != 200 or (found.body.get("status") or {}).get("conditions")
-    return "" if ended else str(found.body["metadata"]["uid"])
-
-
-def ends(plane: Plane, *conditions: str) -> None:
-    """The hook's pod has run: what the Job controller writes then, which does not run here."""
-    plane.until("the hook's Job is there", lambda: hook_job(plane))
-    at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    status: Json = {"startTime": at, "conditions": [{"type": c, "status": "True"} for c in conditions]}
-    if "Complete" in conditions:
-        status |= {"completionTime": at, "succeeded": 1}
-    answer = plane.request("PATCH", f"{JOB}/status", body={"status": status}, content_type=MERGE)
-    assert answer.status == 200, answer.body
-
-
-def test_helm_deletes_nothing_before_the_marks_are_off_and_leaves_no_right_behind(
-    release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_helm_deletes_nothing_while_a_step_is_under_way_and_leaves_nothing_after_it(
+    installed: Versions, tell: Callable[[str], None]
 ) -> None:
-    plane = release.plane
-    with ThreadPoolExecutor(1) as pool:
-        helm = pool.submit(release.helm, "uninstall", "--timeout", "90s")
-        ends(plane, "FailureTarget", "Failed")  # something is left
-        with pytest.raises(AssertionError, match="job node-recovery-uninstall failed"):
-            helm.result()
-        assert release.there("daemonset", "node-problem-detector", NAMESPACE), "nothing is deleted"
+    """The hook's pod runs: its own command, with its account's token. Its Job's status is Kubernetes' own."""
+    site, release = installed, Release(installed.plane, installed.folder)
+    asked, drained, waits = site.begins_three()
+    machine = site.instances[asked]
 
-        helm = pool.submit(release.helm, "uninstall", "--timeout", "90s")
-        plane.until("the hook of now is there", lambda: hook_job(plane))
-        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
-        token = plane.request("POST", f"{account}/token", body={"spec": {}}).body["status"]["token"]
-        config = tmp_path / "hook.kubeconfig"
-        config.write_text(yaml.safe_dump(plane._kubeconfig(token)))
-        monkeypatch.setenv("KUBECONFIG", str(config))
-        code, found = uninstalled()
-        ends(plane, "SuccessCriteriaMet", "Complete")
-        helm.result()
-    assert (code, found["nothingLeft"], [x["node"] for x in found["cleared"]]) == (0, True, ["broken"])
-    node = plane.get("/api/v1/nodes/broken")
-    assert not node["spec"].get("unschedulable")
-    assert not [t for t in node["spec"].get("taints") or [] if "noderecovery" in t["key"]]
-    assert not node["metadata"].get("annotations")
+    with pytest.raises(AssertionError, match=f"job {ACCOUNT} failed"):
+        release.helm("uninstall")
+
+    (refused,) = site.kubelets.hooks()
+    assert f"replace of {machine} has been asked for and cannot be called back" in refused.log.read_text()
+    assert [site.phase(n) for n in (asked, drained, waits)] == ["recovering", "released", "released"]
+    assert {mark.partition(":")[0] for mark in of_ours(site)} == {asked}
+    assert release.there("daemonset", "node-problem-detector", NAMESPACE), "nothing is deleted"
+    assert not rights_of_the_hook(release), "nothing that may patch each Node stays behind a refusal"
+
+    site.lets_go_on()
+    site.until("it is proved", lambda: site.phase(asked) == "recovered", 240)
+    release.helm("uninstall")
+
+    _, done = site.kubelets.hooks()
+    assert "Nothing of node-recovery is left on any node" in done.log.read_text()
+    assert (of_ours(site), site.marked()) == ([], [machine])
     assert not release.there("daemonset", "node-problem-detector", NAMESPACE)
-    assert not release.there("clusterrole", ACCOUNT)
-    assert not release.there("serviceaccount", ACCOUNT, NAMESPACE)
+    assert not rights_of_the_hook(release)
+    tell("helm uninstall amid recoveries: the hook's pod ran, refused, and ran again; no mark on any node")
+
+
+# ---------------------------------------------------------------- kubectl delete -k
+
+
+PAGES = ("eks-neuron", "eks-gpu", "aks-gpu", "baremetal", "fleet")
+"""The folders that the pages have people apply."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    with Plane(tmp_path_factory.mktemp("pages")) as found:
+        yield found
+
+
+def everything(plane: Plane) -> set[str]:
+    """Each object of the cluster, but for those that controllers make by themselves."""
+    kinds = plane.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    wanted = ",".join(k for k in kinds if k.partition(".")[0] not in ("events", "leases", "ipaddresses"))
+    return set(plane.kubectl("get", wanted, "--all-namespaces", "-o", "name").split())
+
+
+@pytest.mark.parametrize("careful", [True, False], ids=["after uninstall", "at once"])
+@pytest.mark.parametrize("page", PAGES)
+def test_deleting_what_a_page_applied_leaves_nothing_but_the_marks_that_nobody_took_off(
+    plane: Plane, page: str, careful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends, and nothing of it outlives it: no namespace that hangs, no policy, no right, no CRD."""
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig("admin")))
+    before = everything(plane)
+    plane.apply(DEPLOY / page)
+    plane.request("POST", "/api/v1/nodes", body=MARKED)
+    record = {
+        "apiVersion": "noderecovery.dev/v1alpha1",
+        "kind": "NodeRecovery",
+        "metadata": {"name": "broken"},
+        "status": HANDED_OVER,
+    }
+    assert plane.request("POST", RECORDS, body=record).status == 201
+    if careful:
+        code, found = uninstalled()
+        assert (code, found["nothingLeft"]) == (0, True)
+
+    plane.kubectl("delete", "-k", str(DEPLOY / page), "--timeout=60s")
+
+    assert everything(plane) - before == {"node/broken"}
+    node = plane.get("/api/v1/nodes/broken")
+    ours = [key for key in node["metadata"].get("annotations") or {} if "noderecovery.dev" in key]
+    ours += [t["key"] for t in node["spec"].get("taints") or [] if "noderecovery.dev" in t["key"]]
+    if not careful:
+        assert node["spec"]["unschedulable"], "it takes no pods, and nobody is left to say why"
+        assert ours == ["noderecovery.dev/cordoned-by", "noderecovery.dev/unhealthy"]
+        code, found = uninstalled()
+        assert (code, found["nothingLeft"], [x["node"] for x in found["cleared"]]) == (0, True, ["broken"])
+        node = plane.get("/api/v1/nodes/broken")
+    else:
+        assert not ours
+    assert not node["spec"].get("unschedulable")
+    plane.request("DELETE", "/api/v1/nodes/broken")
+
+
+def rights_of_the_hook(release: Release) -> list[str]:
+    kinds = (("clusterrole", ""), ("clusterrolebinding", ""), ("serviceaccount", NAMESPACE))
+    return [kind for kind, namespace in kinds if release.there(kind, ACCOUNT, namespace)]

@@ -147,6 +147,8 @@ def test_a_gate_that_cannot_be_read_is_said_to_stop_everything(sit: Sit) -> None
         ("status",),
         ("explain", "node-0"),
         ("pause", "--for", "1h", "--reason", "x"),
+        ("resume",),
+        ("approve", DMA),
         ("release", "node-0", "--yes"),
     ],
 )
@@ -203,6 +205,63 @@ def test_explain_works_while_recovery_is_off_and_nothing_is_written(sit: Sit) ->
     )
     assert "recovery off, it only observes" in out
     assert "Record:  none" in out
+
+
+def test_explain_finds_in_the_report_what_the_agent_cannot_be_asked_for(sit: Sit) -> None:
+    """Rights to ask the agent are the exception; with recovery off nothing else knows of the fault."""
+    s = cast(on=False)
+    s.fault("node-0")
+    s.run(60)
+    terminal = sit(s)
+    terminal.reach.deaf.add("node-0")
+    head, *_ = ok(terminal.run("explain", "node-0")).splitlines()
+    assert head.startswith(
+        f"node-0: {DMA}: would drain node-0; then replace; it is there now; recovery is off, "
+        "says the report; its agent cannot be asked ("
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            ("status",),
+            ("report",),
+            ("explain", "node-0"),
+            ("resume",),
+            ("approve", DMA),
+            ("release", "node-0"),
+        ),
+        *(
+            ("pause", "--for", "1h", "--reason", "x"),
+            ("inject", "node-0", "--fault", DMA),
+            ("uninstall", "--yes"),
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (401, "The cluster does not accept your credentials: log in again."),
+        (403, "Your user lacks this right. An administrator can bind it to one of the ClusterRoles "),
+    ],
+)
+def test_who_may_not_is_told_what_to_do(sit: Sit, command: tuple[str, ...], status: int, advice: str) -> None:
+    s = cast()
+    terminal = sit(s)
+    s.api.fail_next(lambda _: True, refused(status, "No", "ada may not"), times=100)
+    said = terminal.run(*command)
+    first, second = said.err.splitlines()
+    assert f": {status} ada may not" in first
+    assert second.startswith(advice)
+
+
+def test_a_gate_that_nobody_has_needed_yet_is_not_taken_for_missing_crds(sit: Sit) -> None:
+    terminal = sit(cast(on=False))
+    said = terminal.run("approve", DMA)
+    assert said.code == 1
+    assert said.err.startswith("nothing was approved: there is no RecoveryGate yet")
+    assert ok(terminal.run("resume")) == "Nothing was paused.\n"
 
 
 def test_explain_of_a_tolerated_fault_says_when_that_ends(sit: Sit) -> None:

@@ -492,6 +492,19 @@ def test_an_agent_with_another_policy_is_not_judged_by_the_one_that_is_here(at_l
     assert found.remedy == "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
 
 
+def test_the_built_in_policy_of_a_laptop_is_not_taken_for_the_agents(at_laptop: Doctor) -> None:
+    at_laptop()
+    found = at_laptop.says("which policy the agents run with is not known from here")
+    assert found.ok is None
+    assert found.remedy == "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
+
+
+def test_that_nothing_runs_in_the_cluster_is_a_failure(at_laptop: Doctor) -> None:
+    at_laptop()
+    found = at_laptop.says("nobody looks after any node")
+    assert (found.ok, at_laptop.code) == (False, 1)
+
+
 # ---------------------------------------------------------------- the cluster
 
 
@@ -978,7 +991,7 @@ def test_an_account_that_was_only_guessed_proves_nothing(at_laptop: Doctor) -> N
     guessed = at_laptop.says(
         f"no agent's pod was looked at, and there is no account {HOME}/node-problem-detector"
     )
-    assert (guessed.ok, at_laptop.code) == (None, 0)
+    assert guessed.ok is None
     assert "deploy/eks-neuron" not in guessed.remedy  # any other installation may be there
 
 

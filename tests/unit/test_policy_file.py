@@ -550,6 +550,7 @@ UNREADABLE = {
         b"kind: a\nrules: [\n",
         ":3: not YAML: expected the node content, but found '<stream end>'",
     ),
+    "a tab": (b"limits:\n\tbudget: 1\n", ":2: not YAML: found a tab, expected spaces"),
     "an unknown anchor": (b"kind: *a\n", ":1: not YAML: found undefined alias 'a'"),
     "two documents": (
         b"a: 1\n---\nb: 1\n",

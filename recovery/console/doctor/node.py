@@ -164,6 +164,14 @@ def _which_mode(context: CheckContext, api: DoctorApi) -> Iterator[Finding]:
     context.controller = controllers[0] if controllers else None
     if found := context.some_agent or context.controller:
         yield Finding(AREA, True, f"{'fleet' if controllers else 'sidecar'} mode: {found} runs")
+    elif not context.account:  # who names one asks before anything is installed
+        yield Finding(
+            AREA,
+            False,
+            "nobody looks after any node: no pod of an agent or of a controller runs in this cluster",
+            "install it (docs/install.md), or look why its pods do not run: kubectl get "
+            "daemonsets,deployments -A -l app.kubernetes.io/name=node-recovery",
+        )
 
 
 def _ask_controllers(context: CheckContext, api: DoctorApi, pods: list[AgentPod]) -> Finding:

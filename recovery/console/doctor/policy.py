@@ -26,6 +26,7 @@ from recovery.provider.protocol import (
 from recovery.provider.registry import AUTO
 
 AREA, CLOUD = "policy", "provider"
+COPY_IT = "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
 MOST_NODES = 20_000
 """That are looked at: a check may take a few seconds."""
 
@@ -46,7 +47,15 @@ def check(context: CheckContext) -> Iterator[Finding]:
             None,
             f"the agent there runs with the policy {agents}, which cannot be read from here; what is said "
             f"below of rules is about {file.path}",
-            "set POLICY_FILE to a copy of it, or run doctor in the agent's pod",
+            COPY_IT,
+        )
+    elif not context.in_pod and not context.agent_view and file.path == BUILT_IN:
+        yield Finding(
+            AREA,
+            None,
+            "which policy the agents run with is not known from here; what is said of rules is about the "
+            "built-in one",
+            COPY_IT,
         )
     yield from _reach(context, file)
     provider = _provider(context, context.settings)
