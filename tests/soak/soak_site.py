@@ -108,9 +108,15 @@ class SoakSite(Site):
                     yield Said(at, who, found["node"], found["key"], found["sentence"])
 
     def judged(self, file: Path) -> list[Violation]:
-        history = self.facts()
-        file.write_text(facts.to_file(history))
+        """What the judge finds in the facts, which are kept in ``file``."""
+        history = self.keep(file)
         return judge(history, ours=ours)
+
+    def keep(self, file: Path) -> list[Fact]:
+        history = self.facts()
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(facts.to_file(history))
+        return history
 
     # ------------------------------------------------------------ machines
 

@@ -100,6 +100,15 @@ class Chaos:
                 self.over.add(node)
         return len(self.over)
 
+    def under_way(self) -> str:
+        """Each that has not ended: node, phase, and for how long it has been broken."""
+        records, now = self.site.records(), time.monotonic()
+        left = {node: began for node, began in self.broken.items() if node not in self.over}
+        return ", ".join(
+            f"{node} {records.get(node, {}).get('phase', 'no record')} {now - began:.0f} s"
+            for node, began in left.items()
+        )
+
     def people_help(self) -> None:
         """What was left to people is done by them: a stuck agent is restarted, a machine is replaced."""
         records, now = self.site.records(), time.monotonic()
@@ -246,7 +255,10 @@ def run(site: SoakSite, seed: int) -> None:
         before, done = done, chaos.ended()
         progress = time.monotonic() if done > before else progress
         stuck = time.monotonic() - progress >= STUCK * pace
-        assert not stuck, f"nothing has ended for {STUCK * pace:.0f} s\n{site.told()}"
+        assert not stuck, f"nothing has ended for {STUCK * pace:.0f} s: {chaos.under_way()}\n{site.told()}"
+        if done // 10 > before // 10:
+            say(f"  {done} ended after {time.monotonic() - began:.0f} s; under way: {chaos.under_way()}")
+            site.keep(file_of(seed))
         if len(chaos.broken) < RECOVERIES and len(chaos.broken) - done <= BUDGET:
             chaos.breaks_one()
         chaos.strikes()
@@ -261,9 +273,12 @@ def run(site: SoakSite, seed: int) -> None:
     say(f"  calls of the cloud: {sum(asked.values())} for {len(asked)} machines")
 
 
+def file_of(seed: int) -> Path:
+    return BUILD / f"soak-{seed}.jsonl"
+
+
 def told(site: SoakSite, seed: int, took: float) -> None:
-    BUILD.mkdir(exist_ok=True)
-    file = BUILD / f"soak-{seed}.jsonl"
+    file = file_of(seed)
     violations = site.judged(file)
     say(f"\nSoak: {RECOVERIES} recoveries, seed {seed}, in {took:.0f} s; the facts are in {file}")
     ends = Counter(f"ended {r['phase']}" for r in site.records().values())
@@ -279,5 +294,7 @@ def test_the_laws_hold_while_a_real_control_plane_is_disturbed(site: SoakSite) -
     try:
         run(site, seed)
     except BaseException:
-        say(f"\nseed {seed}")
+        say(f"\nseed {seed}; the facts are in {file_of(seed)}")
+        if hasattr(site, "log_of_writes"):
+            site.keep(file_of(seed))
         raise
