@@ -104,7 +104,7 @@ class Shared:
         return known.value if known is not None else ()
 
     def lacks(self, where: str, name: str, so: bool) -> bool:
-        """Whether each answer for ``SURE`` seconds lacked ``name`` in region ``where``, as this one (``so``)."""
+        """Whether each answer for ``SURE`` seconds lacked ``name`` in that region, as this one (``so``)."""
         now = self._clock.monotonic()
         self._lacking = {key: at for key, at in self._lacking.items() if now - at <= LONGEST_HINT}
         if not so:
