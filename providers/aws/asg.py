@@ -140,8 +140,8 @@ class AwsProvider:
             raise self._in_none(machine)
         name, member = found
         group = lookup.group(self._session, machine, name)
-        if group is None:
-            raise Refused(f"group {name} of {machine} no longer exists: nothing would take its place")
+        if group is None:  # if it is gone, Auto Scaling will say so of the instance, too
+            raise Retry(f"Auto Scaling says that {machine} is in group {name}, and does not list that group")
         adopt = _under_way(member, group)
         not_yet = "" if adopt else _standing(member, group)
         if not adopt and (obstacle := group.obstacle()):

@@ -18,6 +18,7 @@ from providers.aws.shared import Shared
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
 from recovery.provider.known import KEY, has
 
+AGAIN = "asking again, for one answer of AWS may be an old one"
 _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (any more)"
 
 
@@ -37,6 +38,8 @@ def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll
     found = ask.instance(machine, where)
     if found is None:
         lookup.know_absent(machine, where)
+    else:
+        ask.lacks(where, machine.id, False)
     if found is None or found[1].ended:
         return _absent(ask, machine, reference)
     name, member = found
@@ -81,25 +84,33 @@ def _absent(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Auto Scaling does not list the instance any more: terminated, or detached by somebody?"""
     where, name = lookup.region(machine, reference), str(reference.data.get("group", ""))
     group = ask.group(machine, name, where)
+    none = ask.lacks(where, name, group is None)
     if group is None:
+        if not none:
+            return Running(f"{machine} is in no group any more, and AWS does not list group {name}: {AGAIN}")
         return Failed(f"group {name} no longer exists: nothing will take the place of {machine}")
     history = ask.activities(machine, name, where)
     ended = termination_of(machine.id, history)
     if ended is None or ended.status != "Successful":
         state = ask.state(machine, where)
         if state not in _ENDING:
-            return _outside(machine, group, state, ended)
+            return _outside(ask, machine, where, group, state, ended)
     return _in_its_place(machine, reference, group, history, ended)
 
 
-def _outside(machine: Machine, group: Group, state: str, ended: Activity | None) -> Poll:
-    """One answer may be older than another: detached is what its group does not list either."""
+def _outside(
+    ask: Shared, machine: Machine, where: str, group: Group, state: str, ended: Activity | None
+) -> Poll:
+    """One answer may be older than another: detached is what its group does not list either, for a while."""
     if ended is not None:
         return Running(f"group {group.name} is terminating {machine}, which is {state}")
+    detached = ask.lacks(where, machine.id, machine.id not in group.ids)
     if machine.id in group.ids:
         return Running(
             f"{machine} is {state}, and group {group.name} still lists it: AWS's answers differ, asking again"
         )
+    if not detached:
+        return Running(f"{machine} is {state}, and group {group.name} does not list it any more: {AGAIN}")
     return Failed(f"{machine} was detached from group {group.name} and is still {state}")
 
 

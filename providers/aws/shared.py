@@ -26,6 +26,10 @@ MOST = 50
 LATELY = 60.0
 """Seconds for which an instance that was asked for is asked for with the others."""
 
+SURE = 60.0
+"""Seconds for which all answers have to lack something, before that is a reason to give up: a single one may
+be older than what it is about."""
+
 HINT = 30.0
 """Seconds for which what a group did lately serves all its nodes: it decides how to begin, and no more."""
 LONGEST_HINT = 3600.0
@@ -52,6 +56,7 @@ class Shared:
         self._others: dict[tuple[str, str, str], _Answer] = {}
         self._lately: dict[tuple[str, str], _Answer] = {}
         self._asked_at: dict[tuple[str, str], float] = {}
+        self._lacking: dict[tuple[str, str], float] = {}
 
     def instance(self, machine: Machine, where: str) -> Found:
         """As ``lookup.instance``, for all that were asked for lately."""
@@ -97,6 +102,15 @@ class Shared:
                 self._lately[key] = _Answer(now, lookup.activities(self._session, name, where))
         known = self._lately.get(key)
         return known.value if known is not None else ()
+
+    def lacks(self, where: str, name: str, so: bool) -> bool:
+        """Whether each answer for ``SURE`` seconds lacked ``name`` in that region, as this one (``so``)."""
+        now = self._clock.monotonic()
+        self._lacking = {key: at for key, at in self._lacking.items() if now - at <= LONGEST_HINT}
+        if not so:
+            self._lacking.pop((where, name), None)
+            return False
+        return now - self._lacking.setdefault((where, name), now) >= SURE
 
     def state(self, machine: Machine, where: str) -> str:
         """As ``lookup.ec2_state``: EC2 answers an unknown ID with an error, so each is asked for alone."""

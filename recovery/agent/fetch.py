@@ -80,6 +80,8 @@ PAST_AGE = 10.0
 """Seconds for which what the records tell of earlier recoveries is not read again."""
 PAST_AGE_OF_OTHERS = 2.0
 """Seconds for which it serves another node, too: the gate may have no room for all that was started since."""
+WHILE_PROVING = 30.0
+"""Seconds, at most, for which it is not asked again whether the group has made up for a new machine."""
 WITNESS_AGE = 10.0
 """Seconds for which a second witness is not asked again."""
 DOWN_AGE = 15.0
@@ -101,7 +103,8 @@ class Fetcher:
             case GateMadeReady():
                 return replace(s, gate=self._made_ready(s))
             case Progressed():
-                return replace(s, poll=self._unclaimed(s, r, self._poll(s, r, memory), memory))
+                found = self._unclaimed(s, r, self._poll(s, r, memory), memory)
+                return self._without(replace(s, poll=found), r, memory)
             case NewNode():
                 return self._new_node(s, r, memory, me)
             case ValidationJob():
@@ -392,7 +395,8 @@ class Fetcher:
             return found
         if isinstance(found, Deleting):  # asked of the API server
             return self._deleted(s, r, found.what)
-        memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))
+        longest = longest_for(r.intent, found) if r.phase is not Phase.PROVING else WHILE_PROVING
+        memory.poll = memory.poll.then(question, found, found, now, longest)
         return found
 
     def _unclaimed(self, s: Situation, r: Record, found: Standing, memory: Memory) -> Standing:
@@ -403,11 +407,22 @@ class Fetcher:
         if not isinstance(found, Done) or not found.complete or s.gate is None:
             return found
         claimed = {c.machine: c.instead_of for c in s.gate.claimed}
-        if r.machine.id in claimed.values() or all(m in claimed for m in found.replacements):
+        settled = r.machine.id in claimed.values() and r.phase is not Phase.PROVING
+        if settled or all(m in claimed for m in found.replacements):
             return found
         taken = self._past(s, memory).taken
         free = tuple(m for m in found.replacements if taken.get(m, r.machine.id) == r.machine.id)
         return replace(found, replacements=free)
+
+    def _without(self, s: Situation, r: Record, memory: Memory) -> Situation:
+        """Whether the group has made up for a new machine that has no Node, and since when."""
+        new = r.replacement_machine
+        if r.phase is not Phase.PROVING or not isinstance(s.poll, Done):
+            return s
+        if not s.poll.complete or new in s.poll.replacements:
+            memory.unlisted = {}
+            return s
+        return replace(s, unlisted_for=memory.unlisted_for(new, self._w.clock.monotonic()))
 
     def _deleted(self, s: Situation, r: Record, what: ClusterDelete) -> Standing:
         """A replacement by deletion is done when both the deleted object and the Node are gone."""
@@ -426,7 +441,9 @@ class Fetcher:
         if found is None or not self._is(found, r.replacement_machine):
             found = self._seek(r.replacement_machine, memory)
         if found is None:
-            return s
+            unjoined = memory.unjoined_for(r.replacement_machine, self._w.clock.monotonic())
+            return replace(s, unjoined_for=unjoined)
+        memory.unjoined = memory.unlisted = {}
         machine, record = self._w.providers.identify(found).machine, self._own_record(found)
         return replace(
             s,

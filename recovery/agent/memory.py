@@ -132,6 +132,8 @@ class Memory:
     past: tuple[float, Past] | None = None  # when the records were listed, and what they tell of the past
     labels: dict[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)  # of slots' Nodes
     watch: Watch | None = None  # of the probation
+    unjoined: dict[str, float] = field(default_factory=dict)  # since when which new machine has no Node
+    unlisted: dict[str, float] = field(default_factory=dict)  # and its group is complete without it
     seek_again: float = 0.0  # when to search for the Node of the new machine again
     down: tuple[float, str] | None = None  # when that was asked, and what shows that the machine is down
     job_problem: str = ""  # why the validation Job could not be made
@@ -192,6 +194,16 @@ class Memory:
         since = last.since if last and last.what == what and now - last.at <= LONGEST_GAP else now
         self.watch = Watch(what, since, now)
         return timedelta(seconds=now - since)
+
+    def unjoined_for(self, machine: str, now: float) -> timedelta:
+        """How long this agent has seen no Node of the new ``machine``; from the first call on."""
+        self.unjoined = {machine: self.unjoined.get(machine, now)}
+        return timedelta(seconds=now - self.unjoined[machine])
+
+    def unlisted_for(self, machine: str, now: float) -> timedelta:
+        """How long each answer of the provider has shown the group complete without the new ``machine``."""
+        self.unlisted = {machine: self.unlisted.get(machine, now)}
+        return timedelta(seconds=now - self.unlisted[machine])
 
     def head_waits(self, head: str, now: float) -> timedelta:
         """How long ``head`` has been seen at the head of the queue, with a slot free for it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from recovery.agent.boots import Boots, first_seen
 from recovery.agent.fetch import Fetcher
 from recovery.agent.memory import LAST_READS, Memory, asked_of
 from recovery.agent.world import World
@@ -21,7 +22,7 @@ from recovery.decide.claims import by_first_claim
 from recovery.decide.needs import needed, subject
 from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted, Role, Situation
 from recovery.errors import Undecodable
-from recovery.model import IntentState, Phase, Reading, Record
+from recovery.model import IntentState, NodeView, Phase, Reading, Record
 from recovery.provider.registry import Identified
 from recovery.quick import replace
 
@@ -44,6 +45,7 @@ class Observer:
         self._fetcher = Fetcher(world)
         self._memory: dict[str, Memory] = {}
         self._kernel_agreed = False
+        self._boots: Boots | None = None
         self._first_look: float | None = None
 
     @property
@@ -123,6 +125,8 @@ class Observer:
                 w.cluster.forget(node_name)
                 node = w.node(node_name)
         now = w.cluster.time.now()
+        if node is not None and role is Role.OWNER and not w.afar:
+            node = self._in_its_boot(node, now)
         identified = w.providers.identify(node) if node else Identified()
         s = Situation(
             now=now,
@@ -156,6 +160,12 @@ class Observer:
         if s.record is not None and s.record.phase.open and w.on:
             s = self._remembered(s, s.record)
         return s
+
+    def _in_its_boot(self, node: NodeView, now: datetime) -> NodeView:
+        """The own Node with the last boot that its machine was seen in, where it names an earlier one. (In
+        fleet mode the watch remembers that, of all Nodes.)"""
+        self._boots = self._boots.then(node, now) if self._boots is not None else first_seen(node, now)
+        return self._boots.of(node)
 
     def _booted(self, now: datetime) -> datetime:
         return now - timedelta(seconds=self.world.clock.boottime())

@@ -75,8 +75,8 @@ def claim(gate: Gate, machine: str, instead_of: str) -> Gate:
 
 
 def replacement_of(gate: Gate, machine: str) -> str:
-    """The machine claimed as the replacement of ``machine``, or an empty string."""
-    return next((c.machine for c in gate.claimed if c.instead_of == machine), "")
+    """The machine that was claimed last as the replacement of ``machine``, or an empty string."""
+    return next((c.machine for c in reversed(gate.claimed) if c.instead_of == machine), "")
 
 
 def lineage(gate: Gate, machine: str, starts: Iterable[GroupStart] = ()) -> tuple[str, ...]:

@@ -43,6 +43,10 @@ CENSUS_AGE = timedelta(seconds=10)
 """How old a census may be while a recovery goes on. Right before a provider's call it is counted again."""
 
 
+JOINS_WITHIN = timedelta(minutes=2)
+"""So long after a machine was claimed its group is not asked whether it has another one in its place."""
+
+
 def subject(s: Situation) -> Record | None:
     """The record that the needs are about: with recovery off, the one that would be there."""
     return s.record if s.on else imagined(s, assess(s))
@@ -123,6 +127,8 @@ def _of_a_dead_machine(s: Situation) -> Iterator[Need]:
 def _proof(s: Situation, r: Record) -> Iterator[Need]:
     if r.replacement_machine:
         yield NewNode()
+        if s.replacement is None and s.unjoined_for >= JOINS_WITHIN:
+            yield Progressed()
     elif r.validation is not None and s.role is Role.OWNER:
         yield ValidationJob()
 

@@ -11,17 +11,31 @@ from datetime import datetime, timedelta
 from recovery.decide import tried, validation
 from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.assessment import Assessment
-from recovery.decide.decision import POLLED, Decision, EventReason, Report, WriteRecord, act, until, wait
+from recovery.decide.budget import replacement_of
+from recovery.decide.decision import (
+    POLLED,
+    ClaimReplacement,
+    Decision,
+    EventReason,
+    Report,
+    WriteRecord,
+    act,
+    until,
+    wait,
+)
 from recovery.decide.diagnosis import Diagnosis, live, name, stated, why_reported
 from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
+from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
-from recovery.model import Cause, Evidence, Fault, Phase, Record, Step
+from recovery.model import Cause, Done, Evidence, Fault, Phase, Record, Step
 from recovery.quick import replace
 from recovery.units import span
 
 MOST_NAMED = 3
+GONE_FROM_ITS_GROUP = timedelta(seconds=60)
+"""One answer of a cloud may be older than another: so long each has to show the group without the machine."""
 NO_PROOF = "; nothing is proved without that page"
 NODE_ALONE = ", so only its Node can prove it"
 
@@ -53,7 +67,8 @@ def succeeded(r: Record) -> Report:
 def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     new = r.replacement_machine
     if s.replacement is None:
-        return replacement_gone_again(s, r) or unproved(s, r, f"{new} has not joined the cluster as a node")
+        unjoined = f"{new} has not joined the cluster as a node"
+        return replacement_gone_again(s, r) or another_claimed(s, r) or unproved(s, r, unjoined)
     joined = s.replacement.name
     found = live(s, a.found) if s.replacement_is_me else ()
     if sick := s.replacement_record if joined != r.node else _for_good(found):
@@ -119,6 +134,30 @@ def replacement_gone_again(s: Situation, r: Record) -> Decision | None:
     sick = f"{start.node} ({new}) took its place and was sick too: {start.reason}"
     why = f"{r.machine.id} is gone; {sick}; what becomes of it is on the record of {start.node}"
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
+
+
+def another_claimed(s: Situation, r: Record) -> Decision | None:
+    """The replacement is no Node, and its group is complete without it: it died, and another was launched.
+
+    That one is claimed, by compare-and-swap as the first one was, and has to be proved in its turn. The proof
+    keeps its deadline, so that a group whose machines die one after the other ends with a person.
+    """
+    if s.gate is None or s.gate_problem:
+        return None
+    new, mine = r.replacement_machine, replacement_of(s.gate, r.machine.id)
+    if mine not in ("", new):
+        why = f"{new} never joined, and {mine} took its place"
+        noted = note(replaced_by(r, mine), s.now, HistoryEvent.EVIDENCE, why)
+        changed = replace(noted, replacement="", phase_since=s.now)
+        return act(WriteRecord(changed), f"{why}; probation begins", Report(EventReason.PROVING))
+    if s.unlisted_for < GONE_FROM_ITS_GROUP or not isinstance(s.poll, Done):
+        return None
+    taken = {new, *(c.machine for c in s.gate.claimed)}
+    free = next((m for m in s.poll.replacements if m not in taken), "")
+    if not free:
+        return None
+    why = f"{new} has not joined, and its group has {free} in its place: that is claimed"
+    return act(ClaimReplacement(free, r.machine.id), why)
 
 
 def blind_there(s: Situation) -> str:

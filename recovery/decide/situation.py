@@ -223,6 +223,8 @@ class Situation:
     replacement_problem: str = ""  # a condition of the new node that counts against it
     replacement_page: PageThere | None = None  # None: no agent on the new node tells of a page
     tells_within: timedelta = timedelta(0)  # an agent there has told of its page by then, in a small fleet
+    unjoined_for: timedelta = timedelta(0)  # how long this agent has seen no Node of the new machine
+    unlisted_for: timedelta = timedelta(0)  # and, from then on, its group complete without it
     replacement_record: str = ""  # the sentence of the new node's own record, if it is sick
     lease: Lease = Lease()
     # The next four are on this agent's own clock.

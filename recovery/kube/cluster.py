@@ -231,7 +231,9 @@ class Cluster:
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": {"preconditions": {"uid": pod.uid}},
         }
-        self._call("POST", f"{_pod(pod)}/eviction", query={"dryRun": "All"} if only_ask else None, body=body)
+        path = f"{_pod(pod)}/eviction"
+        found = self._call("POST", path, query={"dryRun": "All"} if only_ask else None, body=body)
+        shapes.granted(found, f"POST {path}")
 
     def annotate_pod(self, pod: PodView, annotations: Mapping[str, str]) -> None:
         """Put ``annotations`` on the very pod (by uid)."""

@@ -48,6 +48,15 @@ def body_of(found: Any, what: str) -> dict[str, Any]:
     return found
 
 
+def granted(found: Any, what: str) -> None:
+    """``found`` says that an eviction is granted. Raises ``ApiUnavailable`` if it is no Status.
+
+    (pkg/registry/core/pod/storage/eviction.go answers each eviction, a dry run too, with a Status.)
+    """
+    if body_of(found, what).get("kind") != "Status":
+        raise strange(what, "it is no Status")
+
+
 def part_of(found: Any, key: str, what: str) -> Mapping[str, Any]:
     """The object ``key`` of ``found``, empty where it has none. Raises ``ApiUnavailable``."""
     part = body_of(found, what).get(key) or {}

@@ -374,7 +374,8 @@ class ClusterKit:
 
     def test_an_eviction_without_a_budget_is_a_graceful_delete(self, cluster: Cluster) -> None:
         cluster.pod("one")
-        assert cluster.evict("one").status == 201
+        answer = cluster.evict("one")
+        assert (answer.status, answer.body["kind"]) == (201, "Status")
         pod = cluster.get(f"{cluster.pods}/one")
         assert pod["metadata"]["deletionGracePeriodSeconds"] == 30
         assert "DisruptionTarget" in {each["type"] for each in pod["status"]["conditions"]}

@@ -18,7 +18,9 @@ from recovery_testkit.provider_kit import ActionKit, MembersKit
 from recovery_testkit.proxy import CountingProxy
 
 from providers.aws.asg import AwsProvider
+from providers.aws.outcome import AGAIN
 from providers.aws.session import AwsSession, Limits
+from providers.aws.shared import SURE
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
@@ -344,12 +346,14 @@ def test_a_group_that_is_not_ours_to_change_is_refused(
         provider.preflight(machine, Step.REPLACE)
 
 
-def test_a_group_that_vanishes_between_two_questions_is_refused(
+def test_a_group_that_one_answer_does_not_list_is_asked_for_again(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
-    world.proxy.answer(GROUPS, _groups_xml(""))
-    with pytest.raises(Refused, match=f"group {world.group} of {machine} no longer exists: nothing would"):
+    """Another answer has an instance in it, so it is there, or was a moment ago."""
+    world.proxy.answer(GROUPS, _groups_xml(""), times=1)
+    with pytest.raises(Retry, match=f"{machine} is in group {world.group}, and does not list that group"):
         provider.preflight(machine, Step.REPLACE)
+    assert provider.preflight(machine, Step.REPLACE).group == world.group
 
 
 def test_a_group_says_by_how_many_it_is_short(
@@ -750,6 +754,24 @@ def _poll(world: AwsWorld) -> Poll:
     return provider.poll(provider.identify(world.node), world.reference)
 
 
+def _polled_for(world: AwsWorld, seconds: float) -> tuple[Poll, Poll]:
+    """The first answer of a provider, and the one so many seconds later."""
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    assert world.reference is not None
+    machine = provider.identify(world.node)
+    first = provider.poll(machine, world.reference)
+    clock.ahead += seconds
+    return first, provider.poll(machine, world.reference)
+
+
+def _sentence(world: AwsWorld, provider: AwsProvider) -> str:
+    assert world.reference is not None
+    found = provider.poll(provider.identify(world.node), world.reference)
+    assert isinstance(found, Running)
+    return found.sentence
+
+
 def test_a_marked_instance_is_under_way(begun: AwsWorld) -> None:
     assert _poll(begun) == Running(f"{begun.instance} is marked unhealthy in group {begun.group}")
 
@@ -830,9 +852,26 @@ def test_an_instance_put_in_standby_is_not_gone(begun: AwsWorld) -> None:
 def test_an_instance_that_was_detached_is_not_gone(begun: AwsWorld) -> None:
     begun.aws.detach(begun.instance, begun.group)
     begun.aws.launch(begun.group)
-    assert _poll(begun) == Failed(
-        f"{begun.instance} was detached from group {begun.group} and is still running"
+    first, last = _polled_for(begun, SURE)
+    assert first == Running(
+        f"{begun.instance} is running, and group {begun.group} does not list it any more: {AGAIN}"
     )
+    assert last == Failed(f"{begun.instance} was detached from group {begun.group} and is still running")
+
+
+def test_an_instance_that_was_listed_again_meanwhile_is_not_detached(begun: AwsWorld) -> None:
+    """Three answers are old, and EC2's, too: its group has just ended it."""
+    begun.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+    begun.proxy.answer(GROUPS, _groups_xml(_empty(begun.group)), times=1)
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    assert "does not list it any more" in _sentence(begun, provider)
+    clock.ahead += SURE
+    assert _sentence(begun, provider) == f"{begun.instance} is marked unhealthy in group {begun.group}"
+    begun.proxy.answer(INSTANCES, _instances_xml(""), times=1)
+    begun.proxy.answer(GROUPS, _groups_xml(_empty(begun.group)), times=1)
+    clock.ahead += SURE
+    assert "does not list it any more" in _sentence(begun, provider)
 
 
 def test_an_instance_that_one_answer_left_out_is_not_detached(begun: AwsWorld) -> None:
@@ -855,9 +894,31 @@ def test_a_group_that_is_gone_replaces_nothing(begun: AwsWorld) -> None:
     begun.aws.client("autoscaling").delete_auto_scaling_group(
         AutoScalingGroupName=begun.group, ForceDelete=True
     )
-    assert _poll(begun) == Failed(
+    first, last = _polled_for(begun, SURE)
+    missing = f"{begun.instance} is in no group any more, and AWS does not list group {begun.group}"
+    assert first == Running(f"{missing}: {AGAIN}")
+    assert last == Failed(
         f"group {begun.group} no longer exists: nothing will take the place of {begun.instance}"
     )
+
+
+def test_a_group_that_one_answer_does_not_list_has_not_gone(begun: AwsWorld) -> None:
+    """The instance is gone. That the group was, too, failed the recovery."""
+    new = begun.aws.replace(begun.instance, begun.group)
+    begun.proxy.answer(GROUPS, _groups_xml(""), times=1)
+    first, last = _polled_for(begun, SURE)
+    assert isinstance(first, Running)
+    assert isinstance(last, Done)
+    assert list(last.replacements) == new
+
+
+def test_a_new_machine_that_dies_is_none_of_those_that_may_be_claimed(begun: AwsWorld) -> None:
+    """The recovery that had claimed it claims the one that its group launched instead."""
+    (dead,) = begun.aws.replace(begun.instance, begun.group)
+    (other,) = begun.aws.replace(dead, begun.group)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert (outcome.replacements, outcome.complete) == ((other,), True)
 
 
 @pytest.mark.parametrize(
@@ -1183,6 +1244,10 @@ def _result(action: str, inner: str) -> bytes:
 
 def _groups_xml(inner: str) -> bytes:
     return _result(GROUPS, f"<AutoScalingGroups>{inner}</AutoScalingGroups>")
+
+
+def _empty(group: str) -> str:
+    return f"<member><AutoScalingGroupName>{group}</AutoScalingGroupName></member>"
 
 
 def _instances_xml(inner: str) -> bytes:

@@ -100,9 +100,8 @@ class Recorder:
         if len(names) > 1:
             resource = f"{resource}/{names[1]}"
         self.asked.add((verb, group, resource))
-        return Response(
-            200, {}, {"metadata": {"name": "n", "uid": "uid", "resourceVersion": "1"}, "items": []}
-        )
+        meta = {"name": "n", "uid": "uid", "resourceVersion": "1"}
+        return Response(200, {}, {"kind": "Status", "metadata": meta, "items": []})
 
 
 @pytest.fixture

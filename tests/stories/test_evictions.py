@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from recovery_testkit.kubefaults import Asked, Effect, denied, lost_answer, lost_request, refused
+from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.builders.faults import DMA
+from tests.builders.objects import budget_object
 from tests.stories.scenery import sentences
-from tests.stories.scenes import cast, phase, remove_pod, stubborn_pod
+from tests.stories.scenes import calls, cast, phase, remove_pod, stubborn_pod
+from tests.stories.test_training import when_asked
 
 EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
 
@@ -75,6 +80,38 @@ def test_an_eviction_that_was_not_answered_is_said_and_the_next_one_asked_for_la
 
 
 FENCE = "namespace default is fenced: its label noderecovery.dev/evict says never"
+
+
+def garbage(asked: Asked, go: Callable[[], Response]) -> Response:
+    """What another program answers in the API server's place. Nothing is done."""
+    return Response(200, {}, {"all": "well"})
+
+
+def test_an_eviction_that_something_else_answered_was_not_asked_for() -> None:
+    s = cast()
+    s.add_pod("train", "node-0")
+    times = when_asked(s)
+    s.api.fail_next(evicting, garbage, times=10**6)
+    s.fault("node-0")
+    s.run(60)
+    assert (phase(s), len(times) < 12) == (Phase.RECOVERING, True), times
+    strange = f"the answer to {EVICT} is not the API server's: it is no Status"
+    assert any(strange in sentence for sentence in sentences(s))
+    assert not any(sentence.startswith("asked for the eviction") for sentence in sentences(s))
+    s.api.heal()
+    s.run(60)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_half_a_workload_is_not_evicted_because_something_else_answered_whether_all_may_go() -> None:
+    s = cast()
+    for name in ("w-0", "w-1"):
+        s.add_pod(name, "node-0", **{"jobset.sigs.k8s.io/jobset-name": "llm", "app": name})
+    s.store.load(budget_object("keep", app="w-1", minAvailable=1))
+    s.api.fail_next(lambda asked: evicting(asked) and bool(asked.query), garbage, times=10**6)
+    s.fault("node-0")
+    s.run(60)
+    assert not [w for w in s.store.history if w.path.endswith("/eviction")]
 
 
 def fence(s: Stage, pod: str) -> list[Asked]:

@@ -126,6 +126,19 @@ def test_a_replacement_is_not_proved_while_a_mark_is_on_it_whose_record_was_dele
     assert phase(s) is Phase.RECOVERED
 
 
+def test_of_two_new_machines_of_which_the_first_dies_before_it_joins_the_second_is_proved() -> None:
+    s, cloud = fleet()
+    cloud.joins_after = 60.0
+    writes(s, EKS)
+    s.run(5)
+    pass_time(s, 60, cloud, until=lambda: the_record(s).replacement_machine == "m-100")
+    cloud._joining.clear()
+    cloud._end("workers", "m-100", s.clock.monotonic())
+    to_the_end(s, cloud)
+    assert (phase(s), the_record(s).replacement_machine) == (Phase.RECOVERED, "m-101")
+    judge(s)
+
+
 def test_a_reboot_is_proved_by_the_new_boot_and_the_node_goes_back_to_service() -> None:
     s, cloud = fleet(policy(remedy="{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
     writes(s, EKS)

@@ -107,6 +107,17 @@ def test_a_restored_drain_reboots_no_machine_that_has_booted_since(restarted: bo
     assert (phase(s), marked(s), slots(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
 
 
+@pytest.mark.parametrize("silent", [3, 60], ids=["a quick kubelet", "a slow kubelet"])
+def test_an_agent_that_cannot_read_its_kernel_knows_which_boot_it_has_read_last(silent: int) -> None:
+    s, saved = drained_and_rebooted(kernel=False)
+    restore(s, saved)
+    s.run(silent, step=1)
+    boot(s, "node-0", AFTER)
+    s.run(400, step=1)
+    assert calls(s) == [("reboot", "m-0")]
+    assert (phase(s), marked(s), slots(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+
+
 def test_agents_that_start_when_etcd_is_restored_wait_for_the_kubelet_to_say_which_boot_it_is() -> None:
     """The backup is older than what says that kernel and Node agree, and the agent knows of no boot before.
     The kernel is younger than what the kubelet last wrote: that boot may be over."""

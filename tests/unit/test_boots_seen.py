@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from recovery.agent.fleet.nodes import BEHIND, Boots, first_seen
+from recovery.agent.boots import BEHIND, Boots, first_seen
 from recovery.model import Condition, NodeView
 from tests.builders.times import MINUTE, NOW, SECOND
 

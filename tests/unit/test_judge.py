@@ -350,6 +350,35 @@ def test_a_plugin_that_states_the_same_in_a_new_life_states_nothing_new() -> Non
     assert stated_in_a_new_life("plugin").kinds() == []
 
 
+OTHER = {"type": "GpuNvlink", "reason": "GpuNvlinkBad"}
+
+
+def withdrawn_beside(remembered: list[dict[str, str]], restored: bool = False) -> History:
+    """A person releases the node. A later record of it, about another fault, is withdrawn."""
+    h = History().breaks("node-0").after(5).record("node-0", "suspect", faults=[FAULT]).after(60)
+    released = {"status": {"phase": "released", "acknowledged": remembered}}
+    h.write("NodeRecovery", "node-0", released, by="etcd" if restored else "a person").after(60)
+    h.record("node-0", "suspect", faults=[OTHER], acknowledged=remembered).after(60)
+    return h.record("node-0", "withdrawn", faults=[OTHER], acknowledged=remembered)
+
+
+def test_a_fault_that_a_person_released_is_not_lost_once_a_later_record_is_withdrawn() -> None:
+    assert withdrawn_beside([FAULT]).after(900).ends().kinds() == []
+
+
+def test_it_is_lost_where_the_record_has_forgotten_it() -> None:
+    assert ("ends", "fault lost") in withdrawn_beside([]).after(900).ends().kinds()
+
+
+def test_it_is_lost_where_no_person_but_a_restored_etcd_has_released_it() -> None:
+    assert ("ends", "fault lost") in withdrawn_beside([FAULT], restored=True).after(900).ends().kinds()
+
+
+def test_it_is_lost_where_it_began_again_after_the_release() -> None:
+    h = withdrawn_beside([FAULT]).happens(facts.FAULT_ENDED, "m-0", **FAULT, by="itself", cleared=True)
+    assert ("ends", "fault lost") in h.after(100).breaks("node-0").after(900).ends().kinds()
+
+
 def good_for(seconds: float, by: str) -> History:
     """A plugin's fault was taken back, the node released, and the fault stated again."""
     shown = {"node": "node-0", "by": [by]}
@@ -517,6 +546,11 @@ def test_a_node_released_while_its_request_stands_breaks_law_6() -> None:
         .person("NodeRecovery", "node-0", {"status": {"phase": "released"}})
     )
     assert h.kinds() == [("law 6", "released")]
+
+
+def test_an_etcd_that_is_restored_to_a_release_releases_nothing() -> None:
+    h = History().starts().asks().after(60)
+    assert h.write("NodeRecovery", "node-0", {"status": {"phase": "released"}}, by="etcd").kinds() == []
 
 
 def test_a_node_released_after_its_request_was_taken_back_does_not() -> None:
@@ -690,6 +724,22 @@ def test_an_agent_that_has_only_just_come_has_told_nothing_yet(seconds: float, l
     more = {"replacementMachine": "m-9", "replacement": "node-9"}
     h.after(5).breaks("node-9").record("node-0", "proving", by=agent("node-1"), **more).after(121)
     h.happens(facts.PROCESS, agent("node-9"), state="started").after(seconds)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
+@pytest.mark.parametrize(("boots", "laws"), [(False, []), (True, ["law 11"])])
+def test_what_a_person_released_speaks_against_no_proof_until_the_machine_boots(
+    boots: bool, laws: list[str]
+) -> None:
+    """A later record of the new node, about another fault, was withdrawn."""
+    h = History().starts().asks().after(6).replaced().breaks("node-9").after(5)
+    h.record("node-9", "suspect").after(5).person("NodeRecovery", "node-9", {"status": {"phase": "released"}})
+    h.record("node-9", "suspect", faults=[OTHER]).record("node-9", "withdrawn", faults=[OTHER]).after(5)
+    if boots:
+        h.boots("node-9").happens(facts.FAULT_SHOWN, "m-9", **FAULT, node="node-9")
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
     h.record("node-0", "recovered", by=agent("node-1"), **more)
     assert [law for law, _ in h.kinds()] == laws
 

@@ -21,7 +21,6 @@ from tests.search.judge.objects import (
     notes,
     status,
 )
-from tests.search.judge.recoveries import Recovery
 from tests.search.judge.world import Fault, Machine
 
 LIVING = frozenset({"started", "resumed"})
@@ -40,7 +39,6 @@ class Ends(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.lives: dict[str, float] = {}  # node -> when its detector was started anew
         self.anew: dict[tuple[str, str], float] = {}  # machine, reason -> when a new life's log stated it
-        self.released: dict[str, float] = {}  # node -> when a person released it
 
     def happened(self, h: Happened) -> None:
         if h.what == facts.DETECTOR_RESTARTED:
@@ -49,10 +47,6 @@ class Ends(Law):
             m = self.world.machines.get(h.subject)
             if m is not None and m.node in self.lives:
                 self.anew[m.id, str(h.detail.get("reason"))] = self.lives[m.node]
-
-    def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
-        if after == "released":
-            self.released[r.node] = w.at
 
     def end(self) -> None:
         world = self.world
@@ -124,16 +118,17 @@ class Ends(Law):
         self.breaks("fault lost", m.node, what, fault)
 
     def _acknowledged(self, record: Json | None, m: Machine, fault: Fault) -> bool:
-        """Whether a person released the node, or somebody took its record, after this fault began."""
+        """Whether a person released the node, or somebody took its record, after this fault began, and its
+        record remembers that: whatever the node's later records were about."""
         r = self.world.recoveries.get(m.node)
         if record is None or r is None:
             return False
         known = [f.get("reason") for f in status(record).get("acknowledged") or ()]
-        closed = max(r.closed or -1.0, self.released.get(m.node, -1.0))  # the end of what was handed over
-        released = closed >= self._known_since(m, fault)
-        if r.closed is not None and self.anew.get((m.id, fault.reason), -1.0) > r.closed:
+        taken = (r.closed if r.spoiled else None) or -1.0
+        ended = max(self.world.released.get(m.node, -1.0), taken)
+        if self.anew.get((m.id, fault.reason), -1.0) > ended:
             return False  # a new life of the detector states a new fault
-        return fault.reason in known and released and (r.phase == "released" or bool(r.spoiled))
+        return fault.reason in known and ended >= self._known_since(m, fault)
 
     def _known_since(self, m: Machine, fault: Fault) -> float:
         """Since when a fault is the same to everybody who looks: where only a condition states it, one that

@@ -99,10 +99,9 @@ class Evidence(Law):
     def _healthy(self, r: Recovery, m: Machine) -> None:
         latest = self.world.at - self.bounds.sickness - self.bounds.lag
         about = self._about(r)
-        own = self.world.recoveries.get(m.node)
-        taken = (
-            own.entered if own is not None and own.phase == "released" else -1.0
-        )  # a person knows of these
+        taken = self.world.released.get(m.node, -1.0)  # a person knows of what was shown in that boot
+        if m.booted_since(taken):
+            taken = -1.0
         shown = (f for f in m.there() if f.shown is not None and taken < f.shown <= latest)
         if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"

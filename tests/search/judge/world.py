@@ -134,6 +134,7 @@ class World:
         self.page_is_read = True
         self.recoveries: dict[str, Recovery] = {}  # by node: the last one
         self.by_uid: dict[str, Recovery] = {}  # by the record's UID: the last one
+        self.released: dict[str, float] = {}  # node -> when a person released it for the last time
         self.intents: dict[str, Intent] = {}
         self.standing: dict[str, Call] = {}  # machine -> what was asked of the cloud and has not happened
         self.slots: dict[tuple[str, str], float] = {}  # node and record UID -> since when
@@ -247,6 +248,8 @@ class World:
             self.held[w.name] = Held()
         assert known is not None
         known.take(after, w.at)
+        if phase == "released" != status(before).get("phase") and w.actor != "etcd":
+            self.released[w.name] = w.at
         if phase in OPEN:
             known.closed = None
         elif known.closed is None:
