@@ -165,8 +165,10 @@ def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
     came, or was not tolerated any longer, while the record waited may choose another (rulings 20)."""
     if r.rung or r.progress.acted:
         return None  # started before, and in the queue again
-    chosen = next((i for i, rule in enumerate(s.policy.rules) if rule.name == r.rule), 0)
-    earlier = (d for d in a.found if d.treat and d.rank < chosen)
+    rules = s.policy.rules
+    chosen = next((i for i, rule in enumerate(rules) if rule.name == r.rule), 0)
+    urgent = bool(rules) and rules[chosen].urgent  # it may have taken over, to wait for no window
+    earlier = (d for d in a.found if d.treat and d.rule and d.rank < chosen and d.rule.urgent >= urgent)
     came = (d for d in earlier if r.phase_since < max(d.due, d.fault.since) <= s.now)
     d = next((d for d in came if not may_be_gone(s, (d.fault,))), None)
     if d is None:

@@ -463,3 +463,12 @@ def test_an_earlier_rule_takes_over_a_ladder_that_has_not_started(
     s = situation(policy=EARLIER, record=record(**waits), readings=(reading(problem(HBM), problem(DMA)),))
     effect = decide(s).effect
     assert (effect.record.rule if isinstance(effect, WriteRecord) else "hbm") == chosen
+
+
+def test_an_earlier_rule_that_is_not_urgent_takes_nothing_from_one_that_is() -> None:
+    """Or they would take turns, where the urgent one has just taken over outside the window."""
+    rules = tuple(replace(x, urgent=x.name == "hbm") for x in EARLIER.rules)
+    waits = record(rule="hbm", faults=(fault(HBM), fault(DMA)), phase_since=NOW - HOUR)
+    pages = (reading(problem(HBM), problem(DMA)),)
+    s = situation(policy=replace(EARLIER, rules=rules), record=waits, readings=pages)
+    assert not isinstance(decide(s).effect, WriteRecord)
