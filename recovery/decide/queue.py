@@ -87,7 +87,8 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 
 
 def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
-    """Confirmed: choose the ladder. It stays as it is, even if the policy changes later."""
+    """Confirmed: choose the ladder. It stays as it is, even if the policy changes later, unless another fault
+    comes before the start (``_earlier_rule``)."""
     chosen, why = with_ladder_of(s, a, r, d)
     confirmed = replace(chosen, phase=move(r.phase, Event.CONFIRMED), phase_since=s.now)
     return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
@@ -157,6 +158,23 @@ def _no_gate(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return granted(s, a, r) if a.slot else None
+
+
+def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Of all faults that are there at the start, the first rule of the policy chooses the ladder. So one that
+    came, or was not tolerated any longer, while the record waited may choose another (rulings 20)."""
+    if r.rung or r.progress.acted:
+        return None  # started before, and in the queue again
+    rules = s.policy.rules
+    chosen = next((i for i, rule in enumerate(rules) if rule.name == r.rule), 0)
+    urgent = bool(rules) and rules[chosen].urgent  # it may have taken over, to wait for no window
+    earlier = (d for d in a.found if d.treat and d.rule and d.rank < chosen and d.rule.urgent >= urgent)
+    came = (d for d in earlier if r.phase_since < max(d.due, d.fault.since) <= s.now)
+    d = next((d for d in came if not may_be_gone(s, (d.fault,))), None)
+    if d is None:
+        return None
+    record, why = with_ladder_of(s, a, r, d)
+    return act(WriteRecord(record), f"{why}, an earlier rule", Report(EventReason.CONFIRMED, warning=True))
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -285,6 +303,7 @@ QUEUE = (
     _cleared_or_excluded,
     _no_gate,
     _has_a_slot,
+    _earlier_rule,
     _not_in_queue,
     _forbidden,
     _not_now,

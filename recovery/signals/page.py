@@ -68,8 +68,8 @@ def parse(text: str) -> Page:
     """Read a page in Prometheus text format. Raises nothing: what cannot be read is in ``Page.unknown``.
 
     Lines of other families are never looked at. A last line without its newline is not used, because a
-    number may be cut in it. Values that the detector cannot have written (NaN, infinite, a negative count)
-    and series with two different values are unknown.
+    number may be cut in it. Values that the detector cannot have written (NaN, infinite, a negative count, a
+    gauge of neither 0 nor 1) and series with two different values are unknown.
     """
     draft = _Draft()
     whole, _, rest = text.rpartition("\n")
@@ -141,9 +141,11 @@ class _Draft:
 
     def _gauge(self, pair: Pair, value: float) -> None:
         type_, reason = pair
-        before = self.gauges.setdefault(pair, value)
-        if math.isnan(value):
-            self.unknown.setdefault(type_, f"the gauge of {reason} ({type_}) is not a number")
+        written = value in (0.0, 1.0)
+        before = self.gauges.setdefault(pair, value if written else math.nan)
+        if not written:
+            what = "not a number" if math.isnan(value) else f"{value:g}, and neither 0 nor 1"
+            self.unknown.setdefault(type_, f"the gauge of {reason} ({type_}) is {what}")
         elif before != value:
             self.unknown.setdefault(type_, f"the page gives {reason} ({type_}) two different values")
         if before != value:

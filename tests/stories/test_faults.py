@@ -10,7 +10,7 @@ from recovery_testkit.stage import Stage, npd_page
 from recovery.errors import Unreadable
 from recovery.model import Phase
 from tests.builders.faults import DMA, HANG, HBM
-from tests.builders.policies import policy_file
+from tests.builders.policies import HEAD, policy_file
 from tests.stories.scenery import alive
 from tests.stories.scenes import (
     NO_MARKS,
@@ -369,3 +369,52 @@ def test_a_live_gauge_on_the_first_page_is_a_fault() -> None:
     s.agent("node-0")
     s.run(5)
     assert calls(s) == [("replace", "m-0")]
+
+
+# ---------------------------------------------------------------- a fault that comes while its node waits
+
+TWO_RULES = f"""{HEAD}limits: {{cooldown: 0s}}
+rules:
+  - {{name: dma, match: {{reason: NeuronHasError_DMA_ERROR}}, after: AFTER, remedy: [{{do: replace}}]}}
+  - {{name: hbm, match: {{reason: "*_HBM_*"}}, remedy: [{{do: reboot}}, {{do: replace}}]}}
+"""
+
+
+HARD, SOFT = "DMA_ERROR", "HBM_UNCORRECTABLE_ERROR"
+
+
+def waiting_for_two(first: str, second: str, after: str = "0s", pause_for: float = 60.0) -> Stage:
+    """The first fault waits for the end of a pause, and the second one is stated meanwhile."""
+    s = cast(TWO_RULES.replace("AFTER", after).encode())
+    pause(s)
+    s.fault("node-0", first)
+    s.run(5)
+    assert phase(s) is Phase.WAITING
+    s.fault("node-0", first, second)
+    s.run(pause_for)
+    resume(s)
+    s.run(15)
+    return s
+
+
+def test_the_earliest_rule_of_all_faults_at_the_start_chooses_the_ladder() -> None:
+    s = waiting_for_two(SOFT, HARD)
+    assert (the_record(s).rule, calls(s)) == ("dma", [("replace", "m-0")])
+    assert reasons(s) == [HBM, DMA]
+
+
+def test_a_later_rule_changes_no_ladder_while_its_node_waits() -> None:
+    s = waiting_for_two(HARD, SOFT)
+    assert (the_record(s).rule, calls(s)) == ("dma", [("replace", "m-0")])
+
+
+def test_a_fault_that_is_tolerated_still_at_the_start_changes_no_ladder() -> None:
+    s = waiting_for_two(SOFT, HARD, after="10m")
+    assert (the_record(s).rule, calls(s)) == ("hbm", [("reboot", "m-0")])
+
+
+def test_after_the_start_no_rule_changes_the_ladder() -> None:
+    s = waiting_for_two(SOFT, SOFT, pause_for=1)
+    s.fault("node-0", HARD, SOFT)
+    s.run(30)
+    assert (the_record(s).rule, calls(s)) == ("hbm", [("reboot", "m-0")])

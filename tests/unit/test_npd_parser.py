@@ -87,8 +87,16 @@ def test_a_page_with_windows_line_ends_is_read_alike() -> None:
     assert parse(HEALTHY.replace("\n", "\r\n")) == parse(HEALTHY)
 
 
-def test_a_negative_gauge_is_read_as_it_is() -> None:
-    assert gauge('problem_gauge{reason="R",type="X"} -1').gauges[("X", "R")] == -1
+@pytest.mark.parametrize("value", ["-1", "2", "0.5", "1e300"])
+def test_a_gauge_that_no_detector_writes_makes_its_type_unknown_and_is_still_listed(value: str) -> None:
+    page = gauge(f'problem_gauge{{reason="R",type="X"}} {value}')
+    assert page.gauges == {("T", "A"): 1}
+    assert ("X", "R") in page.pairs
+    assert page.unknown == {"X": f"the gauge of R (X) is {float(value):g}, and neither 0 nor 1"}
+
+
+def test_a_zero_with_a_sign_is_a_zero() -> None:
+    assert gauge('problem_gauge{reason="R",type="X"} -0.0').gauges[("X", "R")] == 0
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1e999", "9" * 400])

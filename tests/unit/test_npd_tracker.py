@@ -213,11 +213,6 @@ def test_a_reason_that_two_types_share_is_not_taken_for_masked() -> None:
     assert set(levels(reading)) == {("A", "X"), ("B", "Y")}
 
 
-def test_a_value_other_than_one_or_zero_is_active() -> None:
-    reading = Story().see(page({HBM: 2, DMA: -1}, {"HBM": 1, "DMA": 1}))
-    assert set(levels(reading)) == {HBM, DMA}
-
-
 def test_gauges_without_any_counter_are_taken_for_log_rules() -> None:
     story = Story()
     story.see(page({DMA: 1}, {}))

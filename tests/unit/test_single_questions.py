@@ -51,7 +51,7 @@ from recovery.model import (
 from tests.builders.faults import DMA, HBM, fault, problem, reading
 from tests.builders.gates import gate, slot
 from tests.builders.nodes import FAKE, MACHINE, node, pod
-from tests.builders.policies import LADDER
+from tests.builders.policies import LADDER, policy
 from tests.builders.records import intent, record
 from tests.builders.situations import situation
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
@@ -439,3 +439,36 @@ def test_a_fault_that_returns_is_on_the_record_with_the_life_that_it_has_now() -
     back = replace(problem(), life="after it", counter=3.0)
     (changed,) = written(decide(on(r, node=BOOTED, readings=(reading(back),)))).faults
     assert (changed.boot_id, changed.life, changed.counter) == ("boot-2", "after it", 3.0)
+
+
+EARLIER = policy("""
+  - {name: dma, match: {reason: NeuronHasError_DMA_ERROR}, remedy: [{do: replace}]}
+  - {name: hbm, match: {reason: "*_HBM_*"}, remedy: [{do: reboot}, {do: replace}]}
+""")
+
+
+@pytest.mark.parametrize(
+    ("changes", "chosen"),
+    [
+        ({}, "dma"),
+        ({"rung": 1}, "hbm"),  # it has started before, and waits again
+        ({"progress": Progress(submitted=(Attempt(1, "reboot"),))}, "hbm"),
+        ({"phase_since": NOW}, "hbm"),  # the fault was there when the ladder was chosen
+    ],
+)
+def test_an_earlier_rule_takes_over_a_ladder_that_has_not_started(
+    changes: dict[str, Any], chosen: str
+) -> None:
+    waits = {"rule": "hbm", "faults": (fault(HBM), fault(DMA)), "phase_since": NOW - HOUR} | changes
+    s = situation(policy=EARLIER, record=record(**waits), readings=(reading(problem(HBM), problem(DMA)),))
+    effect = decide(s).effect
+    assert (effect.record.rule if isinstance(effect, WriteRecord) else "hbm") == chosen
+
+
+def test_an_earlier_rule_that_is_not_urgent_takes_nothing_from_one_that_is() -> None:
+    """Or they would take turns, where the urgent one has just taken over outside the window."""
+    rules = tuple(replace(x, urgent=x.name == "hbm") for x in EARLIER.rules)
+    waits = record(rule="hbm", faults=(fault(HBM), fault(DMA)), phase_since=NOW - HOUR)
+    pages = (reading(problem(HBM), problem(DMA)),)
+    s = situation(policy=replace(EARLIER, rules=rules), record=waits, readings=pages)
+    assert not isinstance(decide(s).effect, WriteRecord)
