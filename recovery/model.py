@@ -217,7 +217,6 @@ class NodeView:
     owners: tuple[tuple[str, str, str], ...] = ()  # kind, name, uid
     created: datetime | None = None
     deleting: bool = False
-    ready_since: datetime | None = None  # None: it is not Ready, or does not say since when
     system: Mapping[str, str] = field(default_factory=dict)  # kernel, image: where the Node was read whole
     devices: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # capacity, allocatable: the same
     registered: bool = True  # False: there is no such Node, but a machine of a group that never became one
@@ -230,6 +229,12 @@ class NodeView:
     def heard(self) -> datetime | None:
         """When its kubelet last wrote, by its own clock. None: not said, or read in a list."""
         return next((c.heartbeat for c in self.stated if c.type == "Ready"), None)
+
+    @property
+    def ready_since(self) -> datetime | None:
+        """None: it is not Ready, does not say since when, or was read in a list."""
+        found = (c for c in self.stated if c.type == "Ready")
+        return next((c.transition for c in found if c.status == "True"), None)
 
     def has_taint(self, key: str, effect: str = "") -> bool:
         """Whether it has such a taint, with any value. ``effect`` empty: with any effect."""

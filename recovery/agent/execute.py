@@ -76,6 +76,9 @@ CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 HARMFUL = Mark | TellPods | Evict | OutOfService
 """What a pause has to stop, besides ``Submit``, which makes its last reads by itself."""
+PATCHES = Mark | OutOfService
+"""One patch of the Node that names the version it was decided on. However long ago that was read: if the Node
+has changed since, the API server refuses the patch."""
 CALLS = Finish | Cancel | TakeBack
 """What else is asked of the provider. No pause stops it; but it goes by the record as it is now."""
 Ask = Callable[[Situation], Decision]
@@ -101,7 +104,7 @@ class Executor:
         lease = self._lease_for(s, d)
         if lease is not None and not lease.mine:
             return wait(f"another agent works on this node ({lease.holder})", key="lease")
-        if isinstance(d.effect, HARMFUL | CALLS) and self.read_long_ago(s):
+        if isinstance(d.effect, HARMFUL | CALLS) and self.read_long_ago(s, d):
             s = again(s)
             now = ask(s)
             if now.effect is None:
@@ -123,9 +126,9 @@ class Executor:
             self._publish(s, done.sentence or d.reason, report)
         return replace(d, reason=done.sentence or d.reason, report=report)
 
-    def read_long_ago(self, s: Situation) -> bool:
-        """Whether it took long to read all that ``d`` goes by: a pause may have been set meanwhile."""
-        return self._observer.looked_for(s.node_name) > LAST_READS
+    def read_long_ago(self, s: Situation, d: Decision) -> bool:
+        """Whether it is long ago that all was read that ``d`` goes by: a pause may have been set meanwhile."""
+        return self._observer.looked_for(s.node_name, ours=isinstance(d.effect, PATCHES)) > LAST_READS
 
     def _back_off(self, node: str) -> timedelta:
         """How long to wait after a lost race: exponential with full jitter, up to 5 s."""
@@ -234,8 +237,8 @@ class Executor:
         now = self._w.cluster.time.now()
         gate = s.gate
         if isinstance(effect, FreeSlot):
-            self._w.cluster.forget(s.node_name)
-            gate = self._w.gates.read()
+            self._w.cluster.forget_record(s.node_name)
+            gate = self._w.gates.read()  # the swap is refused if it has changed since
             if self._needs_slot(s.node_name, effect.record_uid):
                 return wait(f"the record of {s.node_name} is not closed: its slot stays", key="conflict")
         if gate is None:

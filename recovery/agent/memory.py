@@ -123,6 +123,7 @@ class Memory:
     evicted: list[float] = field(default_factory=list)  # when evictions were asked for, lately
     intents: dict[str, float] = field(default_factory=dict)
     looked_at: float = 0.0  # when the latest reads of Node, record, gate and Lease began
+    ours_looked_at: float = 0.0  # the same of record, gate and Lease
     gone_since: float | None = None  # since when the node's own agent is seen gone
     turn: tuple[str, float] | None = None  # the head of the queue, and since when a slot is free for it
     census: Census | None = None

@@ -95,9 +95,11 @@ class Observer:
         read = {name: getattr(s, name) for name in FIRST_READS}
         return replace(before, **read, forbidden=s.forbidden or before.forbidden)
 
-    def looked_for(self, node_name: str) -> float:
-        """Seconds since this agent began to read Node, record, gate and Lease of ``node_name``."""
-        return self.world.clock.monotonic() - self.memory(node_name).looked_at
+    def looked_for(self, node_name: str, *, ours: bool = False) -> float:
+        """Seconds since this agent began to read Node, record, gate and Lease of ``node_name``; ``ours``: all
+        but the Node."""
+        memory = self.memory(node_name)
+        return self.world.clock.monotonic() - (memory.ours_looked_at if ours else memory.looked_at)
 
     def _read(self, s: Situation, need: Need, me: str, fresh: bool) -> Situation:
         r = subject(s)
@@ -112,7 +114,9 @@ class Observer:
         w = self.world
         if fresh:
             w.cluster.forget(node_name)
-        self.memory(node_name).looked_at = w.cluster.read_since(node_name)
+        memory = self.memory(node_name)
+        memory.looked_at = w.cluster.read_since(node_name)
+        memory.ours_looked_at = w.cluster.ours_read_since(node_name)
         node = w.node(node_name)
         for _ in range(w.cluster.time.FIRST_ANSWERS):
             if w.cluster.time.doubtful:  # of a new process: the first API server that answers may be wrong

@@ -160,10 +160,13 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Join the queue. If it is full, the record waits by itself, as if it stood at the end of the queue."""
+    """Join the queue. If it is full, the record waits by itself, as if it stood at the end of the queue.
+
+    No Event says so: where it waits for longer than the settle time, one says what for.
+    """
     if waits_behind(s, r) or line_of(s.gate, r.uid) is not None:
         return None
-    return act(Join(r.uid), f"{_subject(s, r)} for a slot of the budget", Report(EventReason.WAITING))
+    return act(Join(r.uid), f"{_subject(s, r)} for a slot of the budget")
 
 
 def waits_behind(s: Situation, r: Record) -> bool:

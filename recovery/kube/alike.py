@@ -21,6 +21,8 @@ UNWRITTEN = 2**32 - 1  # a moment in 2106
 SHAPES, LONGEST = 1024, 4096
 """So many of a kind are remembered, of at most so many characters each: strangers write to Nodes. Others are
 as good, and take more memory."""
+UNREAD = frozenset({"csi.volume.kubernetes.io/nodeid"})
+"""Annotations that nothing here reads, and that each Node has a value of its own of: CSI drivers' names of it."""
 Made = TypeVar("Made")
 Value = TypeVar("Value")
 Said = tuple[str, str, str, str]
@@ -159,6 +161,7 @@ def _unpacked(packed: bytes, how_many: int) -> Iterator[datetime | None]:
     return map(_moment, memoryview(packed).cast("q"))
 
 
+@lru_cache(SHAPES)  # many Nodes were heard in the same second, and it is kept of each
 def _second(number: int) -> datetime | None:
     return None if number == UNWRITTEN else datetime.fromtimestamp(number, UTC)
 
@@ -169,6 +172,13 @@ def _number(at: datetime | None) -> int:
 
 def _moment(number: int) -> datetime | None:
     return None if number == NEVER else EPOCH + number * MICROSECOND
+
+
+def annotated(texts: Mapping[str, str]) -> Texts:
+    """Annotations of a Node, but for those of ``UNREAD``. What is left, most Nodes have alike: it is shared,
+    and nobody changes it."""
+    read = tuple([(key, text) for key, text in texts.items() if key not in UNREAD])
+    return _once(_texts, read, chain.from_iterable(read))
 
 
 def said(conditions: Sequence[Said]) -> Statements:
@@ -199,6 +209,11 @@ def _same(value: Any) -> Any:
 @lru_cache(SHAPES)
 def _places(keys: tuple[str, ...]) -> dict[str, int]:
     return {intern(key): at for at, key in enumerate(keys)}
+
+
+@lru_cache(SHAPES)
+def _texts(named: tuple[tuple[str, str], ...]) -> Texts:
+    return Texts(dict(named))
 
 
 @lru_cache(SHAPES)

@@ -123,8 +123,15 @@ class Cluster:
         """The monotonic moment at which the oldest was asked for of ``node``, its record and the gate."""
         return self._clock.monotonic()
 
+    def ours_read_since(self, node: str) -> float:
+        """The same of its record and the gate alone."""
+        return self._clock.monotonic()
+
     def forget(self, node: str) -> None:
         """Whatever was remembered of ``node``, its record and the gate is read anew."""
+
+    def forget_record(self, node: str) -> None:
+        """The record of ``node`` is read anew."""
 
     # ------------------------------------------------------------ nodes and pods
 
@@ -172,6 +179,16 @@ class Cluster:
     def list_pods(self, node: str) -> tuple[PodView, ...]:
         query = {"fieldSelector": f"spec.nodeName={node}"}
         return folded(lambda: tuple(pod_view(item) for item in self._pages("/api/v1/pods", query)))
+
+    def pods_lately(self, node: str) -> tuple[PodView, ...]:
+        """The pods on ``node`` from the API server's memory, which may be a moment behind etcd: a list of those
+        that are there now waits for it to catch up, some 50 ms. No pod is evicted by it.
+
+        All are one page, as ``_pages`` says of resourceVersion=0: a node has some hundreds at most.
+        """
+        query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
+        _, _, items = _page(self._call("GET", "/api/v1/pods", query=query), "GET /api/v1/pods")
+        return tuple(map(pod_view, items))
 
     def nodes_running(self, namespace: str, label: str, value: str) -> frozenset[str]:
         """The Nodes on which pods with this label are, or were and have not been deleted."""

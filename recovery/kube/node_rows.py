@@ -219,7 +219,7 @@ def view_of(row: NodeRow, *, whole: bool) -> NodeView:
         system_uuid=info.system_uuid or "",
         unschedulable=bool(spec.unschedulable),
         labels=alike.Texts(meta.labels or {}),
-        annotations=alike.Texts(meta.annotations or {}),
+        annotations=alike.annotated(meta.annotations or {}),
         taints=tuple((t.key, t.value or "", t.effect) for t in spec.taints or ()),
         tainted_at=_tainted_at(spec.taints or ()),
         conditions=said.by_type,
@@ -228,7 +228,6 @@ def view_of(row: NodeRow, *, whole: bool) -> NodeView:
         owners=tuple((o.kind, o.name, o.uid) for o in meta.owner_references or ()),
         created=_utc(meta.creation_timestamp),
         deleting=bool(meta.deletion_timestamp),
-        ready_since=_ready_since(conditions),
         system=_system(info) if whole else {},
         devices=_devices(status) if whole else {},
     )
@@ -245,11 +244,6 @@ def _times(conditions: Sequence[ConditionRow]) -> list[datetime | None]:
 def _tainted_at(taints: Sequence[TaintRow]) -> Mapping[tuple[str, str], str]:
     """(key, effect) of each taint that says when it was added."""
     return {(t.key, t.effect): t.time_added for t in taints if t.time_added} or NONE
-
-
-def _ready_since(conditions: Sequence[ConditionRow]) -> datetime | None:
-    found = (c for c in conditions if c.type == "Ready")
-    return next((_utc(c.last_transition_time) for c in found if c.status == "True"), None)
 
 
 def _devices(status: Status) -> Mapping[str, tuple[int, int]]:

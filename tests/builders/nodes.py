@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from recovery.model import Machine, NodeView, PodView, ProviderFacts, Rung, Step
+from recovery.model import Condition, Machine, NodeView, PodView, ProviderFacts, Rung, Step
 from tests.builders.times import MINUTE
 
 ZONE, TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
@@ -29,6 +30,11 @@ def node(name: str = "node-0", **changes: Any) -> NodeView:
         conditions={"Ready": ("True", "KubeletReady")},
     )
     return replace(plain, **changes)
+
+
+def ready_since(at: datetime | None) -> tuple[Condition, ...]:
+    """What a Node states (``stated``) that is Ready since then; None: it does not say since when."""
+    return (Condition("Ready", "True", "KubeletReady", transition=at),)
 
 
 def pod(name: str = "train", **changes: Any) -> PodView:

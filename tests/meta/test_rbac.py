@@ -39,6 +39,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "nodes_of": ("", lambda _: None),
     "patch_node": ("n", {}),
     "list_pods": ("n",),
+    "pods_lately": ("n",),
     "failed_pods_version": (),
     "running_elsewhere": ("default", {"uid"}, "node"),
     "nodes_running": ("ns", "l", "v"),

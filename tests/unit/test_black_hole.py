@@ -21,11 +21,11 @@ from recovery.signals.black_hole import (
     suspected,
     with_pods,
 )
-from tests.builders.nodes import node
+from tests.builders.nodes import node, ready_since
 from tests.builders.times import NOW
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
-WELL = node(ready_since=NOW - HOUR)
+WELL = node(stated=ready_since(NOW - HOUR))
 POD = FailedPod("jobs", "train-1", "uid-1", WELL.name, "job-1", REJECTED, NOW - SECOND)
 AT_ONCE = replace(POD, reason="", began=NOW - 20 * SECOND, ended=NOW - SECOND)
 
@@ -45,8 +45,8 @@ def test_a_pod_that_its_kubelet_rejects_and_one_that_fails_at_once_are_lost() ->
         (replace(AT_ONCE, began=NOW - 40 * SECOND), WELL),
         (POD, replace(WELL, conditions={"Ready": ("Unknown", "NodeStatusUnknown")})),
         (POD, replace(WELL, unschedulable=True)),
-        (POD, replace(WELL, ready_since=None)),
-        (POD, replace(WELL, ready_since=NOW - 9 * MINUTE)),
+        (POD, replace(WELL, stated=ready_since(None))),
+        (POD, replace(WELL, stated=ready_since(NOW - 9 * MINUTE))),
     ],
     ids=[
         "nothing would make it again",

@@ -18,7 +18,7 @@ from recovery.catalog import (
 )
 from recovery.kube.views import event_view, node_view
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, CatalogueRow, NodeEvent, NodeView, Step, Then
-from tests.builders.nodes import node
+from tests.builders.nodes import node, ready_since
 
 NODE = "ip-10-0-1-5"
 
@@ -274,7 +274,7 @@ def test_an_event_about_a_node_that_had_long_been_ready_is_not_believed(
 ) -> None:
     """Whoever may write Events could hold any node by one."""
     since = None if ready_for is None else NOW - timedelta(minutes=ready_for)
-    claim = claim_by_events(AKS, node("aks-1", ready_since=since), (ago("NodeRebootStart", minutes),), NOW)
+    claim = claim_by_events(AKS, node("aks-1", stated=ready_since(since)), (ago("NodeRebootStart", minutes),), NOW)
     assert (claim is not None) is believed
 
 
@@ -294,8 +294,9 @@ def test_the_claim_names_the_program_that_wrote_the_event() -> None:
 def test_a_node_is_ready_since_its_condition_changed_and_since_never_while_it_is_not() -> None:
     for status, since in {"True": NOW, "False": None, "Unknown": None}.items():
         ready = {"type": "Ready", "status": status, "lastTransitionTime": "2026-11-21T10:00:00Z"}
-        assert node_view({"status": {"conditions": [ready]}}).ready_since == since
-    assert node_view({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}).ready_since is None
+        assert node_view({"status": {"conditions": [ready]}}, whole=True).ready_since == since
+    unsaid = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    assert node_view(unsaid, whole=True).ready_since is None
 
 
 def test_the_latest_event_counts_in_whatever_order_they_are_listed() -> None:

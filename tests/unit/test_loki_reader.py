@@ -16,7 +16,7 @@ from recovery.errors import NoAnswer, Unreadable
 from recovery.model import LogChoice, NodeView
 from recovery.report.metrics import Metrics
 from recovery.signals.loki import observe
-from tests.builders.nodes import node
+from tests.builders.nodes import node, ready_since
 from tests.builders.times import NOW
 from tests.stories.loki_server import xid
 
@@ -257,7 +257,7 @@ def test_what_was_read_before_the_watch_showed_the_boot_is_kept() -> None:
 def test_a_line_of_before_the_boot_is_no_fault_but_of_before_the_reader_it_may_be() -> None:
     f = Fleet()
     f.known = NOW
-    f.nodes["a"] = replace(f.nodes["a"], ready_since=NOW - timedelta(hours=3))
+    f.nodes["a"] = replace(f.nodes["a"], stated=ready_since(NOW - timedelta(hours=3)))
     f.log(xid(79), "a", ago=timedelta(minutes=5))
     f.log(xid(79), "b", ago=timedelta(minutes=5))
     f.round()

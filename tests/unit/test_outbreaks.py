@@ -32,7 +32,7 @@ class Fleet:
 
 
 class NoPods:
-    def list_pods(self, node: str) -> tuple[PodView, ...]:
+    def pods_lately(self, node: str) -> tuple[PodView, ...]:
         return ()
 
     def nodes_running(self, namespace: str, label: str, value: str) -> frozenset[str]:

@@ -73,8 +73,14 @@ class WatchedCluster(Cluster):
     def read_since(self, node: str) -> float:
         return self._recent.since(node_key(node), record_key(node), GATE)
 
+    def ours_read_since(self, node: str) -> float:
+        return self._recent.since(record_key(node), GATE)
+
     def forget(self, node: str) -> None:
         self._recent.forget(node_key(node), record_key(node), GATE)
+
+    def forget_record(self, node: str) -> None:
+        self._recent.forget(record_key(node))
 
     def get_node(self, name: str) -> NodeView:
         if (machine := self._unjoined(name)) is not None:

@@ -37,7 +37,7 @@ REMEMBERED = 3600.0
 
 
 class Pods(Protocol):
-    def list_pods(self, node: str) -> tuple[PodView, ...]: ...
+    def pods_lately(self, node: str) -> tuple[PodView, ...]: ...
     def nodes_running(self, namespace: str, label: str, value: str) -> frozenset[str]: ...
 
 
@@ -151,7 +151,7 @@ class Outbreaks:
 
     def _workloads_on(self, node: str) -> frozenset[Workload] | None:
         try:
-            return workloads_of(self._pods().list_pods(node))
+            return workloads_of(self._pods().pods_lately(node))
         except ApiError as error:
             log.warning("%s: which workload ran there is not known yet: %s", node, error)
             return None
