@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from recovery_testkit.kubefaults import lost_request, refused
+from recovery_testkit.kubefaults import Asked, lost_request, refused
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import FleetActor, Stage
 
@@ -189,11 +189,65 @@ def test_a_cordon_reads_nothing_twice_and_its_hand_over_is_said_once_and_each_mi
     s.run(3)
     asked = s.store.requests - before
     assert phase(s) is Phase.HANDED_OVER
-    assert asked["create", "events"] == 6
+    assert asked["create", "events"] == 5
     assert asked["get", "leases"] == 1  # whether a sidecar has it
-    assert sum(n for (verb, _), n in asked.items() if verb != "watch") <= 29
+    assert asked["get", "recoverygates"] == 0
+    assert sum(n for (verb, _), n in asked.items() if verb != "watch") <= 24
     s.run(62)
-    assert (s.store.requests - before)["create", "events"] > 6
+    assert (s.store.requests - before)["create", "events"] > 5
+
+
+def lists_of_pods(s: Stage) -> list[str | None]:
+    """The ``resourceVersion`` of each list of a node's pods from now on: "0" is the API server's memory."""
+    seen: list[str | None] = []
+
+    def look(asked: Asked) -> bool:
+        if asked.path == "/api/v1/pods" and asked.method == "GET":
+            seen.append(asked.query.get("resourceVersion"))
+        return False
+
+    s.api.fail_next(look, lost_request)
+    return seen
+
+
+def test_what_runs_on_a_sick_node_is_asked_of_memory_and_what_is_evicted_is_not() -> None:
+    s, _ = fleet(policy(remedy="{do: cordon}, {do: drain}"))
+    stubborn_pod(s)
+    seen = lists_of_pods(s)
+    writes(s, EKS)
+    s.run(5)
+    assert seen[0] == "0"
+    assert set(seen[1:]) == {None}
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["unchanged", "excluded meanwhile"])
+def test_a_node_read_long_ago_is_cordoned_without_a_read_but_not_where_it_has_changed(
+    monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """The patch names the version, so the API server refuses it, though no watch has told of the change."""
+    s = Stage(policy(remedy="{do: cordon}"))
+    s.wrap_streams = Silent
+    s.nodes(30)
+    s.fleet()
+    s.run(5)
+    writes(s, EKS, node="node-9")
+    s.run(30)
+    pause(s)
+    writes(s, EKS)
+    s.run(30)
+    assert (phase(s), marked(s)) == (Phase.WAITING, NO_MARKS)
+    if changed:
+        monkeypatch.setattr(Silent, "of", "/nodes")
+        exclude(s)
+    before = s.store.requests.copy()
+    resume(s)
+    s.run(30)
+    asked = s.store.requests - before
+    said = [reason for reason, _ in s.events("node-0")]
+    if changed:
+        assert ("RecoveryStarted" in said, "Cordoned" in said, phase(s)) == (True, False, Phase.WITHDRAWN)
+    else:
+        assert (phase(s), asked["get", "nodes"]) == (Phase.HANDED_OVER, 0)
 
 
 def test_of_several_workers_that_ask_what_the_records_tell_one_lists_them() -> None:
