@@ -65,6 +65,14 @@ CALM, TURN_AROUND = (15, 0.2) if FAST else (60, 0.3)
 CONTROLLER, FLOOR = "the controller", "the floor"
 
 
+def shipped(variable: str) -> dict[str, str]:
+    """This variable of the controller's environment, as ``deploy/fleet`` sets it."""
+    deployment = (ROOT / "deploy" / "fleet" / "deployment.yaml").read_text()
+    found = next(x for x in yaml.safe_load_all(deployment) if x["kind"] == "Deployment")
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    return {x["name"]: x["value"] for x in container["env"] if x["name"] == variable}
+
+
 class ServerOnly(Plane):
     """etcd and the API server. No controller that would mark Nodes whose kubelet does not exist."""
 
@@ -179,6 +187,7 @@ class Stage:
         process = self.run(
             [str(Path(sys.executable).with_name("node-recovery")), "run"],
             which,
+            **shipped("MALLOC_TRIM_THRESHOLD_"),
             PYTHONPATH=f"{absent}:{ROOT}",
             ENABLE_RECOVERY="true",
             RECOVERY_MODE="fleet",
