@@ -127,7 +127,7 @@ class Executor:
         return replace(d, reason=done.sentence or d.reason, report=report)
 
     def read_long_ago(self, s: Situation, d: Decision) -> bool:
-        """Whether it is long ago that all was read that ``d`` goes by: a pause may have been set meanwhile."""
+        """Whether what ``d`` goes by was read long ago: a pause may have been set meanwhile."""
         return self._observer.looked_for(s.node_name, ours=isinstance(d.effect, PATCHES)) > LAST_READS
 
     def _back_off(self, node: str) -> timedelta:

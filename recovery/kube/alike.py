@@ -22,7 +22,7 @@ SHAPES, LONGEST = 1024, 4096
 """So many of a kind are remembered, of at most so many characters each: strangers write to Nodes. Others are
 as good, and take more memory."""
 UNREAD = frozenset({"csi.volume.kubernetes.io/nodeid"})
-"""Annotations that nothing here reads, and that each Node has a value of its own of: CSI drivers' names of it."""
+"""Annotations that nothing here reads, and that each Node has its own value of: CSI drivers' names of it."""
 Made = TypeVar("Made")
 Value = TypeVar("Value")
 Said = tuple[str, str, str, str]

@@ -181,8 +181,8 @@ class Cluster:
         return folded(lambda: tuple(pod_view(item) for item in self._pages("/api/v1/pods", query)))
 
     def pods_lately(self, node: str) -> tuple[PodView, ...]:
-        """The pods on ``node`` from the API server's memory, which may be a moment behind etcd: a list of those
-        that are there now waits for it to catch up, some 50 ms. No pod is evicted by it.
+        """The pods on ``node`` by the API server's memory, which may be a moment behind etcd. A list of those
+        that are there now waits until it has caught up, some 50 ms. No pod is evicted by it.
 
         All are one page, as ``_pages`` says of resourceVersion=0: a node has some hundreds at most.
         """

@@ -274,7 +274,8 @@ def test_an_event_about_a_node_that_had_long_been_ready_is_not_believed(
 ) -> None:
     """Whoever may write Events could hold any node by one."""
     since = None if ready_for is None else NOW - timedelta(minutes=ready_for)
-    claim = claim_by_events(AKS, node("aks-1", stated=ready_since(since)), (ago("NodeRebootStart", minutes),), NOW)
+    ready = node("aks-1", stated=ready_since(since))
+    claim = claim_by_events(AKS, ready, (ago("NodeRebootStart", minutes),), NOW)
     assert (claim is not None) is believed
 
 
