@@ -220,6 +220,19 @@ def test_what_runs_on_a_sick_node_is_asked_of_memory_and_what_is_evicted_is_not(
     assert set(seen[1:]) == {None}
 
 
+def test_that_no_sidecar_has_a_record_is_found_out_once_for_all_threads() -> None:
+    """Those that look after nodes ask whose it is, and the one that sweeps over the records on the gate."""
+    s, _ = fleet(policy(remedy="{do: cordon}"))
+    writes(s, EKS)
+    s.run(3)
+    pause(s)
+    before = s.store.requests.copy()
+    writes(s, EKS, node="node-1")
+    s.run(45)
+    assert phase(s, "node-1") is Phase.WAITING
+    assert (s.store.requests - before)["get", "leases"] == 1
+
+
 @pytest.mark.parametrize("changed", [False, True], ids=["unchanged", "excluded meanwhile"])
 def test_a_node_read_long_ago_is_cordoned_without_a_read_but_not_where_it_has_changed(
     monkeypatch: pytest.MonkeyPatch, changed: bool

@@ -22,14 +22,23 @@ MOST = 1000
 """Leases. With more, those are forgotten that would be looked at again anyway."""
 
 
-class LeadersLeases:
-    """What ``Leases`` is to a sidecar. ``sidecars`` is only looked at."""
+Seen = dict[str, tuple[float, Lease]]
+"""By node: its record's Lease, and when it was looked at."""
 
-    def __init__(self, leader: Leader, sidecars: Leases, clock: Clock) -> None:
+
+class LeadersLeases:
+    """What ``Leases`` is to a sidecar. ``sidecars`` is only looked at.
+
+    ``nobodys``: the Leases that nobody held, as any thread of this replica has seen. Of one that is held,
+    each thread finds out by itself whether it is still renewed.
+    """
+
+    def __init__(self, leader: Leader, sidecars: Leases, clock: Clock, nobodys: Seen) -> None:
         self._leader = leader
         self._sidecars = sidecars
         self._clock = clock
-        self._seen: dict[str, tuple[float, Lease]] = {}
+        self._nobodys = nobodys
+        self._seen: Seen = {}
 
     @property
     def renew_every(self) -> float:
@@ -45,11 +54,12 @@ class LeadersLeases:
 
     def _of_record(self, node: str, fresh: bool) -> Lease:
         now = self._clock.monotonic()
-        known = self._seen.get(node)
+        known = self._seen.get(node) or self._nobodys.get(node)
         if known is None or fresh or _old(known, now):
-            if len(self._seen) >= MOST:
-                self._seen = {n: x for n, x in self._seen.items() if not _old(x, now)}
-            known = self._seen[node] = (now, self._sidecars.look(node, fresh=True))
+            known = (now, self._sidecars.look(node, fresh=True))
+            held = known[1].holder != ""
+            _note(self._seen, node, known if held else None, now)
+            _note(self._nobodys, node, None if held else known, now)
         return known[1]
 
     def hold(self, node: str, role: Role) -> Lease:
@@ -70,9 +80,21 @@ class LeadersLeases:
 
     def release_all(self) -> None:
         self._seen.clear()
+        self._nobodys.clear()
 
     def start_over(self) -> None:
         self._sidecars.start_over()
+
+
+def _note(among: Seen, node: str, seen: tuple[float, Lease] | None, now: float) -> None:
+    """Other threads may read and write ``among`` meanwhile."""
+    if seen is None:
+        among.pop(node, None)
+        return
+    if len(among) >= MOST:
+        for old in [n for n, x in list(among.items()) if _old(x, now)]:
+            among.pop(old, None)
+    among[node] = seen
 
 
 def _old(seen: tuple[float, Lease], now: float) -> bool:
@@ -87,9 +109,15 @@ class SweepersLeases(LeadersLeases):
     """
 
     def __init__(
-        self, leader: Leader, sidecars: Leases, clock: Clock, there: Callable[[str], bool], summon: Summon
+        self,
+        leader: Leader,
+        sidecars: Leases,
+        clock: Clock,
+        nobodys: Seen,
+        there: Callable[[str], bool],
+        summon: Summon,
     ) -> None:
-        super().__init__(leader, sidecars, clock)
+        super().__init__(leader, sidecars, clock, nobodys)
         self._there = there
         self._summon = summon
 

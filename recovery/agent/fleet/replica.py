@@ -22,7 +22,7 @@ from recovery.agent.fleet.cluster import GATE, NODE, WatchedCluster, node_key
 from recovery.agent.fleet.controller import Controller
 from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.leader import Leader
-from recovery.agent.fleet.leases import LeadersLeases, SweepersLeases
+from recovery.agent.fleet.leases import LeadersLeases, Seen, SweepersLeases
 from recovery.agent.fleet.lost_pods import PodWatch
 from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import Nodes
@@ -110,6 +110,7 @@ class Replica:
         self._past = LatestPast()
         self._decoded = Unchanged(decode, MOST_DECODED)
         self._gate_turn = threading.RLock()
+        self._nobodys: Seen = {}
         me = around.identity.pod
         self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, me, around.metrics)
         self._crowd = Crowd(self._hurry)
@@ -325,7 +326,7 @@ class Replica:
 
     def _controller(self, thread: str) -> Controller:
         a = self._a
-        world = self._world(lambda sidecars: LeadersLeases(self.leader, sidecars, a.clock))
+        world = self._world(lambda sidecars: LeadersLeases(self.leader, sidecars, a.clock, self._nobodys))
         observer = Observer(world)
         executor = Executor(world, observer, a.publisher)
         return Controller(
@@ -345,7 +346,9 @@ class Replica:
     def _made_sweeper(self) -> Sweeper:
         a = self._a
         world = self._world(
-            lambda sidecars: SweepersLeases(self.leader, sidecars, a.clock, self._is_there, self._summon)
+            lambda sidecars: SweepersLeases(
+                self.leader, sidecars, a.clock, self._nobodys, self._is_there, self._summon
+            )
         )
         observer = Observer(world)
         executor = Executor(world, observer, a.publisher)
