@@ -256,7 +256,8 @@ def applied(plane: Plane, page: str) -> None:
     assert made.status == 201, made.body
     for kind in KINDS:
         # A kind that was never read may keep its CRD for a minute or two: "storage is (re)initializing".
-        plane.until("it is served", lambda k=kind: plane.get(RECORDS.replace(KINDS[0], k)))
+        path = RECORDS.replace(KINDS[0], kind)
+        plane.until("it is served", lambda p=path: plane.request("GET", p).status == 200, 120)
 
 
 def marked(plane: Plane) -> list[str]:
