@@ -56,6 +56,11 @@ def inject(
         f"{node} has the condition {kind}={made['status']} ({reason}) until {end}, marked as a drill. See "
         f"node-recovery explain {node}; node-recovery inject {node} --remove ends the drill"
     )
+    if polarity(kind) is None:
+        sentence += (
+            f". The catalogue has no condition {kind}: agents read it only where the policy's sources have a "
+            "row for it (docs/sources.md, Conditions)"
+        )
     found = {"node": node, "type": kind, "reason": reason, "status": made["status"], "until": moment(until)}
     _print(api, {**found, "sentence": sentence}, output)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from tests.stories.scenery import sentences
 from tests.stories.scenes import NODES, calls, cast, marked, new_process, patch_node, phase
 from tests.stories.test_conditions import COUNT_GOOD, writes
 
+ROOT = Path(__file__).parents[2]
 RULE = "{name: gpu, match: {type: GpuXid}, remedy: [{do: drain, within: 1m, then: force}, {do: replace}]}"
 POLICY = f"{HEAD}sources: [conditions]\nlimits: {{cooldown: 0s}}\nrules: [{RULE}]\n".encode()
 XID = ("inject", "node-0", "--fault", "GpuXidBad")
@@ -246,6 +250,36 @@ def test_a_reason_without_a_type_of_its_own_needs_one(terminal: Terminal) -> Non
     assert said == "--type: missing for MyOwn: the catalogue has no condition for that reason\n"
     said = refused_with(terminal.run("inject", "node-0", "--fault", "NeuronHasError_HANG_ON_COLLECTIVES"), 2)
     assert said.endswith("expected one of NeuronCollectives, NeuronHealth\n")
+
+
+def test_a_type_that_no_agent_reads_by_itself_is_said(terminal: Terminal) -> None:
+    said = done(terminal.run(*XID, "--type", "MyOwn"))
+    assert "agents read it only where the policy's sources have a row for it" in said
+    assert "agents read it only" not in done(terminal.run(*XID))
+
+
+DRILLS = [
+    (policy, *re.findall(r"--type (\w+) --fault (\w+)", drill))
+    for policies, drill in re.findall(
+        r"^\| (.*) \| `(--type .*)` \|$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE
+    )
+    for policy in re.findall(r"`([\w-]+)`", policies)
+]
+
+
+@pytest.mark.parametrize(("policy", "drill"), DRILLS)
+def test_the_drills_of_the_page_are_treated_by_the_policies_that_ship(
+    policy: str, drill: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = [
+        f for f in (ROOT / "deploy" / policy).rglob("policy.yaml") if "RecoveryPolicy" in f.read_text()
+    ]
+    provider = {"aks-gpu": "azure", "baremetal": "baremetal"}.get(policy, "aws")
+    fault = {"source": "conditions", "type": drill[0], "reason": drill[1]}
+    case = {"name": "a drill", "faults": [fault], "at": "10m", "expect": {"starts": True}}
+    cases = tmp_path / "policy_test.yaml"
+    cases.write_text(json.dumps({"policy": str(file), "provider": provider, "tests": [case]}))
+    done(Terminal(cast(), monkeypatch).run("policy", "test", str(cases)))
 
 
 def test_it_lasts_no_longer_than_a_condition_that_is_not_renewed_counts(terminal: Terminal) -> None:
