@@ -71,9 +71,11 @@ class Chaos:
 
     @property
     def pace(self) -> float:
-        """How much slower than two idle cores this machine is now: things are disturbed so much more seldom.
-        Else, where others keep the machine busy, most agents would be killed before they work."""
-        return max(1.0, median(self.first_words) / FIRST_WORD) if self.first_words else 1.0
+        """How much more seldom things are disturbed than on two idle cores. Where others keep the machine busy
+        agents start slowly, and most would be killed before they work. It is the root of how much slower they
+        start: half of a recovery is waiting, for Leases and probation, and takes no longer there."""
+        slower = median(self.first_words) / FIRST_WORD if self.first_words else 1.0
+        return float(max(1.0, slower) ** 0.5)
 
     # ------------------------------------------------------------ faults
 
