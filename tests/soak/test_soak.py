@@ -71,7 +71,7 @@ class Chaos:
 
     @property
     def pace(self) -> float:
-        """How much more seldom things are disturbed than on two idle cores. Where others keep the machine busy
+        """How much more seldom things are disturbed than on two idle cores. Where others keep them busy,
         agents start slowly, and most would be killed before they work. It is the root of how much slower they
         start: half of a recovery is waiting, for Leases and probation, and takes no longer there."""
         slower = median(self.first_words) / FIRST_WORD if self.first_words else 1.0
