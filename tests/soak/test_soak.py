@@ -274,7 +274,8 @@ def run(site: SoakSite, seed: int) -> None:
             f"nothing has ended for {stood:.0f} s: {chaos.under_way()}\n{site.told()}"
         )
         if done // 10 > before // 10:
-            say(f"  {done} ended after {time.monotonic() - began:.0f} s; under way: {chaos.under_way()}")
+            took, way = time.monotonic() - began, chaos.under_way()
+            say(f"  {done} ended after {took:.0f} s, pace {chaos.pace:.1f}; under way: {way}")
             site.keep(file_of(seed))
         if len(chaos.broken) < RECOVERIES and len(chaos.broken) - done <= BUDGET:
             chaos.breaks_one()
