@@ -756,14 +756,15 @@ def group_launches(w: World) -> None:
 
 @kind("taint changed", weight=0)
 def taint_changed(w: World, a: Act) -> bool:
-    """Somebody gives our taint another effect: it is theirs from then on."""
-    node = f"/api/v1/nodes/{machine_of(w, a).node}"
+    """Somebody gives our taint another value: it is theirs from then on."""
+    name = machine_of(w, a).node
+    node = f"/api/v1/nodes/{name}"
     found = w.store.request("GET", node)
-    taints = (found.body["spec"].get("taints") or []) if found.ok else []
+    taints = (found.body["spec"].get("taints") or []) if name and found.ok else []
     if not any(t["key"] == TAINT for t in taints):
         return False
-    changed = [{**t, "effect": "PreferNoSchedule"} if t["key"] == TAINT else t for t in taints]
-    w.note(facts.PERSON, machine_of(w, a).node, did="change our taint")
+    changed = [{**t, "value": "by-hand"} if t["key"] == TAINT else t for t in taints]
+    w.note(facts.PERSON, name, did="change our taint")
     return change(w, node, {"spec": {"taints": changed}})
 
 

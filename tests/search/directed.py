@@ -69,8 +69,8 @@ class Wave:
             self.add(after + long, "mark taken off", 0.0)
 
     def drains(self) -> None:
-        """Its pods do not go, so that a drain takes long."""
-        self.add(-3, "pods never go", 120.0)
+        """No pod may be evicted, so that a drain takes long."""
+        self.add(-3, "budget never allows", 120.0)
 
 
 Leads = Callable[[Wave], None]
@@ -282,8 +282,12 @@ def wears_the_group(w: Wave) -> None:
 
 
 def an_heir_is_sick(w: Wave) -> None:
-    w.add(-2, "new ones are sick")
+    for _ in range(2):
+        w.add(-2, "new ones are sick")
+    if w.dice.random() < 0.5:
+        w.add(-2, "one too many")
     w.sick()
+    w.sick(2.0, place=(w.place + 1) % w.scene.nodes)
 
 
 def two_of_a_kind(w: Wave) -> None:
@@ -293,8 +297,12 @@ def two_of_a_kind(w: Wave) -> None:
 
 
 def one_rack_is_sick(w: Wave) -> None:
+    if _writer(w.scene) == "conditions":
+        what, args = "fault", (w.dice.choice(LOG_REASONS), ())
+    else:
+        what, args = ("eks fault" if _writer(w.scene) == "eks" else "marked"), ((),)
     for place in range(w.scene.alike):
-        w.sick(0.5 * place, place=place)
+        w.add(0.4 * place, what, *args, place=place)
 
 
 def the_group_lacks_one(w: Wave) -> None:
@@ -394,7 +402,7 @@ LEANS: dict[str, Lean] = {
     "brake back": Lean(the_api_is_back),
     "brake skewed": Lean(a_clock_is_wrong),
     "brake group-worn": Lean(wears_the_group, ("three attempts",), {"nodes": 4}),
-    "brake heir": Lean(an_heir_is_sick, ("replace at once, wide",)),
+    "brake heir": Lean(an_heir_is_sick, ("replace at once, wide", "drain, replace, wide"), {"nodes": 4}),
     "brake budget": Lean(two_of_a_kind, ("a budget per zone", "a budget per rule"), {"nodes": 5}),
     "brake cooldown": Lean(two_of_a_kind, ("three attempts",), {"nodes": 5}),
     "brake correlated": Lean(
@@ -450,17 +458,40 @@ def script_of(seed: int) -> Script:
     thing, what = leaning(seed)
     dice = random.Random(f"{seed} directed")
     scene = _scene(dice, LEANS[thing], what)
+    also = [lean for lean in LEANS.values() if _fits(lean, scene)]
+    others = [name for name in ACTS if _can_befall(name, scene)]
+    others = dice.sample(others, dice.choice((0, 2, 4)))
     acts: list[Act] = []
     at, every = dice.uniform(12, 30), dice.choice(EVERY)
     for n in range(dice.choice(WAVES)):
-        wave = Wave(dice, scene, n % min(scene.nodes, 3), at)
+        wave = Wave(dice, scene, n % scene.nodes, at)
         LEANS[thing].leads(wave)
         _disturb(wave, what, every)
+        beside = Wave(dice, scene, (n + 1) % scene.nodes, at + dice.uniform(0, every / 2))
+        if also and dice.random() < 0.7:
+            dice.choice(also).leads(beside)
+        if others:
+            _disturb(beside, dice.choice(others), every)
         if dice.random() < 0.6:
             wave.add(every - 8, dice.choice(("released", "machine lost")))
-        acts += wave.acts
+        acts += [*wave.acts, *beside.acts]
         at += every
     return Script(seed, scene, tuple(sorted(acts, key=lambda a: (a.at, a.what, a.place))))
+
+
+def _fits(lean: Lean, scene: Scene) -> bool:
+    """Whether another thing may be reached in this scene, too."""
+    asked = all(getattr(scene, name) == value for name, value in lean.scene.items())
+    return asked and (not lean.policies or scene.policy in lean.policies) and lean.fleet is None
+
+
+def _can_befall(what: str, scene: Scene) -> bool:
+    """Whether there is anything in this scene that the disturbance could be done to."""
+    if what in OF_PAGES:
+        return _page(scene)
+    if what in OF_REPLICAS:
+        return bool(scene.replicas)
+    return what not in WRITERS or scene.sources in WRITERS[what]
 
 
 def _disturb(wave: Wave, what: str, every: float) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
@@ -37,8 +38,28 @@ NOT_REACHED: Mapping[str, str] = {
 }
 """What the search cannot reach, and why, with the tests that do."""
 
-NEVER_BESIDE: tuple[tuple[str, frozenset[str], str], ...] = ()
-"""A move, effect or brake, the disturbances that cannot be beside it, and why."""
+
+@dataclass(frozen=True)
+class Never:
+    """Moves, effects or brakes that none of these disturbances can be beside, and why."""
+
+    things: frozenset[str]
+    whats: frozenset[str]
+    why: str
+
+
+NEVER_BESIDE: tuple[Never, ...] = ()
+
+
+def explained() -> set[tuple[str, str]]:
+    """The pairs that ``NEVER_BESIDE`` explains."""
+    return {(thing, what) for rule in NEVER_BESIDE for thing in rule.things for what in rule.whats}
+
+
+def pairs_of() -> list[tuple[str, str]]:
+    """Every move, effect and brake that can be reached, with every disturbance."""
+    things = [t for t in everything() if t.startswith(CROSSED) and t not in NOT_REACHED]
+    return [(thing, what) for thing in things for what in ACTS]
 
 
 class Reach:
@@ -69,30 +90,44 @@ class Reach:
         """What was never reached, without what ``NOT_REACHED`` explains."""
         return [thing for thing in everything() if not self.counts[thing] and thing not in NOT_REACHED]
 
-    def uncrossed(self) -> dict[str, list[str]]:
-        """The disturbances that each move, effect and brake was never beside, without what is explained."""
-        explained = {(thing, what) for thing, whats, _ in NEVER_BESIDE for what in whats}
-        found = {
-            t: [what for what in ACTS if not self.crossed[t, what] and (t, what) not in explained]
-            for t in everything()
-            if t.startswith(CROSSED) and t not in NOT_REACHED
-        }
-        return {t: whats for t, whats in found.items() if whats}
+    def uncrossed(self, before: Reach | None = None) -> dict[str, list[str]]:
+        """The disturbances that each move, effect and brake was never beside, without what is explained.
+        ``before``: what was reached earlier."""
+        known = explained()
+        found: dict[str, list[str]] = {}
+        for pair in pairs_of():
+            reached = self.crossed[pair] or (before is not None and before.crossed[pair])
+            if not reached and pair not in known:
+                found.setdefault(pair[0], []).append(pair[1])
+        return found
+
+    def lies(self) -> list[str]:
+        """What ``NOT_REACHED`` and ``NEVER_BESIDE`` say cannot be, and was."""
+        pairs = sorted(pair for pair in explained() if self.crossed[pair])
+        return [t for t in NOT_REACHED if self.counts[t]] + [f"{t} beside {what}" for t, what in pairs]
 
     # ------------------------------------------------------------ over several runs
 
-    def merge_file(self, file: Path) -> None:
-        """Add what runs before have reached, where there is such a file, and write the sum."""
+    @staticmethod
+    def of_file(file: Path) -> Reach:
+        """What runs before have reached; nothing where there is no such file."""
+        found = Reach()
         if file.exists():
             kept = json.loads(file.read_text(encoding="utf-8"))
-            self.counts.update(kept["counts"])
-            for thing, whats in kept["crossed"].items():
-                self.crossed.update({(thing, what): count for what, count in whats.items()})
-        crossed: dict[str, dict[str, int]] = {}
+            found.counts.update(kept["counts"])
+            for thing, whats in kept["beside"].items():
+                found.crossed.update({(thing, what): count for what, count in whats.items()})
+        return found
+
+    def merge_file(self, file: Path) -> None:
+        """Add what runs before have reached, where there is such a file, and write the sum: a thing a line."""
+        self.merge(Reach.of_file(file))
+        beside: dict[str, dict[str, int]] = {}
         for (thing, what), count in sorted(self.crossed.items()):
-            crossed.setdefault(thing, {})[what] = count
-        written = {"counts": dict(sorted(self.counts.items())), "crossed": crossed}
-        file.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+            beside.setdefault(thing, {})[what] = count
+        lines = ",\n".join(f"{json.dumps(thing)}: {json.dumps(whats)}" for thing, whats in beside.items())
+        counts = json.dumps(dict(sorted(self.counts.items())))
+        file.write_text(f'{{"counts": {counts},\n"beside": {{\n{lines}\n}}}}\n', encoding="utf-8")
 
 
 def everything() -> list[str]:
