@@ -25,7 +25,7 @@ from tests.search.machines import (
     XID_TYPE,
     Machine,
 )
-from tests.search.policies import POLICIES
+from tests.search.policies import NAMED_TAINT, POLICIES
 from tests.search.script import Act
 from tests.search.world import PLUGIN_EVERY, Process, World
 
@@ -756,14 +756,14 @@ def group_launches(w: World) -> None:
 
 @kind("taint changed", weight=0)
 def taint_changed(w: World, a: Act) -> bool:
-    """Somebody gives our taint another value: it is theirs from then on."""
+    """Somebody gives our taints another value. One that the policy names is theirs from then on."""
     name = machine_of(w, a).node
     node = f"/api/v1/nodes/{name}"
     found = w.store.request("GET", node)
     taints = (found.body["spec"].get("taints") or []) if name and found.ok else []
-    if not any(t["key"] == TAINT for t in taints):
+    changed = [{**t, "value": "by-hand"} if t["key"] in (TAINT, NAMED_TAINT) else t for t in taints]
+    if changed == taints:
         return False
-    changed = [{**t, "value": "by-hand"} if t["key"] == TAINT else t for t in taints]
     w.note(facts.PERSON, name, did="change our taint")
     return change(w, node, {"spec": {"taints": changed}})
 

@@ -387,7 +387,7 @@ LEANS: dict[str, Lean] = {
     "effect ClaimReplacement": Lean(plain, ("drain, replace, wide", "replace at once, wide")),
     "effect Mark": Lean(plain),
     "effect Unmark": Lean(plain, REBOOTS),
-    "effect Disown": Lean(_drains("taint changed"), DRAINED, TWO_PODS),
+    "effect Disown": Lean(_drains("taint changed"), ("a taint of its own",), TWO_PODS),
     "effect TellPods": Lean(plain, ("pods have time, wide",), TWO_PODS),
     "effect Evict": Lean(plain, DRAINED, TWO_PODS),
     "effect Submit": Lean(plain, REBOOTS),
