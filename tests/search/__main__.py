@@ -210,6 +210,11 @@ def report(total: Sum, pairs: bool) -> None:
         print(f"  {', '.join(sorted(rule.things))}, not beside {', '.join(sorted(rule.whats))}: {rule.why}")
 
 
+def failed(total: Sum) -> bool:
+    """Whether a law was broken, or something was reached that is said to be impossible."""
+    return bool(total.failed or total.reach.lies())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make search", description=__doc__)
     parser.add_argument("--seeds", default="")
@@ -234,7 +239,7 @@ def main() -> int:
     if args.reach is not None:
         total.reach.merge_file(args.reach)
     report(total, args.pairs)
-    return 0 if args.tell else int(bool(total.failed or total.reach.lies()))
+    return 0 if args.tell else int(failed(total))
 
 
 if __name__ == "__main__":
