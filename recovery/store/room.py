@@ -247,8 +247,8 @@ def within(value: Any, shape: Shape) -> Any:
 
 
 def _fits(value: Any, shape: Any) -> bool:
-    """Whether ``value`` is no larger, as nearly always. Asked for each write: it copies nothing, and its plain
-    loops take half the time of ``all``."""
+    """Whether ``value`` is no larger, as nearly always. Asked for each write: it copies nothing, and loops
+    plainly, which takes half the time of ``all``."""
     kind = type(shape)
     if isinstance(value, str):
         return not (kind is Name or kind is Words) or len(value) <= shape

@@ -432,13 +432,10 @@ WRITERS = {
 }
 """The sources that these disturb: beside a page, and alone."""
 NEEDS_A_FAULT = (
-    "mark taken off",
-    "second reason",
-    "released",
-    "person uncordons",
-    "record edited",
-    "record deleted",
-)
+    "mark taken off", "second reason", "released", "person uncordons", "record edited", "record deleted",
+    "taint changed",
+)  # fmt: skip
+"""What finds something to disturb only on a node that is being recovered."""
 
 
 def seed_of(thing: str, what: str, number: int) -> int:
@@ -497,11 +494,14 @@ def _can_befall(what: str, scene: Scene) -> bool:
 def _disturb(wave: Wave, what: str, every: float) -> None:
     """The disturbance, on the wave's node or on another one, before what it leads to or in the middle of it."""
     for _ in range(wave.dice.choice((1, 1, 2))):
-        place = wave.place if wave.dice.random() < 0.6 else wave.dice.randrange(wave.scene.nodes)
-        least = 5.0 if what in NEEDS_A_FAULT else -25.0
+        after = wave.dice.uniform(5.0 if what in NEEDS_A_FAULT else -25.0, every / 2)
+        here = what in NEEDS_A_FAULT or wave.dice.random() < 0.6
+        place = wave.place if here else wave.dice.randrange(wave.scene.nodes)
         if what == "mark taken off":
             wave.add(2, "marked", (), place=place)
-        wave.soon(least, every / 2, what, place=place)
+        if what == "record made":
+            wave.add(after - 1.0, "record deleted", place=place)
+        wave.add(after, what, place=place)
 
 
 def _scene(dice: random.Random, lean: Lean, what: str) -> Scene:
