@@ -499,8 +499,6 @@ def _disturb(wave: Wave, what: str, every: float) -> None:
         place = wave.place if here else wave.dice.randrange(wave.scene.nodes)
         if what == "mark taken off":
             wave.add(2, "marked", (), place=place)
-        if what == "record made":
-            wave.add(after - 1.0, "record deleted", place=place)
         wave.add(after, what, place=place)
 
 

@@ -49,6 +49,11 @@ def test_a_disturbance_that_finds_nothing_to_disturb_does_not_count() -> None:
     assert {what for _, what in found.crossed} == {"fault"}
 
 
+def test_a_record_that_a_person_makes_without_a_status_is_refused() -> None:
+    found = reached(Scene(nodes=2, pods=0), act(4, "record made", 0), act(10, "fault", 0, DMA, ()))
+    assert not found.counts["act record made"]
+
+
 def test_every_effect_of_the_core_is_one_to_reach() -> None:
     effects = {t for t in reach.everything() if t.startswith("effect ")}
     assert {"effect Disown", "effect TakeBack", "effect RemoveRecord", "effect Submit"} <= effects
@@ -88,6 +93,13 @@ def test_every_explanation_is_about_things_and_disturbances_that_there_are() -> 
     for rule in reach.NEVER_BESIDE:
         assert rule.things <= set(reach.everything())
         assert rule.whats <= set(ACTS)
+
+
+def test_nothing_that_is_said_to_be_impossible_is_in_the_sum_of_all_runs() -> None:
+    kept = Reach.of_file(Path(reach.__file__).with_name("reached.json"))
+    assert not kept.lies()
+    assert {what for _, what in kept.crossed} <= set(ACTS)
+    assert not kept.missing()
 
 
 # ---------------------------------------------------------------- over several runs
