@@ -19,12 +19,12 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.search import without
+from tests.search import directed, without
 from tests.search.acts import ACTS
 from tests.search.judge import Violation
 from tests.search.order import start_again
 from tests.search.play import History, play
-from tests.search.reach import NEVER_BESIDE, NOT_REACHED, Reach
+from tests.search.reach import NEVER_BESIDE, NOT_REACHED, Reach, explained, pairs_of
 from tests.search.script import Script
 from tests.search.seeds import DENSE_FROM, FLEET_FROM, LATER_FROM, SOURCES_FROM, script_of
 from tests.search.shrink import shrink, story
@@ -90,10 +90,12 @@ def look(seed: int) -> Found:
     return Found(seed, history.recoveries, len(history.facts), broken, reach, time.process_time() - began)
 
 
-def _seeds(args: argparse.Namespace) -> Iterator[int]:
+def _seeds(args: argparse.Namespace, total: Sum) -> Iterator[int]:
     """The seeds to look at. Without end where a time was given."""
     if args.failed:
         return iter(failed_seeds())
+    if args.lean:
+        return _leaning(total.reach, Reach.of_file(args.reach) if args.reach else Reach())
     if not args.seeds:
         if args.beyond:
             return (seed for seed in _new((SOURCES_FROM,)) if script_of(seed).scene.sources)
@@ -107,6 +109,19 @@ def _new(families: tuple[int, ...]) -> Iterator[int]:
     for number in itertools.count(random.SystemRandom().randrange(SOURCES_FROM // 2)):
         later = LATER_FROM if number % LATER_EVERY == 0 else 0
         yield DENSE_FROM + later + families[number % len(families)] + number
+
+
+def _leaning(reached: Reach, before: Reach) -> Iterator[int]:
+    """Seeds that lean towards what neither this run nor those before have reached, until nothing is left."""
+    chance = random.SystemRandom()
+    while left := [
+        (thing, what)
+        for thing, whats in reached.uncrossed(before).items()
+        for what in whats
+        if thing in directed.LEANS
+    ]:
+        thing, what = chance.choice(left)
+        yield directed.seed_of(thing, what, chance.randrange(directed.DISTURBANCE))
 
 
 def failed_seeds() -> list[int]:
@@ -128,7 +143,7 @@ def search(args: argparse.Namespace) -> Sum:
     """Look at seed after seed on all cores."""
     total, began = Sum(), time.monotonic()
     end = None if args.seeds or args.failed else began + 60 * args.minutes
-    seeds = _seeds(args)
+    seeds = _seeds(args, total)
     with ProcessPoolExecutor(args.jobs, initializer=ready, initargs=(args.without, args.ignore)) as pool:
         waiting = {pool.submit(look, seed) for seed in itertools.islice(seeds, 2 * args.jobs)}
         while waiting:
@@ -184,12 +199,20 @@ def report(total: Sum, pairs: bool) -> None:
     uncrossed = total.reach.uncrossed()
     never = sum(map(len, uncrossed.values()))
     print(
-        f"{never} pairs of a move, effect or brake and a disturbance beside it were never seen (ARGS=--pairs)"
+        f"{never} of {len(pairs_of())} pairs of a move, effect or brake and a disturbance beside it were never seen, "
+        f"{len(explained())} more cannot be (ARGS=--pairs)"
     )
+    for lie in total.reach.lies():
+        print(f"said to be impossible, and reached: {lie}")
     for thing, whats in uncrossed.items() if pairs else ():
         print(f"  {thing}, never beside: {', '.join(whats) if len(whats) < len(ACTS) else 'any'}")
-    for thing, what, why in NEVER_BESIDE if pairs else ():
-        print(f"  {thing}, not beside {', '.join(sorted(what))}: {why}")
+    for rule in NEVER_BESIDE if pairs else ():
+        print(f"  {', '.join(sorted(rule.things))}, not beside {', '.join(sorted(rule.whats))}: {rule.why}")
+
+
+def failed(total: Sum) -> bool:
+    """Whether a law was broken, or something was reached that is said to be impossible."""
+    return bool(total.failed or total.reach.lies())
 
 
 def main() -> int:
@@ -205,6 +228,7 @@ def main() -> int:
     parser.add_argument("--first", action="store_true", help="stop at the first that breaks a law")
     parser.add_argument("--beyond", action="store_true", help="new seeds with a source beyond the page alone")
     parser.add_argument("--fleet", action="store_true", help="new seeds in fleet mode")
+    parser.add_argument("--lean", action="store_true", help="seeds that lean towards what --reach lacks")
     parser.add_argument("--pairs", action="store_true", help="list all pairs that were never seen")
     parser.add_argument("--reach", type=Path, help="a file that sums up what several runs have reached")
     args = parser.parse_args()
@@ -215,7 +239,7 @@ def main() -> int:
     if args.reach is not None:
         total.reach.merge_file(args.reach)
     report(total, args.pairs)
-    return 0 if args.tell else int(bool(total.failed))
+    return 0 if args.tell else int(failed(total))
 
 
 if __name__ == "__main__":

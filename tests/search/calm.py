@@ -27,19 +27,19 @@ def begin(w: World) -> None:
     w.new_are_blind.clear()
     w.cloud.surplus = 0
     acts.servers_agree(w)
-    acts.group_has_room(w)
+    acts.group_launches(w)
     acts.resume(w)
     acts.budget_gone(w)
     for place, machine in enumerate(w.places):
         acts.set_clock(w, place, 0.0)
         acts.moves_again(w, place)
+        acts.trainer_ends(w, place)
         w.show_page(machine)
         w.signals.calm(machine)
         acts.agent_again(w, place)
         if machine.node:
             acts.included(w, machine.node)
-            key = "dgxc.nvidia.com/nvsentinel-state"
-            acts.change(w, f"/api/v1/nodes/{machine.node}", {"metadata": {"labels": {key: None}}})
+            acts.unclaimed(w, machine.node)
             w.store.start_kubelet(machine.node)
     for p in w.processes.values():
         p.traps.clear()
@@ -97,7 +97,17 @@ def _release_lost(w: World, place: int) -> bool:
     return True
 
 
-BY_HAND = (_restart_stopped, _cordon_again, _release_lost)
+def _approve(w: World, place: int) -> bool:
+    """Somebody has looked at what is held as correlated, and lets it go."""
+    working = w.agent_on(place)
+    if working is None or working[1].last.key != "correlated":
+        return False
+    for reason in sorted(w.places[place].sick):
+        w.approve(reason)
+    return True
+
+
+BY_HAND = (_restart_stopped, _cordon_again, _release_lost, _approve)
 """What a person does at each look. Says whether anything was done."""
 
 

@@ -77,10 +77,11 @@ def play(script: Script, reach: Reach | None = None) -> History:
 def _run(w: World, script: Script, going_on: Disturbances, reach: Reach | None) -> None:
     for a in script.acts:
         w.run_until(max(a.at, w.now))
-        going_on.began(a)
-        if reach is not None:
+        before = going_on.began(a)
+        if not perform(w, a):
+            going_on.never_began(a, before)
+        elif reach is not None:
             reach.add(f"act {a.what}")
-        perform(w, a)
     w.run_until(max(script.calm_at, w.now))
     calm.begin(w)
     because = calm.run_to_the_end(w, TO_THE_END)

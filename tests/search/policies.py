@@ -111,7 +111,15 @@ WIDE: dict[str, bytes] = {
     if b"brake: 60%" in text and name != "notify"
 }
 """Without a brake, and with no budget where there was none: recoveries meet, and do not wait for each other."""
-ALL = {**POLICIES, **LATER, **WIDE}
+NAMED_TAINT = "example.com/broken"
+TAINTED = f"{{do: taint, key: {NAMED_TAINT}}}"
+DIRECTED: dict[str, bytes] = {
+    "a taint of its own": _wide(
+        _policy(OPEN, f"{TAINTED}, {DRAIN}, {REPLACE}", f"{TAINTED}, {DRAIN}, {REBOOT}")
+    ),
+}
+"""Policies that only directed histories have (``directed.py``)."""
+ALL = {**POLICIES, **LATER, **WIDE, **DIRECTED}
 
 
 def policy_of(name: str) -> bytes:

@@ -50,6 +50,7 @@ class Scene:
     last two starts, as if many others had been in between. ``sources``: a name in ``signals.SOURCES``, where faults
     show elsewhere than on node-problem-detector's page alone. ``replicas``: of the controller; 0: each node has an
     agent of its own. ``unhurried``: replicas of the controller have half as many rounds.
+    ``alike``: so many of the first nodes are in one rack, which no other is in.
     """
 
     nodes: int = 4
@@ -66,6 +67,7 @@ class Scene:
     sources: str = ""
     replicas: int = 0
     unhurried: bool = False
+    alike: int = 0
 
     def __str__(self) -> str:
         given = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from tests.search import directed
 from tests.search.acts import ACTS
 from tests.search.plots import PLOTS, SOURCE_PLOTS
 from tests.search.policies import LATER, POLICIES, WIDE
@@ -74,6 +75,8 @@ FAULTS = {"conditions": ("fault", "plugin fault", "flash"), "eks": ("eks fault",
 
 def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
+    if seed >= directed.DIRECTED_FROM:
+        return directed.script_of(seed)
     if seed >= DENSE_FROM:
         script = replace(script_of(seed - DENSE_FROM), seed=seed)
         dice = random.Random(f"{seed} dense")

@@ -1,4 +1,4 @@
-"""A person's ``node-recovery release`` in the world of a history: the real command on the API in memory."""
+"""A person's ``node-recovery release`` and ``approve`` in the world of a history: the real commands on the API in memory."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ class _Reach(StoreTransport):
 
 def release(world: World, node: str) -> int:
     """The command's exit code."""
+    return _typed(world, "release", node, "--yes")
+
+
+def approve(world: World, reason: str) -> int:
+    return _typed(world, "approve", reason, "--yes")
+
+
+def _typed(world: World, *words: str) -> int:
     with (
         patch("recovery.console.api.KubernetesTransport", lambda clock, target: _Reach(world)),
         patch("recovery.console.api.SystemClock", lambda: world.clock),
@@ -41,4 +49,4 @@ def release(world: World, node: str) -> int:
         patch("recovery.console.wanted_back.PATIENCE", 0.0),  # the world does not wait for a person
         CliRunner().isolation(),
     ):
-        return cli.main(("release", node, "--yes"))
+        return cli.main(words)

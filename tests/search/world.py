@@ -45,7 +45,7 @@ from tests.search.machines import (
 from tests.search.recorder import record_writes
 from tests.search.script import Scene
 from tests.search.signals import LOADER, SOURCES, Signals, policy_text
-from tests.search.terminal import release
+from tests.search.terminal import approve, release
 
 NEVER_TAKEN_BACK = (EKS, MARK)
 """What stands though its condition or mark goes away."""
@@ -121,6 +121,7 @@ class World(Stage):
         """By machine: each reason that is stated, and which sources state it."""
         self.on_page: dict[str, set[str]] = {}
         self.reads_page = not scene.sources or SOURCES[scene.sources].page
+        self.reads_detector = self.reads_page or SOURCES[scene.sources].writer == "conditions"
         self.pod_of: dict[int, int] = {}
         self.absent: set[int] = set()
         self.off: set[int] = set()
@@ -191,7 +192,8 @@ class World(Stage):
 
     def _set_up(self) -> None:
         for i in range(self.scene.nodes):
-            self.add_node(f"node-{i}", f"m-{i}", topology_kubernetes_io__zone=ZONES[i % 2])
+            alike = {"rack": "r1"} if i < self.scene.alike else {}
+            self.add_node(f"node-{i}", f"m-{i}", topology_kubernetes_io__zone=ZONES[i % 2], **alike)
             machine = Machine(f"m-{i}", "workers", i, f"node-{i}")
             self.machines[machine.id] = machine
             self.places.append(machine)
@@ -401,15 +403,16 @@ class World(Stage):
 
     # ------------------------------------------------------------ sickness and detectors
 
-    def sicken(self, machine: Machine, reason: str, cure: tuple[str, ...]) -> None:
-        """Something breaks in a machine, and its detector is going to say so."""
+    def sicken(self, machine: Machine, reason: str, cure: tuple[str, ...]) -> bool:
+        """Something breaks in a machine, and its detector is going to say so. False: it is broken already."""
         if machine.gone or reason in machine.sick:
-            return
+            return False
         machine.sick[reason] = Sickness(reason, cure, self.now)
         self.note(
             facts.FAULT_BEGAN, machine.id, type=TYPES[reason], reason=reason, cure=list(cure), shown=False
         )
         self.state(machine, reason)
+        return True
 
     def heal(self, machine: Machine, reason: str, by: str, *, cleared: bool = False) -> None:
         """``cleared``: its source takes it back by its own rule."""
@@ -542,14 +545,15 @@ class World(Stage):
 
     # ------------------------------------------------------------ machines come, boot and go
 
-    def boot(self, machine: Machine, by: str, seconds: float) -> None:
+    def boot(self, machine: Machine, by: str, seconds: float) -> bool:
         """The machine goes down, and comes up under another boot ID ``seconds`` later."""
         if machine.gone or not machine.up:
-            return
+            return False
         machine.up = False
         self.falls(machine)
         self._kubelet(machine, "Unknown")
         self.later(seconds, lambda: self._up(machine, by))
+        return True
 
     def _up(self, machine: Machine, by: str) -> None:
         if machine.gone:
@@ -599,10 +603,10 @@ class World(Stage):
     def _heartbeat(self) -> dict[str, str]:
         return {"lastHeartbeatTime": f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"}
 
-    def terminate_machine(self, machine: Machine, by: str, *, refill: bool = True) -> None:
+    def terminate_machine(self, machine: Machine, by: str, *, refill: bool = True) -> bool:
         """The machine is gone, and its agent with it. Its Node goes a little later."""
         if machine.gone:
-            return
+            return False
         machine.gone = True
         self.falls(machine)
         self.cloud.leave(machine)
@@ -611,6 +615,7 @@ class World(Stage):
         self.later(self.dice("node", machine.id).uniform(2, 30), lambda: self._forget_node(node, uid))
         if refill:
             self.cloud.fill(machine.group, machine.place)
+        return True
 
     def _uid(self, node: str) -> str:
         if not node:
@@ -675,13 +680,14 @@ class World(Stage):
             reason = self.new_are_sick.pop()
             self.later(5.0, lambda: self.sicken(machine, reason, ()))
 
-    def register_again(self, machine: Machine) -> None:
+    def register_again(self, machine: Machine) -> bool:
         """Somebody deletes the Node, and the kubelet registers it anew."""
         if machine.gone or not machine.up or not machine.node:
-            return
+            return False
         self.write("DELETE", f"/api/v1/nodes/{machine.node}", None, "a person")
         self.signals.note(machine)
         self.later(20.0, lambda: self._registered(machine))
+        return True
 
     def _registered(self, machine: Machine) -> None:
         if not machine.gone and not self._uid(machine.node):
@@ -746,10 +752,14 @@ class World(Stage):
         said = self.policy_of(self.policy_name)
         self.note(facts.POLICY, "", **{**said, "limits": {**said["limits"], "brake": str(WHOLE)}})
 
-    def release(self, node: str) -> None:
-        """``node-recovery release NODE``, as a person types it."""
+    def release(self, node: str) -> bool:
+        """``node-recovery release NODE``, as a person types it. Whether there was something to release."""
         self.note(facts.PERSON, node, did="release")
-        release(self, node)
+        return release(self, node) == 0
+
+    def approve(self, reason: str) -> None:
+        """``node-recovery approve REASON``: a person lets go what is held as correlated."""
+        approve(self, reason)
 
     def write(self, method: str, path: str, body: Any, actor: str) -> Any:
         """Somebody who is none of ours writes. What is refused is refused."""
