@@ -183,7 +183,10 @@ def test_the_controller_says_it_once_when_it_knows_all_nodes(caplog: pytest.LogC
     nodes = SimpleNamespace(in_sync=False, all=lambda: (replace(node(), labels=x) for x in NODES))
     settings = SimpleNamespace(fleet_selector="gpu=true", policy_file=parsed(FULL))
     program: Any = SimpleNamespace(
-        _policy_looked_at=False, replica=SimpleNamespace(nodes=nodes), _settings=settings
+        _policy_looked_at=False,
+        _beyond_all=lambda: [],
+        replica=SimpleNamespace(nodes=nodes),
+        _settings=settings,
     )
     FleetProgram._look_at_policy(program)
     assert not caplog.messages
