@@ -184,7 +184,7 @@ def test_the_controller_says_it_once_when_it_knows_all_nodes(caplog: pytest.LogC
     settings = SimpleNamespace(fleet_selector="gpu=true", policy_file=parsed(FULL))
     program: Any = SimpleNamespace(
         _policy_looked_at=False,
-        _beyond_all=lambda: [],
+        _beyond_all=list,
         replica=SimpleNamespace(nodes=nodes),
         _settings=settings,
     )
