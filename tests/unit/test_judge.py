@@ -310,6 +310,17 @@ def test_one_that_is_stated_anew_does() -> None:
     assert started_again(stated=True).kinds() == []
 
 
+@pytest.mark.parametrize(("by", "laws"), [("a person", []), (agent("node-0"), ["released before"])])
+def test_what_a_person_released_is_treated_again_once_somebody_has_deleted_its_record(
+    by: str, laws: list[str]
+) -> None:
+    h = History().happens(facts.FAULT_STATED, "m-0").starts("node-0").after(20)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).unmarks("node-0").frees("node-0")
+    h.after(5).delete("NodeRecovery", "node-0", by=by)
+    h.after(60).record("node-0", "suspect").record("node-0", "waiting").slot("node-0")
+    assert [kind for _, kind in h.record("node-0", "recovering").marks("node-0").kinds()] == laws
+
+
 def test_a_fault_that_the_released_record_did_not_name_may_start() -> None:
     other = {"type": "GpuCount", "reason": "GpuCountBad"}
     h = History().happens(facts.FAULT_STATED, "m-0", **FAULT).starts("node-0").after(5)

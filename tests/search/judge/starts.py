@@ -106,6 +106,11 @@ class DealtWith(Law):
             self.stated[h.subject] = h.at
             self.times[h.subject, str(h.detail.get("reason"))] += 1
 
+    def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        """A record that somebody deletes takes along what it remembers of a release (docs/runbook.md)."""
+        if after is None and w.actor != "etcd" and not self.world.ours(w.actor):
+            self.released.pop(w.name, None)
+
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after == "released":
             self.released.pop(r.node, None)
