@@ -16,7 +16,7 @@ from typing import Any
 from recovery.agent.evict import Evictions
 from recovery.agent.memory import LAST_READS, LONGEST_REFUSAL
 from recovery.agent.observe import Observer
-from recovery.agent.submit import Again, Performed, Submission
+from recovery.agent.submit import SLOW, SLOW_READS, Again, Performed, Submission
 from recovery.agent.take_back import TakingBack, taken_back
 from recovery.agent.world import World
 from recovery.decide import budget
@@ -104,7 +104,9 @@ class Executor:
         lease = self._lease_for(s, d)
         if lease is not None and not lease.mine:
             return wait(f"another agent works on this node ({lease.holder})", key="lease")
-        if isinstance(d.effect, HARMFUL | CALLS) and self.read_long_ago(s, d):
+        for _ in range(SLOW_READS):
+            if not isinstance(d.effect, HARMFUL | CALLS) or not self.read_long_ago(s, d):
+                break
             s = again(s)
             now = ask(s)
             if now.effect is None:
@@ -112,6 +114,9 @@ class Executor:
             if type(now.effect) is not type(d.effect):
                 return wait(CHANGED, SOON, "conflict")
             d = now
+        else:
+            if isinstance(d.effect, HARMFUL) and self.read_long_ago(s, d):
+                return wait(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
         try:
             done = self._do(s, d, again, ask)
         except Conflict:

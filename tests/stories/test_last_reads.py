@@ -187,3 +187,31 @@ def test_a_pause_while_the_fleet_is_counted_for_a_drain_stops_the_evictions() ->
     s.run(30)
     assert paused == [NODES]
     assert evicted == []
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_a_pause_while_it_is_read_again_before_the_mark_stops_the_mark(rounds: int) -> None:
+    """The slot is taken. Then Node, record, gate and Lease are read slowly, and again, and once more."""
+    s = cast(REPLACES, agents=1)
+    has_slot: list[bool] = []
+    reads: list[str] = []
+
+    def before_the_mark(asked: Asked) -> bool:
+        if asked.method == "PUT" and asked.path == f"{RECORDS}/node-0":
+            has_slot[:] = [asked.body["status"]["phase"] == "recovering"]
+        return any(has_slot) and asked.method == "GET" and len(reads) < 4 * rounds
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        reads.append(asked.path)
+        s.clock.advance(1)
+        if len(reads) == 4 * rounds:
+            pause(s)
+        return answer
+
+    s.api.fail_next(before_the_mark, slowly, times=99)
+    s.fault("node-0")
+    s.run(30)
+    assert len(reads) == 4 * rounds
+    assert not s.node("node-0")["spec"].get("unschedulable")
+    assert calls(s) == []
