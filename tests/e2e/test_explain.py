@@ -99,7 +99,7 @@ def test_a_pod_that_reaches_an_agent_has_its_metrics_and_not_its_view_while_expl
     for path in ("/metrics", "/healthz", "/readyz"):
         assert doors.reached(mine, path=path)[0] == 200, path
     status, front = doors.reached(mine, path="/")
-    assert (status, mine in front) == (200, False), "a page that says how the agent is, and nothing of its node"
+    assert (status, mine in front) == (200, False), "it says how the agent is, and nothing of its node"
     tenant = "/api/v1/namespaces/tenant"
     site.plane.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "tenant"}})
     site.plane.until(
