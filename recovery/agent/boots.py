@@ -82,6 +82,4 @@ def first_seen(node: NodeView, now: datetime) -> Boots:
 
 def _heard(node: NodeView) -> datetime | None:
     stated = node.stated
-    if isinstance(stated, Conditions):
-        return stated.heartbeat(READY)
-    return next((c.heartbeat for c in stated if c.type == READY), None)
+    return stated.heartbeat(READY) if isinstance(stated, Conditions) else node.heard

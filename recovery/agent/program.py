@@ -23,7 +23,7 @@ from recovery.agent.tellers import tellers_of
 from recovery.agent.world import World
 from recovery.clock import Clock, SystemClock
 from recovery.config.environment import Mode
-from recovery.config.policy_file import check_for, exporter
+from recovery.config.policy_file import BUILT_IN, check_for, exporter
 from recovery.config.policy_reach import of_own_node
 from recovery.config.settings import Settings, load_settings
 from recovery.errors import ApiError, SettingsError
@@ -178,7 +178,7 @@ class Program:
             if reason := check_url(self._settings.npd_metrics_url, node.addresses):
                 mistakes.append(reason)
         identified = self._providers.identify(node)
-        if identified.facts is not None and self._settings.policy_file.path != "built-in":
+        if identified.facts is not None and self._settings.policy_file.path != BUILT_IN:
             p = identified.facts
             mistakes += check_for(
                 self._settings.policy_file, p.actions, p.name, self._settings.mode.value, p.note

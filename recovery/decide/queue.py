@@ -162,7 +162,7 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Of all faults that are there at the start, the first rule of the policy chooses the ladder. So one that
-    came, or was not tolerated any longer, while the record waited may choose another (rulings 20)."""
+    came, or was not tolerated any longer, while the record waited may choose another (ruling 20)."""
     if r.rung or r.progress.acted:
         return None  # started before, and in the queue again
     rules = s.policy.rules

@@ -328,6 +328,30 @@ def test_a_node_whose_kubelet_died_is_replaced() -> None:
     judge(s)
 
 
+def test_no_pod_is_evicted_by_a_node_read_long_ago_that_a_person_has_excluded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An eviction names no version of the Node, and no watch has told of the label."""
+    s = Stage(policy(remedy="{do: drain, within: 30m}"))
+    s.wrap_streams = Silent
+    s.nodes(3)
+    s.fleet()
+    stubborn_pod(s)
+    s.run(5)
+    writes(s, EKS)
+    s.run(5)
+    assert phase(s) is Phase.RECOVERING
+    pause(s)
+    s.run(30)
+    monkeypatch.setattr(Silent, "of", "/nodes")
+    exclude(s)
+    s.add_pod("web", "node-0", app="web")
+    resume(s)
+    s.run(30)
+    assert s.node("node-0")["metadata"]["labels"]["noderecovery.dev/exclude"] == "true"
+    assert s.store.request("GET", "/api/v1/namespaces/default/pods/web").status == 200
+
+
 def test_a_drain_that_is_too_short_for_a_pod_is_told_once_as_its_eviction_is_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
