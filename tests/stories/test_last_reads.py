@@ -191,7 +191,7 @@ def test_a_pause_while_the_fleet_is_counted_for_a_drain_stops_the_evictions() ->
 
 @pytest.mark.parametrize("slow", range(4, 26))
 def test_a_pause_while_it_is_read_again_before_the_mark_stops_the_mark(slow: int) -> None:
-    """The slot is taken. Then ``slow`` answers take a second each, and the pause comes with the last of them."""
+    """The slot is taken. Then ``slow`` answers take a second each. The pause comes with the last of them."""
     s = cast(REPLACES, agents=1)
     has_slot: list[bool] = []
     reads: list[str] = []
