@@ -417,6 +417,12 @@ LEANS: dict[str, Lean] = {
 }
 """By thing. A new one is put last: a seed counts them."""
 
+PAIRS: dict[tuple[str, str], dict[str, Any]] = {
+    ("effect TakeBack", "scaled in"): {"nodes": 7},  # a group of two machines is not scaled in any more
+    ("move handedOver cleared", "taint changed"): {"policy": "told or drained"},
+}
+"""What the scene of a thing has to be beside one disturbance, where chance alone does not bring both."""
+
 OF_PAGES = ("page away", "new ones are blind", "rubbish page", "many reasons")
 """What befalls node-problem-detector's page: there has to be who reads it."""
 OF_REPLICAS = ("watches expire", "a replica in vain")
@@ -454,7 +460,7 @@ def script_of(seed: int) -> Script:
     """The script of a seed from ``DIRECTED_FROM`` on."""
     thing, what = leaning(seed)
     dice = random.Random(f"{seed} directed")
-    scene = _scene(dice, LEANS[thing], what)
+    scene = replace(_scene(dice, LEANS[thing], what), **PAIRS.get((thing, what), {}))
     also = [lean for lean in LEANS.values() if _fits(lean, scene)]
     others = [name for name in ACTS if _can_befall(name, scene)]
     others = dice.sample(others, dice.choice((0, 2, 4)))

@@ -117,6 +117,7 @@ DIRECTED: dict[str, bytes] = {
     "a taint of its own": _wide(
         _policy(OPEN, f"{TAINTED}, {DRAIN}, {REPLACE}", f"{TAINTED}, {DRAIN}, {REBOOT}")
     ),
+    "told or drained": _wide(_policy(OPEN, "{do: notify}", f"{DRAIN}, {REPLACE}")),
 }
 """Policies that only directed histories have (``directed.py``)."""
 ALL = {**POLICIES, **LATER, **WIDE, **DIRECTED}
