@@ -153,8 +153,8 @@ def _would(s: Situation, a: Assessment, d: Diagnosis) -> tuple[Would, str]:
         return Would.REPORT, why_reported(d)
     if s.now < d.due:
         return Would.TOLERATE, ""
-    if reason := brakes.first_reason((("x", brakes.excluded), ("c", brakes.foreign_claim)), s):
-        return Would.LEAVE_ALONE, reason[1]
+    if reason := brakes.excluded(s) or brakes.foreign_claim(s):
+        return Would.LEAVE_ALONE, reason
     if s.machine_problem:
         return Would.HAND_OVER, s.machine_problem
     return Would.RECOVER, waits_for(s, a) or ""
