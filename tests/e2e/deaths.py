@@ -16,9 +16,11 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from tls_server import TlsServer, of_the_api_server
 
 LEFT_OUT = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 ANSWERS = 30.0
@@ -60,21 +62,15 @@ class Deaths:
         class Handler(_Handler):
             front = deaths
 
-        class Quiet(ThreadingHTTPServer):
+        class Quiet(TlsServer):
             daemon_threads = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
                 if not isinstance(sys.exception(), OSError):  # its client was killed in the middle
                     deaths.trouble.append(traceback.format_exc())
 
-        self._server = Quiet(("127.0.0.1", 0), Handler)
-        if self._certificates is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            names = (str(self._certificates / f"apiserver.{x}") for x in ("crt", "key"))
-            context.load_cert_chain(*names)
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
+        own = of_the_api_server(self._certificates) if self._certificates is not None else None
+        self._server = Quiet(Handler, own)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 

@@ -12,9 +12,11 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from tls_server import TlsServer, of_the_api_server
 
 FAIR: dict[str, float] = {}
 WEATHERS: dict[str, dict[str, float]] = {
@@ -47,19 +49,13 @@ class Weather:
         class Handler(_Handler):
             sky = weather
 
-        class Quiet(ThreadingHTTPServer):
+        class Quiet(TlsServer):
             daemon_threads = False  # they end with their connections, and leave none open
 
             def handle_error(self, request: Any, client_address: Any) -> None:
                 return  # an agent was killed in the middle
 
-        self._server = Quiet(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        names = (str(self._certificates / f"apiserver.{x}") for x in ("crt", "key"))
-        context.load_cert_chain(*names)
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
+        self._server = Quiet(Handler, of_the_api_server(self._certificates))
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import socket
+import struct
 import time
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from phases import PLACES, moments, table
 from test_soak import Chaos
+from tls_server import TlsServer
 
+from tests.builders.tls import certified
 from tests.search.facts import Asked, Happened, Wrote
 
 AGENT = "agent on node-0"
@@ -91,3 +99,13 @@ def test_the_slot_of_a_deleted_record_whose_node_is_gone_is_not_waited_for_at_th
     found.site.slots = lambda: list(phases)
     found.site.alive = {"there": ("", {})}
     assert found.slots_left() == ["there", "open"]
+
+
+def test_a_client_that_was_killed_before_it_was_heard_leaves_no_socket_open(tmp_path: Path) -> None:
+    with TlsServer(BaseHTTPRequestHandler, certified(tmp_path)[0]) as server:
+        killed = socket.create_connection(server.server_address)
+        killed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        killed.close()
+        with pytest.raises(OSError, match="not connected"):
+            server.get_request()
+        gc.collect()  # an open socket that nobody has is a warning here, and so an error
