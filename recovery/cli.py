@@ -204,6 +204,17 @@ def _days(context: click.Context, option: click.Parameter, value: str) -> timede
     )
 
 
+def _server(_: click.Context, __: click.Parameter, value: str) -> str:
+    """The address of a server, which is not shown where it is wrong: it may hold a password."""
+    from recovery.config.environment import server_url
+    from recovery.provider.declaration import Expected
+
+    try:
+        return server_url(value, "--token-file")
+    except Expected as error:
+        raise click.BadParameter(f"expected {error}") from None
+
+
 def _account(_: click.Context, __: click.Parameter, value: str) -> str:
     namespace, slash, name = value.partition("/")
     if value and not (namespace and slash and name and "/" not in name):
@@ -385,6 +396,87 @@ def inject(
     if not reason.strip():
         raise click.BadParameter("found nothing, expected the reason of a fault", param_hint="--fault")
     do(node, reason.strip(), type_.strip(), length, really, assume_yes, target, output)
+
+
+@group.command()
+@click.argument("file", type=click.Path(), required=False, envvar="POLICY_FILE")
+@click.option(
+    "--prometheus",
+    "url",
+    metavar="URL",
+    envvar="PROMETHEUS_URL",
+    required=True,
+    callback=_server,
+    help="The Prometheus server; the default is PROMETHEUS_URL.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    default="",
+    envvar="PROMETHEUS_TOKEN_FILE",
+    type=click.Path(),
+    help="A bearer token for it; the default is PROMETHEUS_TOKEN_FILE.",
+)
+@click.option(
+    "--ca-file",
+    metavar="FILE",
+    default="",
+    envvar="PROMETHEUS_CA_FILE",
+    type=click.Path(),
+    help="Whom to trust for it; the default is PROMETHEUS_CA_FILE, or the system's list.",
+)
+@click.option(
+    "--since",
+    "length",
+    metavar="DURATION",
+    default="7d",
+    show_default=True,
+    callback=_days,
+    help="Such as 30d.",
+)
+@click.option(
+    "--step",
+    metavar="DURATION",
+    default="1m",
+    show_default=True,
+    callback=_length,
+    help="How often to look at what was recorded.",
+)
+@click.option("--provider", metavar="NAME", help="Whose default remedy a rule without one has.")
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Take the labels and addresses of nodes from your cluster (lists nodes).",
+)
+@cluster_command
+def replay(
+    file: str | None,
+    url: str,
+    token_file: str,
+    ca_file: str,
+    length: timedelta,
+    step: timedelta,
+    provider: str | None,
+    cluster: bool,
+    target: Target,
+    output: str,
+) -> None:
+    """What would the policy FILE have done about what Prometheus has recorded?
+
+    Asks for the past of the policy's source `prometheus`, and of `npd` where its page is scraped. Each fault
+    goes through the core that the agents run, and is told as `report` tells it. It changes nothing, and needs
+    no agent. The default policy is that of POLICY_FILE, or the one that is built in.
+    """
+    from recovery.config.policy_file import load_builtin, load_policy
+    from recovery.console.policy_test import facts_of
+    from recovery.console.replay import begun, nodes_of
+    from recovery.console.replay import replay as do
+    from recovery.signals.prometheus_http import PrometheusClient
+
+    loaded = load_policy(file) if file else load_builtin()
+    facts = facts_of(provider) if provider else None
+    what = begun(loaded, length, step, facts, nodes_of(target) if cluster else None)
+    do(what, PrometheusClient(url, token_file, ca_file, timeout=60.0), output)
 
 
 @group.command()

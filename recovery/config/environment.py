@@ -105,13 +105,19 @@ def _names_a_user(url: str) -> bool:
     return "@" in urlsplit(url).netloc
 
 
+def server_url(text: str, token_file: str) -> str:
+    """``text``, the URL of a server that may ask for a token, which ``token_file`` names. Raises
+    ``Expected``."""
+    if _names_a_user(_any_url(text)):
+        raise Expected(f"a URL without a user name; {token_file} is for credentials")
+    return text
+
+
 def _server_url(token_file: str) -> BeforeValidator:
     """Of a server that may ask for a token, which the variable ``token_file`` names."""
 
     def check(text: str) -> str | None:
-        if text and _names_a_user(_any_url(text)):
-            raise Expected(f"a URL without a user name; {token_file} is for credentials")
-        return text or None
+        return server_url(text, token_file) if text else None
 
     return BeforeValidator(check)
 

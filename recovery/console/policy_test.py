@@ -173,7 +173,7 @@ def _at_the_beginning(case: CaseModel, policy: Policy, provider: str | None) -> 
             created=case.begins - DAY,
         ),
         machine=machine,
-        provider=_facts(provider) if provider else None,
+        provider=facts_of(provider) if provider else None,
         gate=Gate("gate", "1", "gate", slots=tuple(_out(case, policy))),
         lease=Lease("policy test", mine=True, stale=False),
         settle=timedelta(0),
@@ -186,7 +186,8 @@ def _at_the_beginning(case: CaseModel, policy: Policy, provider: str | None) -> 
     )
 
 
-def _facts(name: str) -> ProviderFacts:
+def facts_of(name: str) -> ProviderFacts:
+    """What this provider can do. Raises ``SettingsError`` where there is none of this name."""
     provider = load_provider(name, ProviderContext(SystemClock(), os.environ))
     able = abilities_of(provider, None)
     return ProviderFacts(

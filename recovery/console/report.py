@@ -78,11 +78,16 @@ def _lines(
     looked = max(start, found.since)
     yield f"With recovery off, since {looked:%Y-%m-%d %H:%M}Z ({age(looked, now)}):"
     yield ""
+    yield from told(chosen, now, wide)
+    yield from _left_out(found, start)
+
+
+def told(chosen: Sequence[Sighting], now: datetime, wide: bool) -> Iterator[str]:
+    """The sightings in a few sentences, and in a table."""
     yield from _summary(chosen, now)
     if chosen:
         yield ""
         yield from table(_head(wide), [_row(x, now, wide) for x in chosen])
-    yield from _left_out(found, start)
 
 
 def _summary(chosen: Sequence[Sighting], now: datetime) -> Iterator[str]:

@@ -82,7 +82,7 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
             unknown.setdefault(pair[0], whys[0])
         else:
             good[pair] = state.good.get(pair, min(s.at for s in said))
-            if not _latched(said[0]):
+            if not latched(said[0]):
                 if min(s.at for s in said) - good[pair] >= max(_scraped_twice(s) for s in said):
                     back.add(pair)
                 elif pair in held:
@@ -156,8 +156,8 @@ def _scraped_twice(s: Stated) -> timedelta:
     return TWICE if time_of(s.row.query) else LOOKBACK
 
 
-def _latched(s: Stated) -> bool:
-    """Whether no good value takes the fault back."""
+def latched(s: Stated) -> bool:
+    """Whether no good value takes this fault back."""
     if s.row.plugins_only and s.row.takes_back:
         return s.type not in plugins((), detectors([s.pair]))
     return not s.row.takes_back
@@ -177,7 +177,7 @@ def _problem(state: State, pair: Pair, bad: Sequence[Stated], look: Look) -> Pro
         message=said[:EVIDENCE],
         since=old.since if old else look.at,
         fresh_until=look.at + FRESH_FOR,
-        latched=_latched(bad[0]),
+        latched=latched(bad[0]),
         life=row.name,
         stated=began or (old.stated if old else None),
         lasting=row.of_alerts,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from recovery.deadline import adapter_class
@@ -21,6 +22,9 @@ from recovery.signals.server_http import MAX_BYTES, TIMEOUT
 if TYPE_CHECKING:
     from prometheus_api_client import PrometheusConnect
     from requests import Response
+
+
+_CALLED = {"vector": "instant vector", "matrix": "range of samples"}
 
 
 class PrometheusClient:
@@ -40,16 +44,33 @@ class PrometheusClient:
 
         Raises ``Unreadable``, nothing else.
         """
+        params = {} if at is None else {"time": f"{at:.3f}"}
+        return self._asked("vector", params, lambda client, more: client.custom_query(query, more))
+
+    def ask_range(self, query: str, start: datetime, end: datetime, step: timedelta) -> list[Any]:
+        """The series that ``query`` returned at each ``step`` from ``start`` to ``end``.
+
+        Raises ``Unreadable``, nothing else.
+        """
+        every = f"{step.total_seconds():g}"
+
+        def over(client: PrometheusConnect, more: dict[str, str]) -> Any:
+            return client.custom_query_range(query, start, end, every, more)
+
+        return self._asked("matrix", {}, over)
+
+    def _asked(
+        self, kind: str, params: dict[str, str], question: Callable[[PrometheusConnect, dict[str, str]], Any]
+    ) -> list[Any]:
+        """What ``question`` asks the client for, which has to be of this ``kind``."""
         from prometheus_api_client.exceptions import PrometheusApiClientException
 
-        params = {"lookback_delta": f"{OLDEST.total_seconds():g}s", "timeout": f"{self._timeout:g}s"}
-        if at is not None:
-            params["time"] = f"{at:.3f}"
+        always = {"lookback_delta": f"{OLDEST.total_seconds():g}s", "timeout": f"{self._timeout:g}s"}
         self._answer = None
         try:
             client = self._client = self._client or self._made()
             client.headers = server_http.headers(self._token_file, "PROMETHEUS_TOKEN_FILE")
-            result = client.custom_query(query, params)
+            result = question(client, {**always, **params})
         except PrometheusApiClientException:
             raise Unreadable(self._refusal()) from None
         except OSError as error:  # those of requests are such, too
@@ -57,7 +78,7 @@ class PrometheusClient:
         except (KeyError, TypeError, ValueError, RecursionError):
             raise Unreadable("the answer is not Prometheus' JSON") from None
         answer, self._answer = self._answer, None
-        if word := _word(answer):
+        if word := _word(answer, kind):
             raise Unreadable(word)
         if not isinstance(result, list):
             raise Unreadable("the answer is no list of series")
@@ -86,7 +107,7 @@ class PrometheusClient:
         return server_http.refusal(status, server_http.said_in(body))
 
 
-def _word(answer: Any) -> str:
+def _word(answer: Any, kind: str) -> str:
     """What the server says of its own answer; "" where nothing speaks against it."""
     if not isinstance(answer, dict) or answer.get("status") != "success":
         return "the answer is no success"
@@ -95,6 +116,6 @@ def _word(answer: Any) -> str:
     data = answer.get("data")
     if answer.get("isPartial") or (isinstance(data, dict) and data.get("isPartial")):
         return "the server says that its answer is partial"
-    if not isinstance(data, dict) or data.get("resultType") != "vector":
-        return "the answer is no instant vector"
+    if not isinstance(data, dict) or data.get("resultType") != kind:
+        return f"the answer is no {_CALLED[kind]}"
     return ""
