@@ -12,6 +12,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from plane import Plane, free_port
 from test_fleet_mode import FleetSite
 
 from recovery.catalog import metric_rows
+from recovery.cli import main
 from recovery.clock import SystemClock
 from recovery.config.policy_file import load_builtin
 from recovery.errors import Unreadable
@@ -99,11 +101,12 @@ class Exporter:
 class Prometheus:
     """The server, scraping one exporter every second."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: Callable[[Path], None] = lambda _: None) -> None:
         self.exporter = Exporter()
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         folder.mkdir()
+        before(folder)
         (folder / "rules.yaml").write_text(RULES)
         config = folder / "prometheus.yaml"
         config.write_text(CONFIG.format(rules=folder / "rules.yaml", exporter=self.exporter.address))
@@ -286,3 +289,47 @@ def test_an_alert_ends_in_a_replacement(fleet: FleetSite, prometheus: Prometheus
     fleet.until("it is recovered", lambda: fleet.phase(sick) == "recovered", 180)
     assert len(fleet.marked()) == 1
     assert well not in fleet.records()
+
+
+# ---------------------------------------------------------------- what it has recorded
+
+
+def recorded(folder: Path, now: float) -> None:
+    """The pages of two detectors in the last eight hours, as the blocks of a server that scraped them."""
+    lines = ["# TYPE problem_gauge gauge"]
+    for node, bad in (("node-1", range(120, 180)), ("node-2", range(0))):
+        labels = (
+            f'node="{node}",instance="10.0.0.1:20257",type="NeuronHealth",reason="NeuronHasError_DMA_ERROR"'
+        )
+        lines += [f"problem_gauge{{{labels}}} {int(m in bad)} {now - 60 * (480 - m):.0f}" for m in range(480)]
+    text = folder / "past.om"
+    text.write_text("\n".join([*lines, "# EOF", ""]))
+    command = [
+        str(toolbox.program("promtool")),
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        str(text),
+        "data",
+    ]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)  # noqa: S603
+
+
+def test_a_policy_is_replayed_over_what_the_server_has_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not toolbox.has("prometheus"):
+        pytest.skip("there is no Prometheus server here: make e2e-tools PROMETHEUS=1 builds one")
+    now = time.time() // 60 * 60
+    server = Prometheus(tmp_path / "server", lambda folder: recorded(folder, now))
+    try:
+        until("the server answers", server.ready)
+        assert main(["replay", "--prometheus", server.url, "--since", "7h", "-o", "json"]) == 0
+    finally:
+        server.stop()
+    found = json.loads(capsys.readouterr().out)
+    (seen,) = found["sightings"]
+    assert (seen["node"], seen["rule"], seen["would"]) == ("node-1", "neuron-hardware", "recover")
+    lasted = datetime.fromisoformat(seen["ended"]) - datetime.fromisoformat(seen["since"])
+    assert timedelta(minutes=58) < lasted < timedelta(minutes=65), lasted
+    assert abs(datetime.fromisoformat(seen["since"]).timestamp() - (now - 360 * 60)) <= 120
