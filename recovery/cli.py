@@ -568,7 +568,7 @@ def check(file: str, provider: str | None, mode: str, output: str, cluster: bool
         from recovery.console.api import connect
         from recovery.console.policy_cluster import findings
 
-        for finding in findings(connect(target), loaded):
+        for finding in findings(connect(target), loaded, mode):
             say(f"warning: {finding}", err=True)
     if output in ("json", "yaml"):
         click.echo(printed(loaded.model, output))

@@ -22,6 +22,7 @@ from recovery.config import policy_schema, policy_sentence, yaml_lines
 from recovery.config.policy_contradictions import contradictions
 from recovery.config.policy_lint import warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted
+from recovery.decide.situation import MOST_SLOTS
 from recovery.errors import SettingsError
 from recovery.model import (
     DAYS,
@@ -60,7 +61,9 @@ from recovery.units import parse_duration
 BUILT_IN = "built-in"
 FLEET_ONLY, SIDECARS_ONLY = ("prometheus", "loki", "api"), ("npd", "dcgm")
 """Sources that one controller reads for all nodes."""
-SIDECAR_SLOTS = 50  # more agents that write one gate mostly meet conflicts
+MOST_OUT = {"sidecar": MOST_SLOTS, "fleet": 200}
+"""Nodes that may be out at a time, by RECOVERY_MODE, whatever a budget says. More agents that write one gate
+mostly meet conflicts. One leader does not, and the admission policies admit so many slots."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,10 @@ def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
     """One sentence for a budget that is too large in ``mode``, and for each source, witness or alert that
     nobody reads in it."""
     budget = file.policy.limits.budget
-    if mode == "sidecar" and (budget.count or 0) > SIDECAR_SLOTS:
-        text = f"found {budget}, expected at most {SIDECAR_SLOTS} in sidecar mode; more needs fleet mode"
+    most = MOST_OUT.get(mode)
+    if most is not None and (budget.count or 0) > most:
+        more = "; more needs fleet mode" if mode == "sidecar" else ""
+        text = f"found {budget}, expected at most {most} in {mode} mode{more}"
         return [file.mistake("limits.budget", text), *_unread(file, mode)]
     return _unread(file, mode)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from recovery.config.policy_file import BUILT_IN, PolicyFile
+from recovery.config.policy_file import BUILT_IN, MOST_OUT, PolicyFile
+from recovery.decide.brakes import budget_allows
 from recovery.decide.drain import slowest, too_short
 from recovery.decide.selector import selects
 from recovery.model import EVERY_OTHER, EXCLUDE, PerValue, PodView, Policy, Step
@@ -78,15 +79,17 @@ def written(file: PolicyFile, field: str) -> bool:
 class Reach:
     """Folds the Nodes of a cluster, and their pods. What the policy has by default only is not told."""
 
-    def __init__(self, file: PolicyFile, no_node: str = "no node") -> None:
+    def __init__(self, file: PolicyFile, no_node: str = "no node", mode: str = "sidecar") -> None:
         self._file = file
+        self._most = MOST_OUT.get(mode)
         self._left = [x for x in hopes(file.policy, no_node) if written(file, x.field)]
         self._longest: dict[tuple[int, int], PodView] = {}
-        self.nodes = 0
+        self.nodes = self._counted = 0
 
     def node(self, labels: Labels) -> None:
         """One more Node."""
         self.nodes += 1
+        self._counted += selects(self._file.policy.limits.population, labels)
         self._left = [x for x in self._left if not x.holds(labels)]
 
     def pod(self, labels: Labels, pod: PodView) -> None:
@@ -113,7 +116,19 @@ class Reach:
         for hope in self._left:
             if hope.within not in gone:
                 yield self._file.mistake(hope.field, hope.missed)
+        yield from self._capped()
         yield from self.too_slow()
+
+    def _capped(self) -> Iterator[str]:
+        """A sentence where the budget is a share of so many nodes that the gate has no room for it."""
+        budget = self._file.policy.limits.budget
+        allowed = budget_allows(budget, self._counted, self._counted)
+        if budget.count is None and allowed and self._most and allowed > self._most:
+            more = "; more needs fleet mode" if self._most < max(MOST_OUT.values()) else ""
+            found = (
+                f"{budget} of {self._counted} nodes is {allowed}, but at most {self._most} are out at a time"
+            )
+            yield self._file.mistake("limits.budget", f"{found}{more}")
 
     def too_slow(self) -> Iterator[str]:
         """A sentence for each drain that has less time than a pod may take to end."""
@@ -122,9 +137,11 @@ class Reach:
             yield self._file.mistake(f"rules[{r}].remedy[{i}].within", too_short(rung.within, pod))
 
 
-def of_nodes(file: PolicyFile, nodes: Iterable[Labels], no_node: str = "no node") -> list[str]:
+def of_nodes(
+    file: PolicyFile, nodes: Iterable[Labels], no_node: str = "no node", mode: str = "sidecar"
+) -> list[str]:
     """The findings of these Nodes alone."""
-    reach = Reach(file, no_node)
+    reach = Reach(file, no_node, mode)
     for labels in nodes:
         reach.node(labels)
     return list(reach.findings())

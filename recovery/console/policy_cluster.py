@@ -16,13 +16,13 @@ MOST = 200_000
 """Nodes, and pods, that are looked at."""
 
 
-def findings(api: UserApi, file: PolicyFile) -> list[str]:
+def findings(api: UserApi, file: PolicyFile, mode: str = "sidecar") -> list[str]:
     """The findings by all Nodes and pods. Raises ``ApiError``, also where the caller may not list them."""
-    return folded(lambda: list(_looked_at(api, file).findings()))
+    return folded(lambda: list(_looked_at(api, file, mode).findings()))
 
 
-def _looked_at(api: UserApi, file: PolicyFile) -> Reach:
-    reach, labels = Reach(file), dict[str, Mapping[str, str]]()
+def _looked_at(api: UserApi, file: PolicyFile, mode: str) -> Reach:
+    reach, labels = Reach(file, mode=mode), dict[str, Mapping[str, str]]()
     for node in islice(api.list_nodes(), MOST):
         labels[node.name] = node.labels
         reach.node(node.labels)

@@ -66,6 +66,14 @@ def test_all_is_well_where_every_part_meets_a_node() -> None:
     assert of_nodes(parsed(met), NODES) == []
 
 
+def test_a_share_of_a_large_fleet_that_is_more_than_may_be_out_is_told() -> None:
+    file = parsed("limits: {budget: 10%, population: {labels: {pool: h*}}}\nrules: []\n")
+    fleet = [*({"pool": "h100"},) * 520, *({"pool": "cpu"},) * 999]
+    told = "10% of 520 nodes is 52, but at most 50 are out at a time; more needs fleet mode"
+    assert of_nodes(file, fleet) == [f"p.yaml:3: field limits.budget: {told}"]
+    assert of_nodes(file, fleet[20:]) == of_nodes(file, fleet, mode="fleet") == []
+
+
 def test_one_node_shows_only_what_does_not_hold_for_itself() -> None:
     assert of_own_node(parsed(FULL), {"pool": "h100"}) == [
         "p.yaml:5: field limits.budgetPer.rack: this node has no label rack, so this limit does not apply",

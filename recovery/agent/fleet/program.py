@@ -173,7 +173,7 @@ class FleetProgram:
         self._policy_looked_at = True
         whom = "no node of FLEET_SELECTOR" if self._settings.fleet_selector else "no node"
         labels = (node.labels for node in self.replica.nodes.all())
-        for told in (*of_nodes(self._settings.policy_file, labels, whom), *self._beyond_all()):
+        for told in (*of_nodes(self._settings.policy_file, labels, whom, "fleet"), *self._beyond_all()):
             log.warning("%s", told)
 
     def _beyond_all(self) -> list[str]:

@@ -36,6 +36,7 @@ from recovery.agent.peers import Sweeper
 from recovery.agent.tally import Tally
 from recovery.agent.world import LatestPast, World
 from recovery.clock import ApiTime, Clock
+from recovery.config.policy_file import MOST_OUT
 from recovery.decide.decision import leave
 from recovery.kube.cluster import GATES, RECORDS, Cluster
 from recovery.kube.transport import Streams, Transport
@@ -52,8 +53,6 @@ from recovery.store.lease import Identity, Leases
 from recovery.store.record import NOT_SICK, Records
 from recovery.store.record_codec import decode
 
-MOST_SLOTS = 200
-"""Of any budget: one leader writes the gate, and the admission policies admit so many slots on it."""
 MOST_DECODED = 5000
 """Records that are remembered as they were decoded, some 15 KiB each: those that are sick are counted before
 each start, and to decode a thousand of them takes a tenth of a second."""
@@ -251,7 +250,7 @@ class Replica:
             providers=a.providers(cluster),
             policy=a.policy,
             on=a.on,
-            most_slots=MOST_SLOTS,
+            most_slots=MOST_OUT["fleet"],
             shared_by=self._outbreaks.shared_by,
             afar=True,
             unheard_since=self.nodes.unheard_since,
