@@ -68,7 +68,7 @@ def _reach(context: CheckContext, file: PolicyFile) -> Iterator[Finding]:
     """What in the policy limits nothing, by the Nodes there are and the pods on this one."""
     if context.api is None:
         return
-    reach = Reach(file)
+    reach = Reach(file, mode=context.settings.mode if context.settings else "sidecar")
     try:
         for node in islice(context.api.list_nodes(), MOST_NODES):
             reach.node(node.labels)
