@@ -81,9 +81,12 @@ class KubernetesStore:
         self._controllers = Controllers(self._shelf, kubelets_by_ready)
         self._verbs = Verbs(self._shelf, seed)
         self._watches: list[Watch] = []
-        self._dated = datetime.min.replace(tzinfo=UTC), ""
+        self._dated = datetime.min.replace(tzinfo=UTC), {"Content-Type": "application/json"}
         self._packed: dict[int, tuple[Json, bytes]] = {}
         self._targets: tuple[list[Resource], dict[str, Target]] = [], {}
+        self.shares = False
+        """Whether answers are made of the stored objects themselves, and not of copies: for clients that change
+        nothing of what they read."""
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -120,7 +123,8 @@ class KubernetesStore:
                 )
             except ApiError as error:
                 status, answer, headers = error.status, error.body, error.headers
-            return Response(status, {**self.headers(), **headers}, self._copied(answer))
+            answer = answer if self.shares else self._copied(answer)
+            return Response(status, {**self.headers(), **headers} if headers else self.headers(), answer)
 
     def watch(self, path: str, query: Query | None = None, *, user_agent: str = "") -> Watch:
         """Opens a watch on a collection (or one object) with the query parameters of a real one.
@@ -225,12 +229,14 @@ class KubernetesStore:
         return self._shelf.now()
 
     def headers(self) -> dict[str, str]:
-        """The header fields of every answer: the type, and the server's time as `Date` (RFC 7231)."""
+        """The header fields of every answer: the type, and the server's time as `Date` (RFC 7231). Not to be
+        changed: all answers of a second share them."""
         now = self._shelf.now()
         if not timedelta(0) <= now - self._dated[0] < SECOND:
             moment = now.replace(microsecond=0)
-            self._dated = moment, format_datetime(moment.astimezone(UTC), usegmt=True)
-        return {"Content-Type": "application/json", "Date": self._dated[1]}
+            date = format_datetime(moment.astimezone(UTC), usegmt=True)
+            self._dated = moment, {**self._dated[1], "Date": date}
+        return self._dated[1]
 
     def _copied(self, answer: Json) -> Json:
         """A copy of an answer. Stored objects are never changed in place: one is packed once."""

@@ -75,9 +75,12 @@ class Boundary:
         """Do ``go``, with what was laid for the process whose turn it is. Raises ``LostError``."""
         p = self.world.acting
         self.world.clock.advance(LATENCY)
-        struck = self._struck(p, reading, calling) if p is not None and p.traps else []
+        self.will_lose = False
+        if p is None or not p.traps:  # nearly always
+            return go()
+        struck = self._struck(p, reading, calling)
         for trap in struck:
-            if not trap.after and p is not None:
+            if not trap.after:
                 self._strike(p, trap)
                 if calling and trap.kind == "stop" and trap.seconds > PATIENCE:
                     # No program can look at its clock once more in the middle of its call.
@@ -86,7 +89,7 @@ class Boundary:
         answer = go()
         self.will_lose = False
         for trap in struck:
-            if trap.after and p is not None:
+            if trap.after:
                 self._strike(p, trap)
         return answer
 

@@ -69,6 +69,7 @@ def play(script: Script, reach: Reach | None = None) -> History:
             stack.enter_context(watching(reach, lambda: going_on.at(w.now)))
         with contextlib.suppress(TooMuchError):
             _run(w, script, going_on, reach)
+        w.unchanged()
         if reach is not None:
             reach.shown(w.facts)
         return History(script, tuple(w.facts))
