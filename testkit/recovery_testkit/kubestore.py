@@ -85,8 +85,8 @@ class KubernetesStore:
         self._packed: dict[int, tuple[Json, bytes]] = {}
         self._targets: tuple[list[Resource], dict[str, Target]] = [], {}
         self.shares = False
-        """Whether answers are made of the stored objects themselves, and not of copies: for clients that change
-        nothing of what they read."""
+        """Whether answers are made of the stored objects themselves, and not of copies: for clients that
+        change nothing of what they read."""
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
