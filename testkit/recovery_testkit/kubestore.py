@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import lru_cache
 from typing import Any, Protocol
+
+import msgspec
 
 from recovery_testkit import kubetokens
 from recovery_testkit.kubecontrol import Controllers
@@ -114,7 +117,7 @@ class KubernetesStore:
         says it is, for `history`. Counted in `requests` by (RBAC verb, resource), refused ones too.
         """
         kind = (content_type or "").partition(";")[0].strip().lower()
-        copied = None if body is None else json.loads(json.dumps(body))
+        copied = None if body is None else self._sent(body)
         with self._lock:
             self._controllers.advance()
             try:
@@ -234,9 +237,14 @@ class KubernetesStore:
         now = self._shelf.now()
         if not timedelta(0) <= now - self._dated[0] < SECOND:
             moment = now.replace(microsecond=0)
-            date = format_datetime(moment.astimezone(UTC), usegmt=True)
-            self._dated = moment, {**self._dated[1], "Date": date}
+            self._dated = moment, {**self._dated[1], "Date": _date_of(moment)}
         return self._dated[1]
+
+    def _sent(self, body: Any) -> Any:
+        """A copy of a body, as JSON carries it."""
+        if self.shares:
+            return msgspec.json.decode(msgspec.json.encode(body))
+        return json.loads(json.dumps(body))  # slower, and stricter: it takes no datetime
 
     def _copied(self, answer: Json) -> Json:
         """A copy of an answer. Stored objects are never changed in place: one is packed once."""
@@ -360,6 +368,11 @@ class Client:
     def watch(self, path: str, query: Query | None = None, *, user_agent: str = "") -> Watch:
         """As `KubernetesStore.watch`."""
         return self.api.watch(path, query, user_agent=user_agent or self.user_agent)
+
+
+@lru_cache(20_000)  # stories begin at the same moment, and have the same seconds
+def _date_of(moment: datetime) -> str:
+    return format_datetime(moment.astimezone(UTC), usegmt=True)
 
 
 def _watch_version(query: Query) -> int:

@@ -7,13 +7,14 @@ Time moves only by ``Stage.run``, which lets every living agent act until none h
 from __future__ import annotations
 
 import functools
-import json
 import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+
+import msgspec
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
@@ -140,7 +141,7 @@ class StoreStreams:
         events = watch.poll()
         watch.close()
         where = {"metadata": {"resourceVersion": query["resourceVersion"]}}
-        yield from (json.dumps(event).encode() for event in events or [{"type": "BOOKMARK", "object": where}])
+        yield from map(msgspec.json.encode, events or [{"type": "BOOKMARK", "object": where}])
 
 
 class MemoryMonitor:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
@@ -15,13 +17,18 @@ from recovery.kube import cluster
 from recovery.quick import replace
 from recovery.store import gate, record, record_codec
 
+DATE = lru_cache(20_000)(parsedate_to_datetime)
+"""Each history begins at the same moment, and has the same seconds."""
+
 
 class Once:
     """``made`` of an object, from memory where it is the very same object again. What raises is tried again."""
 
     def __init__(self, made: Callable[..., Any]) -> None:
         self._made = made
-        self._known: dict[int, tuple[Any, Any]] = {}  # with the object: so its address is not given to another
+        self._known: dict[
+            int, tuple[Any, Any]
+        ] = {}  # with the object: so its address is not given to another
 
     def __call__(self, obj: Any, **how: Any) -> Any:
         known = self._known.get(id(obj))
@@ -46,4 +53,5 @@ def decoded_once() -> Iterator[None]:
             stack.enter_context(patch.object(module, "decode", records))
         stack.enter_context(patch.object(gate, "decode", Once(gate.decode)))
         stack.enter_context(patch.object(cluster, "node_view", View(cluster.node_view)))
+        stack.enter_context(patch.object(cluster, "_date", DATE))
         yield
