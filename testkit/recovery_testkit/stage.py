@@ -138,7 +138,7 @@ class StoreStreams:
             raise ApiUnavailable(str(error)) from None
         except ApiError as refused:
             raise api_error(refused.status, refused.body, {}, f"GET {path}") from None
-        events = watch.poll()
+        events = watch.poll(copied=False)
         watch.close()
         where = {"metadata": {"resourceVersion": query["resourceVersion"]}}
         yield from map(msgspec.json.encode, events or [{"type": "BOOKMARK", "object": where}])

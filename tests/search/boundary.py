@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import format_datetime, parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recovery_testkit.kubestatus import ApiError as Refusal
@@ -204,11 +205,7 @@ class _Transport:
     """One agent's connection."""
 
     def __init__(self, transport: Any, boundary: Boundary) -> None:
-        self._transport = transport
-        self._boundary = boundary
-
-    def request(self, method: str, path: str, **more: Any) -> Any:
-        return self._boundary.request(self._transport, method, path, **more)
+        self.request = partial(boundary.request, transport)
 
 
 class _Streams:
