@@ -28,12 +28,13 @@ MARK = "~"
 """Around the digest. It means nothing in a shell pattern, and no name of Kubernetes or of a cloud has it."""
 DIGITS = 12
 """Of the digest: 48 bits."""
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 ESCAPED = re.compile("[<>&]")
 
 
 def size(value: object) -> int:
     """The most bytes that the API server may need for ``value``, whichever way it escapes it."""
-    text = json.dumps(value, separators=(",", ":"))
+    text = _as_json(value)
     return len(text) + 5 * len(ESCAPED.findall(text))
 
 

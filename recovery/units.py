@@ -62,7 +62,8 @@ def parse_bound(text: str) -> Bound:
 
 def moment(at: datetime) -> str:
     """RFC 3339, UTC, microseconds: ``2026-11-21T10:15:00.250000Z``."""
-    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    text = (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(timespec="microseconds")
+    return text.removesuffix("+00:00") + "Z"
 
 
 def parse_moment(text: str) -> datetime:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import dealt_with
@@ -24,6 +25,8 @@ UNKNOWN_TOO_LONG = timedelta(minutes=10)
 SIGNAL_UNKNOWN = "SignalUnknown"
 NOTIFY = (Rung(Step.NOTIFY, timedelta(minutes=15)),)
 WILD = frozenset("*?[")
+_fits = lru_cache(1024)(fnmatchcase)
+"""The same few faults and rules are asked about in each cycle."""
 BUILT_IN = "built-in"
 
 
@@ -190,7 +193,7 @@ def speaks_of(rule: Rule, fault: Fault) -> bool:
     m = rule.match
     if (m.times is not None) is not (fault.kind is Kind.EDGE) or m.source not in ("", fault.source):
         return False
-    return fnmatchcase(fault.type, m.type) and any(fnmatchcase(fault.reason, r) for r in m.reasons)
+    return _fits(fault.type, m.type) and any(_fits(fault.reason, r) for r in m.reasons)
 
 
 def diagnosed(fault: Fault, s: Situation, edge: Problem | None = None) -> Diagnosis:

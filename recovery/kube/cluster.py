@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from urllib import parse
 
 from recovery.clock import ApiTime, Clock
 from recovery.errors import NotFound, TooLong
@@ -21,6 +21,8 @@ from recovery.provider.protocol import ObjectRef
 
 _date = lru_cache(64)(parsedate_to_datetime)
 """The time of a Date header: each is parsed once."""
+quote = lru_cache(1024)(parse.quote)
+"""Of a name in a path: the same few are asked for again and again."""
 NODES = "/api/v1/nodes"
 PAGE, NODE_PAGE = 100, 250
 """Objects on a page; and Nodes, of which less is kept while the page is read."""

@@ -30,13 +30,13 @@ def listed(found: Any, what: str) -> dict[str, Any]:
     """``found``, an object with a name, as lists have it. Raises ``ApiUnavailable``."""
     obj = body_of(found, what)
     meta = obj.get("metadata")
-    if not isinstance(meta, Mapping) or not _is_text(meta.get("name")):
+    if not isinstance(meta, dict) or not _is_text(meta.get("name")):
         raise strange(what, "an object has no metadata.name")
     for key in ("labels", "annotations"):
-        if not isinstance(meta.get(key) or {}, Mapping):
+        if not isinstance(meta.get(key) or {}, dict):
             raise strange(what, f"metadata.{key} is no map")
     for key in ("spec", "status"):
-        if not isinstance(obj.get(key) or {}, Mapping):
+        if not isinstance(obj.get(key) or {}, dict):
             raise strange(what, f"{key} is no object")
     return obj
 
@@ -60,7 +60,7 @@ def granted(found: Any, what: str) -> None:
 def part_of(found: Any, key: str, what: str) -> Mapping[str, Any]:
     """The object ``key`` of ``found``, empty where it has none. Raises ``ApiUnavailable``."""
     part = body_of(found, what).get(key) or {}
-    if not isinstance(part, Mapping):
+    if not isinstance(part, dict):
         raise strange(what, f"{key} is no object")
     return part
 
@@ -69,7 +69,7 @@ def page(found: Any, what: str) -> tuple[Mapping[str, Any], list[Any]]:
     """Metadata and items of a page of a list. Raises ``ApiUnavailable``: an empty object is no empty list."""
     body = body_of(found, what)
     meta, items = body.get("metadata"), body.get("items", ...)
-    if not isinstance(meta, Mapping) or not (items is None or isinstance(items, list)):
+    if not isinstance(meta, dict) or not (items is None or isinstance(items, list)):
         raise strange(what, "it is no list of objects")
     return meta, items or []
 

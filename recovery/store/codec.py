@@ -45,7 +45,7 @@ class Reader:
     """Reads fields of one JSON object and says which one is wrong: ``status.intent.attempt: ...``."""
 
     def __init__(self, data: Any, path: str) -> None:
-        if not isinstance(data, Mapping):
+        if not isinstance(data, dict | Mapping):  # an abstract class is slow to ask
             raise Undecodable(f"{path}: found {type(data).__name__}, expected an object")
         self._data = data
         self._path = path

@@ -12,6 +12,7 @@ import json
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -127,10 +128,15 @@ def _label(key: str, value: str | None, node: str) -> str:
 
 def _word(text: str, words: dict[str, str]) -> str:
     """The short name of ``text``: always the same one, so that no slot changes with another."""
-    short = b32encode(sha256(text.encode(errors="surrogatepass")).digest())[:6].decode().lower()
+    short = _short(text)
     if words.setdefault(short, text) != text:
         raise GateTooLarge(f"{text} and {words[short]} have the same short name on the gate, {short}")
     return short
+
+
+@lru_cache(1024)  # the same few labels at each write
+def _short(text: str) -> str:
+    return b32encode(sha256(text.encode(errors="surrogatepass")).digest())[:6].decode().lower()
 
 
 def _start(s: GroupStart) -> dict[str, Any]:

@@ -384,8 +384,7 @@ class Leases:
         with contextlib.suppress(Exception):
             obj = self._cluster.get_lease(self._named(node))
             if str(obj["spec"].get("holderIdentity", "")).endswith(f"/{self._identity.token}"):
-                obj["spec"]["holderIdentity"] = ""
-                self._cluster.replace_lease(obj)
+                self._cluster.replace_lease({**obj, "spec": {**obj["spec"], "holderIdentity": ""}})
 
     def release_all(self) -> None:
         for node in list(self._held):

@@ -14,7 +14,7 @@ from recovery.errors import Conflict, Dropped, NotFound, Undecodable
 from recovery.model import PHASE_LABEL, Phase, Record
 from recovery.quick import replace
 from recovery.store.codec import Unchanged, dropped
-from recovery.store.record_codec import bounded, decode, whole
+from recovery.store.record_codec import as_written, decode
 
 MOST_WRITTEN = 10_000
 """Of so many records it is remembered that nobody has written them since we did."""
@@ -106,8 +106,7 @@ class Records:
 
         Raises ``Dropped`` if the API server pruned a field: the next reader would not know of it.
         """
-        record = bounded(record)
-        body = whole(record, self._was(record) if record.resource_version else None)
+        record, body = as_written(record, self._was(record) if record.resource_version else None)
         write = self._cluster.replace_record if record.resource_version else self._cluster.create_record
         stored = write(body)
         if lost := dropped(body["status"], stored.get("status"), "status"):

@@ -175,6 +175,11 @@ def _release(x: ReleaseRequest | None) -> dict[str, Any] | None:
 def bounded(record: Record) -> Record:
     """``record`` with no more than is kept: the latest lines and starts, no endless message, nothing that the
     schema has no room for, and a size that fits."""
+    return _as_kept(record)[0]
+
+
+def _as_kept(record: Record) -> tuple[Record, dict[str, Any]]:
+    """``bounded``, and its whole object. That is made once, unless something has to be cut."""
     record = digested(record, record.acknowledged[:-ACKNOWLEDGED])
     kept_record = replace(
         record,
@@ -184,7 +189,9 @@ def bounded(record: Record) -> Record:
         acknowledged=tuple(map(_short, record.acknowledged)),
         progress=_answered(record),
     )
-    return fitted(_with_room(kept_record), whole)
+    roomy, body = _with_room(kept_record)
+    fitting = fitted(roomy, lambda r: body if r is roomy else whole(r))
+    return fitting, body if fitting is roomy else whole(fitting)
 
 
 def _answered(r: Record) -> Progress:
@@ -198,14 +205,16 @@ def _answered(r: Record) -> Progress:
     return replace(p, taken_back=tuple(sorted(named_last[-TAKEN_BACK:])))
 
 
-def _with_room(record: Record) -> Record:
-    """``record``, as it would be read back if nothing in it were larger than the schema lets through."""
+def _with_room(record: Record) -> tuple[Record, dict[str, Any]]:
+    """``record``, as it would be read back if nothing in it were larger than the schema lets through, and its
+    whole object."""
     body = whole(record)
     status = within(body["status"], RECORD)
     if status is body["status"]:  # nearly always
-        return record
+        return record, body
     read = _decoded({**body, "status": status})
-    return replace(read, uid=record.uid, resource_version=record.resource_version)
+    read = replace(read, uid=record.uid, resource_version=record.resource_version)
+    return read, whole(read)
 
 
 def _short(f: Fault) -> Fault:
@@ -223,16 +232,36 @@ def encode(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, An
 
     ``was``: the object as it was read. What others put on it stays.
     """
-    return whole(bounded(record), was)
+    return as_written(record, was)[1]
 
 
-def whole(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def as_written(record: Record, was: Mapping[str, Any] | None = None) -> tuple[Record, dict[str, Any]]:
+    """``record``, as ``bounded``, and the object for it, as ``encode``."""
+    kept_record, body = _as_kept(record)
+    return kept_record, _object(kept_record, body["status"], was)
+
+
+def whole(record: Record) -> dict[str, Any]:
     """As ``encode``, of a record that is ``bounded`` already."""
+    return _object(record, _status(record), None)
+
+
+def _object(record: Record, status: dict[str, Any], was: Mapping[str, Any] | None) -> dict[str, Any]:
     foreign = carried(was)
     metadata: dict[str, Any] = {**foreign.get("metadata", {}), "name": record.node}
     metadata["labels"] = {**metadata.get("labels", {}), PHASE_LABEL: record.phase.value}
     if record.resource_version:
         metadata |= {"resourceVersion": record.resource_version, "uid": record.uid}
+    return {
+        **foreign,
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "NodeRecovery",
+        "metadata": metadata,
+        "status": status,
+    }
+
+
+def _status(record: Record) -> dict[str, Any]:
     m = record.machine
     status = {
         "version": _version(record),
@@ -300,13 +329,7 @@ def whole(record: Record, was: Mapping[str, Any] | None = None) -> dict[str, Any
         "bootConfirmed": record.boot_confirmed or None,
         "release": _release(record.release),
     }
-    return {
-        **foreign,
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": "NodeRecovery",
-        "metadata": metadata,
-        "status": {k: v for k, v in status.items() if v is not None},
-    }
+    return {k: v for k, v in status.items() if v is not None}
 
 
 # ---------------------------------------------------------------- decode

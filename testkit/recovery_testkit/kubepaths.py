@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import unquote
 
 from recovery_testkit.kuberesources import Resource
@@ -21,7 +22,7 @@ class Target:
     name: str = ""
     subresource: str = ""
 
-    @property
+    @cached_property
     def rbac_name(self) -> str:
         """The resource as RBAC rules name it: `pods` or `pods/eviction`."""
         plural = self.resource.plural

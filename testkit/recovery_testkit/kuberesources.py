@@ -5,6 +5,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Json = dict[str, Any]
@@ -40,22 +41,22 @@ class Resource:
     schema: Json | None = None
     columns: tuple[Json, ...] = ()
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         """`v1` for the core group, else `group/version`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def qualified(self) -> str:
         """`plural.group`, as error messages name the resource."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
+    @cached_property
     def qualified_kind(self) -> str:
         """`Kind.group`, as validation messages name it."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, str]:
         """Where the store keeps the objects of this resource."""
         return self.group, self.plural

@@ -48,6 +48,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
 }
+_MOST_CHECKS = 100
 _quick_checks: dict[int, tuple[Schema, Check]] = {}
 
 
@@ -56,10 +57,17 @@ def _quick(schema: Schema) -> Check:
     Made once per schema, which is kept so that its identity is not given to another."""
     held = _quick_checks.get(id(schema))
     if held is None or held[0] is not schema:
-        known = {**(schema.get("properties") or {}), **dict.fromkeys(_ROOT_FIELDS, _KEEP)}
-        held = schema, _quick_check({"type": "object", **schema, "properties": known})
+        alike = (check for known, check in list(_quick_checks.values()) if known == schema)
+        held = schema, next(alike, None) or _made_check(schema)
+        if len(_quick_checks) >= _MOST_CHECKS:
+            _quick_checks.clear()
         _quick_checks[id(schema)] = held
     return held[1]
+
+
+def _made_check(schema: Schema) -> Check:
+    known = {**(schema.get("properties") or {}), **dict.fromkeys(_ROOT_FIELDS, _KEEP)}
+    return _quick_check({"type": "object", **schema, "properties": known})
 
 
 def _quick_check(schema: Schema) -> Check:

@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import lru_cache
 from typing import Any, Protocol
+
+import msgspec
 
 from recovery_testkit import kubetokens
 from recovery_testkit.kubecontrol import Controllers
@@ -81,9 +84,12 @@ class KubernetesStore:
         self._controllers = Controllers(self._shelf, kubelets_by_ready)
         self._verbs = Verbs(self._shelf, seed)
         self._watches: list[Watch] = []
-        self._dated = datetime.min.replace(tzinfo=UTC), ""
+        self._dated = datetime.min.replace(tzinfo=UTC), {"Content-Type": "application/json"}
         self._packed: dict[int, tuple[Json, bytes]] = {}
         self._targets: tuple[list[Resource], dict[str, Target]] = [], {}
+        self.shares = False
+        """Whether answers are made of the stored objects themselves, and not of copies: for clients that
+        change nothing of what they read."""
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -111,7 +117,7 @@ class KubernetesStore:
         says it is, for `history`. Counted in `requests` by (RBAC verb, resource), refused ones too.
         """
         kind = (content_type or "").partition(";")[0].strip().lower()
-        copied = None if body is None else json.loads(json.dumps(body))
+        copied = None if body is None else self._sent(body)
         with self._lock:
             self._controllers.advance()
             try:
@@ -120,7 +126,8 @@ class KubernetesStore:
                 )
             except ApiError as error:
                 status, answer, headers = error.status, error.body, error.headers
-            return Response(status, {**self.headers(), **headers}, self._copied(answer))
+            answer = answer if self.shares else self._copied(answer)
+            return Response(status, {**self.headers(), **headers} if headers else self.headers(), answer)
 
     def watch(self, path: str, query: Query | None = None, *, user_agent: str = "") -> Watch:
         """Opens a watch on a collection (or one object) with the query parameters of a real one.
@@ -225,12 +232,19 @@ class KubernetesStore:
         return self._shelf.now()
 
     def headers(self) -> dict[str, str]:
-        """The header fields of every answer: the type, and the server's time as `Date` (RFC 7231)."""
+        """The header fields of every answer: the type, and the server's time as `Date` (RFC 7231). Not to be
+        changed: all answers of a second share them."""
         now = self._shelf.now()
         if not timedelta(0) <= now - self._dated[0] < SECOND:
             moment = now.replace(microsecond=0)
-            self._dated = moment, format_datetime(moment.astimezone(UTC), usegmt=True)
-        return {"Content-Type": "application/json", "Date": self._dated[1]}
+            self._dated = moment, {**self._dated[1], "Date": _date_of(moment)}
+        return self._dated[1]
+
+    def _sent(self, body: Any) -> Any:
+        """A copy of a body, as JSON carries it."""
+        if self.shares:
+            return msgspec.json.decode(msgspec.json.encode(body))
+        return json.loads(json.dumps(body))  # slower, and stricter: it takes no datetime
 
     def _copied(self, answer: Json) -> Json:
         """A copy of an answer. Stored objects are never changed in place: one is packed once."""
@@ -354,6 +368,11 @@ class Client:
     def watch(self, path: str, query: Query | None = None, *, user_agent: str = "") -> Watch:
         """As `KubernetesStore.watch`."""
         return self.api.watch(path, query, user_agent=user_agent or self.user_agent)
+
+
+@lru_cache(20_000)  # stories begin at the same moment, and have the same seconds
+def _date_of(moment: datetime) -> str:
+    return format_datetime(moment.astimezone(UTC), usegmt=True)
 
 
 def _watch_version(query: Query) -> int:

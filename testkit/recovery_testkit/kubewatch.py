@@ -109,14 +109,14 @@ class Watch:
         self._breaks = journal.breaks
         self._deadline = None if not timeout else time.monotonic() + timeout
 
-    def poll(self) -> list[Json]:
+    def poll(self, *, copied: bool = True) -> list[Json]:
         """The events since the last call, `{"type": ..., "object": ...}`, without waiting. Empty after the
-        end."""
+        end. Not `copied`: with the stored objects themselves, for who only sends them on."""
         with self._journal.lock:
             if not self.ended:
                 self._collect()
             events, self._pending = self._pending, []
-            return [copy_json(event) for event in events]
+            return [copy_json(event) for event in events] if copied else events
 
     def next(self, timeout: float) -> Json | None:
         """The next event, waiting at most `timeout` seconds of real time; None when there was none, or at

@@ -7,13 +7,14 @@ Time moves only by ``Stage.run``, which lets every living agent act until none h
 from __future__ import annotations
 
 import functools
-import json
 import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+
+import msgspec
 
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
@@ -137,10 +138,10 @@ class StoreStreams:
             raise ApiUnavailable(str(error)) from None
         except ApiError as refused:
             raise api_error(refused.status, refused.body, {}, f"GET {path}") from None
-        events = watch.poll()
+        events = watch.poll(copied=False)
         watch.close()
         where = {"metadata": {"resourceVersion": query["resourceVersion"]}}
-        yield from (json.dumps(event).encode() for event in events or [{"type": "BOOKMARK", "object": where}])
+        yield from map(msgspec.json.encode, events or [{"type": "BOOKMARK", "object": where}])
 
 
 class MemoryMonitor:

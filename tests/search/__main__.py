@@ -133,7 +133,7 @@ def failed_seeds() -> list[int]:
 def ready(names: str, ignored: str = "") -> None:
     """Make this process one that looks at seeds."""
     gc.freeze()  # what is loaded stays; a history is gone as a whole
-    gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(1_000_000, 5, 5)  # some 150 MB
     IGNORED.update(ignored.split(",") if ignored else [])
     for name in names.split(",") if names else []:
         without.take_out(name)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import format_datetime, parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recovery_testkit.kubestatus import ApiError as Refusal
@@ -75,9 +76,12 @@ class Boundary:
         """Do ``go``, with what was laid for the process whose turn it is. Raises ``LostError``."""
         p = self.world.acting
         self.world.clock.advance(LATENCY)
-        struck = self._struck(p, reading, calling) if p is not None and p.traps else []
+        self.will_lose = False
+        if p is None or not p.traps:  # nearly always
+            return go()
+        struck = self._struck(p, reading, calling)
         for trap in struck:
-            if not trap.after and p is not None:
+            if not trap.after:
                 self._strike(p, trap)
                 if calling and trap.kind == "stop" and trap.seconds > PATIENCE:
                     # No program can look at its clock once more in the middle of its call.
@@ -86,7 +90,7 @@ class Boundary:
         answer = go()
         self.will_lose = False
         for trap in struck:
-            if trap.after and p is not None:
+            if trap.after:
                 self._strike(p, trap)
         return answer
 
@@ -201,11 +205,7 @@ class _Transport:
     """One agent's connection."""
 
     def __init__(self, transport: Any, boundary: Boundary) -> None:
-        self._transport = transport
-        self._boundary = boundary
-
-    def request(self, method: str, path: str, **more: Any) -> Any:
-        return self._boundary.request(self._transport, method, path, **more)
+        self.request = partial(boundary.request, transport)
 
 
 class _Streams:

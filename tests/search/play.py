@@ -20,6 +20,7 @@ from tests.search import calm, facts
 from tests.search.acts import perform
 from tests.search.facts import Fact
 from tests.search.fleet import FleetWorld
+from tests.search.once import decoded_once
 from tests.search.reach import Disturbances, Reach, watching
 from tests.search.script import Script
 from tests.search.world import TooMuchError, World
@@ -69,6 +70,7 @@ def play(script: Script, reach: Reach | None = None) -> History:
             stack.enter_context(watching(reach, lambda: going_on.at(w.now)))
         with contextlib.suppress(TooMuchError):
             _run(w, script, going_on, reach)
+        w.unchanged()
         if reach is not None:
             reach.shown(w.facts)
         return History(script, tuple(w.facts))
@@ -107,6 +109,7 @@ def _repeatable(seed: int) -> Iterator[None]:
             patch.object(random, "Random", Seeded),
             patch.object(uuid, "uuid4", made),
             patch.object(npd, "parse", PARSED),
+            decoded_once(),
         ):
             yield
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from datetime import timedelta
 from typing import Any
 
 import yaml
+from recovery_testkit.kubepatch import pack_json, unpack_json
 from recovery_testkit.stage import Actor, Killed, Page, Stage, read_policy
 
 from recovery.agent.cycle import Agent
@@ -69,6 +71,10 @@ WHOLE = Share(percent=100)
 MOST_FACTS, MOST_WRITES = 20_000, 400
 """A history with more facts, or with more writes of one actor in ten seconds, is one in which somebody writes in a
 circle."""
+
+
+CHECKED_EVERY = 8
+"""In every so manieth history it is checked that nobody changed an object that was read: see ``unchanged``."""
 
 
 class TooMuchError(BaseException):
@@ -140,6 +146,8 @@ class World(Stage):
         self.provider = self.cloud = Cloud(self)
         self.wrap = self.boundary.around
         self.wrap_streams = self.boundary.around_streams
+        self.store.shares = True
+        self._as_written: list[tuple[Any, bytes]] = []
         record_writes(self.store, self.clock.monotonic, self._wrote)
         self.note(facts.BEGAN, "", wall=f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}")
         self.note(facts.POLICY, "", **self.policy_of(scene.policy))
@@ -162,6 +170,8 @@ class World(Stage):
         self.facts.append(fact)
         if not isinstance(fact, facts.Wrote):
             return
+        if self.seed % CHECKED_EVERY == 0:
+            self._as_written.append((fact.after, pack_json(fact.after)))
         window = (fact.actor, int(self.now // 10.0))
         self.written[window] += 1
         if len(self.facts) > MOST_FACTS or self.written[window] > MOST_WRITES:
@@ -170,6 +180,12 @@ class World(Stage):
             self._look_soon(p for p in self.processes.values() if p.waits)
         elif self.scene.patient and fact.kind in LOOKED_AT and not is_ours(fact.actor):
             self._look_soon(p for p in self.processes.values() if p.still and self._about(fact, p))
+
+    def unchanged(self) -> None:
+        """Agents are given the stored objects themselves, which is quick. A program that changes what it has read
+        would change what is stored. Raises ``AssertionError`` where that has happened."""
+        for written, packed in self._as_written:
+            assert written == unpack_json(packed), f"somebody changed what was read: {written}"
 
     def _about(self, fact: facts.Wrote, p: Process) -> bool:
         """Whether a write is about what this process works on. A concluder may work on any node."""
@@ -304,10 +320,8 @@ class World(Stage):
     def run_until(self, end: float) -> None:
         """Everything that is due until ``end`` happens, in the order of its moments."""
         while True:
-            due = [p for p in self.processes.values() if p.alive and not p.busy]
-            first = min(due, key=lambda p: max(p.next_at, p.stopped_until), default=None)
-            at = end + 1 if first is None else max(first.next_at, first.stopped_until)
-            timer = self._timers[0][0] if self._timers else end + 1
+            first, at = self._next()
+            timer = self._timers[0][0] if self._timers else math.inf
             if min(at, timer) > end:
                 break
             self._advance_to(min(at, timer))
@@ -316,6 +330,17 @@ class World(Stage):
             elif first is not None:
                 self.turn_of(first)
         self._advance_to(end)
+
+    def _next(self) -> tuple[Process | None, float]:
+        """The process whose turn is next, the oldest of several, and when. Asked before each turn, so it loops
+        plainly."""
+        first, at = None, math.inf
+        for p in self.processes.values():
+            if p.actor.alive and not p.busy:
+                due = p.next_at if p.next_at > p.stopped_until else p.stopped_until
+                if due < at:
+                    first, at = p, due
+        return first, at
 
     def _advance_to(self, at: float) -> None:
         if at > self.now:

@@ -277,6 +277,18 @@ def test_what_another_has_taken_since_is_not_let_go_of(world: World) -> None:
     assert world.spec() == before
 
 
+def test_letting_go_changes_nothing_of_the_lease_that_was_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = world.agent()
+    mine.hold(NODE, Role.OWNER)
+    read = world.cluster.get_lease(lease_name(NODE))
+    holder = read["spec"]["holderIdentity"]
+    monkeypatch.setattr(world.cluster, "get_lease", lambda name: read)
+    mine.release(NODE)
+    assert read["spec"]["holderIdentity"] == holder != ""
+
+
 def test_a_lease_is_held_from_the_moment_it_was_asked_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ from recovery.model import (
     Validation,
     ValidationRun,
 )
+from recovery.store import record_codec
 from recovery.store.record import Records
 from recovery.store.record_codec import ACKNOWLEDGED, FIFTH, MOST, STARTS, decode, encode
 from recovery.units import duration, moment, parse_moment
@@ -333,6 +334,19 @@ class Shelf:
     def replace_record(self, body: dict[str, Any]) -> dict[str, Any]:
         self.body = body
         return self.get_record("")
+
+
+def test_a_record_that_fits_is_encoded_once_for_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf, made, status_of = Shelf(), [], record_codec._status
+
+    def counted(r: Record) -> dict[str, Any]:
+        made.append(r)
+        return status_of(r)
+
+    monkeypatch.setattr(record_codec, "_status", counted)
+    shelf.body["metadata"]["resourceVersion"] = "7"
+    Records(shelf).write(replace(FULL, resource_version="7", uid="u"))
+    assert len(made) == 1
 
 
 def test_a_record_is_decoded_again_only_when_anything_in_it_has_changed() -> None:
