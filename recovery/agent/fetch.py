@@ -151,7 +151,7 @@ class Fetcher:
 
     def _machine_left(self, s: Situation, r: Record) -> Situation:
         """Whether the machine is gone, by its provider; if it is there, what is being done to it."""
-        machine = s.machine or r.machine
+        machine = s.machine or self._by_its_provider_id(r)
         if not machine.provider:
             unknown = "" if s.node is None else "the provider of its machine is not known"
             return replace(s, asked_of_cloud=unknown)
@@ -163,6 +163,16 @@ class Fetcher:
         if gone:
             return replace(s, machine_gone=gone)
         return s if s.node is None else replace(s, asked_of_cloud=self._asked_of(provider, machine))
+
+    def _by_its_provider_id(self, r: Record) -> Machine:
+        """The machine of a record, also of one that somebody deleted when its Node was gone: what its slot
+        keeps is known of it, and its Node had the machine's ID in its providerID, or as its system UUID."""
+        m = r.machine
+        if m.provider or not m.provider_id:
+            return m
+        node = NodeView(r.node, uid="", resource_version="", provider_id=m.provider_id, system_uuid=m.id)
+        found = self._w.providers.identify(node).machine
+        return found if found is not None and found.id == m.id else m
 
     def _asked_of(self, provider: Provider, machine: Machine) -> str:
         """What is under way for the machine, by a preflight of each step: that a step would be adopted."""

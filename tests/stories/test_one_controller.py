@@ -126,6 +126,21 @@ def test_a_replacement_is_not_proved_while_a_mark_is_on_it_whose_record_was_dele
     assert phase(s) is Phase.RECOVERED
 
 
+def test_a_replacement_is_not_proved_while_a_condition_on_it_states_what_a_rule_treats() -> None:
+    """No record names it: somebody deleted that, or the one of this name is about the machine before."""
+    s, cloud = fleet()
+    writes(s, EKS)
+    s.run(5)
+    pass_time(s, 120, cloud, until=lambda: the_record(s).phase is Phase.PROVING)
+    new = the_record(s).replacement_machine.replace("m-", "node-")
+    pass_time(s, 60, cloud, until=lambda: the_record(s).replacement == new)
+    writes(s, EKS, node=new)
+    pass_time(s, 10, until=lambda: s.record(new) is not None, step=0.1)
+    s.store.request("DELETE", f"{RECORDS}/{new}", user_agent=PERSON)
+    pass_time(s, 300, cloud)
+    assert phase(s) is Phase.PROVING
+
+
 def test_of_two_new_machines_of_which_the_first_dies_before_it_joins_the_second_is_proved() -> None:
     s, cloud = fleet()
     cloud.joins_after = 60.0
