@@ -106,7 +106,7 @@ class Fetcher:
                 found = self._unclaimed(s, r, self._poll(s, r, memory), memory)
                 return self._without(replace(s, poll=found), r, memory)
             case NewNode():
-                return self._new_node(s, r, memory, me)
+                return self._new_node(s, r, memory, me, fresh)
             case ValidationJob():
                 return self._job(s, r, memory)
             case PowerState():
@@ -445,8 +445,10 @@ class Fetcher:
             return Running(f"{what} is gone, and Node {r.node} is not yet")
         return Done(f"Node {r.node} and {what} are gone", final=True)
 
-    def _new_node(self, s: Situation, r: Record, memory: Memory, me: str) -> Situation:
+    def _new_node(self, s: Situation, r: Record, memory: Memory, me: str, fresh: bool) -> Situation:
         """The Node that the new machine has registered, if there is one yet."""
+        if fresh and r.replacement:
+            self._w.cluster.forget(r.replacement)
         found = self._w.node(r.replacement) if r.replacement else None
         if found is None or not self._is(found, r.replacement_machine):
             found = self._seek(r.replacement_machine, memory)
@@ -476,7 +478,8 @@ class Fetcher:
         seen = 0
         for node in self._w.cluster.list_nodes():
             if self._is(node, machine):
-                return node
+                read = self._w.node(node.name)  # a watch may show one that has gone
+                return read if read is not None and self._is(read, machine) else None
             seen += 1
         memory.seek_again = now + seen / NODES_A_SECOND
         return None

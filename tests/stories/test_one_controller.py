@@ -941,6 +941,25 @@ def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_i
     assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
 
 
+def test_a_replacement_that_has_ended_is_not_proved_though_no_watch_has_told_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = Stage(policy())
+    s.wrap_streams = Silent
+    s.nodes(4)
+    s.fleet()
+    cloud = Group(s)
+    s.run(5)
+    writes(s, EKS)
+    s.run(5)
+    pass_time(s, 120, cloud, until=lambda: the_record(s).replacement != "")
+    s.run(5)
+    monkeypatch.setattr(Silent, "of", "/nodes")
+    s.delete_node(the_record(s).replacement)
+    s.run(300)
+    assert phase(s) is Phase.PROVING
+
+
 def test_a_slot_that_somebody_takes_off_is_put_back_though_the_node_is_gone() -> None:
     """Its record was looked at once a minute, which watches no probation: it was never proved."""
     s, cloud = fleet()

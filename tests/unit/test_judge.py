@@ -755,6 +755,25 @@ def test_what_a_person_released_speaks_against_no_proof_until_the_machine_boots(
     assert [law for law, _ in h.kinds()] == laws
 
 
+@pytest.mark.parametrize(
+    ("rule", "because", "laws"),
+    [("plugin", "restart", []), ("log", "restart", ["law 11"]), ("plugin", "masked", ["law 11"])],
+)
+def test_what_a_plugin_finds_again_after_its_restart_is_what_a_person_released_and_a_logs_is_not(
+    rule: str, because: str, laws: list[str]
+) -> None:
+    """Rulings 24 and 40: the first statement of a detector's life is compared with the last of the one before."""
+    h = History().starts().asks().after(6).replaced().breaks("node-9").after(5)
+    h.record("node-9", "suspect").after(5).person("NodeRecovery", "node-9", {"status": {"phase": "released"}})
+    h.after(5).happens(facts.FAULT_HIDDEN, "m-9", **FAULT, because=because).after(5)
+    h.happens(facts.FAULT_STATED, "m-9", **FAULT, rule=rule)
+    h.happens(facts.FAULT_SHOWN, "m-9", **FAULT, node="node-9").after(5)
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
 def test_a_machine_whose_fault_is_shown_is_not_recovered() -> None:
     assert rebooted(mended=False).kinds() == [("law 11", "still sick")]
 
