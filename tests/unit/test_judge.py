@@ -762,7 +762,7 @@ def test_what_a_person_released_speaks_against_no_proof_until_the_machine_boots(
 def test_what_a_plugin_finds_again_after_its_restart_is_what_a_person_released_and_a_logs_is_not(
     rule: str, because: str, laws: list[str]
 ) -> None:
-    """Rulings 24 and 40: the first statement of a detector's life is compared with the last of the one before."""
+    """The first statement of its life is compared with the last of the life before."""
     h = History().starts().asks().after(6).replaced().breaks("node-9").after(5)
     h.record("node-9", "suspect").after(5).person("NodeRecovery", "node-9", {"status": {"phase": "released"}})
     h.after(5).happens(facts.FAULT_HIDDEN, "m-9", **FAULT, because=because).after(5)

@@ -369,7 +369,9 @@ class World:
     def _fault_began(self, h: Happened) -> None:
         d = h.detail
         shown = h.at if d.get("shown", True) else None
-        fault = Fault(str(d.get("type", "")), str(d["reason"]), h.at, bool(d.get("treat", True)), shown, shown)
+        fault = Fault(
+            str(d.get("type", "")), str(d["reason"]), h.at, bool(d.get("treat", True)), shown, shown
+        )
         self.machine(h.subject).faults.append(fault)
 
     def _find(self, h: Happened) -> Fault | None:
