@@ -111,7 +111,7 @@ class Executor:
         if lease is not None and not lease.mine:
             return wait(f"another agent works on this node ({lease.holder})", key="lease")
         if proves(d):
-            s = again()
+            s = again(None)
             now = ask(s)
             if not proves(now):
                 return now if now.effect is None else wait(CHANGED, SOON, "conflict")
