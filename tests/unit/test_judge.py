@@ -571,6 +571,21 @@ def test_a_node_released_while_its_request_stands_breaks_law_6() -> None:
     assert h.kinds() == [("law 6", "released")]
 
 
+@pytest.mark.parametrize(
+    ("to", "intent", "kinds"),
+    [(-1.0, None, []), (-1.0, "as it was", [("law 6", "released")]), (61.0, None, [("law 6", "released")])],
+)
+def test_a_request_that_etcd_was_restored_to_before_is_one_that_no_release_can_know_of(
+    to: float, intent: str | None, kinds: list[tuple[str, str]]
+) -> None:
+    h = History().starts()
+    before = h.at
+    h.after(5).asks().after(60).happens(facts.RESTORED, "etcd", to=before + to)
+    known = {} if intent else {"intent": None}
+    h.write("NodeRecovery", "node-0", {"status": {"phase": "waiting", **known}}, by="etcd").after(5)
+    assert h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).kinds() == kinds
+
+
 def test_an_etcd_that_is_restored_to_a_release_releases_nothing() -> None:
     h = History().starts().asks().after(60)
     assert h.write("NodeRecovery", "node-0", {"status": {"phase": "released"}}, by="etcd").kinds() == []
