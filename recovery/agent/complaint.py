@@ -35,7 +35,7 @@ def _treated(s: Situation, node: NodeView, machine: Machine | None, record: Reco
     machine before.
     """
     readings = tuple(_read(s, node))
-    if not readings:
+    if not any(r.problems for r in readings):
         return ""
     there = Situation(
         s.now,
