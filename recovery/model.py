@@ -1140,9 +1140,9 @@ class Slot:
     """A place in the budget: this node may be out of service. A closed record frees it, never age.
 
     ``labels``: those of the node when the slot was taken, with None for a key that it did not have. Without
-    them, as in the slot of an older program, ``scopes`` is all that is known. ``machine`` and ``group`` are
-    what is known of the machine if somebody deletes the record. ``rule``: the one that it was taken for; ""
-    in the slot of an older program.
+    them, as in the slot of an older program, ``scopes`` is all that is known. ``machine``, ``group`` and
+    ``provider_id``, which not every slot keeps, are what is known of the machine if somebody deletes the
+    record. ``rule``: the one that it was taken for; "" in the slot of an older program.
     """
 
     node: str
@@ -1154,6 +1154,7 @@ class Slot:
     machine: str = ""
     group: str = ""
     rule: str = ""
+    provider_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Agent:
         self._backoff = Backoff(world.clock, API_RETRY.total_seconds(), WORST_API_RETRY, chance)
         self._boot_id = ""
         self._record: Record | None = None
-        self._looked = False
+        self._looked = self._undone = False
         self._summoned = False
         self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
         self._dealt_with: frozenset[tuple[str, str]] = frozenset()
@@ -244,8 +244,8 @@ class Agent:
 
     def _quiet(self, readings: tuple[Reading, ...]) -> bool:
         """Whether the node is healthy and has no record to end: then the API server need not be asked."""
-        if not self._looked or (self._record is not None):
-            return False
+        if not self._looked or self._undone or (self._record is not None):
+            return False  # (what could not be written is tried again)
         if self._removal_due is not None and self._w.clock.monotonic() >= self._removal_due:
             return False  # its closed record is older than records are kept
         now = self._w.cluster.time.now()
@@ -322,8 +322,12 @@ class Agent:
             self._executor.share_census(s, s.settle)  # ``TakeSlot`` takes it along
         if d.effect is not None:
             memory.turn = None
+            self._undone = True
             # ``decide`` is asked again only if another agent changed the gate meanwhile.
-            return self._executor.perform(s, d, self._again, decide)
+            done = self._executor.perform(s, d, self._again, decide)
+            self._undone = done.effect is None
+            return done
+        self._undone = False
         self._note_place(s, a, d, memory)
         if s.node is None:  # a peer has to prove that the machine is gone, under the Lease
             self._w.leases.release(self.node)

@@ -62,7 +62,7 @@ from recovery.errors import (
     Retry,
     Undecodable,
 )
-from recovery.model import OUT_OF_SERVICE, Marks, Record, Taint
+from recovery.model import OUT_OF_SERVICE, Marks, Phase, Record, Taint
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.quick import replace
 from recovery.report.notice import About, Notice
@@ -85,6 +85,12 @@ Ask = Callable[[Situation], Decision]
 """``decide`` (own node) or ``conclude`` (a dead agent's node)."""
 
 
+def proves(d: Decision) -> bool:
+    """Whether ``d`` closes a record as recovered. A watch may have told nothing since the machine ended, so
+    what proves is read again from the API server, once for each recovery (law 11)."""
+    return isinstance(d.effect, WriteRecord) and d.effect.record.phase is Phase.RECOVERED
+
+
 class Executor:
     """Carries out decisions, with a method for each effect."""
 
@@ -104,6 +110,12 @@ class Executor:
         lease = self._lease_for(s, d)
         if lease is not None and not lease.mine:
             return wait(f"another agent works on this node ({lease.holder})", key="lease")
+        if proves(d):
+            s = again(None)
+            now = ask(s)
+            if not proves(now):
+                return now if now.effect is None else wait(CHANGED, SOON, "conflict")
+            d = now
         for _ in range(SLOW_READS):
             if not isinstance(d.effect, HARMFUL | CALLS) or not self.read_long_ago(s, d):
                 break

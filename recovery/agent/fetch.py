@@ -106,7 +106,7 @@ class Fetcher:
                 found = self._unclaimed(s, r, self._poll(s, r, memory), memory)
                 return self._without(replace(s, poll=found), r, memory)
             case NewNode():
-                return self._new_node(s, r, memory, me)
+                return self._new_node(s, r, memory, me, fresh)
             case ValidationJob():
                 return self._job(s, r, memory)
             case PowerState():
@@ -151,7 +151,7 @@ class Fetcher:
 
     def _machine_left(self, s: Situation, r: Record) -> Situation:
         """Whether the machine is gone, by its provider; if it is there, what is being done to it."""
-        machine = s.machine or r.machine
+        machine = s.machine or self._by_its_provider_id(r)
         if not machine.provider:
             unknown = "" if s.node is None else "the provider of its machine is not known"
             return replace(s, asked_of_cloud=unknown)
@@ -163,6 +163,16 @@ class Fetcher:
         if gone:
             return replace(s, machine_gone=gone)
         return s if s.node is None else replace(s, asked_of_cloud=self._asked_of(provider, machine))
+
+    def _by_its_provider_id(self, r: Record) -> Machine:
+        """The machine of a record, also of one that somebody deleted when its Node was gone: what its slot
+        keeps is known of it, and its Node had the machine's ID in its providerID, or as its system UUID."""
+        m = r.machine
+        if m.provider or not m.provider_id:
+            return m
+        node = NodeView(r.node, uid="", resource_version="", provider_id=m.provider_id, system_uuid=m.id)
+        found = self._w.providers.identify(node).machine
+        return found if found is not None and found.id == m.id else m
 
     def _asked_of(self, provider: Provider, machine: Machine) -> str:
         """What is under way for the machine, by a preflight of each step: that a step would be adopted."""
@@ -435,8 +445,10 @@ class Fetcher:
             return Running(f"{what} is gone, and Node {r.node} is not yet")
         return Done(f"Node {r.node} and {what} are gone", final=True)
 
-    def _new_node(self, s: Situation, r: Record, memory: Memory, me: str) -> Situation:
+    def _new_node(self, s: Situation, r: Record, memory: Memory, me: str, fresh: bool) -> Situation:
         """The Node that the new machine has registered, if there is one yet."""
+        if fresh and r.replacement:
+            self._w.cluster.forget(r.replacement)
         found = self._w.node(r.replacement) if r.replacement else None
         if found is None or not self._is(found, r.replacement_machine):
             found = self._seek(r.replacement_machine, memory)
@@ -466,7 +478,8 @@ class Fetcher:
         seen = 0
         for node in self._w.cluster.list_nodes():
             if self._is(node, machine):
-                return node
+                read = self._w.node(node.name)  # a watch may show one that has gone
+                return read if read is not None and self._is(read, machine) else None
             seen += 1
         memory.seek_again = now + seen / NODES_A_SECOND
         return None

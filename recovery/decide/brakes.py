@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from recovery.decide.boot import boot_unknown
 from recovery.decide.budget import (
+    PLACED,
     ahead_of,
     lineage,
     out_by,
@@ -201,6 +202,12 @@ def budget(s: Situation) -> str | None:
             out = ", ".join(_out(s, s.gate, scope)) or "none"
             return f"the budget of {where} is used up: {taken} of {allowed} may be out ({out})"
     return None
+
+
+def few_out(s: Situation) -> bool:
+    """Whether the fleet's budget lets so few nodes be out that the gate has room for their providerIDs."""
+    allowed = budget_allows(s.policy.limits.budget, _population(s, "fleet"), s.most_slots)
+    return allowed is not None and allowed <= PLACED
 
 
 def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:

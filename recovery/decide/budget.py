@@ -22,6 +22,9 @@ QUEUE, LEAST_QUEUE = 24, 4
 are. All others wait on their records, behind those."""
 LABEL_VALUES, NAMES = 12, 5
 """How many label values the census has on the gate, and how many names of sick nodes."""
+PLACED = 20
+"""While no more nodes may be out, slots keep the providerID of their machine. With 50 slots the gate has no
+room for that, and nobody may take a word off another's slot later."""
 KEPT = (
     "topology.kubernetes.io/zone",
     "node.kubernetes.io/instance-type",
@@ -57,7 +60,14 @@ def grant(gate: Gate, slot: Slot, start: GroupStart, census: Census | None) -> G
 
 def restore(gate: Gate, slot: Slot) -> Gate:
     """Put back the slot of a node that is out of service already. No start is counted."""
-    return gate if gate.slot_of(slot.node, slot.record_uid) else replace(gate, slots=(*gate.slots, slot))
+    if gate.slot_of(slot.node, slot.record_uid):
+        return gate
+    return replace(gate, slots=_with(gate.slots, slot))
+
+
+def _with(slots: tuple[Slot, ...], slot: Slot) -> tuple[Slot, ...]:
+    """``slots`` and ``slot``, made from its record: it keeps its providerID only if few have a slot."""
+    return (*slots, slot if len(slots) < PLACED else replace(slot, provider_id=""))
 
 
 def free(gate: Gate, node: str, record_uid: str) -> Gate:
@@ -161,13 +171,14 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
     Open records past suspect get their line, and a slot where their node may be out of service. Starts and
     claims come from all records.
     """
-    open_lines, slots, starts, claimed = [], [], list(gate.starts), list(gate.claimed)
+    open_lines, starts, claimed = [], list(gate.starts), list(gate.claimed)
+    slots: tuple[Slot, ...] = ()
     new_machines = {c.machine for c in claimed}
     for r in records:  # thousands: one page of them is in memory at a time
         if r.phase.open and r.phase is not Phase.SUSPECT:
             open_lines.append(Line(r.node, r.uid, r.phase_since))
             if r.phase is Phase.RECOVERING or r.marks or r.intent:
-                slots.append(slot_again(r, r.phase_since))
+                slots = _with(slots, slot_again(r, r.phase_since))
         starts = list(union(starts, starts_of(r)))
         if len(starts) > 2 * STARTS:  # only the latest are kept
             starts = sorted(starts, key=lambda s: s.at)[-STARTS:]
@@ -179,7 +190,7 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
         gate,
         stamp=gate.uid,
         open=tuple(sorted(open_lines, key=lambda x: x.since)),
-        slots=tuple(slots),
+        slots=slots,
         starts=tuple(starts[-STARTS:]),
         last_start=max((s.at for s in starts), default=None),
         claimed=tuple(claimed[-CLAIMS:]),
@@ -189,8 +200,8 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
 def slot_again(r: Record, now: datetime) -> Slot:
     """The slot of a recovery that is under way, made again from its record."""
     scopes = r.scopes or ("fleet",)
-    rule = noted_rule(r.rule)
-    return Slot(r.node, r.uid, r.attempt, scopes, now, None, r.machine.id, r.machine.group, rule)
+    m, rule = r.machine, noted_rule(r.rule)
+    return Slot(r.node, r.uid, r.attempt, scopes, now, None, m.id, m.group, rule, m.provider_id)
 
 
 def starts_of(r: Record) -> tuple[GroupStart, ...]:

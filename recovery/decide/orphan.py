@@ -35,7 +35,7 @@ from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
 from recovery.decide.stuck_pods import PATIENCE, gone_so_far, stuck_pods
-from recovery.model import Cause, IntentState, Machine, Phase, Record
+from recovery.model import Cause, IntentState, Machine, Phase, Record, Slot
 from recovery.quick import replace
 from recovery.units import span
 
@@ -184,11 +184,10 @@ def lost(s: Situation) -> Decision:
     Its slot is freed once its machine is as it was, or gone (``gone.still_out``).
     """
     slot = next((x for x in s.gate.slots if x.node == s.node_name), None) if s.gate else None
-    machine = slot.machine if slot and slot.machine else "unknown"
     gone = Record(
         node=s.node_name,
         phase=Phase.LOST,
-        machine=s.machine or Machine(provider="", id=machine, group=slot.group if slot else ""),
+        machine=s.machine or machine_of(slot),
         node_uid=s.node.uid if s.node else "",
         boot_id=s.node.boot_id if s.node else "",
         faults=(),
@@ -198,6 +197,13 @@ def lost(s: Situation) -> Decision:
     return act(
         WriteRecord(note(gone, s.now, HistoryEvent.LOST, why)), why, Report(EventReason.LOST, warning=True)
     )
+
+
+def machine_of(slot: Slot | None) -> Machine:
+    """What is known of a deleted record's machine whose Node is gone. Its providerID says whom to ask."""
+    if slot is None or not slot.machine:
+        return Machine(provider="", id="unknown")
+    return Machine(provider="", id=slot.machine, provider_id=slot.provider_id, group=slot.group)
 
 
 def fenced(s: Situation, r: Record) -> str | None:

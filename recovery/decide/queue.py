@@ -334,7 +334,9 @@ def _look_again(s: Situation, a: Assessment, r: Record) -> timedelta:
 def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
     kept = kept_labels(s.node.labels if s.node else {}, _told(s))
-    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, r.machine.id, group, _rule(s, r))
+    m, rule = r.machine, _rule(s, r)
+    at = m.provider_id if brakes.few_out(s) else ""
+    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, m.id, group, rule, at)
     slot = replace(slot, scopes=noted_scopes(slot))
     start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
     return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")

@@ -45,9 +45,10 @@ than everybody may have to read. A program of before would count too few sick no
 NAME = "fleet"
 SELECTED = "selectedCensus"
 """Where a census of some nodes only is: a program of before would take it for one of all of them."""
-RULE = "(rule)"
-"""A slot's rule is written as if it were a label, by a key that no label can have: a program of before, which
-knows of no rule there, keeps it as it is."""
+RULE, AT, LAST = "(rule)", "(at)", "(last)"
+"""A slot's rule, and its providerID up to the last slash and after it, are written as if they were labels, by
+keys that no label can have: a program of before, which knows of none there, keeps them as they are."""
+BESIDES = (RULE, AT, LAST)
 MOST_BYTES = 31 * 512
 """Bytes of the gate's status. All agents read the gate each minute, so it has to stay below 16 KiB with all
 that the API server adds to it."""
@@ -109,14 +110,22 @@ def _slot(s: Slot, words: dict[str, str]) -> dict[str, Any]:
     }
     if s.machine:
         found["machine"] = s.machine
-    rule = (_label(RULE, s.rule, s.node),) if s.rule else ()
+    more = tuple(_label(key, value, s.node) for key, value in _besides(s).items())
     if s.labels is not None:
         labels = (_label(key, value, s.node) for key, value in s.labels.items())
         group = (f"@{s.group}",) if s.group else ()
-        found["scopes"] = ["fleet", *(_word(text, words) for text in (*labels, *rule, *group))]
+        found["scopes"] = ["fleet", *(_word(text, words) for text in (*labels, *more, *group))]
         return found
-    found["scopes"] += rule
+    found["scopes"] += more
     return found | ({"group": s.group} if s.group else {})
+
+
+def _besides(s: Slot) -> dict[str, str]:
+    """What is written as if it were labels. Machines of a zone or scale set have the begin of their
+    providerIDs in common, and its end is mostly the machine's ID."""
+    at, slash, last = s.provider_id.rpartition("/")
+    found = {RULE: s.rule, AT: at + slash, LAST: last if last != s.machine else ""}
+    return {key: value for key, value in found.items() if value}
 
 
 def _label(key: str, value: str | None, node: str) -> str:
@@ -243,11 +252,12 @@ def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
     told = [words[x] for x in scopes if x in words]
     group = next((x[1:] for x in told if x.startswith("@")), r.text("group"))
     labels = dict(_read_label(x, node) for x in told if not x.startswith("@"))
-    rule = labels.pop(RULE, "") or ""
-    if not told:
-        rules = [x for x in scopes if x.startswith((f"{RULE}=", f"={RULE}"))]
-        scopes = tuple(x for x in scopes if x not in rules)
-        rule = next((value or "" for _, value in (_read_label(x, node) for x in rules)), "")
+    if told:
+        besides = {key: labels.pop(key, None) or "" for key in BESIDES}
+    else:
+        literal = [x for x in scopes if x.lstrip("=").startswith(BESIDES)]
+        scopes = tuple(x for x in scopes if x not in literal)
+        besides = {key: value or "" for key, value in (_read_label(x, node) for x in literal)}
     slot = Slot(
         node,
         r.text("recordUID", ...),
@@ -257,9 +267,11 @@ def _read_slot(r: Reader, words: Mapping[str, str]) -> Slot:
         labels if told else None,
         r.text("machine"),
         group,
-        rule,
+        besides.get(RULE, ""),
     )
-    return replace(slot, scopes=noted_scopes(slot))
+    at, last = besides.get(AT, ""), besides.get(LAST, "")
+    whole = f"{at}{last or slot.machine}" if at else last
+    return replace(slot, scopes=noted_scopes(slot), provider_id=whole)
 
 
 def _read_label(word: str, node: str) -> tuple[str, str | None]:

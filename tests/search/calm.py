@@ -157,5 +157,8 @@ def _nothing_open(w: World) -> bool:
     records = w.store._shelf.objects[("noderecovery.dev", "noderecoveries")].values()
     if any((r.get("status") or {}).get("phase") in OPEN for r in records):
         return False
+    working = filter(None, (w.agent_on(i) for i in range(len(w.places))))
+    if any(agent.last.key == "lease" for _, agent in working):
+        return False  # it has something to write, and waits for the Lease of a dead one
     gates = w.store._shelf.objects[("noderecovery.dev", "recoverygates")].values()
     return not any((g.get("status") or {}).get("slots") or (g.get("status") or {}).get("open") for g in gates)

@@ -112,13 +112,6 @@ class Chaos:
                 self.over.add(node)
         return len(self.over)
 
-    def slots_left(self) -> list[str]:
-        """Without those whose record was deleted after their Node was gone. They stay for an hour
-        (``NODE_GONE``): nothing says any more which provider to ask for the machine."""
-        records = self.site.records()
-        gone = [n for n, r in records.items() if r["phase"] == "lost" and n not in self.site.alive]
-        return [n for n in self.site.slots() if n not in gone]
-
     def under_way(self) -> str:
         """Each that has not ended: node, phase, and for how long it has been broken."""
         records, now = self.site.records(), time.monotonic()
@@ -291,7 +284,7 @@ def run(site: SoakSite, seed: int) -> None:
         chaos.people_help()
         time.sleep(chaos.pace * chaos.chance.uniform(0.1, 0.7))
     chaos.calm()
-    site.until("every slot is free", lambda: not chaos.slots_left(), 120)
+    site.until("every slot is free", lambda: not site.slots(), 120)
     site.note(facts.ENDED, "", because="settled")
     told(site, seed, time.monotonic() - began)
     asked = Counter(r.params["InstanceId"] for r in site.proxy.requests if r.action == "SetInstanceHealth")

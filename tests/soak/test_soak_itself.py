@@ -92,15 +92,6 @@ def test_what_spoke_before_the_first_look_says_nothing_of_the_pace() -> None:
     assert found.pace == 1.0
 
 
-def test_the_slot_of_a_deleted_record_whose_node_is_gone_is_not_waited_for_at_the_end() -> None:
-    found = chaos(Agents())
-    phases = {"gone": "lost", "there": "lost", "open": "recovering"}
-    found.site.records = lambda: {node: {"phase": phase} for node, phase in phases.items()}
-    found.site.slots = lambda: list(phases)
-    found.site.alive = {"there": ("", {})}
-    assert found.slots_left() == ["there", "open"]
-
-
 def test_a_client_that_was_killed_before_it_was_heard_leaves_no_socket_open(tmp_path: Path) -> None:
     with TlsServer(BaseHTTPRequestHandler, certified(tmp_path)[0]) as server:
         killed = socket.create_connection(server.server_address)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.builders.policies import policy_file
-from tests.stories.scenery import RECORDS, alive, pass_time, slots
+from tests.stories.scenery import RECORDS, alive, change_gate, pass_time, slots
 from tests.stories.scenes import calls, phase, ready, the_record
 
 ONE = "cooldown: 0s, budget: 1, budgetPer: {}, brake: 100%"
@@ -76,10 +79,60 @@ def test_a_reboot_that_was_asked_for_shows_later_and_the_slot_waits_for_it() -> 
     assert calls(s) == [("reboot", "m-0"), ("reboot", "m-1")]
 
 
-def test_a_machine_that_nobody_can_name_any_more_is_gone_after_an_hour() -> None:
+def without_its_node(change: Callable[[dict[str, Any]], None] | None = None) -> Stage:
+    """As ``deleted``; the Node of node-0 is deleted as well, before anybody has looked."""
     s = deleted()
     s.kill(s.actors["agent of node-0"])
     s.delete_node("node-0")
+    if change is not None:
+        change_gate(s, change)
+    return s
+
+
+def test_who_can_tell_that_the_machine_is_gone_is_known_from_the_slot() -> None:
+    s = without_its_node()
+    s.run(300, step=2)
+    assert (phase(s), slots(s)) == (Phase.LOST, ["node-0"]), "its provider says that it is there"
+    s.provider.groups["g0"].in_service.remove("m-0")
+    pass_time(s, 120, until=lambda: len(calls(s)) > 1)
+    assert (calls(s)[1:], slots(s)) == ([("replace", "m-1")], ["node-1"])
+
+
+def test_the_same_of_a_slot_that_was_put_back_because_somebody_emptied_the_gate() -> None:
+    def forgets_all(gate: dict[str, Any]) -> None:
+        gate["status"]["slots"] = []
+
+    s = Stage(REPLACES)
+    for i in range(3):
+        s.add_node(f"node-{i}", f"m-{i}", group=f"g{i}")
+        s.agent(f"node-{i}")
+    s.run(3)
+    s.fault("node-0")
+    s.run(8)
+    change_gate(s, forgets_all)
+    pass_time(s, 120, until=lambda: slots(s) == ["node-0"])
+    s.kill(s.actors["agent of node-0"])
+    s.delete_node("node-0")
+    assert s.store.request("DELETE", f"{RECORDS}/node-0").ok
+    s.provider.groups["g0"].in_service.remove("m-0")
+    pass_time(s, 300, until=lambda: not slots(s))
+    assert (phase(s), slots(s)) == (Phase.LOST, [])
+
+
+def of_a_program_of_before(gate: dict[str, Any]) -> None:
+    """The slots do not say the providerIDs of their machines."""
+    words = gate["status"]["words"]
+    places = {short for short, text in words.items() if "fake:///" in text}
+    assert places
+    for slot in gate["status"]["slots"]:
+        slot["scopes"] = [x for x in slot["scopes"] if x not in places]
+    for short in places:
+        del words[short]
+
+
+def test_a_machine_that_nobody_can_name_any_more_is_gone_after_an_hour() -> None:
+    s = without_its_node(of_a_program_of_before)
+    s.provider.groups["g0"].in_service.remove("m-0")
     s.run(3000, step=10)
     assert (slots(s), the_record(s).machine.id) == (["node-0"], "m-0")
     s.run(1000, step=10)

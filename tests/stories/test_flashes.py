@@ -12,8 +12,9 @@ from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.errors import Unreadable
 from recovery.model import Phase, Record
+from recovery.store.lease import lease_name
 from tests.builders.policies import HEAD
-from tests.stories.scenery import sentences
+from tests.stories.scenery import sentences, writes
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -350,6 +351,33 @@ def test_it_is_new_though_it_is_over_when_the_api_server_is_back() -> None:
     s.run(20, step=1)
     back_at_the_api_server(s)
     assert rebooted(s)
+
+
+@pytest.mark.parametrize("why", ["its answer is lost", "another holds the Lease"])
+def test_that_a_source_took_it_back_is_written_later_where_it_could_not_be_written_at_once(why: str) -> None:
+    """An agent that is started anew knows only what is written."""
+    s = waits_for_a_person()
+    release(s)
+    resume(s)
+    s.run(70, step=1)
+    if why == "its answer is lost":
+        s.api.fail_next(writes("noderecoveries", "PUT"), lost_request)
+    else:
+        held_by_another(s)
+    takes_back(s, 90)
+    s.pages["node-0"].body = plugin("Bad", Bad=2)
+    new_process(s, "node-0")
+    s.run(90, step=1)
+    assert rebooted(s)
+
+
+def held_by_another(s: Stage) -> None:
+    """For a minute: it has died, and renews nothing."""
+    body = {"metadata": {"name": lease_name("node-0"), "namespace": "default"}}
+    spec = {"holderIdentity": "owner/node-0/elsewhere/1234", "leaseDurationSeconds": 60}
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    s.store.request("DELETE", f"{leases}/{lease_name('node-0')}")
+    assert s.store.request("POST", leases, body={**body, "spec": spec}).ok
 
 
 def test_what_was_stated_again_before_a_person_released_the_node_starts_nothing() -> None:

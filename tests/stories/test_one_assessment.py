@@ -81,7 +81,9 @@ def test_a_cycle_makes_one_assessment_and_a_call_one_more(asked: Counter[str]) -
     assert [row for row in rows if row[0] == "Submit"] == [("Submit", 2, 2)] * 2
 
 
-def test_a_peers_look_makes_one_assessment(asked: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peers_look_makes_one_assessment_and_the_proof_one_more(
+    asked: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     look, rows = Sweeper._one, list[tuple[int, int]]()
 
     def one(sweeper: Sweeper, node: str, uid: str) -> float:
@@ -97,4 +99,5 @@ def test_a_peers_look_makes_one_assessment(asked: Counter[str], monkeypatch: pyt
     s.kill(alive(s, "node-0"))
     pass_time(s, 600, Cloud(s), until=lambda: phase(s) is Phase.RECOVERED)
     assert phase(s) is Phase.RECOVERED
-    assert set(rows) == {(0, 0), (1, 1)}  # the first is a Lease that is not stale yet
+    assert set(rows) == {(0, 0), (1, 1), (2, 2)}  # the first is a Lease that is not stale yet
+    assert rows.count((2, 2)) == 1, "what proves is read once more before the record is closed"

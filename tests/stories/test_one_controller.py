@@ -126,6 +126,21 @@ def test_a_replacement_is_not_proved_while_a_mark_is_on_it_whose_record_was_dele
     assert phase(s) is Phase.RECOVERED
 
 
+def test_a_replacement_is_not_proved_while_a_condition_on_it_states_what_a_rule_treats() -> None:
+    """No record names it: somebody deleted that, or the one of this name is about the machine before."""
+    s, cloud = fleet()
+    writes(s, EKS)
+    s.run(5)
+    pass_time(s, 120, cloud, until=lambda: the_record(s).phase is Phase.PROVING)
+    new = the_record(s).replacement_machine.replace("m-", "node-")
+    pass_time(s, 60, cloud, until=lambda: the_record(s).replacement == new)
+    writes(s, EKS, node=new)
+    pass_time(s, 10, until=lambda: s.record(new) is not None, step=0.1)
+    s.store.request("DELETE", f"{RECORDS}/{new}", user_agent=PERSON)
+    pass_time(s, 300, cloud)
+    assert phase(s) is Phase.PROVING
+
+
 def test_of_two_new_machines_of_which_the_first_dies_before_it_joins_the_second_is_proved() -> None:
     s, cloud = fleet()
     cloud.joins_after = 60.0
@@ -924,6 +939,25 @@ def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_i
     assert calls(s) == []
     renewed(s, 4, COUNT_GOOD)
     assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+
+
+def test_a_replacement_that_has_ended_is_not_proved_though_no_watch_has_told_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = Stage(policy())
+    s.wrap_streams = Silent
+    s.nodes(4)
+    s.fleet()
+    cloud = Group(s)
+    s.run(5)
+    writes(s, EKS)
+    s.run(5)
+    pass_time(s, 120, cloud, until=lambda: the_record(s).replacement != "")
+    s.run(5)
+    monkeypatch.setattr(Silent, "of", "/nodes")
+    s.delete_node(the_record(s).replacement)
+    s.run(300)
+    assert phase(s) is Phase.PROVING
 
 
 def test_a_slot_that_somebody_takes_off_is_put_back_though_the_node_is_gone() -> None:

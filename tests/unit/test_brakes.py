@@ -572,3 +572,21 @@ def test_a_census_of_other_nodes_than_the_policy_counts_is_none() -> None:
     counted = replace(census(), of='{"pool":"gpu"}')
     assert brakes.brake(situation(census=counted)) == "nothing is known yet of how many nodes are sick"
     assert brakes.brake(situation(census=replace(counted, of=""))) is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "population", "few"),
+    [
+        (Share(count=20), 1000, True),
+        (Share(count=21), 1000, False),
+        (Share(percent=2.0), 1000, True),
+        (Share(percent=3.0), 1000, False),
+    ],
+)
+def test_slots_keep_providerids_where_few_nodes_may_be_out(budget: Share, population: int, few: bool) -> None:
+    shares = replace(policy().limits, budget=budget, budget_per={})
+    s = situation(policy=replace(policy(), limits=shares), census=census(1, population))
+    assert brakes.few_out(s) is few
+    taken = decide(s).effect
+    assert isinstance(taken, TakeSlot)
+    assert bool(taken.slot.provider_id) is few

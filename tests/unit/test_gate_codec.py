@@ -68,6 +68,16 @@ SLOTS = (
     TOLD,
     replace(TOLD, rule="a rule"),
     replace(TOLD, rule="node-2"),
+    *(
+        replace(each, machine=machine, provider_id=provider_id)
+        for each in (slot(), TOLD)
+        for machine, provider_id in (
+            ("i-0123456789abcdef0", "aws:///us-west-2a/i-0123456789abcdef0"),
+            ("0f8fad5b", "azure:///subscriptions/s/virtualMachineScaleSets/v=w/virtualMachines/12"),
+            ("0f8fad5b", "azure:///subscriptions/s/virtualMachines/node-2"),
+            ("", "metal"),
+        )
+    ),
 )
 
 
@@ -82,6 +92,14 @@ SLOTS = (
 )
 def test_a_gate_comes_back_as_it_went(made: Gate) -> None:
     assert decode(json.loads(json.dumps(encode(made, PAUSED)))) == made
+
+
+def test_a_program_of_before_keeps_what_it_does_not_know_of_a_slot() -> None:
+    """What it reads as a label it writes as that label, and no node has one with such a key."""
+    made = replace(TOLD, rule="a rule", provider_id="azure:///sets/v/12")
+    words = encode(replace(FULL, slots=(made,)), PAUSED)["status"]["words"]
+    unknown = [text for text in words.values() if text.startswith("(")]
+    assert unknown == ["(rule)=a rule", "(at)=azure:///sets/v/", "(last)=12"]
 
 
 def test_a_program_of_before_finds_no_census_that_is_of_some_nodes_only() -> None:

@@ -33,6 +33,15 @@ def aks(i: int) -> tuple[str, str]:
     return f"aks-gpunodepool01-26174305-vmss{i:06x}", UID.format(i)
 
 
+def provider_id(cloud: str, i: int) -> str:
+    if cloud == "aws":
+        return f"aws:///eu-central-1{'abc'[i % 3]}/{aws(i)[1]}"
+    group = "resourceGroups/mc_trainium-production_trainium_westeurope"
+    scale_set = "virtualMachineScaleSets/aks-gpunodepool01-26174305-vmss"
+    where = f"subscriptions/{UID.format(0)}/{group}/providers/Microsoft.Compute/{scale_set}"
+    return f"azure:///{where}/virtualMachines/{i}"
+
+
 CLOUDS = {"aws": aws, "aks": aks}
 
 
@@ -49,7 +58,7 @@ def group_of(i: int) -> str:
     return f"eks-trainium-production-{i % 5}-7ac6d8a1-5a0b-4c1e-9f5e-2d6a0b1c{i % 5}"
 
 
-def crowded(cloud: str, keys: tuple[str, ...]) -> Gate:
+def crowded(cloud: str, keys: tuple[str, ...], out: int = OUT) -> Gate:
     """What the worst day of a large fleet asks the gate to keep. ``keys``: what the policy budgets by."""
     named = CLOUDS[cloud]
     gate = Gate(uid=UID.format(1), resource_version="123456789", stamp=UID.format(1), last_start=NOW)
@@ -60,12 +69,13 @@ def crowded(cloud: str, keys: tuple[str, ...]) -> Gate:
         serials = (machine, *(f"GPU-{UID.format(x)}" for x in range(8)))
         starts.append(GroupStart(at, node, group_of(i), machine, REASON, serials))
         claims.append(Claim(named(i + 1000)[1], machine))
-    for i in range(OUT):
+    for i in range(out):
         node, machine = named(i)
         labels = budget.kept_labels(labels_of(node, i), keys)
         since = NOW - i * SECOND * 1.234567
-        slots.append(Slot(node, UID.format(i), 12, ("fleet",), since, labels, machine, group_of(i)))
-    lines = tuple(Line(named(i)[0], UID.format(i), NOW) for i in range(OUT, OUT + WAITING))
+        made = Slot(node, UID.format(i), 12, ("fleet",), since, labels, machine, group_of(i))
+        slots.append(replace(made, provider_id=provider_id(cloud, i) if out <= budget.PLACED else ""))
+    lines = tuple(Line(named(i)[0], UID.format(i), NOW) for i in range(out, out + WAITING))
     return replace(gate, slots=tuple(slots), starts=tuple(starts), claimed=tuple(claims), open=lines)
 
 
@@ -138,9 +148,13 @@ def test_a_healthy_gate_is_small() -> None:
     assert size(encode(Gate(UID.format(1), "1", UID.format(1)), {})) < 200
 
 
+@pytest.mark.parametrize("out", [budget.PLACED, OUT])
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_the_slots_of_fifty_nodes_have_room_for_the_names_of_their_rules(cloud: str) -> None:
-    gate = replace(crowded(cloud, (ZONE,)), census=counted(cloud, (ZONE,)))
+def test_all_slots_have_room_for_the_names_of_their_rules_and_few_for_their_providerids(
+    cloud: str, out: int
+) -> None:
+    gate = replace(crowded(cloud, (ZONE,), out), census=counted(cloud, (ZONE,)))
+    assert all(bool(x.provider_id) is (out == budget.PLACED) for x in gate.slots)
     names = ("gpu-xid", "gpu-hardware", "eks-monitoring-agent")
     named = tuple(replace(x, rule=names[i % 3]) for i, x in enumerate(gate.slots))
     body = fitted(budget.bounded(replace(gate, slots=named)), lambda less: encode(less, {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -390,15 +391,18 @@ def test_it_is_lost_where_it_began_again_after_the_release() -> None:
     assert ("ends", "fault lost") in h.after(100).breaks("node-0").after(900).ends().kinds()
 
 
-def good_for(seconds: float, by: str) -> History:
-    """A plugin's fault was taken back, the node released, and the fault stated again."""
+def good_for(seconds: float, by: str, agent: float = 0.0) -> History:
+    """A plugin's fault was taken back, the node released, and the fault stated again. ``agent``: so long
+    before that the node's agent was started anew."""
     shown = {"node": "node-0", "by": [by]}
     h = History().happens(facts.FAULT_BEGAN, "m-0", **FAULT)
     h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown)
     h.after(5).record("node-0", "suspect", faults=[FAULT]).after(60)
     h.happens(facts.FAULT_ENDED, "m-0", **FAULT, by="itself", cleared=True).after(1)
     h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "acknowledged": [FAULT]}})
-    h.after(seconds).happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    if agent:
+        h.after(seconds - agent).happens(facts.PROCESS, "its agent", state="started", node="node-0")
+    h.after(agent or seconds).happens(facts.FAULT_BEGAN, "m-0", **FAULT)
     return h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown).after(900).ends()
 
 
@@ -406,14 +410,22 @@ def good_for(seconds: float, by: str) -> History:
     ("seconds", "by", "kinds"),
     [
         (20, "conditions", []),
+        (1, "npd", []),
         (20, "npd", [("ends", "fault lost")]),
         (200, "conditions", [("ends", "fault lost")]),
     ],
 )
-def test_a_condition_that_was_good_too_shortly_to_count_states_the_same_as_before(
+def test_what_was_good_too_shortly_to_count_states_the_same_as_before(
     seconds: float, by: str, kinds: list[tuple[str, str]]
 ) -> None:
     assert good_for(seconds, by).kinds() == kinds
+
+
+@pytest.mark.parametrize(("agent", "kinds"), [(100, []), (190, [("ends", "fault lost")])])
+def test_a_process_that_comes_while_a_condition_is_good_has_to_see_it_renewed_and_once_more(
+    agent: float, kinds: list[tuple[str, str]]
+) -> None:
+    assert good_for(200, "conditions", agent).kinds() == kinds
 
 
 def test_a_storm_of_writes_is_found() -> None:
@@ -557,6 +569,21 @@ def test_a_node_released_while_its_request_stands_breaks_law_6() -> None:
         .person("NodeRecovery", "node-0", {"status": {"phase": "released"}})
     )
     assert h.kinds() == [("law 6", "released")]
+
+
+@pytest.mark.parametrize(
+    ("to", "intent", "kinds"),
+    [(-1.0, None, []), (-1.0, "as it was", [("law 6", "released")]), (61.0, None, [("law 6", "released")])],
+)
+def test_a_request_that_etcd_was_restored_to_before_is_one_that_no_release_can_know_of(
+    to: float, intent: str | None, kinds: list[tuple[str, str]]
+) -> None:
+    h = History().starts()
+    before = h.at
+    h.after(5).asks().after(60).happens(facts.RESTORED, "etcd", to=before + to)
+    known = {} if intent else {"intent": None}
+    h.write("NodeRecovery", "node-0", {"status": {"phase": "waiting", **known}}, by="etcd").after(5)
+    assert h.person("NodeRecovery", "node-0", {"status": {"phase": "released"}}).kinds() == kinds
 
 
 def test_an_etcd_that_is_restored_to_a_release_releases_nothing() -> None:
@@ -705,6 +732,21 @@ def test_a_probation_cut_short_breaks_law_11() -> None:
     assert rebooted(probation=60).kinds() == [("law 11", "short probation")]
 
 
+@pytest.mark.parametrize(("stopped", "laws"), [(True, []), (False, ["law 11"])])
+def test_a_probation_counts_from_its_decision_where_its_process_was_stopped_before_the_write(
+    stopped: bool, laws: list[str]
+) -> None:
+    h = History().happens(facts.PROCESS, agent("node-0"), state="started", node="node-0")
+    h.starts().asks(action="reboot").after(5).mended("node-0").boots()
+    decided = f"{datetime(2026, 11, 21, 3, tzinfo=UTC) + timedelta(seconds=h.at):%Y-%m-%dT%H:%M:%SZ}"
+    states = ("stopped", "resumed") if stopped else ()
+    for state in states:
+        h.happens(facts.PROCESS, agent("node-0"), state=state, node="node-0").after(12 * (state == "stopped"))
+    h.after(0 if stopped else 12).record("node-0", "proving", phaseSince=decided).after(109)
+    h.unmarks("node-0").record("node-0", "recovered", phaseSince="later")
+    assert [law for law, _ in h.kinds()] == laws
+
+
 def test_nor_by_a_policy_that_only_reports_it_now() -> None:
     h = History().starts().asks(action="reboot").after(5).boots()
     h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0").policy(remedy=({"do": "notify"},)).after(1)
@@ -749,6 +791,25 @@ def test_what_a_person_released_speaks_against_no_proof_until_the_machine_boots(
     h.record("node-9", "suspect", faults=[OTHER]).record("node-9", "withdrawn", faults=[OTHER]).after(5)
     if boots:
         h.boots("node-9").happens(facts.FAULT_SHOWN, "m-9", **FAULT, node="node-9")
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
+@pytest.mark.parametrize(
+    ("rule", "because", "laws"),
+    [("plugin", "restart", []), ("log", "restart", ["law 11"]), ("plugin", "masked", ["law 11"])],
+)
+def test_what_a_plugin_finds_again_after_its_restart_is_what_a_person_released_and_a_logs_is_not(
+    rule: str, because: str, laws: list[str]
+) -> None:
+    """The first statement of its life is compared with the last of the life before."""
+    h = History().starts().asks().after(6).replaced().breaks("node-9").after(5)
+    h.record("node-9", "suspect").after(5).person("NodeRecovery", "node-9", {"status": {"phase": "released"}})
+    h.after(5).happens(facts.FAULT_HIDDEN, "m-9", **FAULT, because=because).after(5)
+    h.happens(facts.FAULT_STATED, "m-9", **FAULT, rule=rule)
+    h.happens(facts.FAULT_SHOWN, "m-9", **FAULT, node="node-9").after(5)
     more = {"replacementMachine": "m-9", "replacement": "node-9"}
     h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
     h.record("node-0", "recovered", by=agent("node-1"), **more)

@@ -138,7 +138,7 @@ def _gate() -> Gate:
         open=(Line("n", "u", AT),),
         slots=(
             Slot("n", "u", 1, ("fleet",), AT, None, "i", "g"),
-            Slot("m", "v", 1, ("fleet", "l=v"), AT, {"l": "v"}, "i", "g", "rule"),
+            Slot("m", "v", 1, ("fleet", "l=v"), AT, {"l": "v"}, "i", "g", "rule", "p://a/1"),
         ),
         last_start=AT,
         starts=(GroupStart(AT, "n", "g", "i", "R", ("h",)),),

@@ -21,13 +21,17 @@ from tests.search.judge.objects import (
     notes,
     status,
 )
-from tests.search.judge.world import Fault, Machine
+from tests.search.judge.world import PAGE, Fault, Machine
 
 LIVING = frozenset({"started", "resumed"})
 RECORD, CLOSED, GATE = 16 * 1024, 4 * 1024, 16 * 1024
 """Bytes that a record and the gate may have."""
 TWICE = 60.0
 """A good condition has to be renewed, and seen again so much later, before it takes a fault back (sources.md)."""
+RENEWED = 60.0
+"""So often its writer renews it. A process that comes meanwhile waits for that, and for ``TWICE``."""
+THRICE = 4.0
+"""A page that is read once a second has to show a plugin's zero three times, and be read after it changed."""
 
 
 class Ends(Law):
@@ -39,10 +43,14 @@ class Ends(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.lives: dict[str, float] = {}  # node -> when its detector was started anew
         self.anew: dict[tuple[str, str], float] = {}  # machine, reason -> when a new life's log stated it
+        self.came: list[tuple[float, str, bool]] = []  # when a process was started: at, node, everywhere
 
     def happened(self, h: Happened) -> None:
         if h.what == facts.DETECTOR_RESTARTED:
             self.lives[h.subject] = h.at
+        elif h.what == facts.PROCESS and h.detail.get("state") == "started":
+            p = self.world.processes[h.subject]
+            self.came.append((h.at, p.node, p.everywhere))
         elif h.what == facts.FAULT_STATED and h.detail.get("rule") == "log":
             m = self.world.machines.get(h.subject)
             if m is not None and m.node in self.lives:
@@ -131,14 +139,25 @@ class Ends(Law):
         return fault.reason in known and ended >= self._known_since(m, fault)
 
     def _known_since(self, m: Machine, fault: Fault) -> float:
-        """Since when a fault is the same to everybody who looks: where only a condition states it, one that
-        ended too shortly before was not taken back in between, and may as well be its detector's restart."""
-        since, short = fault.began, TWICE + self.bounds.sickness + self.bounds.lag
+        """Since when a fault is the same to everybody who looks: one that ended too shortly before was not taken
+        back in between. It may as well have been its detector's restart."""
+        since = fault.began
         for f in reversed(m.faults):
-            before = f.reason == fault.reason and f.began < since and f.by == {"conditions"} == fault.by
-            if before and f.ended is not None and since - f.ended < short and not m.booted_since(f.ended):
+            before = f.reason == fault.reason and f.began < since and f.by == fault.by
+            if before and f.ended is not None and not m.booted_since(f.ended) and self._short(m, f, since):
                 since = f.began
         return since
+
+    def _short(self, m: Machine, f: Fault, again: float) -> bool:
+        """Whether nobody can have seen, before it was there ``again``, that the source of ``f`` took it back."""
+        assert f.ended is not None
+        slack = self.bounds.sickness + self.bounds.lag
+        if f.by == {"conditions"}:
+            came = max(
+                (at for at, node, all_ in self.came if at < again and (all_ or node == m.node)), default=0.0
+            )
+            return again - f.ended < TWICE + slack or again - came < TWICE + RENEWED
+        return f.by == PAGE and f.cleared and again - f.ended < THRICE
 
     def _record(self, name: str, record: Json) -> None:
         s = status(record)

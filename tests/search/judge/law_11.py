@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.search import facts
 from tests.search.facts import Happened, Wrote
 from tests.search.judge.law import Law
-from tests.search.judge.objects import Json, duration, ready, status
+from tests.search.judge.objects import Json, duration, moment, ready, status
 from tests.search.judge.recoveries import Intent, Recovery
 from tests.search.judge.world import PAGE, Fault, Machine
 
@@ -25,6 +25,7 @@ class Evidence(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.replaced_by: dict[str, str] = {}  # new machine -> the one whose place it took
         self.unready: dict[str, float] = {}  # node -> when it was last not Ready
+        self.decided: dict[str, tuple[float, float]] = {}  # record -> its write was decided on, and came
 
     def happened(self, h: Happened) -> None:
         """A machine that its group may remove again takes nobody's place."""
@@ -39,6 +40,14 @@ class Evidence(Law):
     def node(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if after is None or not ready(after) or (before is not None and not ready(before)):
             self.unready[w.name] = w.at
+
+    def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        """A process that is stopped right before its write has seen what it writes all the same."""
+        p, since = self.world.processes.get(w.actor), moment(str(status(after).get("phaseSince") or ""))
+        if p is None or p.state != "resumed" or since is None or self.world.epoch is None:
+            return
+        if (decided := since - self.world.epoch) <= p.since and p.since >= w.at - self.bounds.in_flight:
+            self.decided[w.name] = (decided, w.at)
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after != "recovered" or not self.world.ours(w.actor) or r.spoiled:
@@ -102,7 +111,9 @@ class Evidence(Law):
         taken = self.world.released.get(m.node, -1.0)  # a person knows of what was shown in that boot
         if m.booted_since(taken):
             taken = -1.0
-        shown = (f for f in m.there() if f.shown is not None and taken < f.shown <= latest)
+        shown = (
+            f for f in m.there() if f.shown is not None and f.shown <= latest and taken < (f.same or 0.0)
+        )
         if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("still sick", r.node, what, r)
@@ -122,7 +133,8 @@ class Evidence(Law):
         off = sum(world.clocks_off.values()) if world.clock_trouble >= r.opened else 0.0
         if before != "proving" or off or world.clock_trouble > r.opened:
             return
-        lasted = w.at - r.proving_since
+        decided, came = self.decided.get(r.node, (0.0, -1.0))
+        lasted = w.at - (decided if came == r.proving_since else r.proving_since)
         if lasted < whole - CLOCK:
             told = f"closed as recovered after {lasted:.0f} s of a probation of {whole:.0f} s"
             self.breaks("short probation", r.node, told, r)

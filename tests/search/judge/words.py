@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tests.search.facts import Said, Wrote
+from tests.search import facts
+from tests.search.facts import Happened, Said, Wrote
 from tests.search.judge.law import Law
 from tests.search.judge.objects import (
     DESTRUCTIVE,
@@ -221,16 +222,32 @@ class Tried(Law):
 
 
 class Released(Law):
-    """A node that is released while its replacement may still be under way."""
+    """A node that is released while its replacement may still be under way, by a record that tells of it."""
 
     name = "law 6"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.restored: list[tuple[float, float]] = []  # when etcd was restored, and to which moment
+
+    def happened(self, h: Happened) -> None:
+        if h.what == facts.RESTORED:
+            self.restored.append((h.at, float(h.detail.get("to", h.at))))
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after == "released" and w.actor != "etcd" and r.machine in self.world.standing:
             call = self.world.standing[r.machine]
-            if call.intent is not None and call.intent.recovery is r:
+            if call.intent is not None and call.intent.recovery is r and not self._untold(call, w):
                 what = f"was released while {call.asked.action} of {r.machine} stands at the cloud"
                 self.breaks("released", r.node, what, r)
+
+    def _untold(self, call: Call, w: Wrote) -> bool:
+        """Whether etcd was restored to before the call was announced, and the record does not name it again. A
+        person goes by the record, and nobody can tell them of the call."""
+        assert call.intent is not None
+        named = str((status(w.after).get("intent") or NOTHING).get("token") or "")
+        lost = any(to < call.intent.at <= at for at, to in self.restored)
+        return lost and named != call.intent.token
 
 
 LAWS = (Words, Tried, Released)

@@ -32,8 +32,8 @@ from tests.search.judge.violation import Bounds
 
 NEVER = float("inf")
 PAGE = frozenset({"npd"})
-BOOT = "boot"
-"""Why no source states a fault that was stated before its machine booted."""
+BOOT, RESTART = "boot", "restart"
+"""Why no source states a fault any more: its machine has booted since, or its detector."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +45,7 @@ class Fault:
     began: float
     treat: bool
     shown: float | None  # since when a source states it
+    same: float | None = None  # as ``shown``, but a plugin that restarts and finds it again states the same
     hidden: str = ""  # why no source states it any more
     anew: float = 0.0  # when it was first stated after the last boot
     ended: float | None = None
@@ -368,7 +369,9 @@ class World:
     def _fault_began(self, h: Happened) -> None:
         d = h.detail
         shown = h.at if d.get("shown", True) else None
-        fault = Fault(str(d.get("type", "")), str(d["reason"]), h.at, bool(d.get("treat", True)), shown)
+        fault = Fault(
+            str(d.get("type", "")), str(d["reason"]), h.at, bool(d.get("treat", True)), shown, shown
+        )
         self.machine(h.subject).faults.append(fault)
 
     def _find(self, h: Happened) -> Fault | None:
@@ -379,6 +382,7 @@ class World:
     def _fault_shown(self, h: Happened) -> None:
         if fault := self._find(h):
             fault.shown, fault.hidden = (h.at if fault.shown is None else fault.shown), ""
+            fault.same = fault.shown if fault.same is None else fault.same
             fault.by = frozenset(h.detail.get("by") or PAGE)
             fault.stays = bool(h.detail.get("stays"))
 
@@ -386,8 +390,11 @@ class World:
         if fault := self._find(h):
             by_boot = fault.hidden == BOOT or self.machine(h.subject).booted_since(h.at)
             fault.shown, fault.hidden = None, BOOT if by_boot else str(h.detail.get("because") or "masked")
+            fault.same = fault.same if fault.hidden == RESTART else None
 
     def _fault_stated(self, h: Happened) -> None:
+        if h.detail.get("rule") == "log" and (fault := self._find(h)) and fault.shown is None:
+            fault.same = None
         if (fault := self._find(h)) and fault.hidden == BOOT:
             fault.hidden, fault.anew = "masked", h.at  # until it is said to be shown
 
@@ -406,7 +413,7 @@ class World:
         m.boot = str(h.detail.get("boot") or m.boot)
         for fault in m.there():
             if fault.shown is None:  # what no source shows any more was known of the boot that has ended
-                fault.hidden = BOOT
+                fault.hidden, fault.same = BOOT, None
         self._done(h.subject, ("reboot", "reimage", "redeploy"))
 
     def _gone(self, h: Happened) -> None:
