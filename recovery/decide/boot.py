@@ -8,7 +8,7 @@ says so.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.decide.situation import Situation
 from recovery.model import Problem, Record
@@ -84,6 +84,14 @@ def _unheard(s: Situation) -> str | None:
         f"nobody was at work for {span(until - since)}, and the kubelet has not written since: "
         "which boot the machine is in is known once it does"
     )
+
+
+def written_before(s: Situation, moment: datetime) -> bool:
+    """Whether what the Node says of its boot may be from before ``moment``: who has just begun to watch knows
+    of no boot before, and has not heard the kubelet, whose last word is older."""
+    if s.node is None or s.unheard_since is None or s.now - s.unheard_since >= KUBELET_WRITES:
+        return False
+    return s.node.heard is not None and s.node.heard < moment
 
 
 def _confirmed(s: Situation, r: Record | None) -> bool:

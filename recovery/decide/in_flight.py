@@ -22,6 +22,7 @@ from recovery.decide.decision import (
     act,
     wait,
 )
+from recovery.decide.boot import written_before
 from recovery.decide.endings import (
     NOT_APPLIED_AFTER,
     call_off,
@@ -105,7 +106,7 @@ def has_new_boot(s: Situation, r: Record) -> bool:
     assert r.intent is not None
     if s.node is None or not s.node.ready or (s.machine is not None and s.machine.id != r.machine.id):
         return False
-    return r.intent.booted_since(s.node)
+    return r.intent.booted_since(s.node) and not written_before(s, r.intent.at)
 
 
 def still_running(s: Situation, r: Record, sentence: str) -> Decision:

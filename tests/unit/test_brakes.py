@@ -10,15 +10,16 @@ import pytest
 
 from recovery.decide import brakes
 from recovery.decide.decision import TakeSlot, Verb, WriteRecord
+from recovery.decide.in_flight import has_new_boot
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Lease, Situation
-from recovery.model import Claim, Condition, Line, Pause, Preflight, Reference, Share, Slot
+from recovery.model import Claim, Condition, Line, Pause, Phase, Preflight, Reference, Share, Slot
 from recovery.store.gate import read_pause
 from tests.builders.faults import HBM, fault
 from tests.builders.gates import census, gate, slot, start
 from tests.builders.nodes import MACHINE, TYPE, ZONE, node
 from tests.builders.policies import policy
-from tests.builders.records import record
+from tests.builders.records import intent, record
 from tests.builders.situations import situation
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
@@ -481,6 +482,26 @@ BOOT_KNOWN: dict[str, Situation] = {
 @pytest.mark.parametrize("row", BOOT_KNOWN)
 def test_the_boot_is_known(row: str) -> None:
     assert brakes.boot_unknown(BOOT_KNOWN[row]) is None
+
+
+@pytest.mark.parametrize(
+    ("heard", "watched", "proves"),
+    [
+        pytest.param(-MINUTE, SECOND, False, id="its kubelet last wrote before the call"),
+        pytest.param(SECOND, SECOND, True, id="its kubelet has written since the call"),
+        pytest.param(-MINUTE, 30 * SECOND, True, id="a living kubelet would have put it right by now"),
+        pytest.param(-MINUTE, None, True, id="its kubelet was heard"),
+    ],
+)
+def test_a_controller_that_has_just_come_takes_no_old_word_of_a_boot_for_the_proof_of_a_reboot(
+    heard: timedelta, watched: timedelta | None, proves: bool
+) -> None:
+    """etcd was restored to before the last boot, and the machine has ended: nobody puts its Node right."""
+    asked = intent(action="reboot")
+    r = record(Phase.RECOVERING, intent=replace(asked, boot_id="boot-2"))
+    since = None if watched is None else NOW - watched
+    s = in_boot(heard=asked.at + heard, afar=True, unheard_since=since, record=r)
+    assert has_new_boot(s, r) is proves
 
 
 def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> None:
