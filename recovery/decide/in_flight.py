@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from recovery.decide import brakes, tried
+from recovery.decide.boot import written_before
 from recovery.decide.budget import replacement_of
 from recovery.decide.decision import (
     POLLED,
@@ -22,7 +23,6 @@ from recovery.decide.decision import (
     act,
     wait,
 )
-from recovery.decide.boot import written_before
 from recovery.decide.endings import (
     NOT_APPLIED_AFTER,
     call_off,
