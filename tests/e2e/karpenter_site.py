@@ -117,7 +117,11 @@ class KarpenterSite(FleetSite):
         often = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": consolidate_after}
         often["budgets"] = [{"nodes": "100%"}]
         documents = [
-            {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}},
+            {
+                "apiVersion": "karpenter.kwok.sh/v1alpha1",
+                "kind": "KWOKNodeClass",
+                "metadata": {"name": "default"},
+            },
             {
                 "apiVersion": "karpenter.sh/v1",
                 "kind": "NodePool",
