@@ -877,8 +877,8 @@ class Reference:
 
     @property
     def by(self) -> str:
-        """``data["by"]``: the system that carries it out for the provider, as the catalogue of marks calls it;
-        "" for none. Until its deadline that system's marks on the Node are the action's own."""
+        """``data["by"]``: the system that carries it out for the provider, by its name in the catalogue of
+        marks; "" for none. Until its deadline that system's marks on the Node are the action's own."""
         return str(self.data.get("by", ""))
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from karpenter_site import BINARY, CLAIMS, REPAIR_AFTER, KarpenterSite
+from karpenter_site import BINARY, KarpenterSite
 from plane import Plane
 
 pytestmark = pytest.mark.skipif(

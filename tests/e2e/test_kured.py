@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from baremetal_site import BareMetalSite, MetalPlane
-from fleet_site import let_go, training
 from launcher import bound_to_us, launch
 from plane import free_port
 
