@@ -1119,11 +1119,9 @@ class Record:
     def works_for_us(self) -> str:
         """The system that was asked to carry out the action in flight; "" for none. Its marks then are the
         effect of that request, and no other remediator's."""
-        asked = self.intent is not None and self.intent.state in (
-            IntentState.SUBMITTED,
-            IntentState.AMBIGUOUS,
-        )
-        return self.intent.reference.by if self.intent is not None and asked else ""
+        if self.intent is None or self.intent.state not in (IntentState.SUBMITTED, IntentState.AMBIGUOUS):
+            return ""
+        return self.intent.reference.by
 
 
 # ---------------------------------------------------------------- the gate

@@ -1,6 +1,7 @@
 """Karpenter itself beside the controller of fleet mode: its nodes are instances of moto, played by KWOK.
 
-The program is ``tools/karpenter``: Karpenter's own controllers, and a cloud of the tests. KARPENTER_BINARY names it.
+The program is ``tools/karpenter``: Karpenter's own controllers, and a cloud of the tests. KARPENTER_BINARY
+names it.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class KarpenterSite(FleetSite):
             self._karpenter = None
 
     def pool(self, consolidate_after: str = "Never", grace: str = "", **template: Any) -> None:
-        """The NodePool ``trn``. ``grace``: its terminationGracePeriod; ``template``: more of its nodes' spec."""
+        """The NodePool ``trn``. ``grace``: its terminationGracePeriod; ``template``: more of its spec."""
         named = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
         arch = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
         spec = {"nodeClassRef": named, "requirements": [arch], "expireAfter": "Never", **template}
@@ -134,7 +135,7 @@ class KarpenterSite(FleetSite):
         self.plane.kubectl("apply", "-f", str(file))
 
     def work(self, replicas: int, most_out: int = 1, **annotations: str) -> list[str]:
-        """A Deployment with a node for each pod, and its disruption budget. Returns the nodes, once all run."""
+        """A Deployment with a node for each pod, and a disruption budget. Returns the nodes when all run."""
         labels = {"app": "work"}
         apart = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
         spec = {

@@ -1,4 +1,4 @@
-"""A real kured, which KURED_BINARY names: asked by the agent's file, in its own way, and in the way of its drain."""
+"""A real kured, which KURED_BINARY names, and the agents that ask it by a file."""
 
 from __future__ import annotations
 
