@@ -54,6 +54,7 @@ class KarpenterSite(FleetSite):
     """A fleet whose nodes Karpenter makes."""
 
     policy = POLICY
+    sidecars = False
 
     def __enter__(self) -> KarpenterSite:
         super().__enter__()
@@ -80,7 +81,9 @@ class KarpenterSite(FleetSite):
 
     def karpenter_runs(self, repair: bool = False) -> None:
         self.karpenter_stops()
-        zones = [{"zone": f"{self.aws.region}a", "capacityType": "on-demand", "price": 1}]
+        where = {"topology.kubernetes.io/zone": f"{self.aws.region}a", "karpenter.sh/capacity-type": "on-demand"}
+        needs = [{"key": key, "operator": "In", "values": [value]} for key, value in where.items()]
+        zones = [{"Price": 1, "Available": True, "Requirements": needs}]
         offered = {"name": "trn1.2xlarge", "architecture": "amd64", "operatingSystems": ["linux"]}
         size = {"cpu": "8", "memory": "32Gi", "pods": "110"}
         types = self.folder / "types.json"
