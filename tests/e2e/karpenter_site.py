@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 from launcher import bound_to_us, launch
-from plane import Plane, free_port
+from plane import free_port
 from test_fleet_mode import FleetSite
 
 BINARY = os.environ.get("KARPENTER_BINARY", "")
@@ -81,7 +81,10 @@ class KarpenterSite(FleetSite):
 
     def karpenter_runs(self, repair: bool = False) -> None:
         self.karpenter_stops()
-        where = {"topology.kubernetes.io/zone": f"{self.aws.region}a", "karpenter.sh/capacity-type": "on-demand"}
+        where = {
+            "topology.kubernetes.io/zone": f"{self.aws.region}a",
+            "karpenter.sh/capacity-type": "on-demand",
+        }
         needs = [{"key": key, "operator": "In", "values": [value]} for key, value in where.items()]
         zones = [{"Price": 1, "Available": True, "Requirements": needs}]
         offered = {"name": "trn1.2xlarge", "architecture": "amd64", "operatingSystems": ["linux"]}
@@ -237,7 +240,3 @@ class KarpenterSite(FleetSite):
 
     def told(self) -> str:
         return super().told() + "\n--- Karpenter\n" + self.its_log.read_text()[-3000:]
-
-
-def karpenter_site(folder: Path, plane: Plane) -> KarpenterSite:
-    return KarpenterSite(plane, folder)
