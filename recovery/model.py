@@ -875,6 +875,12 @@ class Reference:
     action: str
     data: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def by(self) -> str:
+        """``data["by"]``: the system that carries it out for the provider, by its name in the catalogue of
+        marks; "" for none. Until its deadline that system's marks on the Node are the action's own."""
+        return str(self.data.get("by", ""))
+
 
 @quick
 @dataclass(frozen=True, slots=True)
@@ -1108,6 +1114,14 @@ class Record:
     def in_flight(self) -> bool:
         """Whether a destructive call was made, or may have been, and may still have its effect."""
         return self.intent is not None and self.intent.state in _UNSETTLED
+
+    @property
+    def works_for_us(self) -> str:
+        """The system that was asked to carry out the action in flight; "" for none. Its marks then are the
+        effect of that request, and no other remediator's."""
+        if self.intent is None or self.intent.state not in (IntentState.SUBMITTED, IntentState.AMBIGUOUS):
+            return ""
+        return self.intent.reference.by
 
 
 # ---------------------------------------------------------------- the gate

@@ -38,6 +38,7 @@ from recovery.provider.protocol import Finding
 
 NAME = "aws"
 KARPENTER = "nodeclaim"
+BY = "Karpenter"
 INSTANCE = "instance"
 IMPATIENT = Limits(connect=2.0, read=3.0, attempts=1)
 """For people who wait for an answer."""
@@ -300,7 +301,7 @@ def _reference(
 def _node_claim(reference: Reference) -> ClusterDelete:
     """Karpenter ends the machine of a NodeClaim that is deleted, and launches another for pods that wait."""
     name, uid = str(reference.data["name"]), str(reference.data["uid"])
-    return ClusterDelete("karpenter.sh/v1", "nodeclaims", name, uid, "NodeClaim", "Karpenter")
+    return ClusterDelete("karpenter.sh/v1", "nodeclaims", name, uid, "NodeClaim", BY)
 
 
 def _preflight_karpenter(machine: Machine) -> Preflight:
@@ -309,6 +310,7 @@ def _preflight_karpenter(machine: Machine) -> Preflight:
         raise Refused(f"{machine} is in Karpenter's nodepool {pool}, but no NodeClaim owns its Node")
     data = {
         "kind": KARPENTER,
+        "by": BY,
         "instance": machine.id,
         "name": name,
         "uid": machine.route["nodeclaim_uid"],

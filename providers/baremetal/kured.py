@@ -110,6 +110,7 @@ class KuredProvider(BareMetalProvider):
             raise unable(machine, action)
         self._on_its_own_node(machine)
         data = {"machine": machine.id, "sentinel": str(self._path), "boot": self._this_boot(machine)}
+        data["by"] = "kured"  # its mark on the Node is then of this request
         if self._asked():
             data["asked"] = _OTHERS
             return Preflight(

@@ -128,6 +128,7 @@ class Observer:
         if node is not None and role is Role.OWNER and not w.afar:
             node = self._in_its_boot(node, now)
         identified = w.providers.identify(node) if node else Identified()
+        ours = self._ours(node_name, now, fresh)
         s = Situation(
             now=now,
             node_name=node_name,
@@ -146,12 +147,12 @@ class Observer:
             afar=w.afar,
             most_slots=w.most_slots,
             alerts=w.alerts(),
-            forbidden=(foreign_claim(node) or "") if node else "",
+            forbidden=_claimed(node, ours.get("record")),
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
             booted=self._booted(now) if role is Role.OWNER and not w.afar else None,
             kernel_began=self._kernel_began() if role is Role.OWNER and not w.afar else None,
             unheard_since=w.unheard_since(node_name),
-            **self._ours(node_name, now, fresh),
+            **ours,
         )
         self._kernel_agreed = self._kernel_agreed or agrees(s)
         s = by_first_claim(by_the_kernel(s, self._kernel_agreed))
@@ -230,6 +231,11 @@ class Observer:
             if r.intent and memory.finish_refused[0] == r.intent.token
             else "",
         )
+
+
+def _claimed(node: NodeView | None, r: Record | None) -> str:
+    """Which other remediator is at work on the node, but for one that is because we asked it."""
+    return (foreign_claim(node, r.works_for_us if r is not None else "") or "") if node is not None else ""
 
 
 def past(r: Record | None, now: datetime) -> Record | None:

@@ -310,15 +310,15 @@ def claim_by_events(
     return f"{claim.system} holds {node.name} (its Event {last.reason} at {at:%H:%M:%SZ}{by})"
 
 
-def foreign_claim(node: NodeView) -> str | None:
+def foreign_claim(node: NodeView, but: str = "") -> str | None:
     """A sentence: which other remediator is at work on this node, by which mark; None when none is.
 
     ``NVSentinel holds ip-10-0-1-5 (label dgxc.nvidia.com/nvsentinel-state=draining)``. A taint that a remedy
-    of ours has set is no claim of another.
+    of ours has set is no claim of another. ``but``: the system that is at work because we asked it.
     """
     taints = node.taints_of_others if node.taints else ()
     for claim in claims():
-        mark = _mark(claim, node, taints)
+        mark = _mark(claim, node, taints) if claim.system != but else None
         if mark:
             return f"{claim.system} holds {node.name} ({claim.kind} {mark})"
     return None

@@ -15,6 +15,7 @@ from recovery.decide.assessment import assess
 from recovery.decide.budget import line_of, queue_is_full, silent
 from recovery.decide.diagnosis import may_be_gone
 from recovery.decide.imagined import imagined
+from recovery.decide.probation import proof_of_nobody_is_late
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
@@ -131,6 +132,8 @@ def _proof(s: Situation, r: Record) -> Iterator[Need]:
             yield Progressed()
     elif r.validation is not None and s.role is Role.OWNER:
         yield ValidationJob()
+    elif proof_of_nobody_is_late(s, r):
+        yield MachineLeft()
 
 
 def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:

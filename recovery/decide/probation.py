@@ -237,9 +237,7 @@ def unproved(s: Situation, r: Record, why: str, held: Cause | None = None) -> De
 
     ``held``: nothing can be proved meanwhile. That has an end of its own, as long as the proof may take.
     """
-    waited_for_us = r.progress.acted and r.rung_since is not None
-    began = r.rung_since if waited_for_us and r.rung_since else r.progress.proving_since or r.phase_since
-    allowed = r.step.within if r.step and waited_for_us else LONGEST_PROOF
+    began, allowed = _time_to_prove(r)
     if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(r)], held):
         late = (
             f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
@@ -252,6 +250,21 @@ def unproved(s: Situation, r: Record, why: str, held: Cause | None = None) -> De
         again = act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
         return replace(again, held=held)
     return wait(f"probation: {why}", POLLED, f"unproved {why}", held=held)
+
+
+def _time_to_prove(r: Record) -> tuple[datetime, timedelta]:
+    """Since when the proof is waited for, and how long it may take."""
+    if r.progress.acted and r.rung_since is not None:
+        return r.rung_since, r.step.within if r.step else LONGEST_PROOF
+    return r.progress.proving_since or r.phase_since, LONGEST_PROOF
+
+
+def proof_of_nobody_is_late(s: Situation, r: Record) -> bool:
+    """Whether a machine without a Node and without an agent would be a person's now. It may be gone."""
+    nobody = s.role is Role.CONCLUDER and s.node is None and not r.replacement_machine
+    if not nobody or evidence_without_machine(r):
+        return False
+    return _proof_is_late(s, r, [_time_to_prove(r), *_proof_deadlines(r)], Cause.AGENT)
 
 
 def _proof_is_late(
@@ -276,6 +289,9 @@ def _proof_deadlines(r: Record) -> Iterator[tuple[datetime, timedelta]]:
 
 def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.role is Role.CONCLUDER:
+        if s.machine_gone:
+            why = f"{s.machine_gone}, and its Node {r.node} is gone: nothing is left to prove"
+            return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
         return unproved(s, r, f"nobody looks after {r.node} to prove it", Cause.AGENT)
     assert s.node is not None
     if found := live(s, a.found):

@@ -21,6 +21,7 @@ from providers.aws.asg import AwsProvider
 from providers.aws.outcome import AGAIN
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import SURE
+from recovery.catalog import foreign_claim
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
@@ -552,6 +553,18 @@ def test_karpenters_machine_is_replaced_through_its_nodeclaim_without_a_call_to_
     assert provider.start(machine, Step.REPLACE, "t", found.reference) == claim
     assert provider.poll(machine, found.reference) == Deleting(claim)
     assert world.calls() == 0
+
+
+def test_karpenters_marks_on_a_machine_that_it_was_asked_to_replace_are_of_that_request(
+    world: AwsWorld,
+) -> None:
+    labels = {"karpenter.sh/nodepool": "gpu"}
+    node = replace(world.node, labels=labels, owners=(("NodeClaim", "gpu-x7k2p", "claim-uid"),))
+    provider = world.provider()
+    reference = provider.preflight(provider.identify(node), Step.REPLACE).reference
+    marked = replace(node, taints=(("karpenter.sh/disrupted", "", "NoSchedule"),))
+    assert foreign_claim(marked) is not None
+    assert foreign_claim(marked, reference.by) is None
 
 
 def test_karpenters_machine_without_a_nodeclaim_is_refused(world: AwsWorld) -> None:

@@ -150,6 +150,15 @@ def begun(world: KuredWorld, machine: Machine) -> Reference:
 # ---------------------------------------------------------------- the sentinel
 
 
+def test_kureds_mark_on_a_node_that_it_was_asked_to_reboot_is_of_that_request(
+    world: KuredWorld, machine: Machine
+) -> None:
+    reference = begun(world, machine)
+    marked = replace(world.node, annotations={IN_PROGRESS: "2026-11-21T03:00:00Z"})
+    assert foreign_claim(marked) is not None
+    assert foreign_claim(marked, reference.by) is None
+
+
 def test_the_sentinel_is_a_file_that_says_who_asked_and_kured_can_see_it(
     world: KuredWorld, machine: Machine
 ) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from recovery_testkit.provider import FakeProvider
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Refused, Retry
 from recovery.model import Machine, Phase
 from tests.builders.policies import policy_file
 from tests.stories.scenery import pass_time
-from tests.stories.scenes import calls, cast, messages, phase, ready, the_record
+from tests.stories.scenes import boot, calls, cast, messages, phase, ready, the_record
 
 REPLACES = policy_file(
     "{do: replace, within: 30m}", limits="cooldown: 0s, budget: 1, budgetPer: {}, brakePer: {}"
@@ -115,3 +115,24 @@ def test_a_machine_that_is_gone_counts_no_more_though_its_node_stayed_behind() -
     s.kill(s.actors["agent of node-1"])
     s.run(150, step=5)
     assert phase(s, "node-1") is Phase.SUPERSEDED
+
+
+def test_a_rebooted_machine_that_somebody_ended_in_its_probation_calls_no_person() -> None:
+    """As Karpenter does with a node that our drain has emptied, where it may consolidate at once."""
+    s = cast(policy_file("{do: reboot, within: 10m}", limits="cooldown: 0s, budgetPer: {}"), 4, agents=4)
+    s.concluder()
+    s.fault("node-0")
+    s.run(5, step=1)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(3, step=1)
+    assert phase(s) is Phase.PROVING
+    s.kill(s.actors["agent of node-0"])
+    s.delete_node("node-0")
+    s.provider.terminate("workers", "m-0")
+    pass_time(s, 3600, until=lambda: not phase(s).open)
+    assert the_record(s).sentence == (
+        "m-0 is in no group any more, and its Node node-0 is gone: nothing is left to prove"
+    )
+    assert (phase(s), messages(s, "HandedOver")) == (Phase.SUPERSEDED, [])

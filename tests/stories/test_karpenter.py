@@ -32,7 +32,7 @@ class Karpenter(FakeProvider):
         return replace(found, group="trn", route=route)
 
     def preflight(self, machine: Machine, action: Step) -> Preflight:
-        return Preflight(Reference("fake", action.value, {"kind": "nodeclaim"}), "trn")
+        return Preflight(Reference("fake", action.value, {"kind": "nodeclaim", "by": "Karpenter"}), "trn")
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
         self.calls.append((action, machine.id, token))
@@ -180,3 +180,20 @@ def test_the_brake_keeps_a_claim_as_it_keeps_an_instance() -> None:
     s.run(5)
     assert calls(s) == []
     assert sentences(s)[-1].startswith(f"{DMA}: waiting: the brake is on: 2 of 2 nodes in the fleet are sick")
+
+
+def taint(s: Stage, key: str) -> None:
+    body = {"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}}
+    found = s.store.request("GET", "/api/v1/nodes/node-0").body["spec"].get("taints", [])
+    body["spec"]["taints"] += found
+    s.store.request("PATCH", "/api/v1/nodes/node-0", body=body, content_type="application/merge-patch+json")
+
+
+def test_a_machine_that_karpenter_cannot_end_is_a_persons_at_the_deadline_though_karpenter_marks_it() -> None:
+    """Its mark is the effect of our own request: no other remediator is at work there."""
+    s = stage()
+    s.fault("node-0")
+    s.run(5)
+    taint(s, "karpenter.sh/disrupted")
+    s.run(31 * 60, step=10)
+    assert phase(s) is Phase.HANDED_OVER, sentences(s)[-1]

@@ -115,6 +115,12 @@ ROWS: dict[str, Row] = {
         "unproved nobody looks after node-0 to prove it",
         "probation: nobody looks after node-0 to prove it",
     ),
+    "a reboot that nobody can prove any more, as its machine is gone": (
+        replace(proving(), node=None, machine=None, machine_gone="m-0 is terminated"),
+        "act WriteRecord",
+        "superseded",
+        "m-0 is terminated, and its Node node-0 is gone: nothing is left to prove",
+    ),
 }
 
 
