@@ -7,8 +7,10 @@ this process however it ends.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -45,10 +47,18 @@ CONTROLLERS = (
 )
 
 
+PORTS = range(15_000, 32_000)
+"""Below those that the kernel gives to outgoing connections (from 32768 on): one of these took the port of a
+scheduler before it could listen there."""
+
+
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port of the loopback interface that nobody listens on."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def encoded(raw: bytes) -> bytes:
