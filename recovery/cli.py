@@ -6,10 +6,11 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -215,6 +216,12 @@ def _server(_: click.Context, __: click.Parameter, value: str) -> str:
         raise click.BadParameter(f"expected {error}") from None
 
 
+def _file_option(name: str, variable: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option for a file, which ``variable`` may name instead."""
+    told = words.format(variable)
+    return click.option(name, metavar="FILE", default="", envvar=variable, type=click.Path(), help=told)
+
+
 def _account(_: click.Context, __: click.Parameter, value: str) -> str:
     namespace, slash, name = value.partition("/")
     if value and not (namespace and slash and name and "/" not in name):
@@ -409,21 +416,9 @@ def inject(
     callback=_server,
     help="The Prometheus server; the default is PROMETHEUS_URL.",
 )
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    default="",
-    envvar="PROMETHEUS_TOKEN_FILE",
-    type=click.Path(),
-    help="A bearer token for it; the default is PROMETHEUS_TOKEN_FILE.",
-)
-@click.option(
-    "--ca-file",
-    metavar="FILE",
-    default="",
-    envvar="PROMETHEUS_CA_FILE",
-    type=click.Path(),
-    help="Whom to trust for it; the default is PROMETHEUS_CA_FILE, or the system's list.",
+@_file_option("--token-file", "PROMETHEUS_TOKEN_FILE", "A bearer token for it; the default is {}.")
+@_file_option(
+    "--ca-file", "PROMETHEUS_CA_FILE", "Whom to trust for it; the default is {}, or the system's list."
 )
 @click.option(
     "--since",
@@ -468,9 +463,9 @@ def replay(
     no agent. The default policy is that of POLICY_FILE, or the one that is built in.
     """
     from recovery.config.policy_file import load_builtin, load_policy
-    from recovery.console.policy_test import facts_of
     from recovery.console.replay import begun, nodes_of
     from recovery.console.replay import replay as do
+    from recovery.console.unstarted import facts_of
     from recovery.signals.prometheus_http import PrometheusClient
 
     loaded = load_policy(file) if file else load_builtin()

@@ -7,45 +7,39 @@ gate that exist here alone. Where it takes a slot of the budget, the recovery st
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from recovery.clock import SystemClock
 from recovery.config.policy_cases import CaseModel, FaultModel, load_cases
 from recovery.console.output import HUMAN, for_programs, say, show
+from recovery.console.unstarted import DAY, facts_of, unstarted
 from recovery.decide.budget import join, kept_labels, noted_rule
 from recovery.decide.decision import Decision, Join, TakeSlot, WriteRecord
 from recovery.decide.diagnosis import Diagnosis, diagnose
 from recovery.decide.own_node import decide
 from recovery.decide.selector import identity, selects
-from recovery.decide.situation import Lease, Situation
+from recovery.decide.situation import Situation
 from recovery.model import (
     Alerts,
     Census,
     Gate,
     Kind,
-    Machine,
-    NodeView,
     PodView,
     Policy,
     Problem,
-    ProviderFacts,
     Reading,
     Says,
     Slot,
     Statement,
 )
-from recovery.provider.protocol import ProviderContext, abilities_of, load_provider
 from recovery.quick import replace
 from recovery.signals.names import bounded
 
 MOST_ANSWERS = 20
 """Of the core at one moment: it writes a record a few times, and joins the queue once."""
-DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -157,41 +151,20 @@ def _found(s: Situation, shown: tuple[Diagnosis, ...], d: Decision, *, starts: b
 
 
 def _at_the_beginning(case: CaseModel, policy: Policy, provider: str | None) -> Situation:
-    labels = dict(case.node.labels)
-    machine = Machine(provider or "none", "machine", "", "group")
-    return Situation(
-        now=case.begins,
-        node_name=case.node.name,
-        policy=policy,
-        node=NodeView(
-            case.node.name,
-            "node",
-            "1",
-            boot_id="boot",
-            labels=labels,
-            conditions={"Ready": ("True", "")},
-            created=case.begins - DAY,
-        ),
-        machine=machine,
-        provider=facts_of(provider) if provider else None,
+    return unstarted(
+        case.begins,
+        case.node.name,
+        dict(case.node.labels),
+        policy,
+        facts_of(provider) if provider else None,
+        "machine",
         gate=Gate("gate", "1", "gate", slots=tuple(_out(case, policy))),
-        lease=Lease("policy test", mine=True, stale=False),
-        settle=timedelta(0),
         witness_says=Statement(Says(case.witness), "as the case says"),
         alerts=Alerts(tuple(case.alerts), unknown=""),
         pods=tuple(
             PodView(pod.namespace, f"pod-{i + 1}", f"pod-{i + 1}", "Running", labels=dict(pod.labels))
             for i, pod in enumerate(case.pods)
         ),
-    )
-
-
-def facts_of(name: str) -> ProviderFacts:
-    """What this provider can do. Raises ``SettingsError`` where there is none of this name."""
-    provider = load_provider(name, ProviderContext(SystemClock(), os.environ))
-    able = abilities_of(provider, None)
-    return ProviderFacts(
-        name, able.actions, able.default_remedy, provider.call_timeout, able.software_remedy, cloud=True
     )
 
 

@@ -19,26 +19,13 @@ from recovery.config.policy_file import PolicyFile
 from recovery.console.api import connect
 from recovery.console.output import WIDE, for_programs, say, show
 from recovery.console.report import sighting_as_json, told
+from recovery.console.unstarted import unstarted
 from recovery.decide.assessment import assess
 from recovery.decide.sightings import SILENT, TAKEN_BACK, Report, Sighting, folded, news
-from recovery.decide.situation import Lease, Situation
 from recovery.errors import NodeRecoveryError, SettingsError, Unreadable
 from recovery.kube.kubeconfig import Target
 from recovery.kube.paging import folded as pages
-from recovery.model import (
-    Alerts,
-    Ends,
-    Gate,
-    Latch,
-    Machine,
-    MetricRow,
-    NodeView,
-    Policy,
-    ProviderFacts,
-    Reading,
-    Says,
-    Statement,
-)
+from recovery.model import Ends, Latch, MetricRow, NodeView, Policy, ProviderFacts, Reading
 from recovery.quick import replace
 from recovery.signals import prometheus
 from recovery.signals.names import bounded
@@ -159,8 +146,8 @@ def recorded(what: Replay, server: Asks) -> Mapping[str, Mapping[str, Past]]:
             for series, run in found:
                 name = _node(what, series.node, series.instance)
                 if name:
-                    past = pasts.setdefault(name, {}).setdefault(source, Past())
-                    past.add(row, run, what.step * 1.5)
+                    past = pasts.setdefault(name, {}).setdefault(source, Past(what.step))
+                    past.add(row, run)
     return pasts
 
 
@@ -183,13 +170,15 @@ def _node(what: Replay, node: str, instance: str) -> str:
 
 def played(what: Replay, name: str, pasts: Mapping[str, Past]) -> tuple[Sighting, ...]:
     """What an agent of this node would have seen, and would have done."""
-    s = _at_the_beginning(what, name)
+    known = what.nodes.get(name) if what.nodes else None
+    labels = known.labels if known else {}
+    s = unstarted(what.start, name, labels, what.policy, what.provider, machine=name, on=False)
     states = {source: prometheus.State() for source in pasts}
     report = Report(what.start)
     for now in _moments(what, pasts):
         readings = []
         for source, past in pasts.items():
-            stated = [x._replace(row=_taken_back(x.row)) for x in past.at(now, what.step * 1.5)]
+            stated = [x._replace(row=_taken_back(x.row)) for x in past.at(now)]
             words = [prometheus.RowWord(row, now) for row in {x.row for x in stated}]
             states[source], reading = prometheus.observe(states[source], prometheus.Look(now, words, stated))
             readings.append(bounded(_said_by(source, reading)))
@@ -216,7 +205,7 @@ def _moments(what: Replay, pasts: Mapping[str, Past]) -> list[datetime]:
     after = {timedelta(0), *CONFIRMED}
     for rule in what.policy.rules:
         after |= {rule.after, *((rule.hold,) if rule.hold else ())}
-    edges = {edge for past in pasts.values() for edge in past.edges(what.step)}
+    edges = {edge for past in pasts.values() for edge in past.edges()}
     found = {edge + later for edge in edges for later in after}
     return sorted({at for at in found if what.start <= at < what.end} | {what.end})
 
@@ -232,30 +221,6 @@ def _ended(what: Replay, x: Sighting, pasts: Mapping[str, Past]) -> Sighting:
     if what.end - gone > 2 * what.step + CONFIRMED[1]:
         return replace(x, seen=gone, ended=gone, how=SERIES_GONE)
     return replace(x, seen=what.end) if what.end - x.seen < SILENT else x
-
-
-def _at_the_beginning(what: Replay, name: str) -> Situation:
-    known = what.nodes.get(name) if what.nodes else None
-    return Situation(
-        now=what.start,
-        node_name=name,
-        policy=what.policy,
-        node=NodeView(
-            name,
-            "node",
-            "1",
-            labels=known.labels if known else {},
-            conditions={"Ready": ("True", "")},
-            created=what.start,
-        ),
-        machine=Machine(what.provider.name if what.provider else "none", name),
-        provider=what.provider,
-        gate=Gate("gate", "1", "gate"),
-        lease=Lease("replay", mine=True, stale=False),
-        witness_says=Statement(Says.AGREES, "not asked"),
-        alerts=Alerts((), unknown=""),
-        on=False,
-    )
 
 
 # ---------------------------------------------------------------- what is told

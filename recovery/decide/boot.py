@@ -75,7 +75,7 @@ def _older_than_this_kernel(s: Situation) -> str | None:
 
 def _unheard(s: Situation) -> str | None:
     """Who has just begun to watch, and finds that nobody was at work for long, knows of no boot before."""
-    if s.unheard_since is None or s.lease.idle is None or s.now - s.unheard_since >= KUBELET_WRITES:
+    if not _has_just_come(s) or s.lease.idle is None:
         return None
     since, until = s.lease.idle
     if since.year < FIRST_YEAR or until - since < LONG_GAP:
@@ -89,9 +89,14 @@ def _unheard(s: Situation) -> str | None:
 def written_before(s: Situation, moment: datetime) -> bool:
     """Whether what the Node says of its boot may be from before ``moment``: who has just begun to watch knows
     of no boot before, and has not heard the kubelet, whose last word is older."""
-    if s.node is None or s.unheard_since is None or s.now - s.unheard_since >= KUBELET_WRITES:
+    if s.node is None or s.node.heard is None:
         return False
-    return s.node.heard is not None and s.node.heard < moment
+    return _has_just_come(s) and s.node.heard < moment
+
+
+def _has_just_come(s: Situation) -> bool:
+    """Whether this process began to watch a moment ago, and has not heard the kubelet since."""
+    return s.unheard_since is not None and s.now - s.unheard_since < KUBELET_WRITES
 
 
 def _confirmed(s: Situation, r: Record | None) -> bool:

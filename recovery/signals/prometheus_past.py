@@ -19,6 +19,8 @@ from recovery.signals.prometheus_answer import Series, State, Stated, read
 
 OVERLAP = timedelta(minutes=10)
 """A node whose last bad sample was so long before is still asked for: its good ones take the fault back."""
+NO_GAP = 1.5
+"""Of steps between two samples: a longer time is a gap."""
 Key = tuple[str, str, str]
 
 
@@ -44,34 +46,35 @@ class Run:
 
 @dataclass
 class Past:
-    """What was recorded of one node, by series, in the order of time."""
+    """What was recorded of one node at each ``step``, by series, in the order of time."""
 
+    step: timedelta
     runs: dict[tuple[MetricRow, Key], list[Run]] = field(default_factory=dict)
 
-    def add(self, row: MetricRow, run: Run, step: timedelta) -> None:
+    def add(self, row: MetricRow, run: Run) -> None:
         """Add a run, which begins after those that are known. One that goes on is one run."""
         known = self.runs.setdefault((row, run.stated.key), [])
         last = known[-1] if known else None
-        if last and last.stated.state is run.stated.state and run.start - last.end <= step:
+        if last and last.stated.state is run.stated.state and run.start - last.end <= self.step * NO_GAP:
             known[-1] = Run(last.start, max(last.end, run.end), last.stated)
         else:
             known.append(run)
 
-    def edges(self, step: timedelta) -> Iterator[datetime]:
+    def edges(self) -> Iterator[datetime]:
         """When something changed: at the start of each run, and a step after its end."""
         for runs in self.runs.values():
             for run in runs:
                 yield run.start
-                yield run.end + step
+                yield run.end + self.step * NO_GAP
 
-    def at(self, now: datetime, step: timedelta) -> Iterator[Stated]:
+    def at(self, now: datetime) -> Iterator[Stated]:
         """What each series said ``now``. One that is gone is unknown; an alert that is gone is over."""
         for (row, _), runs in self.runs.items():
             i = bisect_right(runs, now, key=lambda run: run.start) - 1
             if i < 0:
                 continue
             run = runs[i]
-            if now < run.end + step:
+            if now < run.end + self.step * NO_GAP:
                 yield run.stated._replace(at=now)
             elif row.of_alerts:
                 yield run.stated._replace(at=now, state=State.GOOD, said="it does not fire")
@@ -112,7 +115,7 @@ def _alike(
     for sample in samples:
         if first is None or last is None:
             first = last = sample
-        elif sample[0] - last[0] <= step * 1.5 and _judged(row, sample[1]) is _judged(row, first[1]):
+        elif sample[0] - last[0] <= step * NO_GAP and _judged(row, sample[1]) is _judged(row, first[1]):
             last = sample
         else:
             yield first, last

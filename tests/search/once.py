@@ -26,9 +26,7 @@ class Once:
 
     def __init__(self, made: Callable[..., Any]) -> None:
         self._made = made
-        self._known: dict[
-            int, tuple[Any, Any]
-        ] = {}  # with the object: so its address is not given to another
+        self._known: dict[int, tuple[Any, Any]] = {}  # with the object, or another could get its address
 
     def __call__(self, obj: Any, **how: Any) -> Any:
         known = self._known.get(id(obj))

@@ -74,7 +74,7 @@ circle."""
 
 
 CHECKED_EVERY = 8
-"""In every so manieth history it is checked that nobody changed an object that was read: see ``unchanged``."""
+"""One history in so many is checked for an agent that changes an object that it has read: ``unchanged``."""
 
 
 class TooMuchError(BaseException):

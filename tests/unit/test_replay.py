@@ -152,6 +152,15 @@ def test_a_fault_that_is_there_at_the_end_is_there_now_though_its_past_was_read_
     assert sum("problem_gauge" in query for query in server.asked) == 4
 
 
+def test_a_reason_that_is_longer_than_a_report_has_room_for_is_told_all_the_same(
+    server: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.gauge("node-1", "NeuronHealth", "x" * 128, between(60, 10_000))
+    (x,) = told(server, capsys)["sightings"]
+    assert (x["node"], x["rule"], x["ended"]) == ("node-1", "neuron", None)
+    assert x["reason"].startswith("xxx")
+
+
 def test_an_alert_is_over_when_it_fires_no_more(server: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     server.put("ALERTS", between(60, 80, good=None), node="node-1", alertname="GpuLost", alertstate="firing")
     (x,) = told(server, capsys)["sightings"]
