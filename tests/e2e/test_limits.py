@@ -1,4 +1,4 @@
-"""When a recovery may start, on a real API server: windows, blockers, and budgets for each value of a label."""
+"""When a recovery may start, on a real API server: windows, blockers, budgets for each value of a label."""
 
 from __future__ import annotations
 
