@@ -419,8 +419,20 @@ def concluder_of_before(plane: Plane) -> None:
         assert plane.request("POST", path, body=body).status == 201
 
 
+EDITS = {
+    "baremetal": ("components/policy", "../observe"),
+    "aks-gpu": ("policy", "../observe"),
+    "eks-gpu": ("../observe",),
+    "fleet": ("../observe",),
+}
+
+
 def in_the_other_folders(world: World) -> None:
-    """Each is applied over the ones before it. Whose rights are another's by then is not asked any more."""
+    """Each as its page has one edit it, and over the ones before it: nobody asks any more whose rights those
+    have by then."""
+    for name, components in EDITS.items():
+        for component in components:
+            uncomment(world.reader.clone / "deploy" / name / "kustomization.yaml", component)
     machines = {
         "baremetal": ("metal-1", "metal://", {}),
         "aks-gpu": ("aks-1", AZURE, {"kubernetes.azure.com/accelerator": "nvidia"}),
