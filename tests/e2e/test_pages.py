@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from detectors import CAPTURES, PlayedBack
 from fleet_site import DEPLOY, GATE, NAMESPACE, RECORDS, Site, infrastructure, uncomment
 from pages import Command, Reader, commands, like
 from plane import Plane, free_port
@@ -234,7 +235,8 @@ def test_the_commands_of_the_pages_do_what_the_pages_say(world: World, tell: Cal
         stage(world)
     assert world.wrong == [], "\n\n".join(world.wrong)
     ran = [*meant(case for cases in STAGES.values() for case in cases)]
-    tell(f"Commands of the pages: {len(ran)} ran as they are written; {len(COMMANDS) - len(ran)} cannot here")
+    left = len(COMMANDS) - len(ran) - len(NAMES)
+    tell(f"Commands of the pages: {len(ran)} ran as they are written, {left} cannot here")
 
 
 # ---------------------------------------------------------------- what each stage needs
@@ -419,6 +421,7 @@ def concluder_of_before(plane: Plane) -> None:
         assert plane.request("POST", path, body=body).status == 201
 
 
+EVERYTHING = CAPTURES / "full-page" / "00-healthy.prom"
 EDITS = {
     "baremetal": ("components/policy", "../observe"),
     "aks-gpu": ("policy", "../observe"),
@@ -442,6 +445,10 @@ def in_the_other_folders(world: World) -> None:
         for name, (node, provider_id, labels) in machines.items():
             if f"apply -k deploy/{name}" in command.text and node not in world.site.instances:
                 world.machine(node, provider_id, **labels)
+                world.site.detectors.kill(node)
+                found = PlayedBack(node, world.reader.clone)
+                found.page = EVERYTHING.read_bytes()  # of a detector that knows what these policies are about
+                world.site.detectors.of_another_kind(node, found)
         if "delete deployment" in command.text:
             concluder_of_before(world.plane)
         world.run(case, command, {})
