@@ -249,7 +249,8 @@ def by_the_chart(world: World) -> None:
     words = {"REGISTRY": "registry.example.com", "RELEASE": "node-recovery", "NAMESPACE": NAMESPACE}
     for case, command in meant(CHART):
         world.run(case, command, words)
-    world.reader.types(f"helm uninstall node-recovery --namespace {NAMESPACE} --no-hooks")
+    code, printed = world.reader.types(f"helm uninstall node-recovery --namespace {NAMESPACE} --no-hooks")
+    assert code == 0, printed
 
 
 FAULT = {
