@@ -283,13 +283,17 @@ def _acts(rule: Rule) -> bool:
 
 
 def _covers(early: Match, late: Match) -> bool:
-    """Whether ``early`` surely matches all that ``late`` does. In doubt it does not."""
+    """Whether ``early`` surely matches all that ``late`` does. In doubt it does not.
+
+    A label that ``early`` wants must be wanted by ``late``, too: even ``*`` matches no node without it.
+    """
     return (
         early.times == late.times
         and early.source in ("", late.source)
         and _wider(early.type, late.type)
         and all(any(_wider(wide, narrow) for wide in early.reasons) for narrow in late.reasons)
-        and all(_wider(want, late.node_labels.get(key, "*")) for key, want in early.node_labels.items())
+        and early.node_labels.keys() <= late.node_labels.keys()
+        and all(_wider(want, late.node_labels[key]) for key, want in early.node_labels.items())
     )
 
 

@@ -18,7 +18,7 @@ from plane import Plane  # noqa: E402
 GROUP = "the Auto Scaling group's part: played by these tests, through moto's API"
 LONGEST = (
     *("kills", "faults", "storm", "baremetal", "azure", "obstacles"),
-    "leader_killed",
+    *("leader_killed", "limits", "pages"),
     *("way_back", "training", "rights", "walkthrough", "admission"),
 )
 TOLD = pytest.StashKey[list[str]]()

@@ -159,6 +159,9 @@ class Detectors:
     def install(self, node: str) -> None:
         self._of[node] = self.kind(node, self._folder)
 
+    def of_another_kind(self, node: str, detector: Real | PlayedBack) -> None:
+        self._of[node] = detector
+
     def url(self, node: str) -> str:
         return f"http://127.0.0.1:{self._of[node].port}/metrics" if node in self._of else ""
 

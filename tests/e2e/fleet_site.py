@@ -73,6 +73,7 @@ class Site:
         self._terminated: set[str] = set()  # instances
         self._installed: object = None
         self.budget = 1
+        self.budgets: dict[str, int] = {}  # and of label=value, where a test's policy has such ones
         self.lawless = False  # a test that breaks the laws itself
         self.allowed: set[int] = set()  # refusals that a test provokes, by HTTP status
         self.played: list[tuple[float, str]] = []  # what the group did, and when
@@ -112,10 +113,13 @@ class Site:
         """As it ships."""
         self.install()
 
-    def install(self, policy: str = "", option: str = "", **settings: str) -> None:
+    def install(
+        self, policy: str = "", option: str = "", *, meanwhile: bool = False, **settings: str
+    ) -> None:
         """``kubectl apply -k deploy/eks-neuron``, after the edits that its comments describe.
 
-        ``option``: one of ``deploy/options``, for a policy that needs it.
+        ``option``: one of ``deploy/options``, for a policy that needs it. ``meanwhile``: in the middle of a
+        test, whose history goes on.
         """
         wanted = (policy, option, tuple(settings.items()))
         if wanted == self._installed:
@@ -134,7 +138,8 @@ class Site:
         self.plane.apply(place)
         self.until("the concluder runs as installed", self._concluder_is_new)
         self._installed = wanted
-        self.audit.mark()  # what the concluder of before wrote is not of this installation
+        if not meanwhile:
+            self.audit.mark()  # what the concluder of before wrote is not of this installation
 
     def _concluder_is_new(self) -> bool:
         """It is made from the Deployment as it is now, and no process of the one before runs on."""
@@ -150,6 +155,7 @@ class Site:
         """No machine, no node, no record: the manifests stay applied."""
         self.groups.clear()
         self.allowed.clear()
+        self.budgets.clear()
         self.lawless = False
         for timer in self._joins:
             timer.join()
@@ -308,6 +314,7 @@ class Site:
             self.audit,
             [(r.action, r.params["InstanceId"]) for r in asked],
             budget=self.budget,
+            budgets=self.budgets,
             allowed=self.allowed,
             faulty=faulty,
             finished=finished,

@@ -26,6 +26,8 @@ from plane import Plane, free_port
 CONTAINER = "node-recovery"
 HOOK = "uninstall"
 """The container that the chart's hook runs once, in a Job's pod."""
+ENVIRON = "environ.json"
+"""In a container's folder: for who runs a command in it."""
 SECRETS = "/run/secrets/kubernetes.io/serviceaccount"  # /var/run is /run
 LEEWAY = 60
 """Seconds for which an API server takes a token that has expired, for clocks that differ."""
@@ -162,6 +164,7 @@ class Kubelets:
         made.args = ours.get("args", [])
         made.once = spec["restartPolicy"] == "Never"
         made.environ = self._environ(pod, ours, folder)
+        (folder / ENVIRON).write_text(json.dumps(made.environ))
         return made
 
     def ask_token(self, pod: Json) -> str:

@@ -8,7 +8,7 @@ audit log alone: who asked, with whose token, and what was refused.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import checker
 from history import OF_CONCLUDER, Audit, Request, Write
@@ -23,14 +23,15 @@ def check(
     *,
     budget: int,
     allowed: set[int],
+    budgets: Mapping[str, int] | None = None,
     faulty: Iterable[str] = (),
     finished: bool = False,
 ) -> None:
     """Raises ``AssertionError`` with the request that broke a law.
 
-    ``calls`` are what was asked of the cloud: action and machine. ``allowed`` are refusals that the test
-    provoked, by HTTP status. ``finished``: every record must have ended, every place be free, and ``faulty``
-    have records.
+    ``calls`` are what was asked of the cloud: action and machine. ``budgets`` are those besides that of the
+    fleet, by ``label=value``. ``allowed`` are refusals that the test provoked, by HTTP status.
+    ``finished``: every record must have ended, every place be free, and ``faulty`` have records.
     """
     ours = audit.ours()
     refused(ours, allowed)
@@ -40,7 +41,7 @@ def check(
     checker.check(
         [for_checker(w) for w in writes],
         with_tokens(writes, calls),
-        budget={"fleet": budget},
+        budget={"fleet": budget, **(budgets or {})},
         faulty=faulty,
         finished=finished,
     )

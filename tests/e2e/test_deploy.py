@@ -202,12 +202,14 @@ def sound(
 
 
 def renamed(deploy: Path, installation: str, before: str, after: str) -> None:
-    """As deploy/README.md has one do it: wherever a kustomization of the installation says it."""
-    for file in (
-        *(deploy / installation).rglob("kustomization.yaml"),
-        deploy / "concluder/kustomization.yaml",
-    ):
-        file.write_text(re.sub(rf"(?m)^( *)namespace: {before}$", rf"\1namespace: {after}", file.read_text()))
+    """By the command that deploy/README.md has for the agents' namespace, or for the concluder's."""
+    commands = re.findall(r"(?m)^(grep -rl 'namespace: .*)$", (DEPLOY / "README.md").read_text())
+    shipped, new = (CONCLUDER, "apart") if before == CONCLUDER else (NAMESPACE, "mine")
+    (command,) = [x for x in commands if shipped in x]
+    for word, is_ in (("eks-neuron", installation), (shipped, before), (f": {new}/", f": {after}/")):
+        assert word in command
+        command = command.replace(word, is_)
+    subprocess.run(command, shell=True, cwd=deploy, check=True)  # noqa: S602
 
 
 PARTS = {

@@ -46,12 +46,14 @@ groups:
   - name: gpu
     rules:
       - {alert: GpuFellOffTheBus, expr: "gpu_lost > 0", labels: {severity: page}}
+      - {alert: ClusterUpgradeRunning, expr: "upgrade_running > 0"}
 """
 POLICY = """\
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
 sources: [conditions, {prometheus: {rows: [dcgm, alerts]}}]
-limits: {budget: 1, cooldown: 0s, brake: 100%, brakePer: {}, budgetPer: {}}
+limits:
+  {budget: 1, cooldown: 0s, brake: 100%, brakePer: {}, budgetPer: {}, blockers: [{alerts: [ClusterUpgrade*]}]}
 rules:
   - name: gpu
     match: {source: prometheus, type: GpuFellOffTheBus}
@@ -267,6 +269,13 @@ def test_the_dashboard_counts_each_hand_over_once_and_knows_nothing_as_nothing(
 
 
 @pytest.fixture
+def upgrading(prometheus: Prometheus) -> Prometheus:
+    """While the cluster is upgraded, and says so before the controller starts."""
+    prometheus.exporter.page = "upgrade_running 1\n"
+    return prometheus
+
+
+@pytest.fixture
 def fleet(prometheus: Prometheus, tmp_path: Path) -> Iterator[FleetSite]:
     """On a control plane of its own: the controller looks after all nodes that there are."""
     (tmp_path / "plane").mkdir()
@@ -289,6 +298,20 @@ def test_an_alert_ends_in_a_replacement(fleet: FleetSite, prometheus: Prometheus
     fleet.until("it is recovered", lambda: fleet.phase(sick) == "recovered", 180)
     assert len(fleet.marked()) == 1
     assert well not in fleet.records()
+
+
+def test_an_alert_that_the_policy_names_holds_a_node_until_it_stops(
+    upgrading: Prometheus, fleet: FleetSite
+) -> None:
+    sick, _ = fleet.group(2)
+    upgrading.exporter.page = f'upgrade_running 1\ngpu_lost{{node="{sick}"}} 1\n'
+    blocked = f"{sick}: GpuFellOffTheBus: waiting: blocked: alert ClusterUpgradeRunning fires"
+    fleet.until("it says for what it waits", lambda: blocked in fleet.logs())
+    assert (fleet.phase(sick), fleet.slots(), fleet.marked()) == ("waiting", [], [])
+    assert not fleet.plane.get(f"/api/v1/nodes/{sick}")["spec"].get("unschedulable")
+    upgrading.exporter.page = f'upgrade_running 0\ngpu_lost{{node="{sick}"}} 1\n'
+    fleet.until("it is recovered", lambda: fleet.phase(sick) == "recovered", 180)
+    assert len(fleet.marked()) == 1
 
 
 # ---------------------------------------------------------------- what it has recorded

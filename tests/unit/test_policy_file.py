@@ -734,6 +734,10 @@ WARNINGS = {
         "rules:\n  - {name: wide, match: {nodeLabels: {pool: trn}}}\n  - {name: late, match: {type: A}}\n",
         [],
     ),
+    "a rule behind one for the nodes that have a label at all": (
+        'rules:\n  - {name: wide, match: {nodeLabels: {pool: "*"}}}\n  - {name: late, match: {}}\n',
+        [],
+    ),
     "a rule for the same nodes": (
         "rules:\n  - {name: wide, match: {nodeLabels: {pool: trn*}}}\n"
         "  - {name: late, match: {nodeLabels: {pool: trn1}}}\n",
