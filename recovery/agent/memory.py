@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
@@ -145,6 +145,7 @@ class Memory:
     take_back_asked: Asked = Asked()
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     version: str = ""  # of the record, when it was last read
+    open_at: datetime | None = None  # see ``Situation``
     holds: Holds = field(default_factory=Holds)
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 

@@ -128,7 +128,11 @@ class Observer:
         if node is not None and role is Role.OWNER and not w.afar:
             node = self._in_its_boot(node, now)
         identified = w.providers.identify(node) if node else Identified()
+        began = now - timedelta(seconds=w.clock.monotonic() - memory.ours_looked_at)
         ours = self._ours(node_name, now, fresh)
+        record: Record | None = ours.get("record")
+        if record is not None and record.phase.sick:
+            memory.open_at = began
         s = Situation(
             now=now,
             node_name=node_name,
@@ -147,11 +151,12 @@ class Observer:
             afar=w.afar,
             most_slots=w.most_slots,
             alerts=w.alerts(),
-            forbidden=_claimed(node, ours.get("record")),
+            forbidden=_claimed(node, record),
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
             booted=self._booted(now) if role is Role.OWNER and not w.afar else None,
             kernel_began=self._kernel_began() if role is Role.OWNER and not w.afar else None,
             unheard_since=w.unheard_since(node_name),
+            open_at=memory.open_at,
             **ours,
         )
         self._kernel_agreed = self._kernel_agreed or agrees(s)

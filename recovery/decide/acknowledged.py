@@ -24,6 +24,8 @@ MOST_KEPT = 20
 MOST_DIGESTS = 200
 FOUND_SOON = timedelta(minutes=1)
 """An agent that is killed is back by then, and reads its node's page."""
+WHOLE_SECOND, ON_ITS_WAY = timedelta(seconds=1), timedelta(seconds=2)
+"""The API server's time is cut down to a second, and an answer is on its way for up to two."""
 SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""
@@ -68,7 +70,7 @@ def yet_to_learn(restated: Mapping[Key, datetime], s: Situation) -> dict[Key, da
     return {
         key: at
         for key, at in restated.items()
-        if (r.phase.sick or at > r.phase_since) and (key in about or _plugins_in_short(key, s, r))
+        if (r.phase.sick or at > closed_at(s, r)) and (key in about or _plugins_in_short(key, s, r))
     }
 
 
@@ -269,9 +271,9 @@ def as_released(s: Situation, r: Record) -> Record:
     """
     if r.phase is not Phase.RELEASED:
         return r
-    first = len(r.acknowledged) - len(closed_with(r))
-    known = (_counted_now(f, s, r.boot_id, r.phase_since) for f in r.acknowledged[first:])
-    named = tuple(_counted_now(f, s, r.boot_id, r.phase_since) for f in r.faults)
+    first, until = len(r.acknowledged) - len(closed_with(r)), closed_at(s, r)
+    known = (_counted_now(f, s, r.boot_id, until) for f in r.acknowledged[first:])
+    named = tuple(_counted_now(f, s, r.boot_id, until) for f in r.faults)
     more = _digested_anew(r.acknowledged_more, r.faults, named)
     return replace(r, faults=named, acknowledged=(*r.acknowledged[:first], *known), acknowledged_more=more)
 
@@ -298,28 +300,51 @@ def closed_with(r: Record) -> tuple[Fault, ...]:
     return r.acknowledged if any(_in_short(f, r) for f in r.faults) else ()
 
 
+def closed_at(s: Situation, r: Record) -> datetime:
+    """When ``r`` was closed, at the earliest.
+
+    A command knows the API server's time to a second. Where this process has read the record within that
+    second, and it was still open, it was closed after that.
+    """
+    seen, said = s.open_at, r.phase_since
+    return seen if seen is not None and said < seen <= said + WHOLE_SECOND + ON_ITS_WAY else said
+
+
 def _counted_now(f: Fault, s: Situation, boot_id: str, until: datetime | None = None) -> Fault:
     """``f`` as its source states it now; as it is, where that was after ``until``.
 
     ``boot_id`` is that of the record: the machine may have booted in a replacement, and the fault come back.
     """
     p, boot = _problem(f, s), s.node.boot_id if s.node is not None else ""
-    here = bool(boot) and boot in (f.boot_id, boot_id)
-    if p is None or not here or not stated_now(f, s):
+    if p is None or not boot or (until is not None and _stated_after(f, p, until)):
         return f
-    if until is not None and _stated_after(f, p, until):
+    if boot not in (f.boot_id, boot_id) and not _seen_in_this_boot(f, p, s, until):
         return f
-    f = replace(f, boot_id=boot)
-    return f if by_plugin(f) else replace(f, counter=p.counter, life=p.life, cleared=False)
+    if by_plugin(f):
+        return replace(f, boot_id=boot, cleared=f.cleared and boot == f.boot_id)
+    now = replace(f, boot_id=boot, counter=p.counter, life=p.life)
+    # What is a mere memory by now was counted by then all the same.
+    return replace(now, cleared=not stated_now(f, s) and (f.cleared or life_ended(now, s)))
+
+
+def _seen_in_this_boot(f: Fault, p: Problem, s: Situation, until: datetime | None) -> bool:
+    """Whether this process has seen ``p`` stated of the boot of now by ``until``.
+
+    Then ``f`` is about it, though its record may know of a boot before alone. A mark stays over a boot.
+    """
+    if s.machine is None or f.machine != s.machine.id or (p.lasting and p.stated is None):
+        return False
+    return until is None or p.since <= until
 
 
 def _stated_after(f: Fault, p: Problem, until: datetime) -> bool:
     """Whether ``p``, which is the fault ``f`` as it is now, was stated after ``until``.
 
-    An agent that was started since cannot tell. What it finds soon after, in the life of the detector that is
-    known, is taken to be as it was: stated once more, it is a new fault.
+    A plugin states at each run what it has found once. An agent that was started since cannot tell. What it
+    finds soon after, in the life of the detector that is known, is taken to be as it was: stated once more,
+    it is a new fault.
     """
-    seen = p.stated or p.since
+    seen = p.since if by_plugin(f) else p.stated or p.since
     if p.stated is not None or seen <= until:
         return seen > until
     another_life = f.cleared or (bool(f.life and p.life) and f.life != p.life)

@@ -11,6 +11,7 @@ from recovery.decide import brakes
 from recovery.decide.acknowledged import (
     as_released,
     brought_up_to_date,
+    closed_at,
     dealt_with,
     full,
     late_witness,
@@ -124,7 +125,7 @@ def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
     """The faults that the node showed when a person released it, and that its record had no room for."""
     if r.phase is not Phase.RELEASED or len(r.faults) < MOST_FAULTS or full(r):
         return ()
-    shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= r.phase_since]
+    shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= closed_at(s, r)]
     faults = (fault_of(p, s) for p in shown)
     return tuple(f for f in faults if not dealt_with(f, s))
 
