@@ -103,6 +103,10 @@ class Observer:
         memory = self.memory(node_name)
         return self.world.clock.monotonic() - (memory.ours_looked_at if ours else memory.looked_at)
 
+    def look_takes(self, node_name: str) -> float:
+        """Seconds since this agent's latest look at ``node_name`` began, whatever a watch had told before."""
+        return self.world.clock.monotonic() - self.memory(node_name).look_began
+
     def _read(self, s: Situation, need: Need, me: str, fresh: bool) -> Situation:
         r = subject(s)
         assert r is not None
@@ -117,6 +121,7 @@ class Observer:
         if fresh:
             w.cluster.forget(node_name)
         memory = self.memory(node_name)
+        memory.look_began = w.clock.monotonic()
         memory.looked_at = w.cluster.read_since(node_name)
         memory.ours_looked_at = w.cluster.ours_read_since(node_name)
         node = w.node(node_name)
