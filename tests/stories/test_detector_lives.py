@@ -412,6 +412,22 @@ def test_a_release_is_not_heard_of_while_the_page_of_its_fault_cannot_be_read() 
     assert (phase(s), the_record(s).release_heard) == (Phase.RELEASED, True)
 
 
+def test_what_a_restarted_detector_hides_without_having_counted_it_is_no_new_fault_until_it_has() -> None:
+    """A person has released both. A third, which is only told, is stated in the new life, and hides them."""
+    both = counted_page("HBM_UNCORRECTABLE_ERROR", DMA_ERROR=1, HBM_UNCORRECTABLE_ERROR=1)
+    s = cordoned(page=both)
+    release_by_command(s)
+    s.run(70)
+    assert phase(s) is Phase.RELEASED
+    s.pages["node-0"].body = counted_page("HANG_ON_COLLECTIVES", HANG_ON_COLLECTIVES=1)
+    s.run(70)
+    assert [f.reason for f in the_record(s).faults] == ["NeuronHasError_HANG_ON_COLLECTIVES"]
+    assert phase(s) is Phase.HANDED_OVER
+    s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=1, HANG_ON_COLLECTIVES=1)
+    s.run(20)
+    assert "NeuronHasError_DMA_ERROR" in [f.reason for f in the_record(s).faults]
+
+
 def booted_in_a_persons_hands(policy: bytes, before: bytes, after: bytes) -> Stage:
     """A person has a cordoned node whose page was ``before``. It boots, and its page is ``after`` now."""
     s = cordoned(policy, before)
