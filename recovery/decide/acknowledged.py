@@ -310,8 +310,13 @@ def as_released(s: Situation, r: Record) -> Record:
 
 
 def _heard(s: Situation, r: Record) -> bool:
-    """Whether all that states the faults of ``r`` can be read."""
-    return all(_can_be_read(s.reading_of(f.source), f) for f in (*closed_with(r), *r.faults))
+    """Whether all that states the faults of ``r`` can be read, in the boot that it is about."""
+    about = (*closed_with(r), *r.faults)
+    if s.machine is None or s.machine.id != r.machine.id or s.node is None:
+        return False
+    if s.node.boot_id not in {r.boot_id, *(f.boot_id for f in about)} - {""}:
+        return False
+    return all(_can_be_read(s.reading_of(f.source), f) for f in about)
 
 
 def _can_be_read(reading: Reading | None, f: Fault) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -114,9 +115,25 @@ def test_who_comes_later_knows_what_an_agent_before_it_had_heard() -> None:
     ids=["not read", "unknown", "unknown of its type", "silent"],
 )
 def test_nothing_is_heard_of_a_release_where_what_states_its_fault_says_nothing(page: Reading | None) -> None:
-    r = released(fault())
+    r = released(fault(), boot_id="boot-1")
     s = situation(readings=() if page is None else (page,))
     assert not as_released(s, r).release_heard
+
+
+@pytest.mark.parametrize(
+    ("changes", "heard"),
+    [
+        ({}, True),
+        ({"machine": None}, False),
+        ({"machine": replace(MACHINE, id="m-9")}, False),
+        ({"node": None}, False),
+        ({"node": node(boot_id="")}, False),
+        ({"node": node(boot_id="boot-2")}, False),
+    ],
+)
+def test_a_release_is_heard_of_in_the_boot_that_it_is_about(changes: dict[str, Any], heard: bool) -> None:
+    r = released(fault(), boot_id="boot-1")
+    assert as_released(situation(readings=(reading(),), **changes), r).release_heard is heard
 
 
 @pytest.mark.parametrize(
