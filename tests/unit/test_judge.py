@@ -781,6 +781,33 @@ def test_an_agent_that_has_only_just_come_has_told_nothing_yet(seconds: float, l
     assert [law for law, _ in h.kinds()] == laws
 
 
+@pytest.mark.parametrize(
+    ("good_for", "cleared", "boots", "laws"),
+    [
+        (2, True, False, []),
+        (20, True, False, ["law 11"]),
+        (2, False, False, ["law 11"]),
+        (2, True, True, ["law 11"]),
+    ],
+    ids=["shortly", "for long", "a log rule's", "a boot ended it"],
+)
+def test_what_its_page_took_back_too_shortly_around_a_release_speaks_against_no_proof(
+    good_for: float, cleared: bool, boots: bool, laws: list[str]
+) -> None:
+    """A plugin's zero has to be seen three times."""
+    h = History().starts().asks().after(6).replaced().breaks("node-9").after(5)
+    h.record("node-9", "suspect").after(5)
+    h.happens(facts.FAULT_ENDED, "m-9", **FAULT, by="itself", cleared=cleared).after(good_for / 2)
+    h.person("NodeRecovery", "node-9", {"status": {"phase": "released"}}).after(good_for / 2)
+    if boots:
+        h.boots("node-9")
+    h.breaks("node-9").after(5)
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
 @pytest.mark.parametrize(("boots", "laws"), [(False, []), (True, ["law 11"])])
 def test_what_a_person_released_speaks_against_no_proof_until_the_machine_boots(
     boots: bool, laws: list[str]
