@@ -1021,6 +1021,29 @@ def test_a_new_boot_is_said_once_it_is() -> None:
     assert h.kinds() == []
 
 
+@pytest.mark.parametrize(
+    ("restored", "again", "laws"),
+    [(False, False, ["words"]), (True, False, []), (True, True, ["words"])],
+    ids=["no", "to the call before", "and asked again"],
+)
+def test_a_restored_record_speaks_of_the_call_that_it_names(
+    restored: bool, again: bool, laws: list[str]
+) -> None:
+    """The machine had booted for the first call, and has not for the second."""
+    h = History().starts()
+    asked = f"{datetime(2026, 11, 21, 3, tzinfo=UTC) + timedelta(seconds=h.at):%Y-%m-%dT%H:%M:%SZ}"
+    h.asks(action="reboot").after(5).boots().after(60).record("node-0", "proving").after(1)
+    h.record("node-0", "recovering").asks(action="reboot", attempt=2).after(5)
+    if restored:
+        h.happens(facts.RESTORED, "etcd", to=h.at - 60)
+        named = {"action": "reboot", "attempt": 1, "at": asked}
+        h.write("NodeRecovery", "node-0", {"status": {"intent": named}}, by="etcd").after(5)
+    if again:
+        h.asks(action="reboot", attempt=3).after(5)
+    h.logs("node-0", "reboot is proved by a new boot ID")
+    assert [law for law, _ in h.kinds() if law == "words"] == laws
+
+
 OWN = "proved: m-0 is gone and node-9 (m-9) was healthy, by its Node, whose own agent reports no fault"
 
 
