@@ -98,7 +98,7 @@ class Agent:
         self._backoff = Backoff(world.clock, API_RETRY.total_seconds(), WORST_API_RETRY, chance)
         self._boot_id = ""
         self._record: Record | None = None
-        self._looked = self._undone = False
+        self._looked = self._undone = self._lets_go = False
         self._summoned = False
         self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
         self._dealt_with: frozenset[tuple[str, str]] = frozenset()
@@ -136,6 +136,12 @@ class Agent:
     def view(self) -> View:
         """What was last seen and decided. Replaced as a whole, so that another thread may read it."""
         return self._view
+
+    @property
+    def word(self) -> tuple[Reading, ...]:
+        """What peers are told of the own page, in the Lease. Nothing while a peer has to take that: it proves
+        what becomes of an open record without a Node."""
+        return () if self._lets_go else self._view.readings
 
     def look_at_record(self) -> None:
         """The gate lists this node. Where no record of it is known, look for one in the next cycle."""
@@ -280,6 +286,7 @@ class Agent:
                 if known:  # a boot ends what was seen before it, and the Node may be another machine's now
                     self._unsaid, self._restated = {}, Restated()
                     return self._observe(self._poll(self._age_allowed()), fresh, before)
+        self._lets_go = s.node is None and s.record is not None and s.record.phase.open
         s = replace(s, restated=self._restated.untold(s))
         self._unsaid = {key: p for key, p in self._unsaid.items() if unsaid(p, s)}
         acknowledged = s.record.acknowledged if s.record is not None else ()

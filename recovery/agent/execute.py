@@ -79,6 +79,8 @@ HARMFUL = Mark | TellPods | Evict | OutOfService
 PATCHES = Mark | OutOfService
 """One patch of the Node that names the version it was decided on. However long ago that was read: if the Node
 has changed since, the API server refuses the patch."""
+STARTS = TakeSlot
+"""What begins a recovery. A watch tells of an exclusion at once, so only a long look is too old."""
 CALLS = Finish | Cancel | TakeBack
 """What else is asked of the provider. No pause stops it; but it goes by the record as it is now."""
 Ask = Callable[[Situation], Decision]
@@ -117,7 +119,7 @@ class Executor:
                 return now if now.effect is None else wait(CHANGED, SOON, "conflict")
             d = now
         for _ in range(SLOW_READS):
-            if not isinstance(d.effect, HARMFUL | CALLS) or not self.read_long_ago(s, d):
+            if not isinstance(d.effect, HARMFUL | STARTS | CALLS) or not self.read_long_ago(s, d):
                 break
             s = again(s)
             now = ask(s)
@@ -127,7 +129,7 @@ class Executor:
                 return wait(CHANGED, SOON, "conflict")
             d = now
         else:
-            if isinstance(d.effect, HARMFUL) and self.read_long_ago(s, d):
+            if isinstance(d.effect, HARMFUL | STARTS) and self.read_long_ago(s, d):
                 return wait(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
         try:
             done = self._do(s, d, again, ask)
@@ -145,6 +147,8 @@ class Executor:
 
     def read_long_ago(self, s: Situation, d: Decision) -> bool:
         """Whether what ``d`` goes by was read long ago: a pause may have been set meanwhile."""
+        if isinstance(d.effect, STARTS):
+            return self._observer.look_takes(s.node_name) > LAST_READS
         return self._observer.looked_for(s.node_name, ours=isinstance(d.effect, PATCHES)) > LAST_READS
 
     def _back_off(self, node: str) -> timedelta:
@@ -245,6 +249,8 @@ class Executor:
     def _on_the_new_gate(self, s: Situation, effect: Any, ask: Ask) -> tuple[Situation, Any]:
         """The same decision on the gate as it is now. Raises ``Conflict`` where it is another one."""
         before, s = s.gate, replace(s, gate=self._w.gates.read())
+        if isinstance(effect, STARTS) and self._observer.look_takes(s.node_name) > LAST_READS:
+            raise Conflict(CHANGED)
         found = effect if s.gate == before else ask(s).effect
         if type(found) is not type(effect):
             raise Conflict(CHANGED)

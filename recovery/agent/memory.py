@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
@@ -17,8 +17,8 @@ FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
 LONGEST_REFUSAL = 30.0
 """The longest Retry-After that is obeyed, in seconds. What is forbidden is tried again after as long."""
 LAST_READS = 2.0
-"""Seconds: what was read longer ago is read again before an intent is written, its call made, or a pod
-evicted."""
+"""Seconds: what was read longer ago is read again before a slot is taken, an intent is written, its call is
+made, or a pod is evicted."""
 FIRST_ASKED_AGAIN, WORST_ASKED_AGAIN = 15.0, 60.0
 """Seconds until the last step of an action is asked for again: the first pause doubles up to the longest."""
 LONGEST_GAP = 60.0
@@ -122,6 +122,7 @@ class Memory:
     told_slow: object = None  # the drain of which it was said that a pod may outlast it
     evicted: list[float] = field(default_factory=list)  # when evictions were asked for, lately
     intents: dict[str, float] = field(default_factory=dict)
+    look_began: float = 0.0  # when the latest look at the node began
     looked_at: float = 0.0  # when the latest reads of Node, record, gate and Lease began
     ours_looked_at: float = 0.0  # the same of record, gate and Lease
     gone_since: float | None = None  # since when the node's own agent is seen gone
@@ -145,6 +146,7 @@ class Memory:
     take_back_asked: Asked = Asked()
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     version: str = ""  # of the record, when it was last read
+    open_at: datetime | None = None  # see ``Situation``
     holds: Holds = field(default_factory=Holds)
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 

@@ -103,6 +103,10 @@ class Observer:
         memory = self.memory(node_name)
         return self.world.clock.monotonic() - (memory.ours_looked_at if ours else memory.looked_at)
 
+    def look_takes(self, node_name: str) -> float:
+        """Seconds since this agent's latest look at ``node_name`` began, whatever a watch had told before."""
+        return self.world.clock.monotonic() - self.memory(node_name).look_began
+
     def _read(self, s: Situation, need: Need, me: str, fresh: bool) -> Situation:
         r = subject(s)
         assert r is not None
@@ -117,6 +121,7 @@ class Observer:
         if fresh:
             w.cluster.forget(node_name)
         memory = self.memory(node_name)
+        memory.look_began = w.clock.monotonic()
         memory.looked_at = w.cluster.read_since(node_name)
         memory.ours_looked_at = w.cluster.ours_read_since(node_name)
         node = w.node(node_name)
@@ -128,7 +133,11 @@ class Observer:
         if node is not None and role is Role.OWNER and not w.afar:
             node = self._in_its_boot(node, now)
         identified = w.providers.identify(node) if node else Identified()
+        began = now - timedelta(seconds=w.clock.monotonic() - memory.ours_looked_at)
         ours = self._ours(node_name, now, fresh)
+        record: Record | None = ours.get("record")
+        if record is not None and record.phase.sick:
+            memory.open_at = began
         s = Situation(
             now=now,
             node_name=node_name,
@@ -147,11 +156,12 @@ class Observer:
             afar=w.afar,
             most_slots=w.most_slots,
             alerts=w.alerts(),
-            forbidden=_claimed(node, ours.get("record")),
+            forbidden=_claimed(node, record),
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",
             booted=self._booted(now) if role is Role.OWNER and not w.afar else None,
             kernel_began=self._kernel_began() if role is Role.OWNER and not w.afar else None,
             unheard_since=w.unheard_since(node_name),
+            open_at=memory.open_at,
             **ours,
         )
         self._kernel_agreed = self._kernel_agreed or agrees(s)

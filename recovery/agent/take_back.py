@@ -11,7 +11,7 @@ from recovery.agent.world import World
 from recovery.decide.decision import SOON, Decision, EventReason, Report, wait
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import Situation
-from recovery.decide.standing import late, standing, words
+from recovery.decide.standing import late, standing_now, words
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import ClusterDelete, Deleting, Done, Failed, Gone, Intent, Machine, NotApplied, Record
 from recovery.provider.protocol import Cancellable, TakesBack
@@ -33,7 +33,7 @@ class TakingBack:
         self._memory = observer.memory(s.node_name)
 
     def run(self) -> Performed | Decision:
-        asked = standing(self._r, self._s.node)
+        asked = standing_now(self._s, self._r)
         if (left := self._memory.take_back_asked.left(asked_of(self._r), self._now())) > 0:
             return wait(f"{words(asked)} is not taken back yet", timedelta(seconds=left), "take-back")
         try:

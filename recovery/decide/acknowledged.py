@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from recovery.decide.situation import Situation
-from recovery.model import Fault, Kind, Phase, Problem, Record
+from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
 from recovery.quick import replace
 
 Key = tuple[str, str, str]
@@ -24,6 +24,8 @@ MOST_KEPT = 20
 MOST_DIGESTS = 200
 FOUND_SOON = timedelta(minutes=1)
 """An agent that is killed is back by then, and reads its node's page."""
+WHOLE_SECOND, ON_ITS_WAY = timedelta(seconds=1), timedelta(seconds=2)
+"""The API server's time is cut down to a second, and an answer is on its way for up to two."""
 SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""
@@ -68,7 +70,7 @@ def yet_to_learn(restated: Mapping[Key, datetime], s: Situation) -> dict[Key, da
     return {
         key: at
         for key, at in restated.items()
-        if (r.phase.sick or at > r.phase_since) and (key in about or _plugins_in_short(key, s, r))
+        if (r.phase.sick or at > closed_at(s, r)) and (key in about or _plugins_in_short(key, s, r))
     }
 
 
@@ -145,7 +147,7 @@ def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     """
     if not r.phase.open:
         anew = {f.key: f for f in faults}
-        r = replace(r, acknowledged=tuple(anew.pop(f.key, f) for f in r.acknowledged))
+        r = replace(r, acknowledged=tuple(_latest(f, anew.pop(f.key, f)) for f in r.acknowledged))
         faults = tuple(anew.values())
     keys = {f.key for f in faults}
     known = tuple(f for f in r.acknowledged if f.key not in keys)
@@ -154,6 +156,12 @@ def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     whole = (*faults, *reversed(known))[:MOST_KEPT]
     rest = tuple(f for f in (*known, *faults) if f not in whole)
     return digested(replace(r, acknowledged=(*known, *faults)), rest)
+
+
+def _latest(known: Fault, named: Fault) -> Fault:
+    """Of two words of one fault on a closed record, the later one: what it remembers is brought up to date,
+    what it names is not."""
+    return known if (known.machine, known.boot_id) == (named.machine, named.boot_id) else named
 
 
 def digested(r: Record, faults: tuple[Fault, ...]) -> Record:
@@ -206,9 +214,12 @@ def brought_up_to_date(r: Record, s: Situation, taken_back: Iterable[Fault]) -> 
         return r, ""
     back = {f.key for f in gone}
     still = tuple(f for f in kept if f.key not in back)
+    again = [f.reason for f in still if f.latched and not f.cleared and f not in r.acknowledged]
     ended = [f.reason for f in still if f.cleared and replace(f, cleared=False) in r.acknowledged]
     if ended:
         why = f"the detector that stated {', '.join(ended)} was started anew: stated again, it is a new fault"
+    elif again:
+        why = f"a detector that was started anew states {', '.join(again)} again"
     elif len(gone) or more != r.acknowledged_more:
         names = ", ".join(f.reason for f in gone if not f.cleared) or "a fault"
         why = f"{names} was taken back by its own source: if it comes again, it is a new fault"
@@ -225,7 +236,27 @@ def _known_better(f: Fault, r: Record, s: Situation) -> Fault:
     problem = _problem(f, s)
     if problem is not None and not problem.latched:
         return replace(f, latched=False, cleared=False)
+    if r.phase is Phase.HANDED_OVER and (r.marks or r.intent) and any(x.key == f.key for x in r.faults):
+        return _in_its_life(f, r, s)  # told once, however often it is stated
     return replace(f, cleared=True) if life_ended(f, s) else f
+
+
+def in_their_lives(s: Situation, r: Record) -> Record:
+    """``r``, which is open, with what became of the detectors that stated its faults since.
+
+    Whoever comes after a release cannot tell a line that is repeated then from the one that was released.
+    """
+    return replace(r, faults=tuple(_in_its_life(f, r, s) for f in r.faults))
+
+
+def _in_its_life(f: Fault, r: Record, s: Situation) -> Fault:
+    p, here = _problem(f, s), s.node is not None and f.boot_id == s.node.boot_id and f.machine == r.machine.id
+    if f.kind is not Kind.LEVEL or not f.latched or not here or (p is not None and not p.latched):
+        return f
+    if p is None or not stated_now(f, s):
+        return replace(f, cleared=f.cleared or life_ended(f, s))
+    another = f.cleared or (bool(f.life and p.life) and f.life != p.life)
+    return replace(f, counter=p.counter, life=p.life, cleared=False) if another else f
 
 
 def life_ended(f: Fault, s: Situation) -> bool:
@@ -259,7 +290,7 @@ def _plugins_digest(key: Key, s: Situation) -> str:
 def as_counted_now(s: Situation, r: Record) -> Record:
     """``r`` with its faults as often as they are stated by now. The kernel repeats its line while a person
     has the node: remembered with the count of the first time, the release would be undone at once."""
-    return replace(r, faults=tuple(_counted_now(f, s, r.boot_id) for f in r.faults))
+    return replace(r, faults=tuple(_counted_now(f, s, r) for f in r.faults))
 
 
 def as_released(s: Situation, r: Record) -> Record:
@@ -269,11 +300,27 @@ def as_released(s: Situation, r: Record) -> Record:
     """
     if r.phase is not Phase.RELEASED:
         return r
-    first = len(r.acknowledged) - len(closed_with(r))
-    known = (_counted_now(f, s, r.boot_id, r.phase_since) for f in r.acknowledged[first:])
-    named = tuple(_counted_now(f, s, r.boot_id, r.phase_since) for f in r.faults)
+    heard = r.release_heard or _heard(s, r)
+    first, until = len(r.acknowledged) - len(closed_with(r)), closed_at(s, r)
+    known = tuple(_counted_now(f, s, r, until) for f in r.acknowledged[first:])
+    named = tuple(_counted_now(f, s, r, until) for f in r.faults)
     more = _digested_anew(r.acknowledged_more, r.faults, named)
-    return replace(r, faults=named, acknowledged=(*r.acknowledged[:first], *known), acknowledged_more=more)
+    known = (*r.acknowledged[:first], *known)
+    return replace(r, faults=named, acknowledged=known, acknowledged_more=more, release_heard=heard)
+
+
+def _heard(s: Situation, r: Record) -> bool:
+    """Whether all that states the faults of ``r`` can be read, in the boot that it is about."""
+    about = (*closed_with(r), *r.faults)
+    if s.machine is None or s.machine.id != r.machine.id or s.node is None:
+        return False
+    if s.node.boot_id not in {r.boot_id, *(f.boot_id for f in about)} - {""}:
+        return False
+    return all(_can_be_read(s.reading_of(f.source), f) for f in about)
+
+
+def _can_be_read(reading: Reading | None, f: Fault) -> bool:
+    return reading is not None and not {"*", f.type} & {*reading.unknown, *reading.silent}
 
 
 def _digested_anew(more: str, before: tuple[Fault, ...], now: tuple[Fault, ...]) -> str:
@@ -298,32 +345,57 @@ def closed_with(r: Record) -> tuple[Fault, ...]:
     return r.acknowledged if any(_in_short(f, r) for f in r.faults) else ()
 
 
-def _counted_now(f: Fault, s: Situation, boot_id: str, until: datetime | None = None) -> Fault:
-    """``f`` as its source states it now; as it is, where that was after ``until``.
+def closed_at(s: Situation, r: Record) -> datetime:
+    """When ``r`` was closed, at the earliest.
 
-    ``boot_id`` is that of the record: the machine may have booted in a replacement, and the fault come back.
+    A command knows the API server's time to a second. Where this process has read the record within that
+    second, and it was still open, it was closed after that.
+    """
+    seen, said = s.open_at, r.phase_since
+    return seen if seen is not None and said < seen <= said + WHOLE_SECOND + ON_ITS_WAY else said
+
+
+def _counted_now(f: Fault, s: Situation, r: Record, until: datetime | None = None) -> Fault:
+    """``f`` of ``r`` as its source states it now; as it is, where that was after ``until``.
+
+    The machine may have booted in a replacement, and the fault come back: then the record knows that boot.
     """
     p, boot = _problem(f, s), s.node.boot_id if s.node is not None else ""
-    here = bool(boot) and boot in (f.boot_id, boot_id)
-    if p is None or not here or not stated_now(f, s):
+    if p is None or not boot or (until is not None and _stated_after(f, p, r, until)):
         return f
-    if until is not None and _stated_after(f, p, until):
+    if boot not in (f.boot_id, r.boot_id) and not _seen_in_this_boot(f, p, s, until):
         return f
-    f = replace(f, boot_id=boot)
-    return f if by_plugin(f) else replace(f, counter=p.counter, life=p.life, cleared=False)
+    if by_plugin(f):
+        return replace(f, boot_id=boot, cleared=f.cleared and boot == f.boot_id)
+    now = replace(f, boot_id=boot, counter=p.counter, life=p.life)
+    # What is a mere memory by now was counted by then all the same.
+    return replace(now, cleared=not stated_now(f, s) and (f.cleared or life_ended(now, s)))
 
 
-def _stated_after(f: Fault, p: Problem, until: datetime) -> bool:
-    """Whether ``p``, which is the fault ``f`` as it is now, was stated after ``until``.
+def _seen_in_this_boot(f: Fault, p: Problem, s: Situation, until: datetime | None) -> bool:
+    """Whether this process has seen ``p`` stated of the boot of now by ``until``.
 
-    An agent that was started since cannot tell. What it finds soon after, in the life of the detector that is
-    known, is taken to be as it was: stated once more, it is a new fault.
+    Then ``f`` is about it, though its record may know of a boot before alone. A mark stays over a boot.
+    """
+    if s.machine is None or f.machine != s.machine.id or (p.lasting and p.stated is None):
+        return False
+    return until is None or p.since <= until
+
+
+def _stated_after(f: Fault, p: Problem, r: Record, until: datetime) -> bool:
+    """Whether ``p``, which is the fault ``f`` of ``r`` as it is now, was stated after ``until``.
+
+    A plugin states at each run what it has found once. An agent that was started since cannot tell. What it
+    finds soon after, in the life of the detector that is known, is taken to be as it was: stated once more,
+    it is a new fault. Where another agent has looked before it, that one knew.
     """
     seen = p.stated or p.since
+    if by_plugin(f):
+        seen = min(p.since, seen)
     if p.stated is not None or seen <= until:
         return seen > until
     another_life = f.cleared or (bool(f.life and p.life) and f.life != p.life)
-    return another_life or seen > until + FOUND_SOON
+    return r.release_heard or another_life or seen > until + FOUND_SOON
 
 
 def _problem(f: Fault, s: Situation) -> Problem | None:

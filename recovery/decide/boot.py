@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from recovery.decide.situation import Situation
-from recovery.model import Problem, Record
+from recovery.model import NodeView, Problem, Record
 from recovery.quick import replace
 from recovery.units import hour, span
 
@@ -87,11 +87,16 @@ def _unheard(s: Situation) -> str | None:
 
 
 def written_before(s: Situation, moment: datetime) -> bool:
-    """Whether what the Node says of its boot may be from before ``moment``: who has just begun to watch knows
-    of no boot before, and has not heard the kubelet, whose last word is older."""
-    if s.node is None or s.node.heard is None:
+    """Whether what the Node says of its boot may be from before ``moment``: it is not known which boot the
+    machine is in; or who has just begun to watch knows of no boot before, and has not heard the kubelet."""
+    if s.node is None:
         return False
-    return _has_just_come(s) and s.node.heard < moment
+    return boot_unknown(s) is not None or (_has_just_come(s) and heard_before(s.node, moment))
+
+
+def heard_before(node: NodeView, moment: datetime) -> bool:
+    """Whether the kubelet's last word on the Node is from before ``moment``."""
+    return node.heard is not None and node.heard < moment
 
 
 def _has_just_come(s: Situation) -> bool:

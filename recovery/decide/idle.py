@@ -11,6 +11,7 @@ from recovery.decide import brakes
 from recovery.decide.acknowledged import (
     as_released,
     brought_up_to_date,
+    closed_at,
     dealt_with,
     full,
     late_witness,
@@ -56,7 +57,7 @@ from recovery.decide.lifecycle import Event, move
 from recovery.decide.retention import counts_on, expired, nothing_wrong, still_counts
 from recovery.decide.room import MOST_FAULTS, kept
 from recovery.decide.situation import Situation
-from recovery.decide.standing import before_service, standing, words
+from recovery.decide.standing import before_service, standing_now, words
 from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
 from recovery.quick import replace
 from recovery.units import span
@@ -124,7 +125,7 @@ def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
     """The faults that the node showed when a person released it, and that its record had no room for."""
     if r.phase is not Phase.RELEASED or len(r.faults) < MOST_FAULTS or full(r):
         return ()
-    shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= r.phase_since]
+    shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= closed_at(s, r)]
     faults = (fault_of(p, s) for p in shown)
     return tuple(f for f in faults if not dealt_with(f, s))
 
@@ -174,7 +175,7 @@ def given_back_by_hand(s: Situation, r: Record) -> Decision | None:
 
 def still_handed_over(s: Situation, r: Record) -> Decision:
     """Say so, and what may still happen to the machine: who uncordons it by hand has to know."""
-    asked = standing(r, s.node)
+    asked = standing_now(s, r)
     to_come = f"; {words(asked)} may still come: a release takes it back first" if asked else ""
     if asked and s.take_back_refused:
         to_come = f"; {s.take_back_refused}"

@@ -7,6 +7,7 @@ agent left open is for ``orphan.conclude``, on another node.
 
 from __future__ import annotations
 
+from recovery.decide.acknowledged import in_their_lives
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.boot import agrees, with_node_behind
 from recovery.decide.decision import (
@@ -225,6 +226,17 @@ def _marked_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(replace(r, faults=faults)), f"{', '.join(map(name, changed))} is marked anew")
 
 
+def _detector_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """That a detector was started anew is on the record: what it states then is a new fault once a person has
+    released this one, though its count is the same and this process has ended."""
+    changed = in_their_lives(s, r) if r.phase is not Phase.PROVING else r
+    if changed == r:
+        return None
+    anew = [f for f, old in zip(changed.faults, r.faults, strict=True) if f != old]
+    why = "states it again" if not anew[0].cleared else "was started anew"
+    return act(WriteRecord(changed), f"the detector that stated {', '.join(map(name, anew))} {why}")
+
+
 def _hold_begins(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """From when a fault is held that its source has taken back is on the record: it survives this process."""
     change = noted(s, r) if r.phase is not Phase.PROVING else None
@@ -251,6 +263,7 @@ FIRST = (
     _boot_confirmed,
     _unrecorded,
     _marked_anew,
+    _detector_anew,
     _hold_begins,
 )
 """Asked of every open record next, before its phase's own questions; the first answer counts."""

@@ -257,6 +257,7 @@ class Situation:
     # When it saw the faults (source, type, reason) stated again that were taken back before, and that the
     # record takes for what it was about.
     restated: Mapping[tuple[str, str, str], datetime] = field(default_factory=dict)
+    open_at: datetime | None = None  # this process last read the record, not closed yet, after this moment
     read: tuple[Need, ...] = ()  # the needs that have been read
 
     def reading_of(self, source: str) -> Reading | None:

@@ -7,8 +7,10 @@ with the pods that run on it by then. So a node goes back to service only once n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from recovery.decide.boot import heard_before, written_before
 from recovery.decide.decision import Decision, TakeBack, act
 from recovery.decide.situation import Situation
 from recovery.model import Intent, NodeView, Phase, Record, Step
@@ -22,10 +24,29 @@ LONGEST_TAKE_BACK = timedelta(minutes=5)
 
 
 def standing(r: Record, node: NodeView | None) -> tuple[Intent, ...]:
-    """The calls on record that may still be carried out, oldest first. ``node``: the Node as it is now."""
+    """The calls on record that may still be carried out, oldest first. ``node``: the Node as it is now.
+
+    For who has not watched it: etcd may have been restored, and a boot from before the call proves nothing.
+    """
+    came = (x for x in _asked(r) if node is not None and _came(x, r, node) and not heard_before(node, x.at))
+    return _without(_asked(r), came)
+
+
+def standing_now(s: Situation, r: Record) -> tuple[Intent, ...]:
+    """The same, for an agent, which may have watched the Node and may know its kernel."""
+    node = s.node
+    came = (x for x in _asked(r) if node is not None and _came(x, r, node) and not written_before(s, x.at))
+    return _without(_asked(r), came)
+
+
+def _asked(r: Record) -> tuple[Intent, ...]:
     current = (r.intent,) if r.intent is not None and r.in_flight and not _has_evidence(r) else ()
-    asked = (*r.progress.left, *current)
-    return tuple(x for x in asked if x.attempt not in r.progress.taken_back and not _came(x, r, node))
+    return tuple(x for x in (*r.progress.left, *current) if x.attempt not in r.progress.taken_back)
+
+
+def _without(asked: tuple[Intent, ...], came: Iterable[Intent]) -> tuple[Intent, ...]:
+    attempts = {x.attempt for x in came}
+    return tuple(x for x in asked if x.attempt not in attempts)
 
 
 def _has_evidence(r: Record) -> bool:
@@ -35,9 +56,9 @@ def _has_evidence(r: Record) -> bool:
     return seen or r.phase is Phase.PROVING
 
 
-def _came(asked: Intent, r: Record, node: NodeView | None) -> bool:
+def _came(asked: Intent, r: Record, node: NodeView) -> bool:
     """Whether a call that boots the machine was carried out: its Node shows another boot since."""
-    if asked.action == Step.REPLACE.value or node is None or r.replacement_machine:
+    if asked.action == Step.REPLACE.value or r.replacement_machine:
         return False
     return asked.booted_since(node)
 
@@ -70,7 +91,7 @@ def late(r: Record, now: datetime) -> bool:
 
 def before_service(s: Situation, r: Record) -> Decision | None:
     """What is to be taken back before the node of ``r`` goes back to service; None if nothing stands."""
-    asked = standing(r, s.node)
+    asked = standing_now(s, r)
     if not asked or s.machine is None or s.machine.id != r.machine.id:
         return None
     return act(TakeBack(), f"{words(asked)} was asked for and never came: it is taken back first")

@@ -328,6 +328,7 @@ class Record:
     acknowledged_more: str = ""  # digests of the faults that ``acknowledged`` has no room for
     boot_confirmed: bool = False  # on this machine, the kernel and the Node named the same boot
     release: ReleaseRequest | None = None  # not answered yet
+    release_heard: bool = False  # an agent has read the node's sources since it was released
 
     @property
     def step(self) -> Rung | None:

@@ -154,7 +154,8 @@ class Comparison:
     def _absent(self) -> dict[Pair, datetime]:
         """Since when no page has shown each pair of a log rule.
 
-        A page that cannot say so leaves it as it was: a fault that was gone is not there again for that.
+        A page that cannot say so leaves it as it was: a fault that was gone is not there again for that. What
+        this life of the detector has never counted is not hidden by another reason of its type.
         """
         absent = {pair: since for pair, since in self.state.absent.items() if pair in self.pairs}
         there = self.active | self._hidden()
@@ -162,9 +163,12 @@ class Comparison:
             type_ = pair[0]
             if pair in there or type_ in self.plugins:
                 absent.pop(pair, None)
-            elif self._known(type_) and pair in self.page.gauges and type_ not in self.busy:
+            elif self._known(type_) and pair in self.page.gauges and self._shows_nothing_of(pair):
                 absent.setdefault(pair, self.at)
         return absent
+
+    def _shows_nothing_of(self, pair: Pair) -> bool:
+        return pair[0] not in self.busy or self.page.counters.get(pair[1]) == 0
 
     # ------------------------------------------------------------ faults
 
@@ -207,7 +211,7 @@ class Comparison:
             latched=latched,
             masked=hidden and not shown,
             counter=count_of_statement(self, pair, old),
-            life=self._life(type_, old, shown or hidden),
+            life=self._life(type_, old, self.there(pair)),
             stated=self._stated(reason, old, shown),
         )
 
@@ -228,10 +232,14 @@ class Comparison:
         before = old.life if old else ""
         return self.page.started or before if there else before
 
-    def counted(self, reason: str, old: Problem | None, there: bool) -> float | None:
+    def there(self, pair: Pair) -> bool:
+        """Whether this life of the detector has stated it: its page shows it, or hides and has counted it."""
+        return pair in self.active or (pair[0] in self.busy and self.page.counters.get(pair[1], 0) > 0)
+
+    def counted(self, pair: Pair, old: Problem | None) -> float | None:
         """The count of a fault that the page shows or hides; a restart's 0 is no count of it."""
         before = old.counter if old else None
-        return self.page.counters.get(reason, before) if there else before
+        return self.page.counters.get(pair[1], before) if self.there(pair) else before
 
     def others(self, pair: Pair) -> frozenset[str]:
         """The other reasons of the pair's type, as far as this page counts them."""
@@ -296,8 +304,7 @@ def count_of_statement(page: Comparison, pair: Pair, old: Problem | None) -> flo
     A log rule counts a reason once, and again only after another reason of its type. Where it is not known
     to be one, a count that grows beyond that is a plugin's, which may count each of its runs.
     """
-    shown, hidden = pair in page.active, pair[0] in page.busy
-    count = page.counted(pair[1], old, shown or hidden)
+    shown, count = pair in page.active, page.counted(pair, old)
     log_rule = page.known_to_be.get(pair[0]) is Detector.LOG
     if log_rule or not shown or count is None or not page.whole:
         return count

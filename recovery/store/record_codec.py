@@ -328,6 +328,7 @@ def _status(record: Record) -> dict[str, Any]:
         "acknowledgedMore": record.acknowledged_more or None,
         "bootConfirmed": record.boot_confirmed or None,
         "release": _release(record.release),
+        "releaseHeard": record.release_heard or None,
     }
     return {k: v for k, v in status.items() if v is not None}
 
@@ -496,6 +497,7 @@ def _decoded(obj: Any) -> Record:
         release=ReleaseRequest(release.text("by", ...), release.at("at"), release.text("reason"))
         if release
         else None,
+        release_heard=s.flag("releaseHeard"),
     )
     progress = s.child("progress")
     return upgraded(record) if progress is None else replace(record, progress=_read_progress(progress))

@@ -159,6 +159,7 @@ RECORD: Shape = {
     "nodeGoneSince": AT,
     "acknowledgedMore": Words(4096),
     "bootConfirmed": FREE,
+    "releaseHeard": FREE,
     "release": {"by": Words(1024), "at": AT, "reason": Words(1024)},
 }
 

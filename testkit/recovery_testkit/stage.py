@@ -486,7 +486,7 @@ class Stage:
         chance = random.Random(7)  # noqa: S311
 
         def readings() -> tuple[Reading, ...]:
-            return agent.view.readings if agent is not None else ()
+            return agent.word if agent is not None else ()
 
         sweeper = Sweeper(
             world,

@@ -345,6 +345,7 @@ FULL_RECORD = Record(
     acknowledged_more="aB3dE9",
     boot_confirmed=True,
     release=ReleaseRequest("ada", AT, "card reseated"),
+    release_heard=True,
 )
 
 FULL_GATE = Gate(

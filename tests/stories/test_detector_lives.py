@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+
 import pytest
 from recovery_testkit.stage import Stage
 
@@ -9,13 +12,17 @@ from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.errors import Refused
 from recovery.model import Phase
+from recovery.quick import replace
 from tests.builders.policies import policy_file
 from tests.stories.scenes import (
+    boot,
     calls,
     cast,
     counted_page,
     new_process,
+    pause,
     phase,
+    resume,
     swap_record,
     the_record,
 )
@@ -204,8 +211,9 @@ def in_a_persons_hands() -> Stage:
 
 
 def release_by_command(s: Stage) -> None:
-    """The command closes the record. It cannot read the node's page."""
-    swap_record(s, close(the_record(s), s.clock.true_time(), Event.RELEASED, "released by ada: looked at"))
+    """The command closes the record. It cannot read the node's page, and its time may be a second behind."""
+    now = s.clock.true_time() - timedelta(seconds=1)
+    swap_record(s, close(the_record(s), now, Event.RELEASED, "released by ada: looked at"))
     s.provider.preflight_error = None
 
 
@@ -242,3 +250,230 @@ def test_an_agent_that_was_away_for_long_takes_a_higher_count_for_a_new_fault() 
     new_process(s, "node-0")
     s.run(20)
     assert calls(s) == REPLACED
+
+
+CORDONS = policy_file("{do: cordon}")
+PLUGINS = policy_file("{do: cordon}", match="type: GpuNvlink")
+DMA_ONCE, DMA_TWICE = (counted_page("DMA_ERROR", DMA_ERROR=count) for count in (1, 2))
+
+
+def cordoned(policy: bytes = CORDONS, page: bytes = DMA_ONCE) -> Stage:
+    """A person has the cordoned node, so that nothing changes its record until it is released."""
+    s = cast(policy)
+    s.pages["node-0"].body = page
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+    return s
+
+
+def stopped(s: Stage, seconds: float) -> None:
+    """The agent of node-0 is stopped for so long; in the middle of it the kernel repeats its line."""
+    (agent,) = (actor for actor in s.actors.values() if actor.node == "node-0")
+    agent.alive = False
+    s.run(seconds / 2, step=1)
+    s.pages["node-0"].body = DMA_TWICE
+    s.run(seconds / 2, step=1)
+    agent.alive = True
+
+
+def released_once_its_agent_had_seen_more() -> Stage:
+    """The agent was stopped, and so found it in the very second of the release."""
+    s = cordoned()
+    stopped(s, 100)
+    s.turns()
+    release_by_command(s)
+    return s
+
+
+def test_what_an_agent_has_seen_before_it_read_the_open_record_is_what_is_released() -> None:
+    s = released_once_its_agent_had_seen_more()
+    s.run(120)
+    assert phase(s) is Phase.RELEASED
+
+
+def test_what_is_stated_in_the_second_of_the_release_and_after_it_is_a_new_fault() -> None:
+    s = released_once_its_agent_had_seen_more()
+    s.clock.advance(0.5)
+    s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=3)
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_restored_record_dates_no_release_that_was_made_long_before() -> None:
+    """etcd is restored to the release: what was stated since is a new fault."""
+    s = cordoned()
+    release_by_command(s)
+    s.run(10)
+    before = the_record(s)
+    s.pages["node-0"].body = DMA_TWICE
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+    swap_record(s, replace(before, resource_version=the_record(s).resource_version))
+    s.run(120)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_detector_that_was_restarted_right_before_the_release_leaves_nothing_to_treat() -> None:
+    """What it had counted is a memory of the agent's by then: the release is about that, too."""
+    s = cordoned()
+    s.pages["node-0"].body = DMA_TWICE
+    s.run(10)
+    s.pages["node-0"].body = counted_page()
+    s.run(0.5)
+    release_by_command(s)
+    s.run(60)
+    assert phase(s) is Phase.RELEASED
+    assert [(f.counter, f.cleared) for f in the_record(s).acknowledged] == [(2, True)]
+    s.pages["node-0"].body = DMA_TWICE
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+def waiting(page: bytes) -> Stage:
+    """All is paused, so that a record waits."""
+    s = cast(CORDONS)
+    pause(s)
+    s.pages["node-0"].body = page
+    s.run(20)
+    assert phase(s) is Phase.WAITING
+    return s
+
+
+STARTED = pytest.mark.parametrize("started", ["", "1.7639e+09"], ids=["by its counts", "by its start"])
+OPEN_OR_NOT = pytest.mark.parametrize("made", [cordoned, waiting], ids=["handed over", "waiting"])
+
+
+def of_a_process(page: bytes, started: str) -> bytes:
+    return started_at(started, page) if started else page
+
+
+@OPEN_OR_NOT
+@STARTED
+def test_that_a_detector_was_restarted_before_the_release_is_known_to_the_next_agent(
+    made: Callable[..., Stage], started: str
+) -> None:
+    """The kernel repeats its line once the agent is another one: the count is that of the first time."""
+    s = made(page=of_a_process(DMA_ONCE, "1.7638e+09" if started else ""))
+    s.pages["node-0"].body = of_a_process(counted_page(), started)
+    s.run(10)
+    release_by_command(s)
+    s.pages["node-0"].body = of_a_process(DMA_ONCE, started)
+    new_process(s, "node-0")
+    resume(s)
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+@OPEN_OR_NOT
+@STARTED
+def test_what_a_restarted_detector_had_stated_by_the_release_starts_nothing_under_the_next_agent(
+    made: Callable[..., Stage], started: str
+) -> None:
+    s = made(page=of_a_process(DMA_TWICE, "1.7638e+09" if started else ""))
+    s.pages["node-0"].body = of_a_process(counted_page(), started)
+    s.run(10)
+    s.pages["node-0"].body = of_a_process(DMA_ONCE, started)
+    s.run(10)
+    release_by_command(s)
+    new_process(s, "node-0")
+    resume(s)
+    s.run(20)
+    assert phase(s) is Phase.RELEASED
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["an agent had looked", "none had"])
+def test_what_is_stated_after_an_agent_has_looked_at_the_release_is_new_to_the_next_one(heard: bool) -> None:
+    """It dies before it can write of it. Where none had looked, the next takes what it finds for released."""
+    s = waiting(DMA_ONCE)
+    (agent,) = (actor for actor in s.actors.values() if actor.node == "node-0")
+    agent.alive = heard
+    release_by_command(s)
+    s.run(40)
+    resume(s)
+    assert the_record(s).release_heard is heard
+    s.kill(agent)
+    s.pages["node-0"].body = DMA_TWICE
+    new_process(s, "node-0")
+    s.run(20)
+    assert (phase(s), the_record(s).release_heard) == (
+        (Phase.HANDED_OVER, False) if heard else (Phase.RELEASED, True)
+    )
+
+
+def test_a_release_is_not_heard_of_while_the_page_of_its_fault_cannot_be_read() -> None:
+    s = cordoned()
+    s.pages["node-0"].error = OSError("away")
+    s.run(15)
+    release_by_command(s)
+    s.run(70)
+    assert not the_record(s).release_heard
+    s.pages["node-0"].error = None
+    s.run(70)
+    assert (phase(s), the_record(s).release_heard) == (Phase.RELEASED, True)
+
+
+def test_what_a_restarted_detector_hides_without_having_counted_it_is_no_new_fault_until_it_has() -> None:
+    """A person has released both. A third, which is only told, is stated in the new life, and hides them."""
+    both = counted_page("HBM_UNCORRECTABLE_ERROR", DMA_ERROR=1, HBM_UNCORRECTABLE_ERROR=1)
+    s = cordoned(page=both)
+    release_by_command(s)
+    s.run(70)
+    assert phase(s) is Phase.RELEASED
+    s.pages["node-0"].body = counted_page("HANG_ON_COLLECTIVES", HANG_ON_COLLECTIVES=1)
+    s.run(70)
+    assert [f.reason for f in the_record(s).faults] == ["NeuronHasError_HANG_ON_COLLECTIVES"]
+    assert phase(s) is Phase.HANDED_OVER
+    s.pages["node-0"].body = counted_page("DMA_ERROR", DMA_ERROR=1, HANG_ON_COLLECTIVES=1)
+    s.run(20)
+    assert "NeuronHasError_DMA_ERROR" in [f.reason for f in the_record(s).faults]
+
+
+def booted_in_a_persons_hands(policy: bytes, before: bytes, after: bytes) -> Stage:
+    """A person has a cordoned node whose page was ``before``. It boots, and its page is ``after`` now."""
+    s = cordoned(policy, before)
+    boot(s, "node-0")
+    s.pages["node-0"].body = after
+    new_process(s, "node-0")
+    s.run(20)
+    assert (phase(s), the_record(s).boot_id) == (Phase.HANDED_OVER, "m-0-boot-1")
+    return s
+
+
+KINDS = pytest.mark.parametrize(
+    ("policy", "page", "well", "again"),
+    [
+        (CORDONS, DMA_ONCE, counted_page(), DMA_TWICE),
+        (PLUGINS, sick_page(True, 1), sick_page(False, 0), b""),
+    ],
+    ids=["a log rule", "a plugin"],
+)
+
+
+@KINDS
+def test_a_release_covers_what_a_boot_had_shown_again_that_the_record_does_not_know(
+    policy: bytes, page: bytes, well: bytes, again: bytes
+) -> None:
+    s = booted_in_a_persons_hands(policy, page, well)
+    s.pages["node-0"].body = page
+    s.run(10)
+    release_by_command(s)
+    if not again:  # a plugin counts each of its runs, and that is no news
+        s.pages["node-0"].body = sick_page(True, 2)
+    s.run(120)
+    assert phase(s) is Phase.RELEASED
+    s.pages["node-0"].body = again or sick_page(True, 3)
+    s.run(20)
+    assert phase(s) is (Phase.HANDED_OVER if again else Phase.RELEASED)
+
+
+@KINDS
+def test_what_a_boot_shows_only_after_the_release_is_a_new_fault(
+    policy: bytes, page: bytes, well: bytes, again: bytes
+) -> None:
+    s = booted_in_a_persons_hands(policy, page, well)
+    release_by_command(s)
+    s.run(5)
+    assert phase(s) is Phase.RELEASED
+    s.pages["node-0"].body = page
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER

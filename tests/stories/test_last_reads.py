@@ -9,6 +9,7 @@ import pytest
 from recovery_testkit.kubefaults import Asked
 from recovery_testkit.stage import Stage
 
+from recovery.agent.submit import SLOW_READS
 from recovery.model import Machine, Phase, Preflight, Step
 from tests.builders.policies import policy_file
 from tests.stories.scenery import RECORDS, change_gate
@@ -91,6 +92,74 @@ def test_what_is_said_during_a_slow_preflight_stops_the_call(
     s.fault("node-0")
     s.run(8)
     assert (done, calls(s)) == (["m-0"], [])
+
+
+def slots_written(s: Stage) -> list[str]:
+    """The nodes that get a slot from now on."""
+    found: list[str] = []
+
+    def look(asked: Asked) -> bool:
+        if asked.method in ("POST", "PUT") and "/recoverygates" in asked.path:
+            found.extend(slot["node"] for slot in asked.body["status"].get("slots") or ())
+        return False
+
+    s.api.fail_next(look, lambda asked, go: go())
+    return found
+
+
+@pytest.mark.parametrize("who", ["exclusion", "claim", "pause"])
+@pytest.mark.parametrize("slow", [1, SLOW_READS, 99], ids=["one answer", "some answers", "every answer"])
+def test_what_is_said_while_all_is_read_for_the_start_takes_no_slot(who: str, slow: int) -> None:
+    s = cast(REPLACES, agents=1)
+    slots, done = slots_written(s), list[str]()
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        done.append(asked.path)
+        s.clock.advance(5)
+        if len(done) == min(slow, 30):
+            PEOPLE[who](s)
+        return answer
+
+    def waits(asked: Asked) -> bool:
+        r = s.record("node-0")
+        waiting = r is not None and r.phase is Phase.WAITING
+        return waiting and asked.method == "GET" and len(done) < slow
+
+    s.api.fail_next(waits, slowly, times=99)
+    s.fault("node-0")
+    s.run(30)
+    assert len(done) >= slow or slow == 99
+    assert (slots, calls(s)) == ([], [])
+
+
+@pytest.mark.parametrize("changed", [True, False], ids=["and changed", "and unchanged"])
+def test_no_slot_is_taken_where_the_gate_took_long_to_be_read_again(changed: bool) -> None:
+    """Another agent writes the gate first. It is read again, and meanwhile a person excludes the node."""
+    s = cast(REPLACES, agents=1)
+    slots, lost = slots_written(s), list[str]()
+
+    def conflict(asked: Asked, go: Callable[[], Any]) -> Any:
+        lost.append(asked.path)
+        change_gate(s, lambda gate: gate["metadata"].update(labels={"team": "a"}))
+        return go()
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        s.clock.advance(5)
+        if changed:
+            exclude(s)
+        return answer
+
+    def takes(asked: Asked) -> bool:
+        return asked.method == "PUT" and bool((asked.body.get("status") or {}).get("slots")) and not lost
+
+    s.api.fail_next(lambda a: bool(lost) and a.method == "GET" and "/recoverygates" in a.path, slowly)
+    s.api.fail_next(takes, conflict)
+    s.fault("node-0")
+    s.run(20)
+    assert lost
+    assert (slots[1:], calls(s)) == (([], []) if changed else (slots[1:], [("replace", "m-0")]))
 
 
 def test_what_the_count_says_is_read_again_where_the_preflight_took_long(

@@ -9,8 +9,18 @@ from recovery.errors import Unreadable
 from recovery.model import Phase
 from recovery.store.lease import lease_name
 from tests.builders.policies import policy_file
-from tests.stories.scenery import Cloud, alive, judge, pass_time, to_the_end
-from tests.stories.scenes import ALL_MARKS, calls, events_of, marked, messages, phase, the_record
+from tests.stories.scenery import Cloud, alive, change_gate, judge, pass_time, to_the_end
+from tests.stories.scenes import (
+    ALL_MARKS,
+    calls,
+    cast,
+    events_of,
+    marked,
+    messages,
+    pause,
+    phase,
+    the_record,
+)
 from tests.stories.test_crashes import LEASES
 
 REFUSED = "the connection was refused: node-problem-detector does not listen there"
@@ -206,3 +216,23 @@ def test_an_agent_tells_of_its_page_only_while_its_machine_is_to_be_proved() -> 
     pass_time(s, 300, step=1)
     assert [w for w in s.store.history[before:] if "/leases/" in w.path] == []
     assert marked(s, "node-100") != ALL_MARKS
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["its Node is there", "its Node is gone"])
+def test_a_new_machine_whose_node_is_gone_leaves_its_own_record_to_a_peer(named: bool) -> None:
+    """It is to be proved, so its agent tells of its page in its Lease. Without a Node there is nothing to
+    prove, and a peer needs that Lease to find out what became of the machine on its record."""
+    s = cast(LONG, agents=2)
+    pause(s)
+    s.fault("node-0")
+    s.run(10)
+    assert phase(s) is Phase.WAITING
+    claimed = [{"machine": "m-0", "insteadOf": "m-9"}]
+    change_gate(s, lambda gate: gate["status"].update(replacementsClaimed=claimed))
+    s.run(90, step=1)
+    told = s.store.request("GET", f"{LEASES}/{lease_name('node-0')}").body
+    assert "NeuronHasError" in str(told["metadata"]["annotations"])
+    if not named:
+        s.delete_node("node-0")
+    s.run(300, step=1)
+    assert phase(s) is (Phase.WAITING if named else Phase.SUPERSEDED)

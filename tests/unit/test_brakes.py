@@ -10,10 +10,12 @@ import pytest
 
 from recovery.decide import brakes
 from recovery.decide.decision import TakeSlot, Verb, WriteRecord
+from recovery.decide.idle import given_back_by_hand
 from recovery.decide.in_flight import has_new_boot
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Lease, Situation
-from recovery.model import Claim, Condition, Line, Pause, Phase, Preflight, Reference, Share, Slot
+from recovery.decide.standing import standing, standing_now
+from recovery.model import Claim, Condition, Line, Marks, Pause, Phase, Preflight, Reference, Share, Slot
 from recovery.store.gate import read_pause
 from tests.builders.faults import HBM, fault
 from tests.builders.gates import census, gate, slot, start
@@ -39,7 +41,7 @@ def newcomer(**changes: Any) -> Situation:
     return situation(**found)
 
 
-def in_boot(kernel: str = "", heard: datetime = NOW, **changes: Any) -> Situation:
+def in_boot(kernel: str = "", heard: datetime | None = NOW, **changes: Any) -> Situation:
     """The Node says boot-1, as its kubelet wrote when it was ``heard``."""
     ready = Condition("Ready", "True", "KubeletReady", "", heartbeat=heard)
     return situation(node=node(stated=(ready,)), kernel_boot=kernel, **changes)
@@ -502,6 +504,37 @@ def test_a_controller_that_has_just_come_takes_no_old_word_of_a_boot_for_the_pro
     since = None if watched is None else NOW - watched
     s = in_boot(heard=asked.at + heard, afar=True, unheard_since=since, record=r)
     assert has_new_boot(s, r) is proves
+    assert bool(standing_now(s, r)) is not proves
+    handed_over = replace(r, phase=Phase.HANDED_OVER, marks=Marks(cordoned=True))
+    assert (given_back_by_hand(s, handed_over) is None) is proves
+
+
+@pytest.mark.parametrize(
+    ("s", "known"),
+    [
+        (in_boot("boot-2", NOW - MINUTE, kernel_began=NOW - SECOND), False),
+        (in_boot(afar=True, unheard_since=NOW, lease=idle_for(HOUR)), False),
+        *((s, True) for s in BOOT_KNOWN.values()),
+    ],
+    ids=["a kernel that is younger", "a leader after a gap", *BOOT_KNOWN],
+)
+def test_what_a_node_says_while_its_boot_is_not_known_is_no_proof_of_a_reboot(
+    s: Situation, known: bool
+) -> None:
+    asked = replace(intent(action="reboot"), at=NOW - HOUR, boot_id="boot-0")
+    r = record(Phase.RECOVERING, intent=asked)
+    assert (has_new_boot(s, r), standing_now(s, r)) == ((True, ()) if known else (False, (asked,)))
+
+
+@pytest.mark.parametrize(("heard", "stands"), [(-SECOND, True), (SECOND, False), (None, False)])
+def test_who_reads_a_node_once_takes_a_word_from_before_the_call_for_no_proof_of_a_reboot(
+    heard: timedelta | None, stands: bool
+) -> None:
+    """The command that releases a node asks an agent then."""
+    asked = intent(action="reboot")
+    r = record(Phase.HANDED_OVER, intent=replace(asked, boot_id="boot-2"))
+    s = in_boot(heard=None if heard is None else asked.at + heard)
+    assert bool(standing(r, s.node)) is stands
 
 
 def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> None:

@@ -781,6 +781,33 @@ def test_an_agent_that_has_only_just_come_has_told_nothing_yet(seconds: float, l
     assert [law for law, _ in h.kinds()] == laws
 
 
+@pytest.mark.parametrize(
+    ("good_for", "cleared", "boots", "laws"),
+    [
+        (2, True, False, []),
+        (20, True, False, ["law 11"]),
+        (2, False, False, ["law 11"]),
+        (2, True, True, ["law 11"]),
+    ],
+    ids=["shortly", "for long", "a log rule's", "a boot ended it"],
+)
+def test_what_its_page_took_back_too_shortly_around_a_release_speaks_against_no_proof(
+    good_for: float, cleared: bool, boots: bool, laws: list[str]
+) -> None:
+    """A plugin's zero has to be seen three times."""
+    h = History().starts().asks().after(6).replaced().breaks("node-9").after(5)
+    h.record("node-9", "suspect").after(5)
+    h.happens(facts.FAULT_ENDED, "m-9", **FAULT, by="itself", cleared=cleared).after(good_for / 2)
+    h.person("NodeRecovery", "node-9", {"status": {"phase": "released"}}).after(good_for / 2)
+    if boots:
+        h.boots("node-9")
+    h.breaks("node-9").after(5)
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
 @pytest.mark.parametrize(("boots", "laws"), [(False, []), (True, ["law 11"])])
 def test_what_a_person_released_speaks_against_no_proof_until_the_machine_boots(
     boots: bool, laws: list[str]
@@ -992,6 +1019,29 @@ def test_a_new_boot_is_said_once_it_is() -> None:
         .logs("node-0", "reboot is proved by a new boot ID")
     )
     assert h.kinds() == []
+
+
+@pytest.mark.parametrize(
+    ("restored", "again", "laws"),
+    [(False, False, ["words"]), (True, False, []), (True, True, ["words"])],
+    ids=["no", "to the call before", "and asked again"],
+)
+def test_a_restored_record_speaks_of_the_call_that_it_names(
+    restored: bool, again: bool, laws: list[str]
+) -> None:
+    """The machine had booted for the first call, and has not for the second."""
+    h = History().starts()
+    asked = f"{datetime(2026, 11, 21, 3, tzinfo=UTC) + timedelta(seconds=h.at):%Y-%m-%dT%H:%M:%SZ}"
+    h.asks(action="reboot").after(5).boots().after(60).record("node-0", "proving").after(1)
+    h.record("node-0", "recovering").asks(action="reboot", attempt=2).after(5)
+    if restored:
+        h.happens(facts.RESTORED, "etcd", to=h.at - 60)
+        named = {"action": "reboot", "attempt": 1, "at": asked}
+        h.write("NodeRecovery", "node-0", {"status": {"intent": named}}, by="etcd").after(5)
+    if again:
+        h.asks(action="reboot", attempt=3).after(5)
+    h.logs("node-0", "reboot is proved by a new boot ID")
+    assert [law for law, _ in h.kinds() if law == "words"] == laws
 
 
 OWN = "proved: m-0 is gone and node-9 (m-9) was healthy, by its Node, whose own agent reports no fault"

@@ -25,6 +25,7 @@ POLL = timedelta(milliseconds=500)
 HBM, HANG, DMA = ("NeuronHealth", "HBM"), ("NeuronHealth", "HANG"), ("NeuronHealth", "DMA")
 BAD, GOOD = ("GpuCount", "GpuCountBad"), ("GpuCount", "GpuCountGood")
 LOST = ("GpuCount", "GpuCountLost")
+NOTHING = ("", "")
 
 
 def page(
@@ -110,6 +111,33 @@ def test_a_log_rules_fault_outlives_its_detectors_restart() -> None:
     assert fault.fresh_until == story.at + FRESH
     assert reading.cleared == frozenset()
     assert reading.unknown == {}
+
+
+@pytest.mark.parametrize("started", ["", "2"], ids=["by its counts", "by its start"])
+def test_what_a_restarted_detector_hides_and_has_not_counted_is_what_the_one_before_stated(
+    started: str,
+) -> None:
+    """Another reason of its type is stated anew. A count of 0 and the new life are not this one's."""
+    first, other = (("NeuronHealth", f"NeuronHasError_{x}_UNCORRECTABLE_ERROR") for x in ("HBM", "NC"))
+
+    def shows(shown: Pair, one: float, two: float, life: str) -> Page:
+        gauges = {pair: float(pair == shown) for pair in (first, other)}
+        return replace(page(gauges, {first[1]: one, other[1]: two}), started=started and life)
+
+    story = Story()
+    story.see(shows(NOTHING, 0, 0, "1"), shows(first, 2, 0, "1"))
+    story.see(shows(NOTHING, 0, 0, "2"), shows(other, 0, 1, "2"))
+    later = story.see(*[shows(other, 0, 1, "2")] * 3)
+    assert later.gone == {first}
+    found = levels(later)
+    assert [(found[x].counter, found[x].life) for x in (first, other)] == [
+        (2.0, started and "1"),
+        (1.0, started and "2"),
+    ]
+    later = story.see(shows(other, 1, 2, "2"))
+    assert later.gone == set()
+    found = levels(later)
+    assert (found[first].counter, found[first].life) == (1.0, started and "2")
 
 
 def test_a_detectors_restart_is_said_once_with_what_is_still_held() -> None:

@@ -107,6 +107,7 @@ FULL = Record(
     acknowledged_more="aB3dE9",
     boot_confirmed=True,
     release=ReleaseRequest("ada", NOW, "card reseated"),
+    release_heard=True,
 )
 DEFAULTS = Record("n", Phase.SUSPECT, MACHINE, "", "", (fault(),), NOW)
 

@@ -127,6 +127,7 @@ def _record() -> Record:
         acknowledged_more="digest",
         boot_confirmed=True,
         release=ReleaseRequest("o", AT, "r"),
+        release_heard=True,
     )
 
 

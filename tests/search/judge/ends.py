@@ -21,7 +21,7 @@ from tests.search.judge.objects import (
     notes,
     status,
 )
-from tests.search.judge.world import PAGE, Fault, Machine
+from tests.search.judge.world import Fault, Machine, too_short_on_the_page
 
 LIVING = frozenset({"started", "resumed"})
 RECORD, CLOSED, GATE = 16 * 1024, 4 * 1024, 16 * 1024
@@ -30,8 +30,6 @@ TWICE = 60.0
 """A good condition has to be renewed, and seen again so much later, before it takes a fault back (sources.md)."""
 RENEWED = 60.0
 """So often its writer renews it. A process that comes meanwhile waits for that, and for ``TWICE``."""
-THRICE = 4.0
-"""A page that is read once a second has to show a plugin's zero three times, and be read after it changed."""
 
 
 class Ends(Law):
@@ -157,7 +155,7 @@ class Ends(Law):
                 (at for at, node, all_ in self.came if at < again and (all_ or node == m.node)), default=0.0
             )
             return again - f.ended < TWICE + slack or again - came < TWICE + RENEWED
-        return f.by == PAGE and f.cleared and again - f.ended < THRICE
+        return too_short_on_the_page(f, again)
 
     def _record(self, name: str, record: Json) -> None:
         s = status(record)

@@ -112,7 +112,9 @@ class Evidence(Law):
         if m.booted_since(taken):
             taken = -1.0
         shown = (
-            f for f in m.there() if f.shown is not None and f.shown <= latest and taken < (f.same or 0.0)
+            f
+            for f in m.there()
+            if f.shown is not None and f.shown <= latest and taken < self.world.same_since(m, f)
         )
         if there := [f for f in shown if f.reason in about or self.world.treated(f)]:
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"

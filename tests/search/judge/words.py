@@ -16,6 +16,7 @@ from tests.search.judge.objects import (
     machine_of,
     marked,
     metadata,
+    moment,
     status,
     stays_in_a_drain,
 )
@@ -40,6 +41,7 @@ class Words(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.actor = ""  # who says it
         self.calls: dict[tuple[str, str], list[Call]] = {}  # machine, action -> calls
+        self.restored: dict[str, float] = {}  # node -> when the call was asked that etcd was restored to
         self.checks: tuple[tuple[str, Callable[[str, str, Recovery | None], None]], ...] = (
             ("before anything destructive", self._untouched),
             ("without a destructive step", self._untouched),
@@ -62,6 +64,11 @@ class Words(Law):
             self._heard(str(about.get("name") or ""), str(after.get("message") or ""), w.actor)
 
     def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        if w.actor == "etcd":
+            asked = moment(str((status(after).get("intent") or NOTHING).get("at") or ""))
+            self.restored.pop(w.name, None)
+            if asked is not None and self.world.epoch is not None:
+                self.restored[w.name] = asked - self.world.epoch
         if after is None or not self.world.ours(w.actor):
             return
         s = status(after)
@@ -127,7 +134,10 @@ class Words(Law):
             return
         # An Event may come later than the next step does, and a restored record is before it.
         boots = [i for i in r.intents if i.action in ("reboot", "reimage", "redeploy")]
-        began = (boots or r.intents)[-1].at - self.bounds.in_flight
+        began = (boots or r.intents)[-1].at
+        if node in self.restored and began <= self.world.restored:
+            began = min(began, self.restored[node])  # it is about the call that the record names again
+        began -= self.bounds.in_flight
         if not m.booted_since(began):
             self._false(node, sentence, f"it has not booted: {m.id} is in {m.boot}", r)
 

@@ -31,6 +31,8 @@ from tests.search.judge.recoveries import Call, Intent, Recovery
 from tests.search.judge.violation import Bounds
 
 NEVER = float("inf")
+THRICE = 4.0
+"""A page that is read once a second has to show a plugin's zero three times, and be read after it changed."""
 PAGE = frozenset({"npd"})
 BOOT, RESTART = "boot", "restart"
 """Why no source states a fault any more: its machine has booted since, or its detector."""
@@ -507,6 +509,16 @@ class World:
 
     # ------------------------------------------------------------ what follows from it
 
+    def same_since(self, m: Machine, fault: Fault) -> float:
+        """As ``fault.same``, 0 for None; that of the fault before it where the page took that one back too shortly
+        to count: what a plugin finds then is the same to everybody who looks."""
+        since = fault.same or 0.0
+        for f in reversed(m.faults):
+            same = f.same is not None and f.same < since and f.reason == fault.reason and f.by == fault.by
+            if same and too_short_on_the_page(f, since) and not m.booted_since(f.ended or 0.0):
+                since = f.same or 0.0
+        return since
+
     def paused(self) -> float | None:
         """Since when all is paused; None if it is not."""
         if self.pause_since is None or self.at >= self.pause_until:
@@ -617,6 +629,11 @@ class World:
         if r is not None and r.waits_for_the_cloud:
             so = False
         held.now(self.at, so)
+
+
+def too_short_on_the_page(f: Fault, again: float) -> bool:
+    """Whether nobody can have seen, before it was there ``again``, that the page took ``f`` back."""
+    return f.by == PAGE and f.cleared and f.ended is not None and again - f.ended < THRICE
 
 
 def _since(known: dict[str, float], name: str, so: bool, at: float) -> None:
