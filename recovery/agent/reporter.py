@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
 """Keys of decisions whose Event is sent again every minute, until somebody acts on it."""
-QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
+QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease", "handed-in"})
 """Keys of short waits that make no Event."""
 KEPT = ("fault ", "held ", "happened ")
 """How the keys begin of what is repeated by itself, whatever else is sent."""

@@ -43,9 +43,6 @@ TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
 Each looks again when its own turn may have come. If all tried at once, nearly all writes of the gate would
 fail on a conflict.
 """
-CONCURRENT_STARTS = 2
-"""How many from the head of the queue may start without a turn, where there are slots for all of them. With
-fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail."""
 OFF = "recovery is off (ENABLE_RECOVERY=false)"
 OF_RULE = "rule "
 """How the scope of a rule's own budget begins. No label has a blank in its key."""
@@ -389,7 +386,7 @@ def turn(s: Situation) -> str | None:
     ahead = ahead_of(s.gate, s.record.uid)
     if not ahead or s.turn_waited >= TURN + STAGGER * len(ahead):
         return None
-    if len(ahead) < CONCURRENT_STARTS and _room_for_all(s, s.gate, len(ahead) + 1):
+    if len(ahead) < s.abreast and _room_for_all(s, s.gate, len(ahead) + 1):
         return None
     return f"{ahead[0]} is ahead in the queue"
 

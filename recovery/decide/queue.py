@@ -289,7 +289,7 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0])
     if not turn:
         return None
-    places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
+    places = max(1, len(a.ahead) - s.abreast)
     return wait(f"{_subject(s, r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
 
 
