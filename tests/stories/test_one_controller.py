@@ -14,13 +14,11 @@ from recovery_testkit.stage import FleetActor, Stage
 
 from recovery.agent.fleet.controller import AT_REST
 from recovery.agent.fleet.leader import LEASE
-from recovery.agent.fleet.replica import Replica
 from recovery.agent.fleet.sources import Says
 from recovery.errors import ApiUnavailable
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Streams
-from recovery.model import Claim, Machine, NodeView, Phase, Preflight, Step
-from recovery.quick import replace
+from recovery.model import Machine, NodeView, Phase, Preflight, Step
 from recovery.report.own_view import View
 from tests.builders.faults import DMA
 from tests.builders.objects import budget_object, pod_object
@@ -1030,41 +1028,6 @@ def test_a_node_that_comes_back_is_looked_at_at_once() -> None:
     )
     pass_time(s, 5, cloud)
     assert phase(s) is not None
-
-
-class AnotherFirst:
-    """Another thread of the controller writes the gate while this one waits for its turn."""
-
-    def __init__(self, replica: Replica) -> None:
-        self.gates = replica._controller("another thread")._w.gates
-        self.wrote = 0
-
-    def __enter__(self) -> None:
-        gate = self.gates.read()
-        assert gate is not None
-        self.wrote += 1
-        claims = (*gate.claimed, Claim(f"m-{self.wrote}", "m-0"))
-        self.gates.write(replace(gate, claimed=claims[-4:]))
-
-    def __exit__(self, *_: object) -> None:
-        """The next one's turn."""
-
-
-def test_threads_that_write_the_gate_in_turn_are_never_refused() -> None:
-    """With four threads every third write of a crowd was one, and each refusal is read and decided again."""
-    s, _ = fleet(policy(remedy="{do: cordon}"), count=30)
-    writes(s, EKS, node="node-9")  # the first of all makes the gate
-    s.run(30)
-    (replica,) = (a.replica for a in s.actors.values() if isinstance(a, FleetActor))
-    another = AnotherFirst(replica)
-    for controller in replica.controllers:
-        controller._w.gate_turn = another
-    before = s.store.requests.copy()
-    writes(s, EKS)
-    s.run(5)
-    assert phase(s) is Phase.HANDED_OVER
-    assert another.wrote >= 3, "before it joins, takes its slot, and frees it"
-    assert (s.store.requests - before)["update", "recoverygates"] == 3 + another.wrote
 
 
 def seen_by(s: Stage, node: str) -> View:
