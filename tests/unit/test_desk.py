@@ -253,11 +253,12 @@ def test_after_a_second_conflict_all_decide_again() -> None:
 def test_starts_that_the_gate_has_no_room_for_are_left_out_from_the_end_and_no_way_back_is() -> None:
     scene = Scene(queue=4, slots=tuple(slot(f"node-{i}", f"record-{i}") for i in (7, 8, 9)))
     scene.gates.room = 3
-    starts, freed = [scene.takes(i, budget=50) for i in (0, 1, 2)], scene.frees(8)
+    joins = scene.joins(30)
+    starts, freed = [scene.takes(i, budget=50) for i in (2, 1, 0)], scene.frees(8)
     scene.desk.write()
     assert scene.out() == ["node-7", "node-9", "node-0"]
-    assert (done(freed), done(starts[0])) == (True, True)
-    for wish in starts[1:]:
+    assert (done(freed), done(starts[2])) == (True, True)
+    for wish in (*starts[:2], joins):
         with pytest.raises(GateTooLarge):
             wish.result()
 
