@@ -36,9 +36,11 @@ from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.tally import Tally
 from recovery.agent.world import LatestPast, World
+from recovery.catalog import own_fault
 from recovery.clock import ApiTime, Clock
 from recovery.config.policy_file import MOST_OUT
 from recovery.decide.budget import QUEUE
+from recovery.decide.census import Kept
 from recovery.decide.decision import leave
 from recovery.kube.cluster import GATES, RECORDS, Cluster
 from recovery.kube.transport import Streams, Transport
@@ -104,7 +106,10 @@ class Replica:
         """What all threads know of the API server's time. One that has asked for nothing yet has it."""
         self._outage = Outage()
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on, self._outage)
-        self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
+        limits = around.policy.limits
+        counted = Kept(own_fault, {*limits.brake_per, *limits.budget_per}, limits.population)
+        place = (self._cluster(), around.streams, around.clock)
+        self.nodes = Nodes(*place, around.selector, self._changed, counted)
         self._records = self._objects("records", RECORDS, {"labelSelector": NOT_SICK})
         self._gates = self._objects("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
         self._recent = Recent(around.clock, self._is_still)
