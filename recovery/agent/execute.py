@@ -137,6 +137,10 @@ class Executor:
         self._conflicts.pop(s.node_name, None)
         if isinstance(done, Decision):
             return done
+        if d.before is not None and done.sentence:
+            d = d.before  # that came of it, and no more
+        elif d.before is not None and d.before.report is not None:
+            self._publish(s, d.before.reason, d.before.report)
         report = done.report or d.report
         if report is not None:
             self._publish(s, done.sentence or d.reason, report)
@@ -289,8 +293,8 @@ class Executor:
 
     def _change_node(self, s: Situation, effect: Mark | Unmark | Disown | OutOfService) -> Performed:
         match effect:
-            case Mark(marks):
-                return self._mark(s, marks)
+            case Mark(marks, then):
+                return self._mark(s, marks, then)
             case Unmark():
                 return self._unmark(s)
             case Disown(taints):
@@ -298,7 +302,7 @@ class Executor:
             case OutOfService(on):
                 return self._out_of_service(s, on)
 
-    def _mark(self, s: Situation, marks: Marks) -> Performed:
+    def _mark(self, s: Situation, marks: Marks, then: Record | None) -> Performed:
         """One patch of the Node, with the resourceVersion it was decided on; then the record says so.
 
         Where it is refused with a taint that the remedy names, the recovery goes on without that one.
@@ -311,8 +315,7 @@ class Executor:
                 return refused
         now = self._w.cluster.time.now()
         r = s.record
-        self._w.records.write(replace(r, marks=marks, rung_since=r.rung_since or now))
-        return Performed()
+        return self._write(s, then or replace(r, marks=marks, rung_since=r.rung_since or now))
 
     def _unmark(self, s: Situation) -> Performed:
         """Only what is ours: the taint with our key, and what our annotations name (law 5)."""

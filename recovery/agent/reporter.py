@@ -44,6 +44,8 @@ class Reporter:
         """Report the decision of a cycle."""
         self._gauges(s, d)
         self._held(s, d)
+        if d.before is not None:
+            self._log(d.before)
         self._log(d)
         if d.effect is not None and d.report is not None and d.report.event is EventReason.HANDED_OVER:
             self._sent_at[f"{EventReason.HANDED_OVER} handedOver"] = self._clock.monotonic()
