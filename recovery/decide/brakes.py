@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.decide.boot import boot_unknown
 from recovery.decide.budget import (
@@ -33,6 +33,10 @@ from recovery.model import EXCLUDE, Census, Gate, GroupStart, Phase, Share, Slot
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
+
+ABOUT_NOW = timedelta(seconds=3)
+"""The API server's time is known to so much (``clock.ApiTime``): the next answer may put it back, so that a
+moment that was now is ahead of now."""
 
 MOST_SKEW = timedelta(seconds=30)
 ALL_ARE_BACK = timedelta(seconds=45)
@@ -267,6 +271,12 @@ def _census(s: Situation) -> Census | None:
     """The census, if it is of the nodes that this policy counts."""
     ours = s.census is not None and s.census.of == identity(s.policy.limits.population)
     return s.census if ours else None
+
+
+def settling(s: Situation, joined: datetime) -> bool:
+    """Whether other faults may still show, since the record joined the queue. A clock that was set back would
+    have it wait for ever, so what is further ahead of now does not count."""
+    return -ABOUT_NOW <= s.now - joined < s.settle
 
 
 def cooldown(s: Situation) -> str | None:

@@ -272,7 +272,7 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
     joined = joined_at(s, r)
     if s.preflight_retry:
         return hold(f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight")
-    if timedelta(0) <= s.now - joined < s.settle:
+    if brakes.settling(s, joined):
         sentence = f"{_subject(s, r)} {span(s.settle)} for other faults to show"
         return wait(sentence, until(joined + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
