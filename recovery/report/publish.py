@@ -31,8 +31,8 @@ FLUSH = 5.0
 QUEUE = 1000
 """Items that wait for one sink. What comes when it is full is dropped, and counted."""
 MOST_EVENTS = 6000
-"""Events that wait, and that are remembered to be counted up. A node that is cordoned has five, and a thousand
-may fail at once: the API server takes them more slowly than the nodes are cordoned."""
+"""Events that wait, and that are remembered to be counted up. A node that is cordoned has five, and a
+thousand may fail at once: the API server takes them more slowly than the nodes are cordoned."""
 BATCH = 100
 
 T = TypeVar("T")
