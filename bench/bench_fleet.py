@@ -48,7 +48,7 @@ POLICY = """
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
 sources: [conditions]
-limits: {budget: 1000, brake: 100%, brakePer: {}, budgetPer: {}, cooldown: 0s}
+limits: {budget: 200, brake: 100%, brakePer: {}, budgetPer: {}, cooldown: 0s}
 rules:
   - name: bench
     match: {type: KernelDeadlock}

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from recovery.agent import bugs
 from recovery.agent.backoff import Backoff
+from recovery.agent.desk import Wish
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
@@ -110,6 +111,7 @@ class Agent:
         self._removal_due: float | None = None
         self._last = leave("nothing has been read yet")
         self._situation: Situation | None = None
+        self._handed_in: tuple[Situation, Assessment, Decision, Wish] | None = None
         self._rests = False
         self._view = View(world.cluster.time.now(), (), self._last)
         self._keys: object = None
@@ -166,6 +168,8 @@ class Agent:
 
     def cycle(self) -> Decision:
         """Read the signals; if there is a reason to, look at the cluster and do one thing. Never raises."""
+        if self._handed_in is not None and not self._handed_in[-1].done:
+            return self._last
         self._metrics.cycles.inc()
         readings = self._poll(self._age_allowed())
         if self._heartbeat is not None:
@@ -232,21 +236,35 @@ class Agent:
         return replace(d, look_again=max(d.look_again, pause_among(len(s.gate.slots))))
 
     def _look(self, readings: tuple[Reading, ...]) -> Decision:
-        """Observe, assess, decide, do one thing, report it."""
-        if quiet := self._quiet(readings):
-            now = self._w.cluster.time.now()
-            s = Situation(now, self.node, self._w.policy, self._w.on, readings=readings)
+        """Observe, assess, decide, do one thing, report it; or report what was handed in and is done now."""
+        quiet = False
+        if self._handed_in is not None:
+            s, a, d = self._outcome()
         else:
-            s = self._observe(readings, fresh=False)
-        a = assess(s)
-        d = decide(s, a)
+            if quiet := self._quiet(readings):
+                now = self._w.cluster.time.now()
+                s = Situation(now, self.node, self._w.policy, self._w.on, readings=readings)
+            else:
+                s = self._observe(readings, fresh=False)
+            a = assess(s)
+            d = decide(s, a)
+            if not quiet:
+                d = self._act(s, a, d)
         if not quiet:
-            d = self._act(s, a, d)
             self._rests = d.effect is None
         self._situation = s
         self._tell(news(s, a, looked=not quiet))
         self._reporter.decision(s, a, d)
         return d
+
+    def _outcome(self) -> tuple[Situation, Assessment, Decision]:
+        """What came of the wish that was handed in. Raises what its write raised."""
+        assert self._handed_in is not None
+        s, a, d, wish = self._handed_in
+        self._handed_in = None
+        done = self._executor.perform(s, d, self._again, decide, wish)
+        self._undone = done.effect is None
+        return s, a, done
 
     def _quiet(self, readings: tuple[Reading, ...]) -> bool:
         """Whether the node is healthy and has no record to end: then the API server need not be asked."""
@@ -330,6 +348,9 @@ class Agent:
         if d.effect is not None:
             memory.turn = None
             self._undone = True
+            old = self._executor.goes_by_old_reads(s, d)  # then ``perform`` reads all again
+            if self._w.desk is not None and isinstance(d.effect, GateEffect) and not old:
+                return self._hand_in(s, a, d)
             # ``decide`` is asked again only if another agent changed the gate meanwhile.
             done = self._executor.perform(s, d, self._again, decide)
             self._undone = done.effect is None
@@ -341,6 +362,14 @@ class Agent:
         elif s.on and s.record is not None and s.record.phase.open and (s.lease.mine or s.lease.stale):
             self._w.leases.hold(self.node, Role.OWNER)
         return d
+
+    def _hand_in(self, s: Situation, a: Assessment, d: Decision) -> Decision:
+        """Others of this process want something of the gate, too: one write carries it all out."""
+        wish = self._executor.hand_in(s, d, decide)
+        if isinstance(wish, Decision):
+            return wish
+        self._handed_in = (s, a, d, wish)
+        return wait(f"{d.reason}: handed in", key="handed-in")
 
     def _back_for(self) -> timedelta | None:
         """Node and record were read: how long the API server has been back, where it was away."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
+from recovery.agent.desk import CHANGED, Ask, Wish, needs_slot, slot_stays
 from recovery.agent.evict import Evictions
 from recovery.agent.memory import LAST_READS, LONGEST_REFUSAL
 from recovery.agent.observe import Observer
 from recovery.agent.submit import SLOW, SLOW_READS, Again, Performed, Submission
 from recovery.agent.take_back import TakingBack, taken_back
 from recovery.agent.world import World
-from recovery.decide import budget
 from recovery.decide.decision import (
     REPEAT,
     SELDOM,
@@ -33,6 +31,7 @@ from recovery.decide.decision import (
     Evict,
     Finish,
     FreeSlot,
+    GateEffect,
     Join,
     Mark,
     OutOfService,
@@ -50,7 +49,8 @@ from recovery.decide.decision import (
 )
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.marks import disown_patch, mark_patch, not_on, out_of_service_patch, unmark_patch
-from recovery.decide.situation import Lease, Situation
+from recovery.decide.on_gate import STARTING, changed
+from recovery.decide.situation import Situation
 from recovery.decide.validation import job_of
 from recovery.errors import (
     ApiError,
@@ -70,7 +70,6 @@ from recovery.report.publish import Publisher
 
 CREATE_AGAIN = timedelta(seconds=15)
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.15, 5.0
-CHANGED = "the node, its record or the gate changed while all was read: deciding again"
 CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 
@@ -83,8 +82,6 @@ STARTS = TakeSlot
 """What begins a recovery. A watch tells of an exclusion at once, so only a long look is too old."""
 CALLS = Finish | Cancel | TakeBack
 """What else is asked of the provider. No pause stops it; but it goes by the record as it is now."""
-Ask = Callable[[Situation], Decision]
-"""``decide`` (own node) or ``conclude`` (a dead agent's node)."""
 
 
 def proves(d: Decision) -> bool:
@@ -104,14 +101,16 @@ class Executor:
         self._conflicts: dict[str, int] = {}
         self._chance = random.Random()  # noqa: S311 - jitter
 
-    def perform(self, s: Situation, d: Decision, again: Again, ask: Ask) -> Decision:
+    def perform(
+        self, s: Situation, d: Decision, again: Again, ask: Ask, wish: Wish | None = None
+    ) -> Decision:
         """Carry out ``d``. Returns it, or a wait that says why not.
 
-        ``again`` reads the world once more; ``ask`` is the function that made ``d``.
+        ``again`` reads the world once more; ``ask`` is the function that made ``d``. ``wish``: it was handed
+        in before, and is done.
         """
-        lease = self._lease_for(s, d)
-        if lease is not None and not lease.mine:
-            return wait(f"another agent works on this node ({lease.holder})", key="lease")
+        if wish is None and (others := self._not_ours(s, d)):
+            return others
         if proves(d):
             s = again(None)
             now = ask(s)
@@ -119,7 +118,7 @@ class Executor:
                 return now if now.effect is None else wait(CHANGED, SOON, "conflict")
             d = now
         for _ in range(SLOW_READS):
-            if not isinstance(d.effect, HARMFUL | STARTS | CALLS) or not self.read_long_ago(s, d):
+            if wish is not None or not self.goes_by_old_reads(s, d):
                 break
             s = again(s)
             now = ask(s)
@@ -132,7 +131,7 @@ class Executor:
             if isinstance(d.effect, HARMFUL | STARTS) and self.read_long_ago(s, d):
                 return wait(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
         try:
-            done = self._do(s, d, again, ask)
+            done = self._do(s, d, again, ask, wish)
         except Conflict:
             return wait(CONFLICT, self._back_off(s.node_name), "conflict")
         except GateTooLarge as error:
@@ -140,10 +139,18 @@ class Executor:
         self._conflicts.pop(s.node_name, None)
         if isinstance(done, Decision):
             return done
+        if d.before is not None and done.sentence:
+            d = d.before  # that came of it, and no more
+        elif d.before is not None and d.before.report is not None:
+            self._publish(s, d.before.reason, d.before.report)
         report = done.report or d.report
         if report is not None:
             self._publish(s, done.sentence or d.reason, report)
         return replace(d, reason=done.sentence or d.reason, report=report)
+
+    def goes_by_old_reads(self, s: Situation, d: Decision) -> bool:
+        """Whether all has to be read again before ``d`` is carried out."""
+        return isinstance(d.effect, HARMFUL | STARTS | CALLS) and self.read_long_ago(s, d)
 
     def read_long_ago(self, s: Situation, d: Decision) -> bool:
         """Whether what ``d`` goes by was read long ago: a pause may have been set meanwhile."""
@@ -157,12 +164,13 @@ class Executor:
         most = min(WORST_BACK_OFF, FIRST_BACK_OFF * 2**lost)
         return timedelta(seconds=self._chance.uniform(0.01, most))
 
-    def _lease_for(self, s: Situation, d: Decision) -> Lease | None:
-        """The record's Lease. Freeing a slot and removing a closed record need none: a resourceVersion guards
-        them."""
+    def _not_ours(self, s: Situation, d: Decision) -> Decision | None:
+        """A wait, where the record's Lease is another's. Freeing a slot and removing a closed record need
+        none: a resourceVersion guards them."""
         if isinstance(d.effect, FreeSlot | RemoveRecord):
             return None
-        return self._w.leases.hold(s.node_name, s.role)
+        lease = self._w.leases.hold(s.node_name, s.role)
+        return None if lease.mine else wait(f"another agent works on this node ({lease.holder})", key="lease")
 
     def _publish(self, s: Situation, sentence: str, report: Report) -> None:
         uid = s.node.uid if s.node else (s.record.node_uid if s.record else "")
@@ -175,7 +183,9 @@ class Executor:
             provider = s.provider.name if s.provider else (s.record.machine.provider if s.record else "")
             self._publisher.outcome(provider, report.action, report.outcome, now)
 
-    def _do(self, s: Situation, d: Decision, again: Again, ask: Ask) -> Performed | Decision:
+    def _do(
+        self, s: Situation, d: Decision, again: Again, ask: Ask, wish: Wish | None
+    ) -> Performed | Decision:
         effect = d.effect
         match effect:
             case WriteRecord(record):
@@ -183,7 +193,7 @@ class Executor:
             case RemoveRecord():
                 return self._remove(s)
             case Join() | TakeSlot() | RestoreSlot() | FreeSlot() | ClaimReplacement():
-                return self._swap_gate(s, effect, ask)
+                return self._change_gate(s, effect, ask, wish)
             case Mark() | Unmark() | Disown() | OutOfService():
                 return self._change_node(s, effect)
             case TellPods(pods):
@@ -228,80 +238,78 @@ class Executor:
 
     # ------------------------------------------------------------ the gate
 
-    def _swap_gate(self, s: Situation, effect: Any, ask: Ask) -> Performed | Decision:
-        """Swap the gate, in turn. After a conflict, a slot is taken or freed at once on the new gate if still
-        due. So it is decided again where another thread has written the gate while this one waited."""
-        with self._turn():
-            if self._w.gate_turn and isinstance(effect, Join | TakeSlot) and s.gate is not None:
+    def hand_in(self, s: Situation, d: Decision, ask: Ask) -> Wish | Decision:
+        """Hand in at the desk of this process what ``d`` does to the gate; or a wait that says why not. Once
+        it is done, ``perform`` says what came of it."""
+        assert self._w.desk is not None
+        assert isinstance(d.effect, GateEffect)
+        return self._not_ours(s, d) or self._handed_in(s, d.effect, ask)
+
+    def _handed_in(self, s: Situation, effect: GateEffect, ask: Ask) -> Wish:
+        assert self._w.desk is not None
+        looked = self._w.clock.monotonic() - self._observer.look_takes(s.node_name)
+        return self._w.desk.hand_in(s, effect, ask, looked if isinstance(effect, STARTS) else None)
+
+    def _change_gate(
+        self, s: Situation, effect: GateEffect, ask: Ask, wish: Wish | None
+    ) -> Performed | Decision:
+        if self._w.desk is None:
+            return self._swap_gate(s, effect, ask)
+        return self._w.desk.carry_out(wish or self._handed_in(s, effect, ask)) or Performed()
+
+    def _swap_gate(self, s: Situation, effect: GateEffect, ask: Ask) -> Performed | Decision:
+        """Swap the gate. After a conflict, a slot is taken or freed at once on the new gate if still due."""
+        try:
+            return self._swap_once(s, effect)
+        except Conflict:
+            if isinstance(effect, TakeSlot):
                 s, effect = self._on_the_new_gate(s, effect, ask)
-            try:
-                return self._swap_once(s, effect)
-            except Conflict:
-                if isinstance(effect, TakeSlot):
-                    s, effect = self._on_the_new_gate(s, effect, ask)
-                if not isinstance(effect, TakeSlot | FreeSlot):
-                    raise
-                return self._swap_once(s, effect)
+            if not isinstance(effect, TakeSlot | FreeSlot):
+                raise
+            return self._swap_once(s, effect)
 
-    def _turn(self) -> AbstractContextManager[Any]:
-        return self._w.gate_turn or contextlib.nullcontext()
-
-    def _on_the_new_gate(self, s: Situation, effect: Any, ask: Ask) -> tuple[Situation, Any]:
+    def _on_the_new_gate(self, s: Situation, effect: TakeSlot, ask: Ask) -> tuple[Situation, GateEffect]:
         """The same decision on the gate as it is now. Raises ``Conflict`` where it is another one."""
-        before, s = s.gate, replace(s, gate=self._w.gates.read())
-        if isinstance(effect, STARTS) and self._observer.look_takes(s.node_name) > LAST_READS:
+        if self._observer.look_takes(s.node_name) > LAST_READS:
             raise Conflict(CHANGED)
-        found = effect if s.gate == before else ask(s).effect
-        if type(found) is not type(effect):
+        s = replace(s, gate=self._w.gates.read())
+        found = ask(s).effect
+        if not isinstance(found, TakeSlot):
             raise Conflict(CHANGED)
         return s, found
 
-    def _swap_once(self, s: Situation, effect: Any) -> Performed | Decision:
+    def _swap_once(self, s: Situation, effect: GateEffect) -> Performed | Decision:
         now = self._w.cluster.time.now()
         gate = s.gate
         if isinstance(effect, FreeSlot):
             self._w.cluster.forget_record(s.node_name)
             gate = self._w.gates.read()  # the swap is refused if it has changed since
-            if self._needs_slot(s.node_name, effect.record_uid):
-                return wait(f"the record of {s.node_name} is not closed: its slot stays", key="conflict")
+            if needs_slot(self._w.records.read(s.node_name), effect.record_uid):
+                return slot_stays(s.node_name)
         if gate is None:
             gate = self._w.gates.ready(gate, now)
-        if isinstance(effect, Join):
-            changed = budget.join(gate, s.node_name, effect.record_uid, now)
-        elif isinstance(effect, TakeSlot):
-            oldest = now - budget.longest_window(s.policy.limits)
-            changed = budget.bounded(budget.grant(gate, effect.slot, effect.start, s.census), oldest)
-        elif isinstance(effect, RestoreSlot):
-            changed = budget.restore(gate, effect.slot)
-        elif isinstance(effect, FreeSlot):
-            changed = budget.free(gate, s.node_name, effect.record_uid)
-        else:
-            changed = budget.claim(gate, effect.machine, effect.instead_of)
-        if changed is not gate:
-            starting = isinstance(effect, Join | TakeSlot)
-            (self._w.gates.write if starting else self._w.gates.write_in_any_case)(changed)
+        new = changed(gate, effect, s, now)
+        if new is not gate:
+            starting = isinstance(effect, STARTING)
+            (self._w.gates.write if starting else self._w.gates.write_in_any_case)(new)
         return Performed()
-
-    def _needs_slot(self, node: str, uid: str) -> bool:
-        """Whether the record still needs its slot: it was opened again, or deleted. Read after the gate."""
-        record = self._w.records.read(node)
-        return record is None or (record.uid == uid and record.phase.open)
 
     def share_census(self, s: Situation, age: timedelta) -> None:
         """Put our census on the gate if the one there is older by ``age``, so that others need not count."""
-        with self._turn(), contextlib.suppress(ApiError, GateTooLarge, Undecodable):
-            gate = self._w.gates.read() if self._w.gate_turn else s.gate
-            if gate is None or s.census is None:
-                return
-            if gate.census is None or s.census.at - gate.census.at >= age:
-                self._w.gates.write(replace(gate, census=s.census))
+        if s.gate is None or s.census is None:
+            return
+        if self._w.desk is not None:
+            self._w.desk.share(s.census, age)
+        elif s.gate.census is None or s.census.at - s.gate.census.at >= age:
+            with contextlib.suppress(ApiError, GateTooLarge, Undecodable):
+                self._w.gates.write(replace(s.gate, census=s.census))
 
     # ------------------------------------------------------------ the Node: cordon and taints
 
     def _change_node(self, s: Situation, effect: Mark | Unmark | Disown | OutOfService) -> Performed:
         match effect:
-            case Mark(marks):
-                return self._mark(s, marks)
+            case Mark(marks, then):
+                return self._mark(s, marks, then)
             case Unmark():
                 return self._unmark(s)
             case Disown(taints):
@@ -309,7 +317,7 @@ class Executor:
             case OutOfService(on):
                 return self._out_of_service(s, on)
 
-    def _mark(self, s: Situation, marks: Marks) -> Performed:
+    def _mark(self, s: Situation, marks: Marks, then: Record | None) -> Performed:
         """One patch of the Node, with the resourceVersion it was decided on; then the record says so.
 
         Where it is refused with a taint that the remedy names, the recovery goes on without that one.
@@ -322,8 +330,7 @@ class Executor:
                 return refused
         now = self._w.cluster.time.now()
         r = s.record
-        self._w.records.write(replace(r, marks=marks, rung_since=r.rung_since or now))
-        return Performed()
+        return self._write(s, then or replace(r, marks=marks, rung_since=r.rung_since or now))
 
     def _unmark(self, s: Situation) -> Performed:
         """Only what is ours: the taint with our key, and what our annotations name (law 5)."""

@@ -307,11 +307,15 @@ class Fetcher:
         Thousands of records that are closed are not listed.
         """
         w, unknown = self._w, list[str]()
-        labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         handed: set[str] = set()
         records = list(self._sick(handed, unknown))
         now = w.cluster.time.now()
         rivals: list[str] = []
+        if (known := w.cluster.all_known()) is not None:
+            self.without_node = {name for name in handed if known.get(name) is None}
+            rivals += known.rivals(s.node_name, s.machine) if s.machine is not None else []
+            return bounded_census(known.census(records, now, unknown), self._scopes(s)), named(rivals)
+        labels = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}
         nodes = self._noting(s, handed, rivals, w.cluster.list_nodes())
         counted = count(nodes, records, own_fault, labels, now, unknown, s.policy.limits.population)
         self.without_node = handed

@@ -155,6 +155,7 @@ class Observer:
             apart=not me,
             afar=w.afar,
             most_slots=w.most_slots,
+            abreast=w.abreast,
             alerts=w.alerts(),
             forbidden=_claimed(node, record),
             kernel_boot=w.kernel_boot() if role is Role.OWNER else "",

@@ -19,7 +19,8 @@ from functools import partial
 
 from recovery.agent import bugs
 from recovery.agent.backoff import Backoff, pause_after
-from recovery.agent.execute import Ask, Executor
+from recovery.agent.desk import Ask
+from recovery.agent.execute import Executor
 from recovery.agent.left_alone import LeftAlone
 from recovery.agent.observe import Observer
 from recovery.agent.pace import Pace

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
 """Keys of decisions whose Event is sent again every minute, until somebody acts on it."""
-QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease"})
+QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease", "handed-in"})
 """Keys of short waits that make no Event."""
 KEPT = ("fault ", "held ", "happened ")
 """How the keys begin of what is repeated by itself, whatever else is sent."""
@@ -44,6 +44,8 @@ class Reporter:
         """Report the decision of a cycle."""
         self._gauges(s, d)
         self._held(s, d)
+        if d.before is not None:
+            self._log(d.before)
         self._log(d)
         if d.effect is not None and d.report is not None and d.report.event is EventReason.HANDED_OVER:
             self._sent_at[f"{EventReason.HANDED_OVER} handedOver"] = self._clock.monotonic()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from recovery.agent.backoff import Outage
+from recovery.agent.desk import Desk
 from recovery.clock import Clock
 from recovery.decide.budget import Past
-from recovery.decide.situation import MOST_SLOTS, Lease, Role
+from recovery.decide.situation import ABREAST, MOST_SLOTS, Lease, Role
 from recovery.errors import NotFound
 from recovery.kube.cluster import Cluster
 from recovery.model import Alerts, NodeView, Policy, Statement
@@ -64,8 +64,8 @@ class World:
     for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node that it looks
     after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those that fire, as was
     last asked. ``past``: shared by the worlds of one process. ``unheard_since``: from when on a Node is
-    watched, where its kubelet has not written since. ``gate_turn``: where threads of one process write the
-    gate, it is held by the one that does.
+    watched, where its kubelet has not written since. ``desk``: where the agents of one process hand in
+    what they want of the gate. ``abreast``: how many at the head of the queue may start at the same time.
     """
 
     clock: Clock
@@ -86,7 +86,8 @@ class World:
     past: LatestPast = field(default_factory=LatestPast)
     unheard_since: Callable[[str], datetime | None] = lambda _: None
     outage: Outage = field(default_factory=Outage)
-    gate_turn: AbstractContextManager[Any] | None = None
+    desk: Desk | None = None
+    abreast: int = ABREAST
 
     def node(self, name: str) -> NodeView | None:
         """The Node ``name``, or None where there is none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recovery.decide.boot import boot_unknown
 from recovery.decide.budget import (
@@ -34,6 +34,10 @@ from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
 
+ABOUT_NOW = timedelta(seconds=3)
+"""The API server's time is known to so much (``clock.ApiTime``): the next answer may put it back, so that a
+moment that was now is ahead of now."""
+
 MOST_SKEW = timedelta(seconds=30)
 ALL_ARE_BACK = timedelta(seconds=45)
 """After an outage of the API server every agent has asked again by then: none waits longer than 30 s."""
@@ -43,9 +47,6 @@ TURN, STAGGER = timedelta(seconds=3), timedelta(milliseconds=250)
 Each looks again when its own turn may have come. If all tried at once, nearly all writes of the gate would
 fail on a conflict.
 """
-CONCURRENT_STARTS = 2
-"""How many from the head of the queue may start without a turn, where there are slots for all of them. With
-fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail."""
 OFF = "recovery is off (ENABLE_RECOVERY=false)"
 OF_RULE = "rule "
 """How the scope of a rule's own budget begins. No label has a blank in its key."""
@@ -272,6 +273,12 @@ def _census(s: Situation) -> Census | None:
     return s.census if ours else None
 
 
+def settling(s: Situation, joined: datetime) -> bool:
+    """Whether other faults may still show, since the record joined the queue. A clock that was set back would
+    have it wait for ever, so what is further ahead of now does not count."""
+    return -ABOUT_NOW <= s.now - joined < s.settle
+
+
 def cooldown(s: Situation) -> str | None:
     if s.gate is None or s.gate.last_start is None:
         return None
@@ -389,7 +396,7 @@ def turn(s: Situation) -> str | None:
     ahead = ahead_of(s.gate, s.record.uid)
     if not ahead or s.turn_waited >= TURN + STAGGER * len(ahead):
         return None
-    if len(ahead) < CONCURRENT_STARTS and _room_for_all(s, s.gate, len(ahead) + 1):
+    if len(ahead) < s.abreast and _room_for_all(s, s.gate, len(ahead) + 1):
         return None
     return f"{ahead[0]} is ahead in the queue"
 

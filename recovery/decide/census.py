@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from datetime import datetime
 from fnmatch import fnmatchcase
 
@@ -54,6 +55,65 @@ def blind(record: Record) -> bool:
     return any(f.type == SIGNAL_UNKNOWN for f in record.faults)
 
 
+class Sums:
+    """Nodes as a census counts them, added one by one.
+
+    ``keys``: the label keys of which each value is counted apart. ``wanted``: the labels of the nodes that
+    are counted, all others being outside.
+    """
+
+    def __init__(self, keys: Iterable[str], wanted: Mapping[str, str] | None = None) -> None:
+        self._keys = sorted(set(keys))
+        self._wanted = wanted or {}
+        self._inside = 0
+        self._outside = [0, 0]
+        self._sick: set[str] = set()
+        self._population: Counter[str] = Counter()
+        self._affected: Counter[str] = Counter()
+
+    def add(self, node: NodeView, sick: bool, times: int = 1) -> None:
+        """``times``: -1 takes it off again, just as it was added."""
+        if not selects(self._wanted, node.labels):
+            self._outside[0] += times * sick
+            self._outside[1] += times
+            return
+        self._inside += times
+        for scope in _scopes(node.labels, self._keys):
+            self._population[scope] += times
+            self._affected[scope] += times * sick
+        if sick:
+            (self._sick.add if times > 0 else self._sick.discard)(node.name)
+
+    def alike(self, one: NodeView, other: NodeView) -> bool:
+        """Whether it makes no difference which of the two was added, if both are sick, or neither is."""
+        return (
+            one.name == other.name
+            and selects(self._wanted, one.labels) == selects(self._wanted, other.labels)
+            and all(one.labels.get(key) == other.labels.get(key) for key in self._keys)
+        )
+
+    def copy(self) -> Sums:
+        found = copy(self)
+        found._outside = list(self._outside)
+        found._sick = set(self._sick)
+        found._population, found._affected = Counter(self._population), Counter(self._affected)
+        return found
+
+    def census(self, ghosts: Iterable[Record], now: datetime) -> Census:
+        """``ghosts``: the records that count, of nodes that have no Node any more."""
+        inside = {r.node: _is_inside(r, self._wanted) for r in sorted(ghosts, key=lambda r: r.node)}
+        gone_outside = sum(x is False for x in inside.values())
+        affected, population = self._affected, sorted(x for x in self._population.items() if x[1])
+        return Census(
+            at=now,
+            population=self._inside + sum(x is True for x in inside.values()),
+            sick=(*sorted(self._sick), *(name for name, x in inside.items() if x is not False)),
+            by_label={scope: (affected[scope], n) for scope, n in population},
+            of=identity(self._wanted),
+            outside=(self._outside[0] + gone_outside, self._outside[1] + gone_outside),
+        )
+
+
 def count(
     nodes: Iterable[NodeView],
     records: Iterable[Record],
@@ -63,43 +123,70 @@ def count(
     unknown: Iterable[str] = (),
     wanted: Mapping[str, str] | None = None,
 ) -> Census:
-    """The census of a fleet. ``labels``: the label keys for which each value is counted apart.
+    """The census of a fleet, Node by Node. ``labels`` and ``wanted`` are those of ``Sums``.
 
     ``unknown``: the names of records that cannot be decoded. A Node of that name counts as sick, since
-    nothing is known of it. ``wanted``: the labels of the nodes that are counted, all others being outside.
+    nothing is known of it.
     """
-    keys, wanted = sorted(set(labels)), wanted or {}
+    sums = Sums(labels, wanted)
     in_records = {r.node: r for r in records if counts(r, own_fault)}
     unknown = set(unknown)
-    sick: list[str] = []
-    outside = [0, 0]
-    seen_inside = 0
-    population: Counter[str] = Counter()
-    affected: Counter[str] = Counter()
-    seen: set[str] = set()
+    ghosts = dict(in_records)
     known: dict[int, tuple[object, bool]] = {}
     for node in nodes:
-        seen.add(node.name)
-        is_sick = node.name in in_records or node.name in unknown or _ill(node, own_fault, known)
-        if not selects(wanted, node.labels):
-            outside = [outside[0] + is_sick, outside[1] + 1]
-            continue
-        seen_inside += 1
-        if is_sick:
-            sick.append(node.name)
-        for scope in _scopes(node.labels, keys):
-            population[scope] += 1
-            affected[scope] += is_sick
-    ghosts = {name: _is_inside(in_records[name], wanted) for name in sorted(in_records.keys() - seen)}
-    gone_outside = sum(inside is False for inside in ghosts.values())
-    return Census(
-        at=now,
-        population=seen_inside + sum(inside is True for inside in ghosts.values()),
-        sick=(*sorted(sick), *(name for name, inside in ghosts.items() if inside is not False)),
-        by_label={scope: (affected[scope], n) for scope, n in sorted(population.items())},
-        of=identity(wanted),
-        outside=(outside[0] + gone_outside, outside[1] + gone_outside),
-    )
+        ghosts.pop(node.name, None)
+        by_record = node.name in in_records or node.name in unknown
+        sums.add(node, by_record or _ill(node, own_fault, known))
+    return sums.census(ghosts.values(), now)
+
+
+class Kept:
+    """The same count, kept up to date: it is known by what has changed, not by all Nodes. ``count`` says what
+    it has to be."""
+
+    def __init__(
+        self, own_fault: OwnFault, labels: Iterable[str], wanted: Mapping[str, str] | None = None
+    ) -> None:
+        self._own_fault = own_fault
+        self._sums = Sums(labels, wanted)
+
+    def change(self, old: NodeView | None, new: NodeView | None) -> None:
+        """``new`` is there in place of ``old``. None: there is no such Node."""
+        if old is not None and new is not None and self._are_alike(old, new):
+            return
+        if old is not None:
+            self._sums.add(old, self._is_ill(old), -1)
+        if new is not None:
+            self._sums.add(new, self._is_ill(new))
+
+    def _are_alike(self, old: NodeView, new: NodeView) -> bool:
+        """As nearly always: a heartbeat changes nothing but times."""
+        if not self._sums.alike(old, new):
+            return False
+        return old.conditions is new.conditions or self._is_ill(old) == self._is_ill(new)
+
+    def _is_ill(self, node: NodeView) -> bool:
+        return ill(node, self._own_fault)
+
+    def census(
+        self,
+        find: Callable[[str], NodeView | None],
+        records: Iterable[Record],
+        now: datetime,
+        unknown: Iterable[str] = (),
+    ) -> Census:
+        """``find``: the Node of a name, as it was told of last."""
+        sums = self._sums.copy()
+        in_records = {r.node: r for r in records if counts(r, self._own_fault)}
+        for name in in_records.keys() | set(unknown):
+            node = find(name)
+            if node is None:
+                continue
+            in_records.pop(name, None)
+            if not self._is_ill(node):
+                sums.add(node, False, -1)
+                sums.add(node, True)
+        return sums.census(in_records.values(), now)
 
 
 def _is_inside(r: Record, wanted: Mapping[str, str]) -> bool | None:

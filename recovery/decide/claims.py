@@ -29,6 +29,17 @@ def rival(node: NodeView, name: str, machine: Machine) -> bool:
     return bool(names) and (_bare(claimed.rpartition("/")[2]) in names or _bare(node.system_uuid) in names)
 
 
+def claims_of(node: NodeView) -> set[str]:
+    """All that ``rival`` goes by of ``node``: it is one only of a machine of which one is ``looked_for``."""
+    claimed = node.provider_id.lower()
+    return {claimed, _bare(claimed.rpartition("/")[2]), _bare(node.system_uuid)} - {""}
+
+
+def looked_for(machine: Machine) -> set[str]:
+    """What a rival of ``machine`` has among its ``claims_of``: one of these."""
+    return {machine.provider_id.lower(), *_names(machine.id)} - {""}
+
+
 def same_machine(one: str, other: str) -> bool:
     """Whether two IDs name one machine. Both byte orders of a UUID do."""
     return _bare(other) in _names(one)

@@ -74,9 +74,13 @@ class ClaimReplacement:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Put our marks on the node in one patch: the taints, and the cordon where ``marks`` says so."""
+    """Put our marks on the node in one patch: the taints, and the cordon where ``marks`` says so.
+
+    ``then``: the record as it is written after that, where the step ends with it; None: with these marks.
+    """
 
     marks: Marks
+    then: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +247,7 @@ class Decision:
 
     ``key`` names the kind of reason without its figures, so that it is reported once and not every cycle.
     ``held``: what keeps the current step from being tried, so that the time does not count (``tried``).
+    ``before``: what was decided right before, and is carried out by the same effect.
     """
 
     verb: Verb
@@ -252,6 +257,7 @@ class Decision:
     report: Report | None = None
     key: str = ""
     held: Cause | None = None
+    before: Decision | None = None
 
 
 def leave(reason: str, look_again: timedelta = POLLED, key: str = "leave") -> Decision:

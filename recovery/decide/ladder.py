@@ -47,6 +47,9 @@ from recovery.model import (
 from recovery.quick import replace
 from recovery.units import span
 
+MARKED = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}
+"""Steps that are over once the marks are on the Node, and what it is then."""
+
 
 def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
     """The phase recovering: one effect on the current rung, or the reason why not yet."""
@@ -126,13 +129,26 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     if wanted != r.marks:
         new = [str(t) for t in wanted.taints if t not in r.marks.taints]
         how = " and ".join(["cordoned"] * wanted.cordoned + [f"tainted {t}" for t in new]) or "tainted"
-        return act(Mark(wanted), f"{how} for {name(r.faults[0])}", Report(EventReason.CORDONED))
-    if rung.do in (Step.CORDON, Step.TAINT):
-        held = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}[rung.do]
-        return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {held}{_named(s, rung)}")
+        marking = act(Mark(wanted), f"{how} for {name(r.faults[0])}", Report(EventReason.CORDONED))
+        return _and_on(s, r, rung, marking, wanted) if s.afar and rung.do in MARKED else marking
+    if rung.do in MARKED:
+        return _marked(s, r, rung)
     if rung.do is Step.DRAIN:
         return go_on_draining(s, r, plan)
     return provider_step(s, r, rung)
+
+
+def _marked(s: Situation, r: Record, rung: Rung) -> Decision:
+    """The step was to put on marks, and that is done."""
+    return next_rung(s, r, f"{name(r.faults[0])}: {r.node} is {MARKED[rung.do]}{_named(s, rung)}")
+
+
+def _and_on(s: Situation, r: Record, rung: Rung, marking: Decision, wanted: Marks) -> Decision:
+    """``marking``, after which the step is over. The controller says so with the same write of the record:
+    of a crowd each write is one that the API server has to make a thousand times."""
+    after = _marked(s, replace(r, marks=wanted, rung_since=r.rung_since or s.now), rung)
+    assert isinstance(after.effect, WriteRecord)
+    return replace(after, effect=Mark(wanted, after.effect.record), key=marking.key, before=marking)
 
 
 def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:

@@ -153,8 +153,7 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     yield from _preflight(s, r)
     since = line.since if line else r.phase_since
     joined = min(since, s.now)
-    settling = since <= s.now and s.now - joined < s.settle
-    if settling or brakes.first_reason(brakes.CHEAP, s):
+    if brakes.settling(s, since) or brakes.first_reason(brakes.CHEAP, s):
         return
     yield Counted(CENSUS_AGE, known=True)
     if s.census is None and brakes.first_reason(brakes.BY_GROUP, s):

@@ -62,7 +62,7 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
         why = "somebody deleted this node's record: nothing more is done until node-recovery is restarted"
         return hold(why, REPEAT, "vanished")
     if s.record is None:
-        return lost(s) if records_on_gate(s) else begin(s, a)
+        return lost(s) if records_on_gate(s) else _begun(s, a)
     return go_on(s, a, s.record) if s.record.phase.open else closed(s, a, s.record)
 
 
@@ -75,7 +75,24 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
         return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
     if r.phase is Phase.HANDED_OVER:
         return in_a_persons_hands(s, a, r)
-    return out_of_date(s, a, r) or begin(s, a)
+    return out_of_date(s, a, r) or _begun(s, a)
+
+
+def _begun(s: Situation, a: Assessment) -> Decision:
+    """A new record. Where nothing is tolerated, the controller writes it as confirmed: that is what it would
+    write next, and of a crowd each write is one that the API server has to make a thousand times.
+
+    Of a Node that is not Ready more has to be read first.
+    """
+    begun = begin(s, a)
+    if not s.afar or not isinstance(begun.effect, WriteRecord) or s.node is None or not s.node.ready:
+        return begun
+    r = begun.effect.record
+    opened = replace(s, record=r)
+    after = go_on(opened, assess(opened), r)
+    if not isinstance(after.effect, WriteRecord) or after.effect.record.phase is not Phase.WAITING:
+        return begun
+    return replace(after, before=begun)
 
 
 # ---------------------------------------------------------------- an open record of our own node

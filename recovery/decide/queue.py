@@ -272,7 +272,7 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
     joined = joined_at(s, r)
     if s.preflight_retry:
         return hold(f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight")
-    if timedelta(0) <= s.now - joined < s.settle:
+    if brakes.settling(s, joined):
         sentence = f"{_subject(s, r)} {span(s.settle)} for other faults to show"
         return wait(sentence, until(joined + s.settle, s.now), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
@@ -289,7 +289,7 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0])
     if not turn:
         return None
-    places = max(1, len(a.ahead) - brakes.CONCURRENT_STARTS)
+    places = max(1, len(a.ahead) - s.abreast)
     return wait(f"{_subject(s, r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
 
 

@@ -37,6 +37,10 @@ from recovery.quick import quick
 MOST_SLOTS = 50
 """The most slots of any budget. With more, agents spend their time on 409 conflicts over the gate: 300 agents
 needed 15,307 writes that failed, and 142 s, until each had one of 300 slots."""
+ABREAST = 2
+"""How many from the head of the queue may start without a turn, where there are slots for all of them. With
+fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail. A process that
+looks after all nodes writes for many at once, and has no such conflicts."""
 
 
 class Role(StrEnum):
@@ -252,6 +256,7 @@ class Situation:
     back_for: timedelta | None = None  # since the API server is back that was away; None: it was not
     unheard_since: datetime | None = None  # the controller looks since then, and heard nothing of the kubelet
     most_slots: int = MOST_SLOTS  # of any budget
+    abreast: int = ABREAST  # so many at the head of the queue may start at the same time
     correlated: str = ""  # what the machines with this fault share; only fleet mode sees all of them
     unsaid: tuple[Problem, ...] = ()  # seen by this process, over meanwhile, and not on a record yet
     # When it saw the faults (source, type, reason) stated again that were taken back before, and that the

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 from urllib import parse
 
 from recovery.clock import ApiTime, Clock
@@ -16,7 +17,18 @@ from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
 from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view
 from recovery.kube.watch import FAILED
-from recovery.model import GROUP, VERSION, ClusterDelete, JobView, NodeEvent, NodeView, PodView
+from recovery.model import (
+    GROUP,
+    VERSION,
+    Census,
+    ClusterDelete,
+    JobView,
+    Machine,
+    NodeEvent,
+    NodeView,
+    PodView,
+    Record,
+)
 from recovery.provider.protocol import ObjectRef
 
 _date = lru_cache(64)(parsedate_to_datetime)
@@ -65,6 +77,14 @@ def _node(found: Any, what: str) -> NodeView:
         return bounded(node_view(shapes.stored(found, what), whole=True))
     except node_rows.Unreadable as error:
         raise shapes.strange(what, str(error)) from None
+
+
+class KnownNodes(Protocol):
+    """Nodes of which a count is kept."""
+
+    def get(self, name: str) -> NodeView | None: ...
+    def census(self, records: Iterable[Record], now: datetime, unknown: Iterable[str] = ()) -> Census: ...
+    def rivals(self, name: str, machine: Machine) -> list[str]: ...
 
 
 class Cluster:
@@ -134,6 +154,10 @@ class Cluster:
 
     def forget_record(self, node: str) -> None:
         """The record of ``node`` is read anew."""
+
+    def all_known(self) -> KnownNodes | None:
+        """All Nodes, where they are known without a list of them."""
+        return None
 
     # ------------------------------------------------------------ nodes and pods
 

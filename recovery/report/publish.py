@@ -30,6 +30,9 @@ FLUSH = 5.0
 """Seconds."""
 QUEUE = 1000
 """Items that wait for one sink. What comes when it is full is dropped, and counted."""
+MOST_EVENTS = 6000
+"""Events that wait, and that are remembered to be counted up. A node that is cordoned has five, and a
+thousand may fail at once: the API server takes them more slowly than the nodes are cordoned."""
 BATCH = 100
 
 T = TypeVar("T")
@@ -75,7 +78,7 @@ class Publisher:
         self._posted: dict[tuple[str, str, str], tuple[str, int]] = {}
         self._last_error: dict[str, str] = {}
         self._pending = _Pending()
-        self._events = _Queue[Notice]("events", self._post_all, self._pending, threaded)
+        self._events = _Queue[Notice]("events", self._post_all, self._pending, threaded, MOST_EVENTS)
         self._intake = _Queue[Metric]("metrics", self._fan_out_all, self._pending, threaded)
         self._monitor_queues: list[tuple[Monitor, _Queue[Metric]]] = []
         self._tellers = [
@@ -214,7 +217,7 @@ class Publisher:
         name = event_name(n.node, unique)
         self._cluster.create_event(event_body(name, n))
         self._posted[key] = (name, 1)
-        if len(self._posted) > QUEUE:
+        if len(self._posted) > MOST_EVENTS:
             self._posted.pop(next(iter(self._posted)))
 
 
@@ -250,10 +253,17 @@ class _Pending:
 class _Queue(Generic[T]):
     """A bounded queue that is emptied in batches, by a thread of its own or by ``drain``."""
 
-    def __init__(self, name: str, send: Callable[[list[T]], None], pending: _Pending, threaded: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        send: Callable[[list[T]], None],
+        pending: _Pending,
+        threaded: bool,
+        most: int = QUEUE,
+    ) -> None:
         self._send = send
         self._pending = pending
-        self._queue: queue.Queue[T] = queue.Queue(QUEUE)
+        self._queue: queue.Queue[T] = queue.Queue(most)
         if threaded:
             threading.Thread(target=self._run, name=f"publish-{name}", daemon=True).start()
 
@@ -269,7 +279,7 @@ class _Queue(Generic[T]):
 
     def drain(self) -> None:
         """Send everything in it now, in the caller's thread."""
-        if batch := self._take(QUEUE):
+        if batch := self._take(self._queue.maxsize):
             self._try(batch)
 
     def _run(self) -> None:

@@ -14,13 +14,11 @@ from recovery_testkit.stage import FleetActor, Stage
 
 from recovery.agent.fleet.controller import AT_REST
 from recovery.agent.fleet.leader import LEASE
-from recovery.agent.fleet.replica import Replica
 from recovery.agent.fleet.sources import Says
 from recovery.errors import ApiUnavailable
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Streams
-from recovery.model import Claim, Machine, NodeView, Phase, Preflight, Step
-from recovery.quick import replace
+from recovery.model import Machine, NodeView, Phase, Preflight, Step
 from recovery.report.own_view import View
 from tests.builders.faults import DMA
 from tests.builders.objects import budget_object, pod_object
@@ -241,9 +239,72 @@ def test_a_cordon_reads_nothing_twice_and_its_hand_over_is_said_once_and_each_mi
     assert asked["create", "events"] == 5
     assert asked["get", "leases"] == 1  # whether a sidecar has it
     assert asked["get", "recoverygates"] == 0
-    assert sum(n for (verb, _), n in asked.items() if verb != "watch") <= 24
+    assert (asked["create", "noderecoveries"], asked["update", "noderecoveries"]) == (1, 2)
+    assert sum(n for (verb, _), n in asked.items() if verb != "watch") <= 22
     s.run(62)
     assert (s.store.requests - before)["create", "events"] > 5
+
+
+def phases_written(s: Stage, node: str = "node-0") -> list[str]:
+    """In which phases its record was written, one after the other."""
+    written = (w.object for w in s.store.history if w.path.startswith(RECORDS))
+    return [x["status"]["phase"] for x in written if x["metadata"]["name"] == node]
+
+
+def test_what_follows_at_once_is_written_with_it_and_told_as_before() -> None:
+    s, _ = fleet(policy(remedy="{do: cordon}"))
+    writes(s, EKS)
+    s.run(5)
+    assert phases_written(s) == ["waiting", "recovering", "handedOver"]
+    said = ["suspect", "confirmed", "started", "handedOver"]
+    assert [line.event for line in the_record(s).history] == said
+    told = {reason for reason, _ in s.events("node-0")}
+    assert told == {"FaultSeen", "Confirmed", "RecoveryStarted", "Cordoned", "HandedOver"}
+    assert (the_record(s).marks.cordoned, marked(s)) == (True, ALL_MARKS)
+    counted = s.actors["controller-0"].metrics.registry.get_sample_value(
+        "node_recovery_recovery_duration_seconds_count", {"action": "cordon", "outcome": "handedOver"}
+    )
+    assert counted == 1
+    judge(s)
+
+
+def test_a_step_of_marks_alone_ends_with_the_patch_and_the_next_one_begins() -> None:
+    s, cloud = fleet(policy(remedy="{do: cordon}, {do: replace}"))
+    writes(s, EKS)
+    to_the_end(s, cloud)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("replace", "m-0")])
+    assert phases_written(s)[:3] == ["waiting", "recovering", "recovering"]
+    judge(s)
+
+
+def test_a_fault_that_is_tolerated_or_only_told_or_of_a_node_that_is_not_ready_begins_as_suspect() -> None:
+    s, _ = fleet(policy(remedy="{do: cordon}").replace(b"    remedy", b"    after: 5s\n    remedy"))
+    writes(s, EKS)
+    s.run(30)
+    assert phases_written(s)[:2] == ["suspect", "waiting"]
+    s, _ = fleet(policy("{type: Ready}", "{do: cordon}"))
+    ready(s, "node-0", "Unknown")
+    s.run(30)
+    assert phases_written(s)[:2] == ["suspect", "waiting"]
+    s, _ = fleet(policy(remedy="{do: notify}"))
+    writes(s, EKS)
+    s.run(30)
+    assert phases_written(s) == ["suspect", "handedOver"]
+    judge(s)
+
+
+def test_where_a_taint_is_refused_the_step_has_not_ended_with_it() -> None:
+    s, _ = fleet(policy(remedy='{do: taint, key: example.com/sick, value: "true"}, {do: cordon}'))
+    why = "admission: no such taint here"
+    s.api.fail_next(lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0", refused(403, "", why))
+    writes(s, EKS)
+    s.run(10)
+    said = "node-0: the taint example.com/sick=true:NoSchedule was not set; the recovery goes on without it"
+    assert any(told.startswith(said) for told in messages(s, "Cordoned"))
+    assert phase(s) is Phase.HANDED_OVER
+    assert the_record(s).marks.taints == ()
+    assert any("but not example.com/sick=true:NoSchedule: " in line for line in record_sentences(s))
+    judge(s)
 
 
 def lists_of_pods(s: Stage) -> list[str | None]:
@@ -1030,41 +1091,6 @@ def test_a_node_that_comes_back_is_looked_at_at_once() -> None:
     )
     pass_time(s, 5, cloud)
     assert phase(s) is not None
-
-
-class AnotherFirst:
-    """Another thread of the controller writes the gate while this one waits for its turn."""
-
-    def __init__(self, replica: Replica) -> None:
-        self.gates = replica._controller("another thread")._w.gates
-        self.wrote = 0
-
-    def __enter__(self) -> None:
-        gate = self.gates.read()
-        assert gate is not None
-        self.wrote += 1
-        claims = (*gate.claimed, Claim(f"m-{self.wrote}", "m-0"))
-        self.gates.write(replace(gate, claimed=claims[-4:]))
-
-    def __exit__(self, *_: object) -> None:
-        """The next one's turn."""
-
-
-def test_threads_that_write_the_gate_in_turn_are_never_refused() -> None:
-    """With four threads every third write of a crowd was one, and each refusal is read and decided again."""
-    s, _ = fleet(policy(remedy="{do: cordon}"), count=30)
-    writes(s, EKS, node="node-9")  # the first of all makes the gate
-    s.run(30)
-    (replica,) = (a.replica for a in s.actors.values() if isinstance(a, FleetActor))
-    another = AnotherFirst(replica)
-    for controller in replica.controllers:
-        controller._w.gate_turn = another
-    before = s.store.requests.copy()
-    writes(s, EKS)
-    s.run(5)
-    assert phase(s) is Phase.HANDED_OVER
-    assert another.wrote >= 3, "before it joins, takes its slot, and frees it"
-    assert (s.store.requests - before)["update", "recoverygates"] == 3 + another.wrote
 
 
 def seen_by(s: Stage, node: str) -> View:

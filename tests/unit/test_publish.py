@@ -365,6 +365,16 @@ def test_a_dead_monitor_delays_a_flush_by_no_more_than_it_is_given() -> None:
     assert len(stand.monitor.batches) == 1
 
 
+def test_of_a_thousand_nodes_that_fail_at_once_no_event_is_lost(stand: Stand) -> None:
+    """All are decided on before the API server has taken the first Event."""
+    reasons = ["FaultSeen", "Confirmed", "RecoveryStarted", "Cordoned", "HandedOver"]
+    for node in range(1000):
+        for reason in reasons:
+            stand.publisher.event(notice(f"{reason} of {node}", node=f"node-{node}", reason=reason))
+    stand.publisher.drain()
+    assert (len(stand.events.created), stand.untold("queue")) == (5000, 0)
+
+
 def test_taking_waits_for_nobody() -> None:
     stand = Stand(threaded=True)
     stand.monitor.answering.clear()

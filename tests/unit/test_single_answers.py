@@ -17,9 +17,10 @@ from recovery.decide.idle import steps_in_vain
 from recovery.decide.latch import taken_back
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import unmark_patch
+from recovery.decide.needs import needed
 from recovery.decide.own_node import decide
 from recovery.decide.queue import without_tried
-from recovery.decide.situation import Situation
+from recovery.decide.situation import ClaimsByEvent, Preflighted, Situation
 from recovery.model import (
     HARDWARE_ID,
     TAINT,
@@ -93,6 +94,18 @@ def test_a_slot_is_taken_for_the_next_attempt_with_all_that_is_counted_later() -
 def test_a_line_of_a_clock_that_stepped_back_does_not_settle_for_ever() -> None:
     future = gate(open=(Line("node-0", "record-0", NOW + HOUR),))
     assert isinstance(decide(situation(gate=future)).effect, TakeSlot)
+
+
+@pytest.mark.parametrize("ahead", [0.2, 1.0])
+def test_a_line_that_was_written_before_the_time_was_put_back_by_a_second_settles(ahead: float) -> None:
+    """The Date of an answer is in whole seconds, so what is known of the time moves by as much. Without the
+    settle time the first of many faults would be acted on before the brake has seen the others."""
+    just = gate(open=(Line("node-0", "record-0", NOW + ahead * SECOND),))
+    s = situation(gate=just, census=None)
+    assert (decide(s).key, needed(replace(s, read=(ClaimsByEvent(), Preflighted(Step.REPLACE))))) == (
+        "settle",
+        None,
+    )
 
 
 def test_attempts_are_counted_by_hardware_under_whatever_name() -> None:

@@ -62,6 +62,9 @@ class WatchedCluster(Cluster):
     def list_nodes(self) -> Iterator[NodeView]:
         return self._nodes.all() if self._knows_all() else super().list_nodes()
 
+    def all_known(self) -> Nodes | None:
+        return self._nodes if self._knows_all() else None
+
     def count_nodes(self) -> int:
         return len(self._nodes) if self._knows_all() else super().count_nodes()
 

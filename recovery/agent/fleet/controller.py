@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from recovery.agent import bugs
 from recovery.agent.cycle import Agent
+from recovery.agent.desk import Desk
 from recovery.agent.execute import Executor
 from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.nodes import Nodes
@@ -55,6 +56,7 @@ class Controller:
         says: Says,
         outbreaks: Outbreaks,
         crowd: Crowd,
+        desk: Desk,
         tell: Callable[[News], None],
         beat: Callable[[], None] = lambda: None,
     ) -> None:
@@ -67,6 +69,7 @@ class Controller:
         self._says = says
         self._outbreaks = outbreaks
         self._crowd = crowd
+        self._desk = desk
         self._tell = tell
         self._beat = beat
         self._agents: dict[str, Agent] = {}
@@ -126,22 +129,35 @@ class Controller:
         self.woken.clear()
         with self._lock:
             news, self._news = self._news, {}
-            hurried, self._hurried = self._hurried, set()
-        for name in sorted(hurried & self._agents.keys()):
-            self._agents[name].look_again()
-            self._schedule(name, 0.0)
+        self._wake_the_hurried()
         for name, record in news.items():
             try:
                 self._hear(name, record)
             except Exception:  # whatever this Node has on it: the others are to be heard
                 bugs.survived(self._metrics, name, "the node is looked at when it changes")
         for _ in range(MOST_AT_ONCE):
-            if not self._due or self._due[0][0] > self._w.clock.monotonic():
-                break
+            if not self._is_one_due():
+                if not self._desk.write():
+                    break
+                self._wake_the_hurried()
+                continue
             at, name = heapq.heappop(self._due)
             if self._due_at.get(name) == at:
                 self._turns(name)
+            if self._desk.is_due():
+                self._desk.write()
+                self._wake_the_hurried()
         return max(0.0, self._due[0][0] - self._w.clock.monotonic()) if self._due else LOOK_AGAIN
+
+    def _is_one_due(self) -> bool:
+        return bool(self._due) and self._due[0][0] <= self._w.clock.monotonic()
+
+    def _wake_the_hurried(self) -> None:
+        with self._lock:
+            hurried, self._hurried = self._hurried, set()
+        for name in sorted(hurried & self._agents.keys()):
+            self._agents[name].look_again()
+            self._schedule(name, 0.0)
 
     # ------------------------------------------------------------ one node
 

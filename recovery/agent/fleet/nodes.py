@@ -8,20 +8,22 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
 from recovery.agent.backoff import Backoff
 from recovery.agent.boots import Boots, first_seen
+from recovery.agent.fleet.identities import Identities
 from recovery.clock import Clock
+from recovery.decide.census import Kept
 from recovery.errors import ApiError, Expired, NotFound
 from recovery.kube.alike import turned_back
 from recovery.kube.cluster import Cluster
 from recovery.kube.paging import folded
 from recovery.kube.transport import Streams
 from recovery.kube.watch import Change, watch_nodes
-from recovery.model import NodeView
+from recovery.model import Census, Machine, NodeView, Record
 from recovery.quick import replace
 from recovery.signals.own_node import Seen
 
@@ -64,7 +66,13 @@ class Nodes:
     """The Nodes of the label selector ``selector``; "" is all of them."""
 
     def __init__(
-        self, cluster: Cluster, streams: Streams, clock: Clock, selector: str, changed: Changed
+        self,
+        cluster: Cluster,
+        streams: Streams,
+        clock: Clock,
+        selector: str,
+        changed: Changed,
+        census: Kept | None = None,
     ) -> None:
         self._cluster = cluster
         self._streams = streams
@@ -72,6 +80,9 @@ class Nodes:
         self._selector = selector
         self._changed = changed
         self._nodes: dict[str, NodeView] = {}
+        self._census = census or Kept(lambda type_, reason: False, ())
+        self._identities = Identities(self._nodes.values)
+        self._counting = threading.Lock()
         self._boots: dict[str, Boots] = {}
         self._version = ""
         self._heard_at = float("-inf")
@@ -103,6 +114,16 @@ class Nodes:
 
     def get(self, name: str) -> NodeView | None:
         return self._nodes.get(name)
+
+    def census(self, records: Iterable[Record], now: datetime, unknown: Iterable[str] = ()) -> Census:
+        """How many of them are sick, by what has changed since they were listed."""
+        with self._counting:
+            return self._census.census(self._nodes.get, records, now, unknown)
+
+    def rivals(self, name: str, machine: Machine) -> list[str]:
+        """The Nodes besides ``name`` that claim to be ``machine``."""
+        with self._counting:
+            return list(self._identities.rivals(name, machine, self._nodes.get(name)))
 
     def seen(self, name: str, now: datetime) -> Seen:
         """The Node as the watch shows it ``now``."""
@@ -200,11 +221,21 @@ class Nodes:
         if old is not None and turned_back(old, node):
             boots = replace(boots, restored=now)
         self._boots[node.name] = boots
-        self._nodes[node.name] = boots.of(node)
+        self._replace(node.name, boots.of(node))
         if old is None or old.resource_version != node.resource_version:
             self._changed(node.name)
 
     def _gone(self, name: str) -> None:
-        self._nodes.pop(name, None)
+        self._replace(name, None)
         self._boots.pop(name, None)
         self._changed(name)
+
+    def _replace(self, name: str, new: NodeView | None) -> None:
+        with self._counting:
+            old = self._nodes.get(name)
+            self._census.change(old, new)
+            self._identities.change(old, new)
+            if new is not None:
+                self._nodes[name] = new
+            else:
+                self._nodes.pop(name, None)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from recovery.agent.backoff import Outage
+from recovery.agent.desk import Desk
 from recovery.agent.execute import Executor
 from recovery.agent.fleet import loki
 from recovery.agent.fleet.alerts import AlertWatch
@@ -35,8 +36,11 @@ from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.tally import Tally
 from recovery.agent.world import LatestPast, World
+from recovery.catalog import own_fault
 from recovery.clock import ApiTime, Clock
 from recovery.config.policy_file import MOST_OUT
+from recovery.decide.budget import QUEUE
+from recovery.decide.census import Kept
 from recovery.decide.decision import leave
 from recovery.kube.cluster import GATES, RECORDS, Cluster
 from recovery.kube.transport import Streams, Transport
@@ -102,13 +106,15 @@ class Replica:
         """What all threads know of the API server's time. One that has asked for nothing yet has it."""
         self._outage = Outage()
         self.leader = Leader(self._cluster(), around.clock, around.identity, around.on, self._outage)
-        self.nodes = Nodes(self._cluster(), around.streams, around.clock, around.selector, self._changed)
+        limits = around.policy.limits
+        counted = Kept(own_fault, {*limits.brake_per, *limits.budget_per}, limits.population)
+        place = (self._cluster(), around.streams, around.clock)
+        self.nodes = Nodes(*place, around.selector, self._changed, counted)
         self._records = self._objects("records", RECORDS, {"labelSelector": NOT_SICK})
         self._gates = self._objects("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
         self._recent = Recent(around.clock, self._is_still)
         self._past = LatestPast()
         self._decoded = Unchanged(decode, MOST_DECODED)
-        self._gate_turn = threading.RLock()
         self._nobodys: Seen = {}
         me = around.identity.pod
         self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, me, around.metrics)
@@ -119,6 +125,7 @@ class Replica:
         alike = Alike(self.nodes, around.clock)
         self._pods = self._made_pod_watch()
         self._roll = self._made_roll()
+        self._desk = self._made_desk()
         self._says = Says(around.policy, self.nodes, alike, self._poller, self._logs, self._pods, self._roll)
         self._outbreaks = Outbreaks(self.nodes, around.clock, self._cluster, around.policy.limits.population)
         self.controllers: list[Controller] = []
@@ -227,16 +234,25 @@ class Replica:
     def _cluster(self) -> Cluster:
         return Cluster(self._a.transport, self._a.clock, self._a.namespace, self._time)
 
-    def _world(self, leases: Callable[[Leases], LeadersLeases]) -> World:
+    def _watched(self) -> WatchedCluster:
         a = self._a
-        whole = not a.selector
-        cluster = WatchedCluster(
+        return WatchedCluster(
             *(a.transport, a.clock, a.namespace, self.nodes, self._recent, self._time),
-            whole=whole,
+            whole=not a.selector,
             records=self._records,
             gates=self._gates,
             unjoined=self._roll.node if self._roll is not None else lambda _: None,
         )
+
+    def _made_desk(self) -> Desk:
+        cluster = self._watched()
+        records = Records(cluster, self._decoded)
+        gates, leads = Gates(cluster, records.readable), lambda: self.leader.leads
+        return Desk(self._a.clock, gates, records, cluster, cluster.time.now, leads, self._hurry)
+
+    def _world(self, leases: Callable[[Leases], LeadersLeases]) -> World:
+        a = self._a
+        cluster = self._watched()
         records = Records(cluster, self._decoded)
         of_sidecars = Leases(
             Cluster(a.transport, a.clock, a.agents, self._time), a.clock, a.identity, a.lease
@@ -257,7 +273,8 @@ class Replica:
             alerts=self._alerts.now if self._alerts is not None else Alerts,
             past=self._past,
             outage=self._outage,
-            gate_turn=self._gate_turn,
+            desk=self._desk,
+            abreast=QUEUE,
         )
 
     def _objects(self, what: str, path: str, selected: dict[str, str]) -> Objects:
@@ -338,6 +355,7 @@ class Replica:
             self._says,
             self._outbreaks,
             self._crowd,
+            self._desk,
             self._tally.tell,
             partial(a.beat, thread),
         )
