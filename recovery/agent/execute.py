@@ -270,9 +270,9 @@ class Executor:
 
     def _on_the_new_gate(self, s: Situation, effect: TakeSlot, ask: Ask) -> tuple[Situation, GateEffect]:
         """The same decision on the gate as it is now. Raises ``Conflict`` where it is another one."""
+        s = replace(s, gate=self._w.gates.read())
         if self._observer.look_takes(s.node_name) > LAST_READS:
             raise Conflict(CHANGED)
-        s = replace(s, gate=self._w.gates.read())
         found = ask(s).effect
         if not isinstance(found, TakeSlot):
             raise Conflict(CHANGED)

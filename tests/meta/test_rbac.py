@@ -77,7 +77,7 @@ WRITTEN_BY_OBSERVERS = {
     *(("create", "recoveryreports"), ("update", "recoveryreports")),
 }
 """All of law 7, and the question whose token somebody brings, which leaves nothing behind."""
-NO_CALLS = {"read_since", "ours_read_since", "forget", "forget_record"}
+NO_CALLS = {"read_since", "ours_read_since", "forget", "forget_record", "all_known"}
 """They ask the API server for nothing."""
 DELEGATED = {"get_object", "patch_object"}
 """On objects that a provider names: granted by whoever switches that on, in deploy/baremetal."""

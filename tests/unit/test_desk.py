@@ -319,6 +319,27 @@ def test_nothing_is_written_of_what_was_decided_on_long_ago_or_under_a_lease_tha
         wish.result()
 
 
+def test_no_slot_is_taken_by_a_look_that_began_long_ago_though_it_was_handed_in_just_now() -> None:
+    scene = Scene(queue=1)
+    s = scene.waits(0)
+    effect = decide(s).effect
+    assert isinstance(effect, TakeSlot)
+    wish = scene.desk.hand_in(s, effect, decide, read_at=scene.clock.monotonic() - TOO_OLD - 0.1)
+    scene.desk.write()
+    assert scene.out() == []
+    with pytest.raises(Conflict):
+        wish.result()
+
+
+def test_a_slot_is_freed_however_long_that_waited() -> None:
+    """An API server that takes seconds for a write must not keep slots (law 8): the record is read again."""
+    scene = Scene(queue=0, slots=(slot("node-1", "record-1"),))
+    wish = scene.frees(1)
+    scene.clock.advance(TOO_OLD + 10)
+    scene.desk.write()
+    assert (scene.out(), done(wish)) == ([], True)
+
+
 def test_a_gate_that_somebody_deleted_is_made_ready_before_anything_is_granted_on_it() -> None:
     scene = Scene(queue=1)
     wish = scene.takes(0)
