@@ -18,7 +18,7 @@ from recovery.clock import Clock
 from recovery.decide.decision import Decision, FreeSlot, GateEffect, Join, TakeSlot, wait
 from recovery.decide.on_gate import STARTING, changed
 from recovery.decide.situation import Situation
-from recovery.errors import ApiError, Conflict, GateTooLarge, Undecodable
+from recovery.errors import ApiError, ApiUnavailable, Conflict, GateTooLarge, Undecodable
 from recovery.model import Census, Gate, Record
 from recovery.quick import replace
 
@@ -29,7 +29,8 @@ MOST = 50
 """So many wishes are carried out by one write, so that it is not too long until the first of them has its
 answer."""
 TOO_OLD = 2.0
-"""Seconds after which a wish is not carried out any more: what it goes by was read too long ago."""
+"""Seconds after which a wish is not carried out any more: what it goes by was read too long ago. And so long
+more are decided on for one write: an API server that is slow would keep all of them for minutes."""
 CHANGED = "the node, its record or the gate changed while all was read: deciding again"
 Ask = Callable[[Situation], Decision]
 """``decide`` (own node) or ``conclude`` (a dead agent's node)."""
@@ -192,13 +193,15 @@ class Desk:
         """One swap, with all that is due on the gate as it is now."""
         if not _open(wishes) and census is None:
             return
-        now = self._now()
+        now, began = self._now(), self._clock.monotonic()
         base = self._gates.read()
         if base is None or base.stamp != base.uid:
             base = self._gates.ready(base, now)
         steps = [_Step(_with_census(base, census))]
         for wish in _in_order(base, _open(wishes)):
-            if (gate := self._decided(wish, steps[-1].gate, now)) is not None:
+            if self._clock.monotonic() - began > TOO_OLD:
+                wish.answer(error=Conflict(CHANGED))
+            elif (gate := self._decided(wish, steps[-1].gate, now)) is not None:
                 steps.append(_Step(gate, wish))
         if steps[-1].gate is not base:
             self._put(steps)
@@ -220,7 +223,10 @@ class Desk:
         self._gates.write_in_any_case(steps[-1].gate)
 
     def _decided(self, wish: Wish, gate: Gate, now: datetime) -> Gate | None:
-        """``gate`` with what ``wish`` asks for; None where that is not due on it. Then it is answered."""
+        """``gate`` with what ``wish`` asks for; None where that is not due on it. Then it is answered.
+
+        Raises ``ApiUnavailable``: who does not answer one does not answer the others.
+        """
         try:
             if isinstance(wish.effect, FreeSlot):
                 if self._needs_slot(wish.s.node_name, wish.effect.record_uid):
@@ -234,6 +240,8 @@ class Desk:
                     raise Conflict(CHANGED)
                 effect = found
             return changed(gate, effect, s, now)
+        except ApiUnavailable:
+            raise
         except Exception as error:  # a bug with one is no other's
             wish.answer(error=error)
             return None

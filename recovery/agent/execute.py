@@ -217,6 +217,8 @@ class Executor:
         written = self._w.records.write(record)
         if s.record is not None:
             self._publisher.closed(s.record, written)
+            if written.starts[-1:] != s.record.starts[-1:]:
+                self._w.past.started(written)
         if not written.phase.open:
             self._w.leases.release(s.node_name)
             self._observer.forget(s.node_name)

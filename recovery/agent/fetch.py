@@ -347,9 +347,9 @@ class Fetcher:
         since then is on the gate.)"""
         now = self._w.clock.monotonic()
         if memory.past is None or now - memory.past[0] >= PAST_AGE:
-            memory.past = self._w.past.known(
-                self._w.clock, PAST_AGE_OF_OTHERS, lambda: folded(lambda: self._all_past(s))
-            )
+            # Of a process that starts all recoveries no other knows of a start that this one does not.
+            age = PAST_AGE_OF_OTHERS if self._w.desk is None else PAST_AGE
+            memory.past = self._w.past.known(self._w.clock, age, lambda: folded(lambda: self._all_past(s)))
         return memory.past[1]
 
     def _all_past(self, s: Situation) -> Past:

@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 
 REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
 """Keys of decisions whose Event is sent again every minute, until somebody acts on it."""
-QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease", "handed-in"})
+UNSAID = "handed-in"
+"""The key of the shortest wait: what comes of it is logged. Threads wait for each other's lines."""
+QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease", UNSAID})
 """Keys of short waits that make no Event."""
 KEPT = ("fault ", "held ", "happened ")
 """How the keys begin of what is repeated by itself, whatever else is sent."""
@@ -133,7 +135,7 @@ class Reporter:
     def _log(self, d: Decision) -> None:
         """Log the sentence of the cycle when it changes, with the key that machines look for."""
         line = d.reason if d.effect is not None else f"{d.verb} {d.key}"
-        if line != self._logged:
+        if line != self._logged and d.key != UNSAID:
             self._logged = line
             log.info("%s: %s [key=%s]", self.node, d.reason, d.key)
 

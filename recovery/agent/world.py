@@ -15,7 +15,7 @@ from recovery.decide.budget import Past
 from recovery.decide.situation import ABREAST, MOST_SLOTS, Lease, Role
 from recovery.errors import NotFound
 from recovery.kube.cluster import Cluster
-from recovery.model import Alerts, NodeView, Policy, Statement
+from recovery.model import Alerts, NodeView, Policy, Record, Statement
 from recovery.provider.registry import Providers
 from recovery.store.gate import Gates
 from recovery.store.lease import Word
@@ -52,6 +52,13 @@ class LatestPast:
             if self._known is None or now - self._known[0] >= age:
                 self._known = (now, listed())
             return self._known
+
+    def started(self, r: Record) -> None:
+        """This process has written the last start of ``r``. The gate may have no room for it, and the next
+        list of the records is seconds away."""
+        with self._lock:
+            if self._known is not None:
+                self._known[1].add_last(r)
 
 
 @dataclass

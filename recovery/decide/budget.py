@@ -225,6 +225,11 @@ class Past:
         self.starts: list[GroupStart] = []
         self.taken: dict[str, str] = {}
 
+    def add_last(self, r: Record) -> None:
+        """The last start of ``r``, where it is not among them."""
+        known = {(s.machine, s.at) for s in self.starts}
+        self.starts += [s for s in starts_of(r)[-1:] if (s.machine, s.at) not in known]
+
     def add(self, r: Record) -> None:
         if r.replacement_machine:
             self.taken[r.replacement_machine] = r.machine.id

@@ -178,12 +178,13 @@ class Kept:
         """``find``: the Node of a name, as it was told of last."""
         sums = self._sums.copy()
         in_records = {r.node: r for r in records if counts(r, self._own_fault)}
+        known: dict[int, tuple[object, bool]] = {}
         for name in in_records.keys() | set(unknown):
             node = find(name)
             if node is None:
                 continue
             in_records.pop(name, None)
-            if not self._is_ill(node):
+            if not _ill(node, self._own_fault, known):
                 sums.add(node, False, -1)
                 sums.add(node, True)
         return sums.census(in_records.values(), now)

@@ -66,6 +66,26 @@ def test_a_crowd_takes_few_writes_of_the_gate_of_which_none_is_refused() -> None
     judge(s, budget={"fleet": 20})
 
 
+def test_of_one_group_no_more_start_than_may_though_the_gate_has_forgotten_the_first() -> None:
+    """It keeps twenty starts, and a cordon has its slot for a moment only."""
+    room = "cooldown: 0s, budget: 60, brake: 100%, brakePer: {}, budgetPer: {}"
+    limits = f"{{{room}, perGroup: {{max: 3, within: 6h}}}}".encode()
+    s = Stage(policy(remedy="{do: cordon}").replace(b"{cooldown: 0s}", limits))
+    many = [0, 1, 2, 40, 41, 42]
+    for i in range(43):
+        s.add_node(f"node-{i}", f"m-{i}", "many" if i in many else f"group-{i}")
+    s.fleet("controller-0")
+    s.run(5)
+    for i in range(43):
+        writes(s, NEURON, node=f"node-{i}")
+        if i in (2, 39):
+            s.run(2, step=STEP)
+    s.run(5, step=STEP)
+    out = cordoned(s, 43)
+    assert len([i for i in out if i not in many]) == 37
+    assert len([i for i in out if i in many]) == 3
+
+
 def test_of_many_at_once_one_has_the_one_slot() -> None:
     s = fleet(8, 1)
     since = len(s.store.history)

@@ -71,9 +71,13 @@ class Records(dict[str, Record]):
     def __init__(self, *records: Record) -> None:
         super().__init__({r.node: r for r in records})
         self.forgotten: list[str] = []
+        self.reads = 0
+        self.slow: Callable[[], object] = lambda: None
 
     def read(self, node: str) -> Record | None:
         assert node in self.forgotten
+        self.reads += 1
+        self.slow()
         return self.get(node)
 
     def forget_record(self, node: str) -> None:
@@ -222,6 +226,34 @@ def test_a_lost_answer_is_one_for_all() -> None:
         with pytest.raises(ApiUnavailable):
             wish.result()
     assert sorted(scene.answered) == ["node-0", "node-2", "node-7"]
+
+
+def test_an_api_server_that_does_not_answer_is_asked_once_for_all() -> None:
+    """Fifty that wait for its answer one after the other would take minutes."""
+    scene = Scene(slots=tuple(slot(f"node-{i}", f"record-{i}") for i in range(9)))
+    wishes = [scene.frees(i) for i in range(9)]
+
+    def away() -> None:
+        raise ApiUnavailable("no answer")
+
+    scene.records.slow = away
+    scene.desk.write()
+    assert scene.records.reads == 1
+    for wish in wishes:
+        with pytest.raises(ApiUnavailable):
+            wish.result()
+
+
+def test_of_an_api_server_that_is_slow_no_more_is_asked_for_one_write() -> None:
+    scene = Scene(slots=tuple(slot(f"node-{i}", f"record-{i}") for i in range(9)))
+    wishes = [scene.frees(i) for i in range(9)]
+    scene.records.slow = lambda: scene.clock.advance(0.9)
+    scene.desk.write()
+    assert [done(wish) for wish in wishes[:3]] == [True] * 3
+    assert scene.out() == [f"node-{i}" for i in range(3, 9)]
+    for wish in wishes[3:]:
+        with pytest.raises(Conflict):
+            wish.result()
 
 
 def test_a_pause_in_between_stops_the_starts_and_no_way_back() -> None:

@@ -15,7 +15,7 @@ from recovery.decide.correlated import Case, Shared, Trait, shared
 from recovery.model import NodeView, PodView
 from tests.builders.faults import DMA, fault
 from tests.builders.nodes import node
-from tests.builders.times import NOW
+from tests.builders.times import HOUR, NOW
 
 
 class Fleet:
@@ -62,3 +62,44 @@ def test_what_a_rack_shares_is_found_out_once_for_all_its_machines_and_anew_for_
     known.tell("node-10", "m of node-10", [fault(DMA)])
     assert "11 of the 11 machines have rack=r0" in known.shared_by("m of node-0", [DMA], NOW)
     assert found_out == [10, 11]
+
+
+class Counted(dict[str, object]):
+    """The cases of a reason, which are gone through only where that is needed."""
+
+    looks = 0
+
+    def values(self):  # type: ignore[no-untyped-def]
+        Counted.looks += 1
+        return super().values()
+
+
+def test_all_cases_are_gone_through_once_for_all_while_none_changes() -> None:
+    clock = FakeClock()
+    known = Outbreaks(cast(Nodes, Fleet(200)), clock, NoPods, {})
+    Counted.looks = 0
+    known._cases[DMA] = cast(dict[str, outbreaks._Known], Counted())
+    for i in range(10):
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])
+    first = known.shared_by("m-0", [DMA], NOW)
+    assert "10 of the 10 machines have rack=r0" in first
+    for i in range(10):
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])  # as before
+        assert known.shared_by(f"m-{i}", [DMA], NOW) == first
+    assert Counted.looks == 1
+    known.tell("node-10", "m-10", [fault(DMA)])
+    assert "11 of the 11 machines have rack=r0" in known.shared_by("m-0", [DMA], NOW)
+    assert Counted.looks == 2
+    clock.advance(outbreaks.ANSWERED_AGAIN + 1)
+    known.shared_by("m-0", [DMA], NOW)
+    assert Counted.looks == 3
+
+
+def test_a_machine_that_fell_at_another_time_is_not_told_what_the_others_share() -> None:
+    known = Outbreaks(cast(Nodes, Fleet(200)), FakeClock(), NoPods, {})
+    for i in range(10):
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])
+    known.tell("node-11", "m-11", [fault(DMA, since=NOW - HOUR)])
+    for _ in range(2):
+        assert "10 of the 10 machines have rack=r0" in known.shared_by("m-0", [DMA], NOW)
+        assert known.shared_by("m-11", [DMA], NOW) == ""

@@ -14,6 +14,7 @@ from recovery.agent.fleet.nodes import Nodes
 from recovery.clock import Clock
 from recovery.decide.correlated import (
     FEWEST,
+    WINDOW,
     Case,
     Shared,
     Trait,
@@ -34,6 +35,11 @@ COUNTED_AGAIN = 30.0
 """Seconds for which it is not counted again how many Nodes have which label, or run which workload."""
 REMEMBERED = 3600.0
 """Seconds for which a case is remembered after its fault was last on record: its machine may be gone."""
+FORGETS_EVERY = 60.0
+"""Seconds between two looks for cases that are not remembered any more."""
+ANSWERED_AGAIN = 5.0
+"""Seconds for which an answer is good while no case has come, gone or changed. Each of a thousand machines
+asks at each look, and to go through all cases takes as long as all else that it does."""
 
 
 class Pods(Protocol):
@@ -61,6 +67,15 @@ class _Asked:
     running: Mapping[Trait, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What was said to a machine, where all cases fell together, so that the others are told the same."""
+
+    version: int
+    at: float
+    sentence: str
+
+
 class Outbreaks:
     """Cases by reason. Any thread may tell and ask. ``wanted``: the labels of ``limits.population``. Machines
     are compared with those of it, and all others with one another: what is common among accelerators is rare
@@ -78,6 +93,9 @@ class Outbreaks:
         self._counted: dict[bool, tuple[float, tuple[Mapping[Trait, int], int]]] = {}
         self._running: dict[Workload, tuple[float, int]] = {}
         self._found: dict[tuple[str, bool], tuple[_Asked, Shared | None]] = {}
+        self._version = 0  # grows with each change of a case
+        self._answers: dict[tuple[str, bool], _Answer] = {}
+        self._forgot_at = clock.monotonic()
 
     def tell(self, name: str, machine: str, faults: Iterable[Fault]) -> None:
         """These faults are on the record of the Node ``name``."""
@@ -100,9 +118,14 @@ class Outbreaks:
                     case = before.case  # the same object: to compare it later takes no time
                 of_reason = self._cases.setdefault(f.reason, {})
                 of_reason[machine] = _Known(case, inside, now, workloads)
-            self._forget(now)
+                same = before is not None and (before.case, before.inside, before.workloads)
+                self._version += same != (case, inside, workloads)
+            if now - self._forgot_at >= FORGETS_EVERY:
+                self._forget(now)
 
     def _forget(self, now: float) -> None:
+        self._forgot_at = now
+        self._version += 1
         for reason, known in list(self._cases.items()):
             for machine in [m for m, k in known.items() if now - k.at > REMEMBERED]:
                 del known[machine]
@@ -110,23 +133,35 @@ class Outbreaks:
                 del self._cases[reason]
                 for inside in (True, False):
                     self._found.pop((reason, inside), None)
+                    self._answers.pop((reason, inside), None)
 
     def shared_by(self, machine: str, reasons: Iterable[str], now: datetime) -> str:
         """What the machines with one of these faults share, as a sentence; "" where it is nothing."""
         for reason in reasons:
-            with self._lock:
-                known = dict(self._cases.get(reason, {}))
-            if machine not in known:
-                continue
-            inside = known[machine].inside
-            known = {m: k for m, k in known.items() if k.inside is inside}
-            if len(known) < FEWEST:
-                continue
-            cases = together(known[machine].case, (k.case for k in known.values()))
-            asked = _Asked(cases, self._population(inside), self._running_on(known.values()))
-            if (found := self._shared(reason, inside, asked)) is not None:
-                return f"{reason} has one cause on many machines: {found}"
+            if said := self._said_of(machine, reason):
+                return said
         return ""
+
+    def _said_of(self, machine: str, reason: str) -> str:
+        now = self._clock.monotonic()
+        with self._lock:
+            mine, version = self._cases.get(reason, {}).get(machine), self._version
+            if mine is None:
+                return ""
+            answer = self._answers.get((reason, mine.inside))
+            if answer is not None and answer.version == version and now - answer.at <= ANSWERED_AGAIN:
+                return answer.sentence
+            known = [k for k in self._cases[reason].values() if k.inside is mine.inside]
+        if len(known) < FEWEST:
+            return ""
+        cases = together(mine.case, (k.case for k in known))
+        asked = _Asked(cases, self._population(mine.inside), self._running_on(known))
+        found = self._shared(reason, mine.inside, asked)
+        sentence = f"{reason} has one cause on many machines: {found}" if found is not None else ""
+        times = [k.case.since for k in known]
+        if max(times) - min(times) <= WINDOW:
+            self._answers[reason, mine.inside] = _Answer(version, now, sentence)
+        return sentence
 
     def _shared(self, reason: str, inside: bool, asked: _Asked) -> Shared | None:
         """What is shared, found out once for all machines that fell together: each of a thousand asks."""
