@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import recovery.agent.execute
+import recovery.agent.observe
 import recovery.agent.submit
+from recovery.decide.decision import Decision
 from recovery.decide.situation import Situation
 
 STORY = "tests/stories/test_last_reads.py::test_what_is_said_while_the_fleet_is_counted_stops_the_call"
@@ -17,7 +19,8 @@ def take_out(put: Callable[[object, str, object], None]) -> None:
     put(submission, "last_look", lambda self, fresh: (fresh, self._w.clock.monotonic()))
     put(submission, "held_since", lambda self, fresh: "")
 
-    def never(self: recovery.agent.execute.Executor, s: Situation) -> bool:
+    def never(self: recovery.agent.execute.Executor, s: Situation, d: Decision) -> bool:
         return False
 
     put(recovery.agent.execute.Executor, "read_long_ago", never)
+    put(recovery.agent.observe.Observer, "look_takes", lambda self, node_name: 0.0)
