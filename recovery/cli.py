@@ -205,6 +205,19 @@ def _days(context: click.Context, option: click.Parameter, value: str) -> timede
     )
 
 
+def _node(_: click.Context, __: click.Parameter, value: str) -> str:
+    """The name of a Node. What cannot be one would be another path at the API server."""
+    from recovery.config.environment import is_node_name
+
+    if not is_node_name(value):
+        raise click.BadParameter(f"found {value[:253]!r}, expected the name of a Node")
+    return value
+
+
+def _node_if_any(context: click.Context, option: click.Parameter, value: str) -> str:
+    return _node(context, option, value) if value else ""
+
+
 def _server(_: click.Context, __: click.Parameter, value: str) -> str:
     """The address of a server, which is not shown where it is wrong: it may hold a password."""
     from recovery.config.environment import server_url
@@ -268,7 +281,7 @@ def report(length: timedelta, target: Target, output: str) -> None:
 
 
 @group.command()
-@click.argument("node")
+@click.argument("node", callback=_node)
 @cluster_command
 def explain(node: str, target: Target, output: str) -> None:
     """Why was NODE replaced, or why not? In one sentence, and the facts under it.
@@ -342,7 +355,7 @@ def resume(assume_yes: bool, target: Target, output: str) -> None:
 
 
 @group.command()
-@click.argument("node")
+@click.argument("node", callback=_node)
 @click.option("--reason", default="", callback=_words, help="Why, for the record.")
 @yes_option
 @cluster_command
@@ -359,7 +372,7 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
 
 
 @group.command()
-@click.argument("node")
+@click.argument("node", callback=_node)
 @click.option("--fault", "reason", metavar="REASON", default="", help="The reason, as a rule matches it.")
 @click.option(
     "--type", "type_", metavar="TYPE", default="", help="The condition; the default is the catalogue's."
@@ -492,7 +505,13 @@ def uninstall(dry: bool, assume_yes: bool, target: Target, output: str) -> int:
 
 
 @group.command()
-@click.option("--node", metavar="NAME", default="", help="The node to look at; the default is NODE_NAME.")
+@click.option(
+    "--node",
+    metavar="NAME",
+    default="",
+    callback=_node_if_any,
+    help="The node to look at; the default is NODE_NAME.",
+)
 @click.option(
     "--service-account",
     metavar="NAMESPACE/NAME",

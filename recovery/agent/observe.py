@@ -16,7 +16,7 @@ from recovery.agent.fetch import Fetcher
 from recovery.agent.memory import LAST_READS, Memory, asked_of
 from recovery.agent.world import World
 from recovery.catalog import foreign_claim
-from recovery.decide.boot import KUBELET_WRITES, agrees, by_the_kernel
+from recovery.decide.boot import KUBELET_WRITES, agrees, by_the_kernel, elsewhere
 from recovery.decide.budget import ahead_of
 from recovery.decide.claims import by_first_claim
 from recovery.decide.needs import needed, subject
@@ -30,7 +30,7 @@ LONG_READS = ClaimsByEvent | Counted | Preflighted
 """What is read before a destructive call and may take long: pages of Events, Nodes and records; the cloud."""
 FIRST_READS = (
     *("now", "skew", "readings", "node", "machine", "machine_wait", "machine_problem", "provider"),
-    *("record", "record_problem", "gate", "gate_problem", "lease", "alerts"),
+    *("elsewhere", "record", "record_problem", "gate", "gate_problem", "lease", "alerts"),
 )
 """The fields of a situation that do not wait to be needed, except ``forbidden``, which Events add to."""
 LEEWAY = timedelta(seconds=5)
@@ -45,6 +45,7 @@ class Observer:
         self._fetcher = Fetcher(world)
         self._memory: dict[str, Memory] = {}
         self._kernel_agreed = False
+        self._agreed_on = ""  # the machine of which kernel and Node agreed last
         self._boots: Boots | None = None
         self._first_look: float | None = None
 
@@ -165,7 +166,10 @@ class Observer:
             open_at=memory.open_at,
             **ours,
         )
-        self._kernel_agreed = self._kernel_agreed or agrees(s)
+        if agrees(s):
+            self._kernel_agreed = True
+            self._agreed_on = s.machine.id if s.machine is not None else self._agreed_on
+        s = replace(s, elsewhere=elsewhere(s, self._agreed_on))
         s = by_first_claim(by_the_kernel(s, self._kernel_agreed))
         if s.record is not None and w.on and (why := self._refused_to_take_back(s.record)):
             s = replace(s, take_back_refused=why)

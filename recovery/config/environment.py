@@ -70,9 +70,14 @@ def _provider(text: str) -> str:
 def _node(text: str | None) -> str:
     if text is None:
         return ""
-    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+    if not is_node_name(text):
         raise Expected("the name of a Node (from spec.nodeName)")
     return text
+
+
+def is_node_name(text: str) -> bool:
+    """Whether a Node may be called so: it is a part of the path at the API server."""
+    return len(text) <= 253 and bool(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text))
 
 
 def _namespace(text: str) -> str:

@@ -38,12 +38,31 @@ def by_the_kernel(s: Situation, seen_to_agree: bool) -> Situation:
     ``seen_to_agree``: this process has seen both agree.
     """
     r = s.record
-    if s.node is None or not s.kernel_boot or agrees(s) or not (seen_to_agree or _confirmed(s, r)):
+    if s.elsewhere or s.node is None or not s.kernel_boot or agrees(s):
+        return s
+    if not (seen_to_agree or _confirmed(s, r)):
         return s
     if r is not None and s.machine is not None and s.machine.id != r.machine.id:
         return s
     behind = f"the Node is behind: it says boot {s.node.boot_id}, the kernel is on boot {s.kernel_boot}"
     return replace(s, node=replace(s.node, boot_id=s.kernel_boot), node_behind=behind)
+
+
+def elsewhere(s: Situation, seen_on: str) -> str:
+    """Why this agent does not run on the machine that its Node is now; "" where nothing shows that.
+
+    ``seen_on``: the machine that the Node was when this process last saw kernel and Node agree. What an agent
+    reads on one machine is no fault of another one that goes by its name.
+    """
+    r = s.record
+    if s.node is None or s.machine is None or not s.kernel_boot or not s.node.boot_id or agrees(s):
+        return ""
+    if not seen_on and r is not None and r.boot_confirmed and r.boot_id == s.kernel_boot:
+        seen_on = r.machine.id
+    if not seen_on or seen_on == s.machine.id:
+        return ""
+    now = f"{s.node_name} is {s.machine.id} now"
+    return f"this agent runs on {seen_on}, and {now}: that one's own agent sees to it"
 
 
 def boot_unknown(s: Situation) -> str | None:

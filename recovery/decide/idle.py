@@ -217,6 +217,8 @@ def begin(s: Situation, a: Assessment) -> Decision:
     d = found[0]
     if s.machine_wait:
         return wait(f"{name(d.fault)}: {s.machine_wait}", key="uninitialised")
+    if s.elsewhere:
+        return wait(f"{name(d.fault)}: {s.elsewhere}", key="elsewhere")
     if s.node is None:
         return wait(f"{name(d.fault)}: the node has not been read", key="no-node")
     if d.treat and (reason := brakes.first_reason((("excluded", brakes.excluded),), s)):

@@ -132,6 +132,14 @@ def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 
 
+def _elsewhere(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Another machine goes by this name, and the record is its own: not for an agent on the one before it."""
+    assert s.node is not None
+    if not s.elsewhere or s.machine is None or s.machine.id != r.machine.id:
+        return None
+    return wait(s.elsewhere, key="elsewhere")
+
+
 def took_its_place(s: Situation, r: Record) -> bool:
     """Whether another machine goes by this name while a replacement is in flight, which waited for that."""
     another = s.machine is not None and s.machine.id != r.machine.id
@@ -267,7 +275,7 @@ def _boot_confirmed(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(replace(r, boot_confirmed=True)), f"the kernel confirms boot {r.boot_id}")
 
 
-THERE = (_another_agents, _no_node)
+THERE = (_another_agents, _no_node, _elsewhere)
 """Asked of every open record before anything else: whether anything may be done about it now."""
 
 FIRST = (

@@ -250,6 +250,7 @@ class Situation:
     settle: timedelta = timedelta(seconds=0.5)  # how long to wait in the queue for other faults to show
     forbidden: str = ""  # another remediator's claim on the node
     kernel_boot: str = ""  # the boot ID of this agent's own kernel; only of its own node
+    elsewhere: str = ""  # this agent does not run on the machine that the Node is now
     node_behind: str = ""  # the Node says another boot than its kernel, which ``node`` has then
     booted: datetime | None = None  # when that kernel booted, by the API server's time
     kernel_began: datetime | None = None  # when that kernel booted, by this machine's own clock

@@ -321,9 +321,12 @@ POINTS: dict[str, tuple[bytes, Callable[[Stage], None]]] = {
 BEFORE = ("suspect", "waiting", "draining", "before the call")
 
 
-def at(point: str, count: int = 4) -> Stage:
-    """A stage whose node-0 has come to ``point``."""
+def at(point: str, count: int = 4, *, kernel: bool = False) -> Stage:
+    """A stage whose node-0 has come to ``point``. ``kernel``: its agent reads its kernel's boot ID, too."""
     rules, bring = POINTS[point]
     s = cast(rules, count)
+    if kernel:
+        s.kernels["node-0"] = s.node("node-0")["status"]["nodeInfo"]["bootID"]
+        s.run(1)
     bring(s)
     return s

@@ -56,6 +56,26 @@ def test_another_machine_before_the_call_supersedes_and_nothing_is_called(point:
     assert the_record(s).sentence == "the machine behind node-0 is m-9 now, not m-0: nothing is called"
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["the agent goes on", "the agent restarts"])
+@pytest.mark.parametrize("point", BEFORE)
+def test_what_an_agent_sees_on_one_machine_is_no_fault_of_another_that_got_its_name(
+    point: str, restarted: bool
+) -> None:
+    """The old machine is gone for Kubernetes alone: its agent still runs, and its page shows the fault."""
+    s = at(point, kernel=True)
+    s.delete_node("node-0")
+    s.provider.launch("workers", "m-9")
+    s.register("node-0", "m-9", boot="boot-of-m-9")
+    s.pages["node-0"].error = None
+    if restarted:
+        new_process(s, "node-0")
+    s.run(60)
+    assert (phase(s), calls(s), no_place(s), marked(s)) == (Phase.SUPERSEDED, [], True, NO_MARKS)
+    elsewhere = "this agent runs on m-0, and node-0 is m-9 now: that one's own agent sees to it"
+    said = [x for actor in s.actors.values() for x in actor.sentences if actor.node == "node-0"]
+    assert any(elsewhere in x for x in said)
+
+
 def test_another_machine_in_probation_of_a_reboot_is_not_called_proved() -> None:
     s = at("proving")
     another_machine(s)

@@ -383,3 +383,21 @@ def test_the_pure_core_needs_neither_click_nor_pydantic() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert result.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../../api/v1/secrets", "a/status", "a?watch=1", "-a", "a b", "A", "a" * 254]
+)
+@pytest.mark.parametrize(
+    "command",
+    [["explain"], ["release", "--yes"], ["inject", "--fault", "GpuHang", "--yes"], ["doctor", "--node"]],
+)
+def test_what_can_be_no_name_of_a_node_is_refused_before_anything_is_asked(
+    command: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be another path at the API server."""
+    given = [*command, name] if command[0] == "doctor" else [*command, "--", name]
+    if command[0] == "doctor" and not name:
+        return  # no node: only the cluster is looked at
+    assert main(given) == 2
+    assert "expected the name of a Node" in capsys.readouterr().err
