@@ -226,7 +226,7 @@ def _server(_: click.Context, __: click.Parameter, value: str) -> str:
     try:
         return server_url(value, "--token-file")
     except Expected as error:
-        raise click.BadParameter(f"expected {error}") from None
+        raise click.BadParameter(str(error)) from None
 
 
 def _file_option(name: str, variable: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

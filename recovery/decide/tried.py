@@ -44,6 +44,8 @@ BY = {
     Cause.AGENT: "while who looked after it was waited for",
     Cause.NOBODY: "while nobody was at work",
 }
+GOES_ON = "the recovery goes on"
+"""What is said when nothing holds a step any more."""
 BY_KEY = {
     "paused": Cause.PAUSE,
     "excluded": Cause.EXCLUDED,
@@ -147,7 +149,7 @@ def accounted(s: Situation, r: Record, d: Decision) -> Decision:
     changed = accounts(s, r, d.held)
     said = clause(changed or r, s.now) if r.phase is Phase.RECOVERING else held_clause(changed or r, s.now)
     if changed is not None:
-        return act(WriteRecord(changed), f"{d.reason if d.held else r.node}; {said}")
+        return act(WriteRecord(changed), f"{d.reason if d.held else GOES_ON}; {said}")
     return replace(d, reason=f"{d.reason}; {said}") if said and d.effect is None else d
 
 

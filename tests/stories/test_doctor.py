@@ -532,6 +532,18 @@ def test_an_answer_that_is_none_is_told_as_what_it_is(in_pod: Doctor, status: in
     assert in_pod.says(sentence).ok is False
 
 
+@pytest.mark.parametrize(
+    "answer", [{"kind": "List", "items": []}, {"gitVersion": None}, {"gitVersion": ["v1"]}]
+)
+def test_an_answer_without_a_version_is_no_api_servers(in_pod: Doctor, answer: dict[str, Any]) -> None:
+    """Something answers every question: no check failed, because none could be asked."""
+    in_pod.door.answers["/version"] = Response(200, {}, answer)
+    in_pod()
+    assert in_pod.code == 1
+    found = in_pod.says("the answer to GET /version is not the API server's: it has no gitVersion")
+    assert found.ok is False
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_credentials_that_are_not_accepted_are_told_as_that(in_pod: Doctor, status: int) -> None:
     in_pod.door.answers["/version"] = refusal(status, "Unauthorized")

@@ -135,6 +135,7 @@ def test_the_sentence_says_how_much_of_its_time_the_drain_has_used_and_what_held
     resume(s)
     s.run(5)
     assert sentences(s)[-1].endswith("drain: 3 min of 10 used, held 11 min by a pause")
+    assert "the recovery goes on; drain: 3 min of 10 used, held 11 min by a pause" in sentences(s)
 
 
 @pytest.mark.parametrize(

@@ -401,3 +401,8 @@ def test_what_can_be_no_name_of_a_node_is_refused_before_anything_is_asked(
         return  # no node: only the cluster is looked at
     assert main(given) == 2
     assert "expected the name of a Node" in capsys.readouterr().err
+
+
+def test_an_address_that_is_none_is_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--prometheus", "prometheus"]) == 2
+    assert "'--prometheus': expected an http:// or https:// URL" in capsys.readouterr().err

@@ -21,7 +21,11 @@ class DoctorApi(UserApi):
     """Reads that only ``doctor`` makes. Every authenticated user may make them, except where said."""
 
     def server_version(self) -> str:
-        return str(self._call("GET", "/version").get("gitVersion") or "of no version")
+        """Raises ``ApiUnavailable`` where what answers gives none: every API server does."""
+        version = self._call("GET", "/version").get("gitVersion")
+        if not version or not isinstance(version, str):
+            raise shapes.strange("GET /version", "it has no gitVersion")
+        return version
 
     def served(self) -> list[str]:
         """The resources of our API group in our version. Raises ``NotFound`` where it is not served."""
