@@ -101,14 +101,18 @@ class Reporter:
         self._publisher.event(told)
 
     def _due(self, key: str, repeat: bool = False) -> bool:
-        """Whether ``key`` is to be sent now: once until another is sent, or every minute with ``repeat``."""
-        now = self._clock.monotonic()
+        """Whether ``key`` is to be sent now: once until another is sent, or every minute with ``repeat``.
+
+        A minute after it was due, not after it was sent: alarms count by minutes, and none is to be left out.
+        """
+        now, every = self._clock.monotonic(), REPEAT.total_seconds()
         last = self._sent_at.get(key)
-        if last is not None and (not repeat or now - last < REPEAT.total_seconds()):
+        if last is not None and (not repeat or now - last < every):
             return False
         if not repeat:
             self._sent_at = {k: v for k, v in self._sent_at.items() if k.startswith(KEPT)}
-        self._sent_at[key] = now
+        late = last is None or now - last >= 2 * every
+        self._sent_at[key] = now if last is None or late else last + every
         return True
 
     def _held(self, s: Situation, d: Decision) -> None:

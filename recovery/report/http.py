@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +37,7 @@ Refused = Callable[[str, str], str | None]
 """Why who brings this token is not told the view of this node; None if they are."""
 
 
+NOTHING_MORE: Mapping[str, str] = {}
 HANDLERS = 16
 """Requests that are served at a time."""
 HEAD = 8 * 1024
@@ -105,6 +106,8 @@ def serve(
     """Serve on ``address`` in a thread of its own; port 0 is any free one. Raises ``OSError``."""
 
     class Handler(BaseHTTPRequestHandler):
+        server_version, sys_version = "node-recovery", ""  # which Python it is, is nobody's business
+
         def setup(self) -> None:
             super().setup()
             self.rfile = io.BytesIO(_head(self.connection))
@@ -123,6 +126,12 @@ def serve(
             else:
                 self._answer(404, b"not found\n", "text/plain")
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def _refuse(self) -> None:
+            self._answer(405, b"read-only: GET and HEAD\n", "text/plain", {"Allow": "GET, HEAD"})
+
         def _explain(self, node: str) -> None:
             found = explain(node)
             if isinstance(found, str):
@@ -135,16 +144,21 @@ def serve(
         def _say(self, status: int, body: dict[str, Any]) -> None:
             self._answer(status, json.dumps(body).encode() + b"\n", "application/json")
 
-        def _answer(self, status: int, body: bytes, kind: str) -> None:
+        def _answer(
+            self, status: int, body: bytes, kind: str, more: Mapping[str, str] = NOTHING_MORE
+        ) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **more}.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             return
 
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        setattr(Handler, f"do_{method}", Handler._refuse)
     server = Server(address, Handler)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server

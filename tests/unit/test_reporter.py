@@ -191,3 +191,24 @@ def test_gauges_show_the_last_cycle() -> None:
     assert desk.value("node_recovery_signal_unknown", source="npd") == 0.0
     assert desk.value("node_recovery_abandoned") == 0.0
     assert not desk.value("node_recovery_phase", phase="recovered")
+
+
+def test_in_three_hours_no_minute_is_left_out_of_a_fault_that_lasts() -> None:
+    """A cycle comes half a second too late now and then: that does not add up."""
+    desk, minutes = Desk(), set[int]()
+    readings = [reading(problem())]
+    while (now := desk.clock.monotonic()) < 3 * 3600:
+        before = len(desk.told.faults)
+        desk.reporter.faults(readings, NOW)
+        if len(desk.told.faults) > before:
+            minutes.add(int(now // 60))
+        desk.clock.advance(0.95)
+    assert len(desk.told.faults) == len(minutes) == 3 * 60
+
+
+def test_a_fault_that_could_not_be_told_for_a_while_is_not_told_twice_at_once() -> None:
+    desk = Desk()
+    for seconds in (0, 300, 1):
+        desk.clock.advance(seconds)
+        desk.reporter.faults([reading(problem())], NOW)
+    assert len(desk.told.faults) == 2

@@ -10,7 +10,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -132,9 +132,25 @@ def test_other_pages_are_not_there(site: Site) -> None:
     assert site.ask("/secrets")[0] == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_nothing_can_be_changed(site: Site, method: str) -> None:
-    assert site.ask("/metrics", method)[0] == 501
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_the_agent_can_only_be_read(site: Site, method: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=5)
+    with closing(connection):
+        connection.request(method, "/metrics")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_a_head_is_told_what_a_get_would_be_and_nothing_more(site: Site) -> None:
+    status, body, kind = site.ask("/metrics", "HEAD")
+    assert (status, body) == (200, "")
+    assert kind == site.ask("/metrics")[2]
+
+
+def test_an_answer_does_not_say_which_python_it_is(site: Site) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=5)) as connection:
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().headers["Server"].strip() == "node-recovery"
 
 
 def test_what_was_decided_is_served_as_json(site: Site) -> None:
