@@ -65,8 +65,9 @@ class Reporter:
         self._event(reason, d, d.verb is Verb.HOLD, s.now, _about(s, a))
 
     def failure(self, d: Decision, now: datetime) -> None:
-        """Report a cycle that failed, in the log and as an Event."""
-        self._log(d)
+        """Report a cycle that failed, in the log and as an Event. Not each minute: the API server may be away,
+        and all agents would send at once what they had kept."""
+        self._log(d, logging.WARNING)
         if self._due(f"failed {d.key}"):
             self._event(EventReason.FAILED, d, True, now)
 
@@ -136,12 +137,12 @@ class Reporter:
         m.share(m.open_handovers, 1 if d.key == "handedOver" else 0, self.node)
         m.share(m.abandoned, 1 if d.key == "abandoned" else 0, self.node)
 
-    def _log(self, d: Decision) -> None:
+    def _log(self, d: Decision, level: int = logging.INFO) -> None:
         """Log the sentence of the cycle when it changes, with the key that machines look for."""
         line = d.reason if d.effect is not None else f"{d.verb} {d.key}"
         if line != self._logged and d.key != UNSAID:
             self._logged = line
-            log.info("%s: %s [key=%s]", self.node, d.reason, d.key)
+            log.log(level, "%s: %s [key=%s]", self.node, d.reason, d.key)
 
 
 def _event_of(s: Situation, d: Decision) -> EventReason:

@@ -162,7 +162,8 @@ def test_a_failure_is_logged_and_said_once(caplog: pytest.LogCaptureFixture) -> 
     for _ in range(3):
         desk.reporter.failure(wait("the API server: no answer", key="api"), NOW)
     assert desk.told.events == ["Failed"]
-    assert [x.getMessage() for x in caplog.records] == ["node-0: the API server: no answer [key=api]"]
+    said = [(x.levelname, x.getMessage()) for x in caplog.records]
+    assert said == [("WARNING", "node-0: the API server: no answer [key=api]")]
 
 
 def test_the_log_has_a_line_for_each_key_and_for_each_effect(caplog: pytest.LogCaptureFixture) -> None:
