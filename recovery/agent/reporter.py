@@ -65,8 +65,8 @@ class Reporter:
         self._event(reason, d, d.verb is Verb.HOLD, s.now, _about(s, a))
 
     def failure(self, d: Decision, now: datetime) -> None:
-        """Report a cycle that failed, in the log and as an Event. Not each minute: the API server may be away,
-        and all agents would send at once what they had kept."""
+        """Report a cycle that failed, in the log and as an Event. Not each minute: where the API server was
+        away, all agents would send at once what they had kept."""
         self._log(d, logging.WARNING)
         if self._due(f"failed {d.key}"):
             self._event(EventReason.FAILED, d, True, now)
