@@ -10,7 +10,7 @@ import recovery.agent.observe
 import recovery.agent.world
 from recovery.decide.situation import Situation
 
-STORY = "tests/stories/test_switches.py::test_off_in_the_middle_writes_nothing_but_events"
+STORY = "tests/stories/test_switches.py::test_off_in_the_middle_writes_nothing_but_events_and_the_report"
 PLOTS = ("off_in_the_middle",)
 
 

@@ -22,7 +22,7 @@ def _plugins(uncounted: Iterable[Pair], known: object) -> frozenset[str]:
 
 
 def _count(page: Comparison, pair: Pair, old: Problem | None) -> float | None:
-    return page.counted(pair[1], old, pair in page.active or pair[0] in page.busy)
+    return page.counted(pair, old)
 
 
 def _same(old: Fault, new: Fault, stated: bool) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import recovery.store.record
 from recovery.decide.history import HistoryEvent
@@ -15,11 +16,11 @@ MADE = (HistoryEvent.SUBMITTED, HistoryEvent.AMBIGUOUS, HistoryEvent.ADOPTED)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
-    bounded = recovery.store.record.bounded
+    as_written = recovery.store.record.as_written
 
-    def by_history(record: Record) -> Record:
+    def by_history(record: Record, was: Mapping[str, Any] | None = None) -> tuple[Record, dict[str, Any]]:
         told = {line.attempt for line in record.history if line.event in MADE}
         made = tuple(x for x in record.progress.submitted if x.number in told)
-        return bounded(replace(record, progress=replace(record.progress, submitted=made)))
+        return as_written(replace(record, progress=replace(record.progress, submitted=made)), was)
 
-    put(recovery.store.record, "bounded", by_history)
+    put(recovery.store.record, "as_written", by_history)

@@ -9,7 +9,7 @@ from recovery.decide import budget
 from recovery.model import Gate
 from recovery.store import gate as gates
 
-STORY = "tests/stories/test_gate_keeps.py::test_a_large_gate_of_an_older_program_shrinks_with_the_first_write"
+STORY = "tests/stories/test_gate_keeps.py::test_those_who_do_not_fit_into_the_queue_wait_on_their_records_and_say_so"
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
