@@ -24,8 +24,10 @@ from fleet_parts import node
 from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.sources import Says
+from recovery.catalog import own_fault
 from recovery.clock import SystemClock
 from recovery.config.policy_file import load_builtin
+from recovery.decide.census import Kept
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import answered
 
@@ -88,8 +90,11 @@ def main() -> int:
         if (found := nodes.get(name)) is not None:
             says.anything(found)
 
-    nodes = Nodes(Cluster(server, clock, "default"), server, clock, "", changed)
-    says = Says(load_builtin().policy, nodes, Alike(nodes, clock))
+    policy = load_builtin().policy
+    limits = policy.limits
+    counted = Kept(own_fault, {*limits.brake_per, *limits.budget_per}, limits.population)
+    nodes = Nodes(Cluster(server, clock, "default"), server, clock, "", changed, counted)
+    says = Says(policy, nodes, Alike(nodes, clock))
     before, began = rss(), server.cpu()
     nodes.once(threading.Event())
     both = server.cpu() - began

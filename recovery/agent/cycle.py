@@ -21,7 +21,7 @@ from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
 from recovery.agent.pace import pause_among
-from recovery.agent.reporter import Reporter
+from recovery.agent.reporter import UNSAID, Reporter
 from recovery.agent.restated import Restated
 from recovery.agent.world import World
 from recovery.decide.assessment import Assessment, assess
@@ -369,7 +369,7 @@ class Agent:
         if isinstance(wish, Decision):
             return wish
         self._handed_in = (s, a, d, wish)
-        return wait(f"{d.reason}: handed in", key="handed-in")
+        return wait(f"{d.reason}: being written to the gate, with what other nodes want of it", key=UNSAID)
 
     def _back_for(self) -> timedelta | None:
         """Node and record were read: how long the API server has been back, where it was away."""

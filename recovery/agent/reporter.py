@@ -112,8 +112,7 @@ class Reporter:
             return False
         if not repeat:
             self._sent_at = {k: v for k, v in self._sent_at.items() if k.startswith(KEPT)}
-        late = last is None or now - last >= 2 * every
-        self._sent_at[key] = now if last is None or late else last + every
+        self._sent_at[key] = last + every if last is not None and now - last < 2 * every else now
         return True
 
     def _held(self, s: Situation, d: Decision) -> None:

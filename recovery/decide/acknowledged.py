@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from recovery.decide.situation import Situation
+from recovery.decide.situation import ABOUT_NOW, Situation
 from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
 from recovery.quick import replace
 
@@ -24,8 +24,6 @@ MOST_KEPT = 20
 MOST_DIGESTS = 200
 FOUND_SOON = timedelta(minutes=1)
 """An agent that is killed is back by then, and reads its node's page."""
-WHOLE_SECOND, ON_ITS_WAY = timedelta(seconds=1), timedelta(seconds=2)
-"""The API server's time is cut down to a second, and an answer is on its way for up to two."""
 SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""
@@ -255,8 +253,12 @@ def _in_its_life(f: Fault, r: Record, s: Situation) -> Fault:
         return f
     if p is None or not stated_now(f, s):
         return replace(f, cleared=f.cleared or life_ended(f, s))
-    another = f.cleared or (bool(f.life and p.life) and f.life != p.life)
-    return replace(f, counter=p.counter, life=p.life, cleared=False) if another else f
+    return replace(f, counter=p.counter, life=p.life, cleared=False) if _in_another_life(f, p) else f
+
+
+def _in_another_life(f: Fault, p: Problem) -> bool:
+    """Whether another life of the detector states ``p`` than the one that is known to have stated ``f``."""
+    return f.cleared or (bool(f.life and p.life) and f.life != p.life)
 
 
 def life_ended(f: Fault, s: Situation) -> bool:
@@ -352,7 +354,7 @@ def closed_at(s: Situation, r: Record) -> datetime:
     second, and it was still open, it was closed after that.
     """
     seen, said = s.open_at, r.phase_since
-    return seen if seen is not None and said < seen <= said + WHOLE_SECOND + ON_ITS_WAY else said
+    return seen if seen is not None and said < seen <= said + ABOUT_NOW else said
 
 
 def _counted_now(f: Fault, s: Situation, r: Record, until: datetime | None = None) -> Fault:
@@ -394,8 +396,7 @@ def _stated_after(f: Fault, p: Problem, r: Record, until: datetime) -> bool:
         seen = min(p.since, seen)
     if p.stated is not None or seen <= until:
         return seen > until
-    another_life = f.cleared or (bool(f.life and p.life) and f.life != p.life)
-    return r.release_heard or another_life or seen > until + FOUND_SOON
+    return r.release_heard or _in_another_life(f, p) or seen > until + FOUND_SOON
 
 
 def _problem(f: Fault, s: Situation) -> Problem | None:

@@ -27,16 +27,12 @@ from recovery.decide.diagnosis import rule_of
 from recovery.decide.hardware import hardware
 from recovery.decide.reboot_first import reboots_first
 from recovery.decide.selector import identity, selects
-from recovery.decide.situation import MOST_SLOTS, Situation
+from recovery.decide.situation import ABOUT_NOW, MOST_SLOTS, Situation
 from recovery.decide.windows import blocked, outside, stopped_by_blocker, stopped_outside
 from recovery.model import EXCLUDE, Census, Gate, GroupStart, Phase, Share, Slot, share_for
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
-
-ABOUT_NOW = timedelta(seconds=3)
-"""The API server's time is known to so much (``clock.ApiTime``): the next answer may put it back, so that a
-moment that was now is ahead of now."""
 
 MOST_SKEW = timedelta(seconds=30)
 ALL_ARE_BACK = timedelta(seconds=45)

@@ -37,6 +37,9 @@ from recovery.quick import quick
 MOST_SLOTS = 50
 """The most slots of any budget. With more, agents spend their time on 409 conflicts over the gate: 300 agents
 needed 15,307 writes that failed, and 142 s, until each had one of 300 slots."""
+ABOUT_NOW = timedelta(seconds=3)
+"""The API server's time is known to so much (``clock.ApiTime``): it is cut down to a second, and an answer is
+on its way for up to two. The next answer may put it back, so that a moment that was now is ahead of now."""
 ABREAST = 2
 """How many from the head of the queue may start without a turn, where there are slots for all of them. With
 fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail. A process that

@@ -72,7 +72,7 @@ class Nodes:
         clock: Clock,
         selector: str,
         changed: Changed,
-        census: Kept | None = None,
+        census: Kept,
     ) -> None:
         self._cluster = cluster
         self._streams = streams
@@ -80,7 +80,7 @@ class Nodes:
         self._selector = selector
         self._changed = changed
         self._nodes: dict[str, NodeView] = {}
-        self._census = census or Kept(lambda type_, reason: False, ())
+        self._census = census
         self._identities = Identities(self._nodes.values)
         self._counting = threading.Lock()
         self._boots: dict[str, Boots] = {}
