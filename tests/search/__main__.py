@@ -26,7 +26,7 @@ from tests.search.order import start_again
 from tests.search.play import History, play
 from tests.search.reach import NEVER_BESIDE, NOT_REACHED, Reach, explained, pairs_of
 from tests.search.script import Script
-from tests.search.seeds import DENSE_FROM, FLEET_FROM, LATER_FROM, SOURCES_FROM, script_of
+from tests.search.seeds import DENSE_FROM, FLEET_FROM, LATER_FROM, LATER_PLOTS_FROM, SOURCES_FROM, script_of
 from tests.search.shrink import shrink, story
 from tests.search.story import judged
 
@@ -107,7 +107,7 @@ def _seeds(args: argparse.Namespace, total: Sum) -> Iterator[int]:
 def _new(families: tuple[int, ...]) -> Iterator[int]:
     """Seeds that nobody has looked at, of each of these ranges in turn, most of them with waves of faults."""
     for number in itertools.count(random.SystemRandom().randrange(SOURCES_FROM // 2)):
-        later = LATER_FROM if number % LATER_EVERY == 0 else 0
+        later = {0: LATER_FROM, 1: LATER_PLOTS_FROM}.get(number % LATER_EVERY, 0)
         yield DENSE_FROM + later + families[number % len(families)] + number
 
 

@@ -413,8 +413,9 @@ def servers_agree(w: World) -> None:
 
 @kind("etcd restored", some(20.0, 60.0, 240.0), weight=2, placed=False)
 def etcd_restored(w: World, a: Act) -> None:
-    """All objects are as they were so many seconds ago; machines and processes are not."""
-    w.restore(a.args[0])
+    """All objects are as they were so many seconds ago; machines and processes are not. Another number, where
+    there is one, says how many seconds the slowest kubelet takes until it writes again."""
+    w.restore(*a.args)
 
 
 # ---------------------------------------------------------------- objects in foreign hands

@@ -3,6 +3,8 @@ to come to its end."""
 
 from __future__ import annotations
 
+import math
+
 from tests.search import acts, facts
 from tests.search.world import WHOLE, World
 
@@ -119,13 +121,23 @@ def _phases(w: World) -> dict[str, str]:
 
 def _take_one(w: World, phases: dict[str, str]) -> None:
     """Nodes that nobody takes hold the brake or a limit. A person ends a machine that was handed over. Where none
-    was, so many are sick that the brake is on for good: a person lifts it."""
+    was, and so many are sick that the brake is on for good, a person lifts it."""
     mine = (m for m in w.places if phases.get(m.node) == "handedOver" and not m.gone and m.up)
     if machine := next(mine, None):
         w.terminate_machine(machine, "a person")
-    elif w.policy.limits.brake != WHOLE:
+    elif w.policy.limits.brake != WHOLE and _so_many_are_sick(w, phases):
         w.lift_brake()
         _all_start_anew(w)
+
+
+def _so_many_are_sick(w: World, phases: dict[str, str]) -> bool:
+    """Whether the machines that are there are reason enough for the brake. What is gone is none."""
+    limits = w.policy.limits
+    if limits.brake.percent is None or limits.population:
+        return True
+    there = [m for m in w.places if not m.gone]
+    sick = [m for m in there if m.sick or not m.up or phases.get(m.node) in OPEN]
+    return len(sick) > max(1, math.ceil(limits.brake.percent * len(there) / 100))
 
 
 def run_to_the_end(w: World, limit: float) -> str:

@@ -247,6 +247,35 @@ PLOTS: tuple[Plot, ...] = (
 )  # fmt: skip
 
 
+# ---------------------------------------------------------------- plots that came later
+
+
+def ghosts_alone(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """So many nodes were handed over, and their machines ended by a person, that they hold the brake if they
+    count for ever. Then another one breaks, and nothing else."""
+    scene = replace(scene, nodes=5, policy="a low brake, hand over", same_name=False, concluder=False)
+    places = d.sample(range(5), 5)
+    acts: list[Act] = []
+    for i in range(5):
+        acts += [_fault(d, 10 + 90 * i, places[i % 4]), act(50 + 90 * i, "machine lost", places[i % 4])]
+    return scene, [*acts, _fault(d, 480, places[4])]
+
+
+def restored_and_anew(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """etcd is restored to a moment before a boot, the node's agent starts anew, and its kubelet is slow to say
+    which boot it is."""
+    place = _place(d, scene)
+    scene = replace(scene, policy="drain, reboot, replace", pods=d.choice((1, 2)), kernel=True)
+    acts = [act(5, "budget never allows", -1, d.choice((50.0, 60.0, 70.0))), _fault(d, 10, place, "reboot")]
+    at = d.uniform(90, 130)
+    acts += [act(round(at, 1), "etcd restored", -1, d.choice((60.0, 80.0)), d.choice((60.0, 120.0, 200.0)))]
+    return scene, [*acts, act(round(at + 0.1, 1), "crash", place, 1, True, d.choice((1.0, 5.0)))]
+
+
+LATER_PLOTS: tuple[Plot, ...] = (ghosts_alone, restored_and_anew)
+"""They have seeds of their own, so that what others make stays as it is."""
+
+
 # ---------------------------------------------------------------- sources beyond the page
 
 

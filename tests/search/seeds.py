@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.search import directed
 from tests.search.acts import ACTS
-from tests.search.plots import PLOTS, SOURCE_PLOTS
+from tests.search.plots import LATER_PLOTS, PLOTS, SOURCE_PLOTS, Plot
 from tests.search.policies import LATER, POLICIES, WIDE
 from tests.search.script import Act, Scene, Script, lasting
 from tests.search.signals import OFF_THE_NODE, SOURCES
@@ -46,6 +46,8 @@ FLEET_FROM = 2 * 10**9
 """From this seed on, replicas of the controller do the work."""
 LATER_FROM = 10**10
 """From this seed on, a history is that of the seed which is so much smaller, under one of the later policies."""
+LATER_PLOTS_FROM = 5 * 10**10
+"""From this seed on, a history is that of the seed which is so much smaller, with one of the later plots."""
 DENSE_FROM = 10**11
 """From this seed on, four of five histories are those of the seed which is so much smaller, with wave after wave
 of faults and of the same disturbances."""
@@ -81,6 +83,9 @@ def script_of(seed: int) -> Script:
         script = replace(script_of(seed - DENSE_FROM), seed=seed)
         dice = random.Random(f"{seed} dense")
         return script if dice.random() < SHORT else _in_waves(script, dice)
+    if seed >= LATER_PLOTS_FROM:
+        script = replace(script_of(seed - LATER_PLOTS_FROM), seed=seed)
+        return _plotted(script, random.Random(f"{seed} later"), LATER_PLOTS)
     if seed >= LATER_FROM:
         script = script_of(seed - LATER_FROM)
         scene = replace(script.scene, policy=random.Random(f"{seed} later").choice(sorted(LATER)))
@@ -141,8 +146,8 @@ def _with_source(script: Script, dice: random.Random) -> Script:
     return _befallen(script, dice, dice.choice(BESIDE_THE_PAGE))
 
 
-def _plotted(script: Script, dice: random.Random) -> Script:
-    scene, plot = dice.choice(SOURCE_PLOTS)(dice, script.scene)
+def _plotted(script: Script, dice: random.Random, plots: tuple[Plot, ...] = SOURCE_PLOTS) -> Script:
+    scene, plot = dice.choice(plots)(dice, script.scene)
     some = script.acts[:: dice.choice((2, 4, 100))]
     return replace(script, scene=scene, acts=_in_order([*plot, *some]))
 
@@ -164,7 +169,7 @@ def _script_of(seed: int) -> Script:
     dice = random.Random(seed)
     scene = scene_of(dice)
     if ONLY or dice.random() < PLOTTED:
-        plots = [p for p in PLOTS if p.__name__ in ONLY] or PLOTS
+        plots = [p for p in (*PLOTS, *LATER_PLOTS) if p.__name__ in ONLY] or PLOTS
         scene, plot = dice.choice(plots)(dice, scene)
         few = [
             _act(dice, what, scene, 300.0)

@@ -744,13 +744,16 @@ class World(Stage):
         del self._snapshots[:-20]
         self.later(20.0, self.keep_snapshots)
 
-    def restore(self, ago: float) -> None:
-        """Every object is as it was ``ago`` seconds before. Versions go on, as with ``--bump-revision``."""
+    def restore(self, ago: float, slowest: float = 30.0) -> None:
+        """Every object is as it was ``ago`` seconds before. Versions go on, as with ``--bump-revision``. The
+        slowest kubelet writes again after so many seconds."""
         at, old = min(self._snapshots, key=lambda kept: abs(kept[0] - (self.now - ago)))
         self.note(facts.RESTORED, "etcd", to=at)
         restore(self.store, old)
         for machine in self.machines.values():
-            self.later(self.dice("after", machine.id).uniform(5, 30), lambda m=machine: self._true_again(m))  # type: ignore[misc]
+            self.later(
+                self.dice("after", machine.id).uniform(5, slowest), lambda m=machine: self._true_again(m)
+            )  # type: ignore[misc]
 
     def _true_again(self, machine: Machine) -> None:
         """Kubelets and controllers put right what the restored objects say of them."""

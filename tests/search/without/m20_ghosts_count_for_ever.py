@@ -12,7 +12,7 @@ STORY = (
     "tests/stories/test_ghosts.py::"
     "test_handed_over_nodes_whose_machines_a_person_ended_hold_the_brake_no_longer"
 )
-PLOTS = ("ghosts",)
+PLOTS = ("ghosts", "ghosts_alone")
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
