@@ -261,19 +261,31 @@ def ghosts_alone(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     return scene, [*acts, _fault(d, 480, places[4])]
 
 
-def restored_and_anew(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
-    """etcd is restored to a moment before a boot, the node's agent starts anew, and its kubelet is slow to say
-    which boot it is."""
+def _restored_and_anew(d: Dice, scene: Scene, slowest: tuple[float, ...]) -> tuple[Scene, list[Act]]:
     place = _place(d, scene)
     scene = replace(scene, policy="drain, reboot, replace", pods=d.choice((1, 2)), kernel=True)
     acts = [act(5, "budget never allows", -1, d.choice((50.0, 60.0, 70.0))), _fault(d, 10, place, "reboot")]
     at = d.uniform(90, 130)
-    acts += [act(round(at, 1), "etcd restored", -1, d.choice((60.0, 80.0)), d.choice((60.0, 120.0, 200.0)))]
+    acts += [act(round(at, 1), "etcd restored", -1, d.choice((60.0, 80.0)), d.choice(slowest))]
     return scene, [*acts, act(round(at + 0.1, 1), "crash", place, 1, True, d.choice((1.0, 5.0)))]
+
+
+def restored_and_anew(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """etcd is restored to a moment before a boot, the node's agent starts anew, and its kubelet is slow to say
+    which boot it is."""
+    return _restored_and_anew(d, scene, (30.0, 45.0))
+
+
+def restored_for_long(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
+    """The same, and the kubelet is silent for so long that its Node would not be Ready any more. An agent that
+    can read its kernel knows all the same."""
+    return _restored_and_anew(d, scene, (200.0,))
 
 
 LATER_PLOTS: tuple[Plot, ...] = (ghosts_alone, restored_and_anew)
 """They have seeds of their own, so that what others make stays as it is."""
+PROVING_PLOTS: tuple[Plot, ...] = (restored_for_long,)
+"""Only the proof of the search has these: on a Node that nobody watches they would show what is known."""
 
 
 # ---------------------------------------------------------------- sources beyond the page

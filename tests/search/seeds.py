@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.search import directed
 from tests.search.acts import ACTS
-from tests.search.plots import LATER_PLOTS, PLOTS, SOURCE_PLOTS, Plot
+from tests.search.plots import LATER_PLOTS, PLOTS, PROVING_PLOTS, SOURCE_PLOTS, Plot
 from tests.search.policies import LATER, POLICIES, WIDE
 from tests.search.script import Act, Scene, Script, lasting
 from tests.search.signals import OFF_THE_NODE, SOURCES
@@ -169,7 +169,7 @@ def _script_of(seed: int) -> Script:
     dice = random.Random(seed)
     scene = scene_of(dice)
     if ONLY or dice.random() < PLOTTED:
-        plots = [p for p in (*PLOTS, *LATER_PLOTS) if p.__name__ in ONLY] or PLOTS
+        plots = [p for p in (*PLOTS, *LATER_PLOTS, *PROVING_PLOTS) if p.__name__ in ONLY] or PLOTS
         scene, plot = dice.choice(plots)(dice, scene)
         few = [
             _act(dice, what, scene, 300.0)

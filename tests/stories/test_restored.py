@@ -149,7 +149,9 @@ def test_a_kubelet_that_writes_nothing_does_not_hold_a_recovery_for_ever() -> No
         s.run(10)
         assert calls(s) == []
         assert "which boot the machine is in is known once the kubelet writes again" in sentences(s)[-1]
-        s.run(30)
+        s.run(40)
+        assert calls(s) == []
+        s.run(20)
         assert calls(s) == [("reboot", "m-0")]
 
 

@@ -97,6 +97,15 @@ def test_a_node_in_a_persons_hands_is_not_in_the_budget() -> None:
     assert h.starts("node-1").kinds() == []
 
 
+@pytest.mark.parametrize(("phase", "over"), [("handedOver", False), ("superseded", True)])
+def test_a_node_in_a_persons_hands_counts_for_a_share_while_its_node_is_gone(phase: str, over: bool) -> None:
+    """Half of three nodes is one, half of four are two."""
+    h = History(budget="50%", budgetPer={}, brake="100%", nodes=4).starts("node-0").record("node-0", phase)
+    h.frees("node-0").delete("Node", "node-0", by="a person").after(5)
+    h.starts("node-3").asks("node-3").after(5).delete("Node", "node-3", by="a person").after(5)
+    assert (("law 1", "over budget") in h.starts("node-1").kinds()) is over
+
+
 def test_a_start_within_the_cooldown_breaks_law_1() -> None:
     h = History(budget=2, budgetPer={}, brake="60%")
     h.policy(cooldown="2m", budget=2, budgetPer={}, brake="60%").starts("node-0").after(30)

@@ -141,7 +141,11 @@ class Budget(Law):
         return deleted and x.call is not None and self._done(x.call, x)
 
     def _population(self, scope: str, rules: Limits) -> int:
-        counted = [x for x in map(labels, self.world.nodes.values()) if rules.counted(x)]
+        """A node that was handed over goes on counting while its Node is gone, until it is laid to rest."""
+        there = [*map(labels, self.world.nodes.values())]
+        gone = [r for name, r in self.world.recoveries.items() if name not in self.world.nodes]
+        there += [r.labels for r in gone if r.phase == "handedOver" and not r.deleted]
+        counted = [x for x in there if rules.counted(x)]
         key, _, value = scope.partition("=")
         return sum(x.get(key) == value for x in counted) if value else len(counted)
 

@@ -31,8 +31,9 @@ from tests.search.judge.recoveries import Call, Intent, Recovery
 from tests.search.judge.violation import Bounds
 
 NEVER = float("inf")
-THRICE = 4.0
-"""A page that is read once a second has to show a plugin's zero three times, and be read after it changed."""
+THRICE = 7.0
+"""A page has to show a plugin's zero three times. An agent of the search reads it a second after it has changed,
+and then, while nothing is new, after two more and three more."""
 PAGE = frozenset({"npd"})
 BOOT, RESTART = "boot", "restart"
 """Why no source states a fault any more: its machine has booted since, or its detector."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import recovery.agent.observe
 
 STORY = "tests/stories/test_restored.py::test_a_restored_drain_reboots_no_machine_that_has_booted_since"
-PLOTS = ("booted_and_restored", "restored_and_anew")
+PLOTS = ("booted_and_restored", "restored_for_long")
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
