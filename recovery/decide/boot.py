@@ -18,8 +18,8 @@ from recovery.units import hour, span
 WHOLE_SECOND = timedelta(seconds=1)
 """Times on a Node are cut down to one. No kubelet writes within the first second of a boot."""
 KUBELET_WRITES = timedelta(seconds=60)
-"""Within so long a living kubelet puts right what its Node says (nodeStatusUpdateFrequency is 10 s). If it does
-not, the Node is not Ready by then (node-monitor-grace-period is 50 s)."""
+"""Within so long a living kubelet puts right what its Node says (nodeStatusUpdateFrequency is 10 s). If it is
+silent, the Node is not Ready by then (node-monitor-grace-period is 50 s)."""
 LONG_GAP = timedelta(seconds=30)
 """A leader that is followed by another leaves a shorter one. No backup of etcd is as young as that."""
 APART = timedelta(seconds=30)
