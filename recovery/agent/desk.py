@@ -87,10 +87,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class _Step:
-    """The gate after ``wish``; of the first one ``wish`` is None."""
+    """The gate after ``wish``; of the first one ``wish`` is None. ``instead``: what its agent does by now."""
 
     gate: Gate
     wish: Wish | None = None
+    instead: Decision | None = None
 
     @property
     def starts(self) -> bool:
@@ -201,13 +202,13 @@ class Desk:
         for wish in _in_order(base, _open(wishes)):
             if self._clock.monotonic() - began > TOO_OLD:
                 wish.answer(error=Conflict(CHANGED))
-            elif (gate := self._decided(wish, steps[-1].gate, now)) is not None:
-                steps.append(_Step(gate, wish))
+            elif (step := self._decided(wish, steps[-1].gate, now)) is not None:
+                steps.append(step)
         if steps[-1].gate is not base:
             self._put(steps)
         for step in steps[1:]:
             assert step.wish is not None
-            step.wish.answer()
+            step.wish.answer(step.instead)
 
     def _put(self, steps: list[_Step]) -> None:
         """Swap in the gate of the last of ``steps``. Starts that it has no room for are taken off them."""
@@ -222,8 +223,9 @@ class Desk:
                 left_out.answer(error=error)
         self._gates.write_in_any_case(steps[-1].gate)
 
-    def _decided(self, wish: Wish, gate: Gate, now: datetime) -> Gate | None:
-        """``gate`` with what ``wish`` asks for; None where that is not due on it. Then it is answered.
+    def _decided(self, wish: Wish, gate: Gate, now: datetime) -> _Step | None:
+        """``gate`` with what ``wish`` asks for; None where that is not due on it. Then it is answered. Who
+        finds no slot any more joins the queue.
 
         Raises ``ApiUnavailable``: who does not answer one does not answer the others.
         """
@@ -232,14 +234,16 @@ class Desk:
                 if self._needs_slot(wish.s.node_name, wish.effect.record_uid):
                     wish.answer(slot_stays(wish.s.node_name))
                     return None
-                return changed(gate, wish.effect, wish.s, now)
-            effect, s = wish.effect, replace(wish.s, gate=gate)
+                return _Step(changed(gate, wish.effect, wish.s, now), wish)
+            effect, s, instead = wish.effect, replace(wish.s, gate=gate), None
             if gate != wish.s.gate:
-                found = wish.ask(s).effect
-                if type(found) is not type(effect):
+                found = wish.ask(s)
+                if isinstance(effect, TakeSlot) and isinstance(found.effect, Join):
+                    instead = found
+                elif type(found.effect) is not type(effect):
                     raise Conflict(CHANGED)
-                effect = found
-            return changed(gate, effect, s, now)
+                effect = found.effect
+            return _Step(changed(gate, effect, s, now), wish, instead)
         except ApiUnavailable:
             raise
         except Exception as error:  # a bug with one is no other's

@@ -29,7 +29,7 @@ from recovery.decide.reboot_first import reboots_first
 from recovery.decide.selector import identity, selects
 from recovery.decide.situation import ABOUT_NOW, MOST_SLOTS, Situation
 from recovery.decide.windows import blocked, outside, stopped_by_blocker, stopped_outside
-from recovery.model import EXCLUDE, Census, Gate, GroupStart, Phase, Share, Slot, share_for
+from recovery.model import EXCLUDE, Census, Gate, GroupStart, Phase, Share, Slot, Step, share_for
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
@@ -49,6 +49,8 @@ OF_RULE = "rule "
 OUTSIDE = "outside limits.population"
 MOST_NAMED = 5
 """How many earlier starts a sentence names."""
+MARKS = frozenset({Step.NOTIFY, Step.CORDON, Step.TAINT})
+"""Steps that touch no pod and no machine."""
 
 
 def off(s: Situation) -> str | None:
@@ -272,7 +274,13 @@ def _census(s: Situation) -> Census | None:
 def settling(s: Situation, joined: datetime) -> bool:
     """Whether other faults may still show, since the record joined the queue. A clock that was set back would
     have it wait for ever, so what is further ahead of now does not count."""
-    return -ABOUT_NOW <= s.now - joined < s.settle
+    return not marks_alone(s) and -ABOUT_NOW <= s.now - joined < s.settle
+
+
+def marks_alone(s: Situation) -> bool:
+    """Whether nothing is left to do but to keep new pods off the node, for one who sees all Nodes. Such a
+    recovery does not wait for other faults to show, nor joins a queue that it does not need (0045)."""
+    return s.afar and s.record is not None and all(x.do in MARKS for x in s.record.ladder[s.record.rung :])
 
 
 def cooldown(s: Situation) -> str | None:

@@ -140,7 +140,8 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     line = line_of(s.gate, r.uid)
     if s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None:
         yield from _witness(s, r)  # who agreed goes on the record
-    if s.gate is None or (line is None and not queue_is_full(s.gate)):
+    queues = line is not None or (s.gate is not None and queue_is_full(s.gate))
+    if s.gate is None or not (queues or brakes.marks_alone(s)):
         return
     if untold := silent(s.gate, s.policy.limits.budget_per):
         yield HolderLabels(untold)
@@ -152,7 +153,7 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     yield from _witness(s, r)
     yield from _preflight(s, r)
     since = line.since if line else r.phase_since
-    joined = min(since, s.now)
+    shown = min(since, s.now) + (timedelta(0) if brakes.marks_alone(s) else s.settle)
     if brakes.settling(s, since) or brakes.first_reason(brakes.CHEAP, s):
         return
     yield Counted(CENSUS_AGE, known=True)
@@ -163,7 +164,7 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     # The head of the queue counts, and shares its census with all others. While one that somebody has made
     # says that nothing may start, nobody counts.
     if not brakes.turn(s) and not held_as_counted(s):
-        yield Counted(s.settle, since=joined + s.settle)
+        yield Counted(s.settle, since=shown)
         yield PastStarts()
 
 

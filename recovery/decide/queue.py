@@ -52,6 +52,8 @@ from recovery.units import span
 
 CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 """The ladder where no step of the remedy is left to try: keep pods off the node, then hand over."""
+AT_ONCE = 40
+"""While fewer nodes are out, one that is only marked needs no queue. The gate has room for some 70."""
 
 
 def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -184,6 +186,9 @@ def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """
     if waits_behind(s, r) or line_of(s.gate, r.uid) is not None:
         return None
+    few = s.gate is not None and len(s.gate.slots) < AT_ONCE
+    if few and brakes.marks_alone(s) and first_answer(IN_QUEUE, s, a, r) is None:
+        return None  # the slot can be taken at once
     return act(Join(r.uid), f"{_subject(s, r)} for a slot of the budget")
 
 
@@ -299,12 +304,7 @@ def joined_at(s: Situation, r: Record) -> datetime:
     return line.since if line else r.phase_since
 
 
-QUEUE = (
-    _cleared_or_excluded,
-    _no_gate,
-    _has_a_slot,
-    _earlier_rule,
-    _not_in_queue,
+IN_QUEUE = (
     _forbidden,
     _not_now,
     _for_a_person,
@@ -314,6 +314,7 @@ QUEUE = (
     _provider_or_settling,
     _brake_and_turn,
 )
+QUEUE = (_cleared_or_excluded, _no_gate, _has_a_slot, _earlier_rule, _not_in_queue, *IN_QUEUE)
 """What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 

@@ -137,7 +137,8 @@ def test_one_that_is_excluded_meanwhile_keeps_no_other_from_starting() -> None:
         s.store.request("PATCH", "/api/v1/nodes/node-3", body=body, content_type=MERGE, user_agent=PERSON)
         return go()
 
-    s.api.fail_next(swaps(s), first)
+    swap = swaps(s)
+    s.api.fail_next(lambda asked: swap(asked) and "node-3" in records(s), first)
     all_fail(s, 6)
     s.run(20)
     assert cordoned(s, 6) == [0, 1, 2, 4, 5]
