@@ -476,7 +476,7 @@ BOOT_KNOWN: dict[str, Situation] = {
     "no heartbeat": situation(kernel_boot="boot-2", kernel_began=NOW),
     "it was followed at once": in_boot(afar=True, unheard_since=NOW, lease=idle_for(20 * SECOND)),
     "the kubelet was heard": in_boot(afar=True, unheard_since=None, lease=idle_for(HOUR)),
-    "it had time to write": in_boot(afar=True, unheard_since=NOW - 30 * SECOND, lease=idle_for(HOUR)),
+    "it had time to write": in_boot(afar=True, unheard_since=NOW - MINUTE, lease=idle_for(HOUR)),
     "there was no Lease": in_boot(afar=True, unheard_since=NOW, lease=idle_for(480_000 * HOUR)),
 }
 
@@ -491,7 +491,7 @@ def test_the_boot_is_known(row: str) -> None:
     [
         pytest.param(-MINUTE, SECOND, False, id="its kubelet last wrote before the call"),
         pytest.param(SECOND, SECOND, True, id="its kubelet has written since the call"),
-        pytest.param(-MINUTE, 30 * SECOND, True, id="a living kubelet would have put it right by now"),
+        pytest.param(-MINUTE, MINUTE, True, id="a living kubelet would have put it right by now"),
         pytest.param(-MINUTE, None, True, id="its kubelet was heard"),
     ],
 )
