@@ -41,6 +41,7 @@ from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
 from recovery.signals.names import bounded
+from recovery.signals.own_node import read_from
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ IN_A_RECOVERY = 5.0
 REMOVAL_AGAIN = timedelta(hours=1)
 NEXT = 10
 """Only so many at the head of the queue look at the holders of slots every two seconds, not all who wait."""
+BEHIND = "{} has only read an earlier Node of this name, or an earlier boot of it, and reads it again"
 FAILURES = frozenset({"api", "error", "bug"})
 """Keys of decisions that say that the cycle itself failed."""
 
@@ -98,6 +100,8 @@ class Agent:
         chance = random.Random(node)  # noqa: S311 - jitter
         self._backoff = Backoff(world.clock, API_RETRY.total_seconds(), WORST_API_RETRY, chance)
         self._boot_id = ""
+        self._kernel_boot = ""
+        self._read_as_of = ""  # the boot that sources are told: what the Node named first in it
         self._record: Record | None = None
         self._looked = self._undone = self._lets_go = False
         self._summoned = False
@@ -216,7 +220,7 @@ class Agent:
         return d
 
     def _poll(self, within: float | None) -> tuple[Reading, ...]:
-        readings = tuple(bounded(source.poll(self._boot_id, within)) for source in self._sources)
+        readings = tuple(bounded(source.poll(self._read_as_of, within)) for source in self._sources)
         self._restated.hear(readings, self._w.cluster.time.now())
         return readings
 
@@ -268,8 +272,8 @@ class Agent:
 
     def _quiet(self, readings: tuple[Reading, ...]) -> bool:
         """Whether the node is healthy and has no record to end: then the API server need not be asked."""
-        if not self._looked or self._undone or (self._record is not None):
-            return False  # (what could not be written is tried again)
+        if not self._looked or self._undone or self._record is not None or self._last.effect is not None:
+            return False  # what could not be written is tried again, and after a write more may be to do
         if self._removal_due is not None and self._w.clock.monotonic() >= self._removal_due:
             return False  # its closed record is older than records are kept
         now = self._w.cluster.time.now()
@@ -289,9 +293,8 @@ class Agent:
     def _observe(
         self, readings: tuple[Reading, ...], fresh: bool, before: Situation | None = None
     ) -> Situation:
-        stated = _stated(readings)
         if self._w.on:
-            self._unsaid |= stated
+            self._unsaid |= _stated(readings)
         if before is None:
             s = self._observer.situation(self.node, Role.OWNER, readings, me=self.node, fresh=fresh)
         else:
@@ -301,9 +304,17 @@ class Agent:
             self._saw(s.node)
             if s.node.boot_id and s.node.boot_id != self._boot_id:
                 known, self._boot_id = self._boot_id, s.node.boot_id
+                # A Node that names only now the boot that this kernel was in already was behind: etcd was
+                # restored, say. The detector's page has been of that boot all the while.
+                if not (known and s.node.boot_id == s.kernel_boot == self._kernel_boot):
+                    self._read_as_of = s.node.boot_id
                 if known:  # a boot ends what was seen before it, and the Node may be another machine's now
                     self._unsaid, self._restated = {}, Restated()
                     return self._observe(self._poll(self._age_allowed()), fresh, before)
+            self._kernel_boot = s.kernel_boot
+            readings = self._of_now(readings, read_from(s.node))
+            s = replace(s, readings=readings)
+        stated = _stated(readings)
         self._lets_go = s.node is None and s.record is not None and s.record.phase.open
         s = replace(s, restated=self._restated.untold(s))
         self._unsaid = {key: p for key, p in self._unsaid.items() if unsaid(p, s)}
@@ -316,6 +327,15 @@ class Agent:
         unsaid_now = tuple(p for key, p in self._unsaid.items() if key not in stated)
         s = replace(s, unsaid=unsaid_now, back_for=self._back_for())
         return self._notice_deletion(s)
+
+    def _of_now(self, readings: tuple[Reading, ...], node: str) -> tuple[Reading, ...]:
+        """``readings``, unknown where an earlier Node of this name was read, or one in an earlier boot."""
+        others = tuple(r for r in readings if r.node and r.node != node)
+        if not others:  # nearly always
+            return readings
+        self._unsaid = {key: p for key, p in self._unsaid.items() if key not in _stated(others)}
+        unknown = {r.source: Reading(r.source, r.at, unknown={"*": BEHIND.format(r.source)}) for r in others}
+        return tuple(unknown.get(r.source, r) for r in readings)
 
     def _notice_deletion(self, s: Situation) -> Situation:
         """Remember the record. If an open one was deleted, stop, and do not create it again."""

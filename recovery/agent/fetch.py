@@ -30,6 +30,7 @@ from recovery.decide.selector import identity, selects
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
+    FiringAlerts,
     GateMadeReady,
     HolderLabels,
     MachineLeft,
@@ -113,6 +114,9 @@ class Fetcher:
                 return replace(s, down=self._down(s, memory))
             case PodsLeft(evicting):
                 return self._pods(s, r, memory, evicting)
+            case FiringAlerts():
+                self._w.ask_for_alerts()
+                return replace(s, alerts=self._w.alerts())
             case ClaimsByEvent():
                 return replace(s, forbidden=self._claim_by_event(s, memory, fresh))
             case Preflighted(action):

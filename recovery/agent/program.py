@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from recovery.agent.alerts import ask_when_needed
 from recovery.agent.backoff import Backoff
 from recovery.agent.boot_id import KernelBoot
 from recovery.agent.cycle import BUGS_TO_DIE, Agent
 from recovery.agent.execute import Executor
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
+from recovery.agent.servers import prometheus_of
 from recovery.agent.sources import SourcesOfNode
 from recovery.agent.tally import Tally
 from recovery.agent.tellers import tellers_of
@@ -99,6 +101,8 @@ class Program:
                 ),
             },
         )
+        if (server := prometheus_of(settings)) is not None:
+            ask_when_needed(self.world, server)
         self._tally = Tally(self.cluster, clock, settings.policy, settings.enable_recovery, me, self.metrics)
         observer = Observer(self.world)
         self.publisher = Publisher(

@@ -58,14 +58,14 @@ class SourcesOfNode:
         if choice.name == conditions.SOURCE:
             named = {rule.match.type for rule in self._w.policy.rules}
             return conditions.ConditionsSource(self.look, self._stands_since, choice.rows, named)
-        return MarksSource(choice.name, self.look, MARKS[choice.name])
+        return MarksSource(choice.name, self.look, MARKS[choice.name], self._stands_since)
 
     def _of_pod(self, choice: SourceChoice, pod: PodChoice) -> Source:
         now = self._w.cluster.time.now
         given = (choice.name, self._node, pod.port, self._pods.find, self._w.clock, now, self._open_page)
         if choice.name == dcgm.SOURCE:
             return dcgm.DcgmSource(*given)
-        marks = MarksSource(choice.name, self.look, autopilot.read)
+        marks = MarksSource(choice.name, self.look, autopilot.read, self._stands_since)
         return AutopilotSource(marks, GaugeSource(*given, slow=choice.slow_pcie))
 
     def _stands_since(self, boot_id: str) -> datetime | None:

@@ -70,9 +70,10 @@ class World:
     "" where it cannot be read. ``shared_by``: what machines with one of these reasons share, as a sentence,
     for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node that it looks
     after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those that fire, as was
-    last asked. ``past``: shared by the worlds of one process. ``unheard_since``: from when on a Node is
-    watched, where its kubelet has not written since. ``desk``: where the agents of one process hand in
-    what they want of the gate. ``abreast``: how many at the head of the queue may start at the same time.
+    last asked; ``ask_for_alerts`` asks, where nobody does so in the background. ``past``: shared by the
+    worlds of one process. ``unheard_since``: from when on a Node is watched, where its kubelet has not
+    written since. ``desk``: where the agents of one process hand in what they want of the gate. ``abreast``:
+    how many at the head of the queue may start at the same time.
     """
 
     clock: Clock
@@ -90,6 +91,7 @@ class World:
     afar: bool = False
     witnesses: Mapping[str, Callable[[tuple[str, ...]], Statement]] = field(default_factory=dict)
     alerts: Callable[[], Alerts] = Alerts
+    ask_for_alerts: Callable[[], None] = lambda: None
     past: LatestPast = field(default_factory=LatestPast)
     unheard_since: Callable[[str], datetime | None] = lambda _: None
     outage: Outage = field(default_factory=Outage)

@@ -268,7 +268,9 @@ class Variables(BaseSettings):
         "own addresses",
     )
     PROMETHEUS_URL: Annotated[str | None, _server_url("PROMETHEUS_TOKEN_FILE")] = _variable(
-        "", "the address of the Prometheus server for a policy's source `prometheus`; fleet mode only"
+        "",
+        "the address of the Prometheus server for alerts in a policy's `limits.blockers`; in fleet mode also "
+        "for its source `prometheus`",
     )
     PROMETHEUS_TOKEN_FILE: str = _variable(
         "", "a file with a bearer token for that server, read for each query; empty: no token"

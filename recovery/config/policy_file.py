@@ -167,15 +167,6 @@ def _unread(file: PolicyFile, mode: str) -> list[str]:
     if mode != "fleet":
         mistakes += [
             file.mistake(
-                f"limits.blockers[{i}].alerts",
-                "given, but only fleet mode (RECOVERY_MODE=fleet) asks a Prometheus server for alerts; "
-                "pods block in every mode",
-            )
-            for i, blocker in enumerate(file.policy.limits.blockers)
-            if blocker.alerts
-        ]
-        mistakes += [
-            file.mistake(
                 f"rules[{i}].match.type",
                 f'found "{never_joined.TYPE}", which only fleet mode (RECOVERY_MODE=fleet) looks for',
             )

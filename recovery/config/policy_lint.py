@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from recovery import catalog
 from recovery.config.policy_fields import ADMITTED_TAINTS
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
+from recovery.decide.room import LEAST_STARTS
 from recovery.model import (
     Absent,
     Detector,
@@ -90,6 +91,9 @@ def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "limits.budget", f"{policy.limits.budget}, so nothing is ever started"
     if policy.limits.brake.count == 0:
         yield "limits.brake", "0, so nothing is ever started: one sick node already exceeds it"
+    if (most := policy.limits.attempts.max) > LEAST_STARTS:
+        room = f"a closed record has room for {LEAST_STARTS} to 20 starts"
+        yield "limits.attempts.max", f"{most}, but {room}: those that it forgets are not counted"
 
 
 def _about_starts(policy: Policy) -> Iterator[tuple[str, str]]:

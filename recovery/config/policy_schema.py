@@ -152,7 +152,7 @@ class BlockerModel(Strict):
     """What lets nothing start while it goes on: alerts that fire, or pods that run on the node itself."""
 
     alerts: Annotated[Patterns | None, Given] = _optional(
-        "names of alerts, as shell patterns; asked of a Prometheus server, in fleet mode"
+        "names of alerts, as shell patterns; asked of the Prometheus server at PROMETHEUS_URL"
     )
     pods: Annotated[PodsModel | None, Given] = _optional("pods that run on the node itself")
 

@@ -99,7 +99,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         raise SettingsError(mistakes)
     if unread := list(_unread(found, policy_file)):
         raise SettingsError(unread)
-    warnings = (*_warnings(environ, providers), *unchecked, *policy_file.warnings)
+    warnings = (*_warnings(environ, providers, policy_file.policy), *unchecked, *policy_file.warnings)
     return _settings(found, policy_file, warnings)
 
 
@@ -169,18 +169,17 @@ def _nameless(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _unread(found: Variables, file: PolicyFile) -> Iterator[str]:
-    """The sources of the policy that cannot be read: in this mode, or without a server to ask."""
+    """What of the policy cannot be read: in this mode, or without a server to ask."""
     urls = {"prometheus": found.PROMETHEUS_URL, "loki": found.LOKI_URL}
     for source, url in urls.items() if found.RECOVERY_MODE == Mode.FLEET else ():
         if url is None and file.policy.source(source) is not None:
             yield f"{source.upper()}_URL: missing, and the policy's source {source} needs it"
-    alerts = any(x.alerts for x in file.policy.limits.blockers)
-    if found.RECOVERY_MODE == Mode.FLEET and alerts and found.PROMETHEUS_URL is None:
+    if found.PROMETHEUS_URL is None and file.policy.limits.goes_by_alerts:
         yield "PROMETHEUS_URL: missing, and the alerts of the policy's limits.blockers need it"
     yield from of_the_mode(file, found.RECOVERY_MODE)
 
 
-def _warnings(environ: Mapping[str, str], providers: Installed) -> Iterator[str]:
+def _warnings(environ: Mapping[str, str], providers: Installed, policy: Policy) -> Iterator[str]:
     known = [*Variables.model_fields, *(setting.name for setting in providers.settings())]
     for name in sorted(set(environ) - set(known)):
         near = get_close_matches(name.upper(), known, n=1, cutoff=0.88)
@@ -193,9 +192,10 @@ def _warnings(environ: Mapping[str, str], providers: Installed) -> Iterator[str]
             if environ.get(name, "") not in ("", Variables.model_fields[name].default):
                 yield f"{name}: ignored; without WEBHOOK_URL_FILE there is no webhook"
     fleet = environ.get("RECOVERY_MODE") == Mode.FLEET
-    for server in ("PROMETHEUS", "LOKI"):
+    more = " and for alerts of the policy's limits.blockers"
+    for server, asked, also in (("PROMETHEUS", policy.limits.goes_by_alerts, more), ("LOKI", False, "")):
         url = environ.get(f"{server}_URL", "")
-        if url and not fleet:
-            yield f"{server}_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"
-        if fleet and environ.get(f"{server}_TOKEN_FILE") and url.startswith("http:"):
+        if url and not fleet and not asked:
+            yield f"{server}_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet){also}"
+        if (fleet or asked) and environ.get(f"{server}_TOKEN_FILE") and url.startswith("http:"):
             yield f"{server}_URL: http lets others on the network read the token of {server}_TOKEN_FILE"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
+from recovery.decide.boot import APART
 from recovery.decide.situation import ABOUT_NOW, Situation
 from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
 from recovery.quick import replace
@@ -145,7 +146,7 @@ def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     """
     if not r.phase.open:
         anew = {f.key: f for f in faults}
-        r = replace(r, acknowledged=tuple(_latest(f, anew.pop(f.key, f)) for f in r.acknowledged))
+        r = replace(r, acknowledged=tuple(_latest(f, anew.pop(f.key, f), r.boot_id) for f in r.acknowledged))
         faults = tuple(anew.values())
     keys = {f.key for f in faults}
     known = tuple(f for f in r.acknowledged if f.key not in keys)
@@ -156,10 +157,15 @@ def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
     return digested(replace(r, acknowledged=(*known, *faults)), rest)
 
 
-def _latest(known: Fault, named: Fault) -> Fault:
-    """Of two words of one fault on a closed record, the later one: what it remembers is brought up to date,
-    what it names is not."""
-    return known if (known.machine, known.boot_id) == (named.machine, named.boot_id) else named
+def _latest(known: Fault, named: Fault, boot: str) -> Fault:
+    """Of two words of one fault on a closed record of ``boot``, the later one.
+
+    What it remembers is brought up to date, over a boot as well; what it names is not, unless it is of
+    another boot than the record.
+    """
+    since_then = known.since == named.since and named.boot_id == boot
+    same_boot = known.boot_id == named.boot_id
+    return known if known.machine == named.machine and (same_boot or since_then) else named
 
 
 def digested(r: Record, faults: tuple[Fault, ...]) -> Record:
@@ -212,7 +218,9 @@ def brought_up_to_date(r: Record, s: Situation, taken_back: Iterable[Fault]) -> 
         return r, ""
     back = {f.key for f in gone}
     still = tuple(f for f in kept if f.key not in back)
-    again = [f.reason for f in still if f.latched and not f.cleared and f not in r.acknowledged]
+    known = {(f.key, f.boot_id) for f in r.acknowledged}
+    anew = (f for f in still if not f.cleared and f not in r.acknowledged)
+    again = [f.reason for f in anew if f.latched or (f.key, f.boot_id) not in known]
     ended = [f.reason for f in still if f.cleared and replace(f, cleared=False) in r.acknowledged]
     if ended:
         why = f"the detector that stated {', '.join(ended)} was started anew: stated again, it is a new fault"
@@ -228,15 +236,29 @@ def brought_up_to_date(r: Record, s: Situation, taken_back: Iterable[Fault]) -> 
 
 
 def _known_better(f: Fault, r: Record, s: Situation) -> Fault:
-    here = s.node is not None and f.boot_id == s.node.boot_id and f.machine == r.machine.id
-    if f.kind is not Kind.LEVEL or not f.latched or not here:
+    if f.kind is not Kind.LEVEL or s.node is None or f.machine != r.machine.id:
         return f
+    about = any(x.key == f.key for x in r.faults)
+    in_hands = about and r.phase is Phase.HANDED_OVER and bool(r.marks or r.intent)
     problem = _problem(f, s)
+    if f.boot_id != s.node.boot_id:
+        return _in_this_boot(f, problem, s, s.node.boot_id) if in_hands and problem is not None else f
+    if not f.latched:
+        return f
     if problem is not None and not problem.latched:
         return replace(f, latched=False, cleared=False)
-    if r.phase is Phase.HANDED_OVER and (r.marks or r.intent) and any(x.key == f.key for x in r.faults):
+    if in_hands:
         return _in_its_life(f, r, s)  # told once, however often it is stated
     return replace(f, cleared=True) if life_ended(f, s) else f
+
+
+def _in_this_boot(f: Fault, p: Problem, s: Situation, boot: str) -> Fault:
+    """``f``, stated again after a boot: a release is about that, whether its agent lives then or not."""
+    if not boot or p.latched != f.latched or not stated_now(f, s) or not _seen_in_this_boot(f, p, s, None):
+        return f
+    if by_plugin(f):
+        return replace(f, boot_id=boot, cleared=False)
+    return replace(f, boot_id=boot, counter=p.counter, life=p.life, cleared=False)
 
 
 def in_their_lives(s: Situation, r: Record) -> Record:
@@ -368,7 +390,9 @@ def _counted_now(f: Fault, s: Situation, r: Record, until: datetime | None = Non
     if boot not in (f.boot_id, r.boot_id) and not _seen_in_this_boot(f, p, s, until):
         return f
     if by_plugin(f):
-        return replace(f, boot_id=boot, cleared=f.cleared and boot == f.boot_id)
+        # By its source's own time, which may be the node's clock's: what is in doubt was stated after.
+        anew = until is not None and p.stated is not None and p.stated <= until - APART and stated_now(f, s)
+        return replace(f, boot_id=boot, cleared=f.cleared and boot == f.boot_id and not anew)
     now = replace(f, boot_id=boot, counter=p.counter, life=p.life)
     # What is a mere memory by now was counted by then all the same.
     return replace(now, cleared=not stated_now(f, s) and (f.cleared or life_ended(now, s)))

@@ -51,6 +51,8 @@ MOST_NAMED = 5
 """How many earlier starts a sentence names."""
 MARKS = frozenset({Step.NOTIFY, Step.CORDON, Step.TAINT})
 """Steps that touch no pod and no machine."""
+AT_ONCE = 40
+"""While fewer nodes are out, one that is only marked needs no queue. The gate has room for some 70."""
 
 
 def off(s: Situation) -> str | None:
@@ -274,12 +276,22 @@ def _census(s: Situation) -> Census | None:
 def settling(s: Situation, joined: datetime) -> bool:
     """Whether other faults may still show, since the record joined the queue. A clock that was set back would
     have it wait for ever, so what is further ahead of now does not count."""
-    return not marks_alone(s) and -ABOUT_NOW <= s.now - joined < s.settle
+    settle = settle_time(s)
+    return bool(settle) and -ABOUT_NOW <= s.now - joined < settle
 
 
-def marks_alone(s: Situation) -> bool:
-    """Whether nothing is left to do but to keep new pods off the node, for one who sees all Nodes. Such a
-    recovery does not wait for other faults to show, nor joins a queue that it does not need (0045)."""
+def settle_time(s: Situation) -> timedelta:
+    """How long the record waits in the queue for other faults to show."""
+    return timedelta(0) if _marks_alone(s) else s.settle
+
+
+def needs_no_queue(s: Situation) -> bool:
+    """Whether the record may take its slot without a line in the queue, if nothing holds it (0045)."""
+    return s.gate is not None and len(s.gate.slots) < AT_ONCE and _marks_alone(s)
+
+
+def _marks_alone(s: Situation) -> bool:
+    """Whether nothing is left to do but to keep new pods off the node, for one who sees all Nodes."""
     return s.afar and s.record is not None and all(x.do in MARKS for x in s.record.ladder[s.record.rung :])
 
 

@@ -108,8 +108,16 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
         return act(
             WriteRecord(remembered(r, late)), f"{names}: it was dealt with, as another source stated it"
         )
-    handed_over = {f.key for f in r.faults} if r.phase is Phase.HANDED_OVER else set()
-    gone = [f for f in r.acknowledged if f.key not in handed_over and cleared(f, s)]
+    return known_since(s, r)
+
+
+def known_since(s: Situation, r: Record) -> Decision | None:
+    """What became since of the faults that were dealt with, and that ``r`` is not about now.
+
+    An agent that was not there could not tell a new fault from them.
+    """
+    about = {f.key for f in r.faults} if r.phase.sick else set()
+    gone = [f for f in r.acknowledged if f.key not in about and cleared(f, s)]
     changed, why = brought_up_to_date(r, s, gone)
     return act(WriteRecord(changed), why) if why else None
 

@@ -80,6 +80,8 @@ def observe_call(s: Situation, r: Record) -> Decision:
     if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
         why = f"{r.intent.action} had no effect after {span(NOT_APPLIED_AFTER)}: {s.poll.sentence}"
         changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
+        # A boot since was no part of it then, and may have mended the machine.
+        changed = replace(changed, boot_id=r.intent.boot_id or r.boot_id)
         return act(
             WriteRecord(changed), why, Report(EventReason.NOT_APPLIED, True, "failed", r.intent.action)
         )

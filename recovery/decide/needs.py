@@ -19,6 +19,7 @@ from recovery.decide.probation import proof_of_nobody_is_late
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,
+    FiringAlerts,
     GateMadeReady,
     HolderLabels,
     MachineLeft,
@@ -33,7 +34,7 @@ from recovery.decide.situation import (
     Situation,
     ValidationJob,
 )
-from recovery.decide.windows import asks_for_pods, outside
+from recovery.decide.windows import asks_for_pods, goes_by_alerts, outside
 from recovery.decide.witness import asked_about
 from recovery.model import Phase, Record, Step, UnderWay
 from recovery.quick import replace
@@ -67,8 +68,7 @@ def needed(s: Situation) -> Need | None:
 
 def _while_off(s: Situation, r: Record) -> Iterator[Need]:
     """What tells people whether a recovery would wait."""
-    if asks_for_pods(s):
-        yield PodsLeft(evicting=False)
+    yield from _blockers(s)
     yield from _witness(s, r)
 
 
@@ -88,7 +88,8 @@ def _needs(s: Situation, r: Record) -> Iterator[Need]:
     on_metal = s.provider is not None and not s.provider.cloud
     if s.afar or s.may_power or (s.role is Role.CONCLUDER and s.apart and on_metal):
         yield from _of_a_dead_machine(s)
-    missing = s.gate is None and not s.gate_problem and r.phase is not Phase.SUSPECT
+    listed = r.phase is not Phase.SUSPECT or s.node is None  # on the gate, where others see it
+    missing = s.gate is None and not s.gate_problem and listed
     if missing or (s.gate is not None and s.gate.stamp != s.gate.uid):
         yield GateMadeReady()
     if r.in_flight and r.phase is Phase.RECOVERING:
@@ -140,20 +141,21 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
     line = line_of(s.gate, r.uid)
     if s.gate is not None and s.gate.slot_of(r.node, r.uid) is not None:
         yield from _witness(s, r)  # who agreed goes on the record
-    queues = line is not None or (s.gate is not None and queue_is_full(s.gate))
-    if s.gate is None or not (queues or brakes.marks_alone(s)):
+    if s.gate is None:
         return
+    if line is None and not queue_is_full(s.gate) and not brakes.needs_no_queue(s):
+        return  # it joins first
     if untold := silent(s.gate, s.policy.limits.budget_per):
         yield HolderLabels(untold)
-    if asks_for_pods(s) and not brakes.first_reason((*brakes.FORBIDDEN, ("window", outside)), s):
-        yield PodsLeft(evicting=False)
+    if not brakes.first_reason((*brakes.FORBIDDEN, ("window", outside)), s):
+        yield from _blockers(s)
     treated = (f for f in r.faults if f.treated is not False)
     if brakes.first_reason(brakes.UNASKED, s) or may_be_gone(s, treated):
         return  # no request to the cloud yet
     yield from _witness(s, r)
     yield from _preflight(s, r)
     since = line.since if line else r.phase_since
-    shown = min(since, s.now) + (timedelta(0) if brakes.marks_alone(s) else s.settle)
+    shown = min(since, s.now) + brakes.settle_time(s)
     if brakes.settling(s, since) or brakes.first_reason(brakes.CHEAP, s):
         return
     yield Counted(CENSUS_AGE, known=True)
@@ -182,12 +184,20 @@ def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
         yield PodsLeft()
     if brakes.first_reason(brakes.FORBIDDEN, s):
         return  # it is held whatever the count and the cloud say
-    if s.policy.limits.under_way is UnderWay.STOP and asks_for_pods(s) and s.pods is None:
-        yield PodsLeft(evicting=False)
+    if s.policy.limits.under_way is UnderWay.STOP:
+        yield from _blockers(s)
     yield Counted(CENSUS_AGE)
     if rung.do.provider_action:
         yield from _witness(s, r)
         yield from _preflight(s, r)
+
+
+def _blockers(s: Situation) -> Iterator[Need]:
+    """What the policy's blockers go by."""
+    if asks_for_pods(s) and s.pods is None:
+        yield PodsLeft(evicting=False)
+    if goes_by_alerts(s):
+        yield FiringAlerts()
 
 
 def _witness(s: Situation, r: Record) -> Iterator[Need]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from recovery.decide.acknowledged import in_their_lives
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.boot import agrees, with_node_behind
+from recovery.decide.budget import places, queue_is_full
 from recovery.decide.decision import (
     REPEAT,
     Decision,
     EventReason,
+    Join,
     Report,
     WriteRecord,
     act,
@@ -29,6 +31,7 @@ from recovery.decide.idle import (
     begin,
     forget_cleared,
     in_a_persons_hands,
+    known_since,
     out_of_date,
     records_on_gate,
     same_boot,
@@ -128,7 +131,12 @@ def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
         why = "the Node is not there; the agent that has its record finds out whether its machine is gone"
-        return wait(why, key="no-node")
+        listed = s.gate is None or (r.node, r.uid) in places(s.gate) or queue_is_full(s.gate)
+        return (
+            wait(why, key="no-node")
+            if listed
+            else act(Join(r.uid), f"{why}; it joins the queue, where others find it")
+        )
     return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 
 
@@ -262,6 +270,10 @@ def _detector_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(changed), f"the detector that stated {', '.join(map(name, anew))} {why}")
 
 
+def _known_since(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    return known_since(s, r)
+
+
 def _hold_begins(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """From when a fault is held that its source has taken back is on the record: it survives this process."""
     change = noted(s, r) if r.phase is not Phase.PROVING else None
@@ -289,6 +301,7 @@ FIRST = (
     _unrecorded,
     _marked_anew,
     _detector_anew,
+    _known_since,
     _hold_begins,
 )
 """Asked of every open record next, before its phase's own questions; the first answer counts."""

@@ -344,8 +344,9 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision
     if used and r.rung + 1 >= len(r.ladder):
         return hand_over(s, r, f"{why}, and the remedy has no further step")
     event = Event.RETURNED if a.slot else Event.REQUEUED
-    if not r.ladder:
-        event = Event.SUSPECTED
+    if not r.ladder or not (used or a.slot or r.rung or r.progress.acted):
+        event = Event.SUSPECTED  # nothing was begun: what is there now is tolerated as its own rule says
+        r = replace(r, ladder=())
     noted = note(r, s.now, HistoryEvent.RETURNED, why)
     changed = replace(
         moved_to_rung(noted, r.rung + 1 if used else r.rung, s.now),

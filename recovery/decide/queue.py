@@ -52,8 +52,6 @@ from recovery.units import span
 
 CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)
 """The ladder where no step of the remedy is left to try: keep pods off the node, then hand over."""
-AT_ONCE = 40
-"""While fewer nodes are out, one that is only marked needs no queue. The gate has room for some 70."""
 
 
 def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -186,8 +184,7 @@ def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """
     if waits_behind(s, r) or line_of(s.gate, r.uid) is not None:
         return None
-    few = s.gate is not None and len(s.gate.slots) < AT_ONCE
-    if few and brakes.marks_alone(s) and first_answer(IN_QUEUE, s, a, r) is None:
+    if brakes.needs_no_queue(s) and first_answer(HELD, s, a, r) is None:
         return None  # the slot can be taken at once
     return act(Join(r.uid), f"{_subject(s, r)} for a slot of the budget")
 
@@ -304,7 +301,7 @@ def joined_at(s: Situation, r: Record) -> datetime:
     return line.since if line else r.phase_since
 
 
-IN_QUEUE = (
+HELD = (
     _forbidden,
     _not_now,
     _for_a_person,
@@ -314,7 +311,8 @@ IN_QUEUE = (
     _provider_or_settling,
     _brake_and_turn,
 )
-QUEUE = (_cleared_or_excluded, _no_gate, _has_a_slot, _earlier_rule, _not_in_queue, *IN_QUEUE)
+"""What holds a record, in the queue or before it."""
+QUEUE = (_cleared_or_excluded, _no_gate, _has_a_slot, _earlier_rule, _not_in_queue, *HELD)
 """What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 

@@ -14,6 +14,8 @@ FAULTS_SIZE = 8 * 1024
 """Bytes of a record that its faults may take. The first ones are kept: those to treat come first."""
 MOST_BOOTS = 20
 """Boots that nobody asked for, after which a person is asked, whatever the policy's ``attempts.max``."""
+LEAST_STARTS = 10
+"""So many starts of its machine a closed record has room for, if it is not about many faults."""
 SHORT_MESSAGE = 160
 LONGEST_DEVICE, SHORT_DEVICE = 160, 40
 ENVELOPE = 182

@@ -118,6 +118,11 @@ class PodsLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class FiringAlerts:
+    """Which alerts fire, where nobody asks for them in the background."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimsByEvent:
     """Whether another remediator's Events say that it is at work on the node."""
 
@@ -176,6 +181,7 @@ Need = (
     | ValidationJob
     | PowerState
     | PodsLeft
+    | FiringAlerts
     | ClaimsByEvent
     | Preflighted
     | WitnessAsked

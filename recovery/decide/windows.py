@@ -54,6 +54,11 @@ def asks_for_pods(s: Situation) -> bool:
     return any(x.pods is not None for x in s.policy.limits.blockers) and not _urgent(s)
 
 
+def goes_by_alerts(s: Situation) -> bool:
+    """Whether a blocker of the policy goes by alerts, and the record's rule heeds it."""
+    return s.policy.limits.goes_by_alerts and not _urgent(s)
+
+
 def windows_of(s: Situation) -> tuple[Window, ...]:
     """The windows that count for the record."""
     rule = _rule(s)
@@ -140,8 +145,14 @@ def _blocks(s: Situation, blocker: Blocker) -> str | None:
     return _by_alerts(s, blocker.alerts)
 
 
+def _starts_nothing(s: Situation) -> bool:
+    return s.role is Role.CONCLUDER and not s.may_power
+
+
 def _by_alerts(s: Situation, patterns: tuple[str, ...]) -> str | None:
     if s.alerts.unknown:
+        if _starts_nothing(s):
+            return None  # so it asks nobody
         return f"blocked: whether {' or '.join(patterns)} fires is not known: {s.alerts.unknown}"
     firing = [name for name in s.alerts.firing if any(fnmatchcase(name, p) for p in patterns)]
     return f"blocked: {_named('alert', firing)} {'fires' if len(firing) == 1 else 'fire'}" if firing else None
@@ -149,8 +160,8 @@ def _by_alerts(s: Situation, patterns: tuple[str, ...]) -> str | None:
 
 def _by_pods(s: Situation, wanted: Pods) -> str | None:
     """A machine that surely runs nothing runs no such pod. Pods that a drain would leave do not count."""
-    if s.down or (s.pods is None and s.role is Role.CONCLUDER and not s.may_power):
-        return None  # a concluder starts nothing, so it reads no pods
+    if s.down or (s.pods is None and _starts_nothing(s)):
+        return None  # so it reads no pods
     if s.pods is None:
         return f"blocked: the pods on the node are not known{f': {s.pods_problem}' if s.pods_problem else ''}"
     there = [str(p) for p in remaining(s.pods, s.now) if meant(wanted, p)]

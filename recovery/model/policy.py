@@ -155,6 +155,11 @@ class Limits:
     under_way: UnderWay = UnderWay.FINISH
     population: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def goes_by_alerts(self) -> bool:
+        """Whether a blocker names alerts."""
+        return any(x.alerts for x in self.blockers)
+
 
 @dataclass(frozen=True, slots=True)
 class Match:

@@ -172,4 +172,5 @@ class AutopilotSource:
             listed=marks.listed | gauge.listed,
             gone=marks.gone | gauge.gone,
             silent={**marks.silent, **gauge.silent},
+            node=marks.node,
         )

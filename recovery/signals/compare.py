@@ -75,8 +75,20 @@ class Comparison:
             cleared=frozenset(pair for pair, count in state.zeros.items() if count >= ZEROS),
             listed=listed(state),
             gone=gone(state, self.at),
+            unconfirmed=self._unconfirmed(state),
             counters=self.page.counters if self.whole else {},
         )
+
+    def _unconfirmed(self, state: State) -> dict[str, str]:
+        """Why the good status of a type, of which a plugin's fault is held, does not count yet."""
+        why = "is no longer shown, for too short a time to count as taken back"
+        if not settled(state, self.at):
+            why = "is not shown since node-problem-detector was restarted: its check may not have run yet"
+        return {
+            type_: f"{reason} {why}"
+            for type_, reason in sorted(state.held, reverse=True)
+            if type_ in self.plugins and type_ not in self.busy and self._known(type_)
+        }
 
     def _known(self, type_: str) -> bool:
         return self.whole and type_ not in self.unknown

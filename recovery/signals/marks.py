@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from recovery.decide.boot import APART
 from recovery.model import NodeView, Problem, Reading
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 from recovery.units import parse_moment
@@ -50,22 +51,36 @@ def added_at(moments: Iterable[str]) -> datetime | None:
 
 
 class MarksSource(OwnNodeSource):
-    """The marks of one system, which ``read`` finds on a Node."""
+    """The marks of one system, which ``read`` finds on a Node.
 
-    def __init__(self, name: str, look: Looks, read: Callable[[NodeView], Said]) -> None:
+    ``stands_since``: when the boot with this ID began, or etcd was restored in it. What was put there before
+    that may be over. None where it is not known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        look: Looks,
+        read: Callable[[NodeView], Said],
+        stands_since: Callable[[str], datetime | None] = lambda _: None,
+    ) -> None:
         super().__init__(name, look)
         self._said_by = read
+        self._stands_since = stands_since
         self._boot_id = ""
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
         before = self._reading if boot_id == self._boot_id else None
         self._boot_id = boot_id
-        return observed(self.name, before, self._said_by(node), seen)
+        return observed(self.name, before, self._said_by(node), seen, self._stands_since(boot_id))
 
 
-def observed(source: str, before: Reading | None, said: Said, seen: Seen) -> Reading:
+def observed(
+    source: str, before: Reading | None, said: Said, seen: Seen, stands_since: datetime | None = None
+) -> Reading:
     """``said`` as a reading. ``before``: that of the last look in this boot, whose faults are still there
-    unless the system says that they are over: a mark that is gone says nothing."""
+    unless the system says that they are over: a mark that is gone says nothing. One that is there again, and
+    was put there before ``stands_since``, states nothing anew: an etcd that was restored has put it back."""
     fresh_until = seen.at + seen.fresh_for
     held = {(p.type, p.reason): p for p in (before.problems if before else ())}
     shown = {}
@@ -73,6 +88,7 @@ def observed(source: str, before: Reading | None, said: Said, seen: Seen) -> Rea
         pair, life = (mark.type, mark.reason), hashlib.sha256(mark.identity.encode()).hexdigest()[:16]
         old = held.get(pair)
         anew = before is not None and (old is None or old.life != life or pair in before.gone)
+        put_back = mark.put is not None and stands_since is not None and mark.put < stands_since - APART
         shown[pair] = Problem(
             source=source,
             type=mark.type,
@@ -82,7 +98,7 @@ def observed(source: str, before: Reading | None, said: Said, seen: Seen) -> Rea
             fresh_until=fresh_until,
             latched=True,
             life=life,
-            stated=seen.at if anew else old.stated if old else None,
+            stated=seen.at if anew and not put_back else old.stated if old else None,
             lasting=True,
             put=mark.put,
         )

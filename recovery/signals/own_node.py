@@ -53,6 +53,11 @@ def as_known(seen: Seen, reading: Reading) -> Reading:
     return replace(reading, unknown={**reading.unknown, "*": seen.why}, cleared=frozenset())
 
 
+def read_from(node: NodeView) -> str:
+    """Which Node, in which boot: what ``Reading.node`` holds."""
+    return f"{node.uid}/{node.boot_id}"
+
+
 class Complaints:
     """Logs what a source does not know, once for each change."""
 
@@ -82,7 +87,9 @@ class OwnNodeSource(ABC):
         seen = self._look(within)
         if seen.node is not None and seen.node is not self._node:
             self._node = seen.node
-            self._reading = self._read(seen, seen.node, boot_id or seen.node.boot_id)
+            # A look that is behind is at the boot before, or at another machine of this name.
+            reading = self._read(seen, seen.node, seen.node.boot_id or boot_id)
+            self._reading = replace(reading, node=read_from(seen.node))
         reading = as_known(seen, self._reading or Reading(self.name, seen.at))
         who = f"{self._node.name}: {self.name}" if self._node is not None else self.name
         self._complaints.of(who, reading)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from recovery.decide.acknowledged import SURE, WIDTH, digested
-from recovery.decide.room import with_short_message
+from recovery.decide.room import LEAST_STARTS, with_short_message
 from recovery.model import Phase, Record, Start
 from recovery.provider.known import forgotten, packed
 from recovery.quick import replace
@@ -221,7 +221,7 @@ CLOSED_CUTS: tuple[Cut, ...] = (
     _digest_oldest,
     partial(_short_sentence, longest=480),
     partial(_fewer_lines, least=1),
-    partial(_fewer_starts, least=10),
+    partial(_fewer_starts, least=LEAST_STARTS),
     partial(_few_serials, most=4),
     partial(_fewer_starts, least=5),
     _remedy_forgotten,

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from recovery.agent.alerts import Asks, ask_when_needed
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
 from recovery.agent.fleet import loki
-from recovery.agent.fleet.prometheus import Asks
 from recovery.agent.fleet.replica import Around, Replica
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
@@ -279,7 +279,7 @@ class Stage:
         self.kernels: dict[str, str] = {}  # the boot ID that a node's own kernel gives its agent, by node
         self.exporters: dict[str, Page] = {}  # the metrics pages of pods, by their URL
         self.witnesses: dict[str, Callable[[tuple[str, ...]], Statement]] = {}  # of every node, by name
-        self.prometheus: Asks | None = None  # the server that replicas of the controller ask
+        self.prometheus: Asks | None = None  # the server that agents and the controller ask
         self.loki: loki.Asks | None = None  # and the one that they read the kernel's log from
         self.wrap: Callable[[Transport], Transport] = lambda transport: transport
         self.wrap_streams: Callable[[Streams], Streams] = lambda streams: streams
@@ -460,6 +460,8 @@ class Stage:
             kernel_boot=lambda: self.kernels.get(node, ""),
             witnesses=self.witnesses,
         )
+        if self.prometheus is not None:
+            ask_when_needed(world, self.prometheus)
         observer = Observer(world)
         publisher = Publisher(cluster, lambda: self.told, metrics, threaded=False, tellers=self.tellers)
         executor = Executor(world, observer, publisher)

@@ -157,7 +157,9 @@ class Detectors:
         return "node-problem-detector: its captured pages, played back (NPD_BINARY names no real one)"
 
     def install(self, node: str) -> None:
-        self._of[node] = self.kind(node, self._folder)
+        """Nothing where it has one: a Node that could not be registered is registered once more."""
+        if node not in self._of:
+            self._of[node] = self.kind(node, self._folder)
 
     def of_another_kind(self, node: str, detector: Real | PlayedBack) -> None:
         self._of[node] = detector

@@ -353,6 +353,15 @@ def test_a_server_that_the_nodes_can_find_needs_no_dns_of_the_cluster(tools: Too
 SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
 
 
+@pytest.mark.parametrize("limits", ["{blockers: [{alerts: Upgrade}]}", "{blockers: {}}", "{budget: 1}", "1"])
+def test_a_policy_whose_alerts_can_be_asked_for_or_that_names_none_is_rendered(
+    tools: Tools, limits: str
+) -> None:
+    """What is wrong with a policy otherwise is said by `policy check`, and by the agent's log."""
+    url = "settings: {PROMETHEUS_URL: 'https://prometheus.example.com'}\n" if "alerts" in limits else ""
+    assert tools.template(f"{url}policy: |\n  limits: {limits}\n  rules: []\n")
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -428,8 +437,24 @@ SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
             "settings.FLEET_SELECTOR: sidecars do not read it. Set mode=fleet, or leave this setting out",
         ),
         (
+            "settings: {LOKI_URL: 'https://loki.example.com'}",
+            "settings.LOKI_URL: sidecars do not read it. Set mode=fleet, or leave this setting out",
+        ),
+        (
             "settings: {PROMETHEUS_URL: 'https://prometheus.example.com'}",
-            "settings.PROMETHEUS_URL: sidecars do not read it. Set mode=fleet, or leave this setting out",
+            "settings.PROMETHEUS_URL: sidecars read it only for alerts in the policy's limits.blockers, and "
+            "there are none. Set mode=fleet, or leave this setting out",
+        ),
+        (
+            "settings: {PROMETHEUS_URL: 'http://prometheus.monitoring.svc:9090'}\npolicy: |\n"
+            "  limits: {blockers: [{alerts: Upgrade}]}\n  rules: []\n",
+            "settings.PROMETHEUS_URL: prometheus.monitoring.svc is a name that only the cluster's own DNS "
+            "knows, and sidecars do not use that. Use an address that the nodes can resolve",
+        ),
+        (
+            "settings: {PROMETHEUS_TOKEN_FILE: /token}",
+            "settings.PROMETHEUS_TOKEN_FILE: the chart mounts no such file into sidecars, since a token for "
+            "all metrics would lie on each node. Set mode=fleet, or use a server that needs none",
         ),
         (
             "mode: fleet\nsettings: {LOKI_URL: 'http://loki-gateway.monitoring.svc'}",
@@ -442,6 +467,10 @@ SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
             SOURCES.format("[conditions, {prometheus: {rows: [alerts]}}]"),
             "policy: the source prometheus works only in fleet mode. Set mode=fleet, or remove it from the "
             "policy's sources",
+        ),
+        (
+            "policy: |\n  limits: {blockers: [{pods: {labels: {app: a}}}, {alerts: Upgrade}]}\n  rules: []\n",
+            "policy: limits.blockers names alerts, but settings.PROMETHEUS_URL is missing",
         ),
     ],
 )

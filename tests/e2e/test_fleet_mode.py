@@ -105,6 +105,13 @@ class FleetSite(Site):
         self.plane.kubectl("rollout", "status", f"deployment/{FLEET}", "-n", FLEET, "--timeout=60s")
         self.until("the older ones have ended", lambda: len(self.replicas()) == 2, seconds)
         self.until("a replica leads", lambda: "this replica leads" in self.logs(), seconds)
+        # Else the scheduler puts all pods of a test on the one that is the first to be ready.
+        self.until("they take pods", lambda: not any(self.not_ready(node) for node in nodes), seconds)
+
+    def not_ready(self, node: str) -> bool:
+        """Whether Kubernetes keeps pods off it, as it does until its kubelet has said that it is Ready."""
+        spec = self.plane.get(f"/api/v1/nodes/{node}")["spec"]
+        return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in spec.get("taints", ()))
 
     def refused(self) -> list[Request]:
         """What the controller asked for and may not."""

@@ -21,6 +21,8 @@ from fleet_site import GATE, RECORDS, training
 from plane import Plane
 from test_fleet_mode import LEASE, FleetSite
 
+from recovery.agent.fleet.nodes import BOOTS_IN
+
 POLICY = """\
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
@@ -43,7 +45,7 @@ TOLD = ("/events", "/leases", "/tokenreviews")
 """Writes that no recovery goes by: what is said of it, and who leads."""
 REPLACE, REBOOT = "call: SetInstanceHealth", "call: RebootInstances"
 BOUNDARIES = {
-    *("record: suspect, suspect", "record: waiting, confirmed", "record: recovering, started"),
+    *("record: waiting, confirmed", "record: recovering, started"),
     *("gate: made", "gate: in the queue", "gate: slot taken", "gate: claimed", "gate: slot freed"),
     *("node: marked", "eviction 1", "eviction 2", "record: recovering, rung", "node: marks off"),
     *("record: recovering, intent, written", REPLACE, "record: recovering, ambiguous, ambiguous"),
@@ -61,6 +63,8 @@ FIRST = {
     *("record: recovering, submitted, submitted", "gate: slot freed"),
 }
 """Where most can go wrong."""
+WHOLE_SECONDS = 1.0
+"""A Node's times have no fractions, and its last one may be a second old when its machine goes down."""
 
 
 class Boundaries:
@@ -219,21 +223,28 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
 
 
 class Detector:
-    """States the faults of two nodes, and renews them: who leads anew goes by no condition that it finds."""
+    """States the faults of two nodes, and renews them: who leads anew goes by no condition that it finds.
+
+    It is silent while its machine boots. No machine boots faster than ``BOOTS_IN``: what was written later
+    than that before a boot was seen counts as of this boot, for a leader that did not see it before.
+    """
 
     def __init__(self, site: Mortal) -> None:
         self.site = site
         self.sick: dict[str, tuple[str, str]] = {}
         self.booted: set[str] = set()
         self._at = 0.0
+        self._down_since: dict[str, float] = {}
 
     def renews(self) -> None:
         if time.monotonic() - self._at < 1:
             return
         self._at = time.monotonic()
         for node, (type_, reason) in self.sick.items():
-            machine = self.site.instances[node]
-            if node not in self.booted and machine in self.site.asked_for(REBOOT):
+            if node not in self.booted and self.site.instances[node] in self.site.asked_for(REBOOT):
+                down_since = self._down_since.setdefault(node, self._at)
+                if self._at - down_since <= BOOTS_IN.total_seconds() + WHOLE_SECONDS:
+                    continue
                 self.site.boots(node)
                 self.booted.add(node)
             if self.site.plane.request("GET", f"/api/v1/nodes/{node}").status == 200:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import toolbox
-from fleet_site import DEPLOY, edit
+from fleet_site import DEPLOY, Site, edit
 from plane import Plane, free_port
 from test_fleet_mode import FleetSite
 
@@ -315,6 +315,33 @@ def test_an_alert_that_the_policy_names_holds_a_node_until_it_stops(
 
 
 # ---------------------------------------------------------------- what it has recorded
+
+
+def test_an_alert_holds_a_sidecars_node_while_it_fires(upgrading: Prometheus, tmp_path: Path) -> None:
+    """The same server, asked by an agent on its node. A healthy node asks it nothing."""
+    (tmp_path / "plane").mkdir()
+    with Plane(tmp_path / "plane") as plane, Site(plane, tmp_path / "site") as site:
+        site.clear()
+        until("the alert fires", lambda: bool(PrometheusClient(upgrading.url).ask("ALERTS")))
+        limits = "{cooldown: 0s, brake: 100%, brakePer: {}, budgetPer: {}, blockers: [{alerts: ClusterUp*}]}"
+        site.install(
+            POLICY.split("sources:")[0]
+            + f"limits: {limits}\nrules:\n  - name: neuron\n    match: {{type: NeuronHealth}}\n"
+            "    remedy: [{do: replace, within: 5m}]\n    probation: 2s\n",
+            ENABLE_RECOVERY="true",
+            LEASE_DURATION="5s",
+            PROMETHEUS_URL=upgrading.url,
+        )
+        sick, _ = site.group(2)
+        site.breaks(sick)
+        held = "waiting: blocked: alert ClusterUpgradeRunning fires"
+        site.until("its record says so", lambda: held in site.records().get(sick, {}).get("sentence", ""))
+        assert (site.phase(sick), site.slots(), site.marked()) == ("waiting", [], [])
+        upgrading.exporter.page = ""
+        site.until("it is recovered", lambda: site.phase(sick) == "recovered" and not site.slots(), 180)
+        assert len(site.marked()) == 1
+        site.check_laws(faulty=[sick], finished=True)
+        site.clear()
 
 
 def recorded(folder: Path, now: float) -> None:

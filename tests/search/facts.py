@@ -92,9 +92,9 @@ FAULT_SHOWN = "fault shown"
 it. ``by``: the sources that do, ``npd`` alone where it is not said; said again when others do. A condition or a mark
 states it that stands on the Node, of this boot, and where its writer renews it, renewed."""
 FAULT_HIDDEN = "fault hidden"
-"""Subject: the machine. ``type``, ``reason``: no source states it any more, and it is there all the same (it
-is
-masked, or the detector was restarted)."""
+"""Subject: the machine. ``type``, ``reason``: no source states it any more, and it is there all the same.
+``because``: ``masked``, ``restart`` (the detector was restarted), or ``removed`` (somebody took its condition off
+the Node)."""
 FAULT_STATED = "fault stated"
 """Subject: the machine. ``type``, ``reason``: its source states it again (the kernel logs its line once more,
 the

@@ -252,7 +252,7 @@ PLOTS: tuple[Plot, ...] = (
 
 def ghosts_alone(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
     """So many nodes were handed over, and their machines ended by a person, that they hold the brake if they
-    count for ever. Then another one breaks, and nothing else."""
+    count for ever. Then another one breaks."""
     scene = replace(scene, nodes=5, policy="a low brake, hand over", same_name=False, concluder=False)
     places = d.sample(range(5), 5)
     acts: list[Act] = []
@@ -285,7 +285,7 @@ def restored_for_long(d: Dice, scene: Scene) -> tuple[Scene, list[Act]]:
 LATER_PLOTS: tuple[Plot, ...] = (ghosts_alone, restored_and_anew)
 """They have seeds of their own, so that what others make stays as it is."""
 PROVING_PLOTS: tuple[Plot, ...] = (restored_for_long,)
-"""Only the proof of the search has these: on a Node that nobody watches they would show what is known."""
+"""Only the proof of the search has these. Others would find by them, again and again, what is known and open."""
 
 
 # ---------------------------------------------------------------- sources beyond the page

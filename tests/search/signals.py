@@ -233,7 +233,7 @@ class Signals:
         node = self._node(machine) if self.conditions else None
         if node is not None:
             self._patch(machine, [c for c in _conditions(node) if c["type"] not in BAD], "a person")
-            self.note(machine)
+            self.note(machine, "removed")
 
     def _patch(self, machine: Machine, conditions: list[Json], actor: str) -> None:
         path = f"/api/v1/nodes/{machine.node}/status"
@@ -302,10 +302,10 @@ class Signals:
             if put and MARK in machine.sick and booted <= put:
                 yield MARK, "konduktor"
 
-    def note(self, machine: Machine) -> None:
-        """What stands on its Node may show something else now."""
+    def note(self, machine: Machine, because: str = "masked") -> None:
+        """What stands on its Node may show something else now. ``because``: why it may state a fault no more."""
         if self.writer and machine.up and not machine.gone and machine.node:
-            self.w.note_sources(machine)
+            self.w.note_sources(machine, because)
 
     def _node(self, machine: Machine) -> Json | None:
         """Its Node as it is now, if it is this machine's."""

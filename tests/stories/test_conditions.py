@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Stage, npd_page
@@ -23,6 +25,7 @@ from tests.stories.scenes import (
     phase,
     plugin_page,
     record_sentences,
+    release_by_command,
     remove_pod,
     sayings,
     stubborn_pod,
@@ -44,9 +47,9 @@ def both(remedy: str = "{do: drain, within: 10m, then: force}, {do: replace}") -
     return policy(remedy=remedy).replace(b"[conditions]", b"[npd, conditions]")
 
 
-def writes(s: Stage, *conditions: tuple[str, ...], node: str = "node-0") -> None:
-    """The detector on the node writes its conditions, or renews them."""
-    now = f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
+def writes(s: Stage, *conditions: tuple[str, ...], node: str = "node-0", behind: float = 0.0) -> None:
+    """The detector writes its conditions, or renews them. Its clock is so many seconds ``behind``."""
+    now = f"{s.clock.true_time() - timedelta(seconds=behind):%Y-%m-%dT%H:%M:%SZ}"
 
     def change(obj: dict[str, object]) -> None:
         listed: list[dict[str, str]] = obj["status"]["conditions"]  # type: ignore[index]
@@ -435,6 +438,44 @@ def test_each_row_of_the_table_recovers_what_it_is_for(
     to_the_end(s, Cloud(s))
     assert calls(s) == [("replace", "m-0")]
     judge(s)
+
+
+def stated_anew_in_a_persons_hands(before: float, behind: float) -> Stage:
+    """A person has the node for a plugin's fault on its page. A condition states it as well, takes it back,
+    and states it anew ``before`` seconds before the node is released (below 0: after that)."""
+    s = cast(both("{do: cordon}"))
+    s.pages["node-0"].body = npd_page() + plugin_page(True, 1)
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+    renewed(s, 2, COUNT)
+    renewed(s, 3, COUNT_GOOD)
+    assert [f.source for f in the_record(s).acknowledged if f.cleared] == ["conditions"]
+    if before > 0:
+        writes(s, COUNT)
+        s.run(before, step=1)
+    release_by_command(s)
+    if before < 0:
+        s.run(-before, step=1)
+        writes(s, COUNT, behind=behind)
+    return s
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+@pytest.mark.parametrize(
+    ("before", "behind", "ends"),
+    [(90, 0, Phase.RELEASED), (-5, 0, Phase.HANDED_OVER), (-5, 20, Phase.HANDED_OVER)],
+    ids=["before it", "after it", "after it, by a clock that is behind"],
+)
+def test_what_a_condition_stated_anew_before_the_release_is_released_and_after_it_is_new(
+    before: float, behind: float, ends: Phase, anew: bool
+) -> None:
+    s = stated_anew_in_a_persons_hands(before, behind)
+    if anew:
+        new_process(s, "node-0")
+    s.run(30)
+    assert phase(s) is ends
+    s.run(600, step=5)
+    assert phase(s) is ends
 
 
 def test_of_two_who_stated_it_one_that_is_heard_after_the_boot_is_enough() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
 from recovery_testkit.stage import Stage
@@ -14,6 +13,7 @@ from recovery.errors import Refused
 from recovery.model import Phase
 from recovery.quick import replace
 from tests.builders.policies import policy_file
+from tests.stories.scenery import sentences
 from tests.stories.scenes import (
     boot,
     calls,
@@ -22,6 +22,7 @@ from tests.stories.scenes import (
     new_process,
     pause,
     phase,
+    release_by_command,
     resume,
     swap_record,
     the_record,
@@ -191,6 +192,30 @@ def test_a_plugin_that_was_well_in_between_states_a_new_fault(kind: str) -> None
     assert calls(s) == REPLACED
 
 
+REPLACES_PLUGINS = policy_file("{do: replace, within: 30m}", match="type: GpuNvlink")
+
+
+def paused_with_a_plugins_fault() -> Stage:
+    s = cast(REPLACES_PLUGINS)
+    pause(s)
+    s.pages["node-0"].body = sick_page(True, 1)
+    s.run(20)
+    assert phase(s) is Phase.WAITING
+    return s
+
+
+def test_nothing_is_asked_for_a_plugins_fault_that_its_restarted_detector_does_not_state_yet() -> None:
+    s = paused_with_a_plugins_fault()
+    s.pages["node-0"].body = sick_page(False, 0)
+    s.run(2)
+    resume(s)
+    s.run(60, step=1)
+    assert (phase(s), calls(s)) == (Phase.WAITING, [])
+    s.pages["node-0"].body = sick_page(True, 1)
+    s.run(10)
+    assert calls(s) == REPLACED
+
+
 # ---------------------------------------------------------------- what a release is about
 
 
@@ -208,13 +233,6 @@ def in_a_persons_hands() -> Stage:
     s.run(20)
     assert phase(s) is Phase.HANDED_OVER
     return s
-
-
-def release_by_command(s: Stage) -> None:
-    """The command closes the record. It cannot read the node's page, and its time may be a second behind."""
-    now = s.clock.true_time() - timedelta(seconds=1)
-    swap_record(s, close(the_record(s), now, Event.RELEASED, "released by ada: looked at"))
-    s.provider.preflight_error = None
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["the agent goes on", "the agent restarts"])
@@ -428,6 +446,51 @@ def test_what_a_restarted_detector_hides_without_having_counted_it_is_no_new_fau
     assert "NeuronHasError_DMA_ERROR" in [f.reason for f in the_record(s).faults]
 
 
+ANEW = pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+HBM = "HBM_UNCORRECTABLE_ERROR"
+
+
+@ANEW
+def test_a_detector_that_restarts_while_a_record_waits_for_another_fault_states_a_new_one(anew: bool) -> None:
+    """A person has released what it states again."""
+    s = a_released_log_fault(DMA_ONCE)
+    pause(s)
+    s.pages["node-0"].body = counted_page(HBM, DMA_ERROR=1, **{HBM: 1})
+    s.run(20)
+    assert (phase(s), [f.reason for f in the_record(s).faults]) == (Phase.WAITING, [f"NeuronHasError_{HBM}"])
+    s.pages["node-0"].body = counted_page()
+    s.run(20)
+    if anew:
+        new_process(s, "node-0")
+        s.run(5)
+    s.pages["node-0"].body = DMA_ONCE
+    s.run(20)
+    assert "NeuronHasError_DMA_ERROR" in [f.reason for f in the_record(s).faults]
+
+
+BOTH = PLUGINS + b"  - {name: fans, match: {type: Fans}, after: 0s, remedy: [{do: cordon}]}\n"
+
+
+@ANEW
+def test_a_plugin_that_was_well_while_a_record_waited_for_another_fault_states_a_new_one(anew: bool) -> None:
+    """A person has released what it states again."""
+    s = cordoned(BOTH, sick_page(True, 1) + sick_page(False, 0, "Fans"))
+    release_by_command(s)
+    s.run(10)
+    assert phase(s) is Phase.RELEASED
+    pause(s)
+    s.pages["node-0"].body = sick_page(True, 1) + sick_page(True, 1, "Fans")
+    s.run(20)
+    assert (phase(s), [f.reason for f in the_record(s).faults]) == (Phase.WAITING, ["FansBad"])
+    s.pages["node-0"].body = sick_page(False, 1, listed=True) + sick_page(True, 1, "Fans")
+    s.run(60)
+    s.pages["node-0"].body = sick_page(True, 2, listed=True) + sick_page(True, 1, "Fans")
+    if anew:
+        new_process(s, "node-0")
+    s.run(20)
+    assert "GpuNvlinkBad" in [f.reason for f in the_record(s).faults]
+
+
 def booted_in_a_persons_hands(policy: bytes, before: bytes, after: bytes) -> Stage:
     """A person has a cordoned node whose page was ``before``. It boots, and its page is ``after`` now."""
     s = cordoned(policy, before)
@@ -464,6 +527,38 @@ def test_a_release_covers_what_a_boot_had_shown_again_that_the_record_does_not_k
     s.pages["node-0"].body = again or sick_page(True, 3)
     s.run(20)
     assert phase(s) is (Phase.HANDED_OVER if again else Phase.RELEASED)
+
+
+@KINDS
+def test_a_release_covers_what_a_boot_had_shown_again_though_the_agent_that_saw_it_ends_with_it(
+    policy: bytes, page: bytes, well: bytes, again: bytes
+) -> None:
+    s = booted_in_a_persons_hands(policy, page, well)
+    s.pages["node-0"].body = page
+    s.run(10)
+    (reason,) = (f.reason for f in the_record(s).faults)
+    assert f"a detector that was started anew states {reason} again" in sentences(s)
+    release_by_command(s)
+    new_process(s, "node-0")
+    s.run(120)
+    assert phase(s) is Phase.RELEASED
+    if again:  # of a plugin its word alone is no news
+        s.pages["node-0"].body = again
+        s.run(20)
+        assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_plugins_fault_that_was_well_before_the_release_is_a_new_one_to_the_next_agent() -> None:
+    s = cordoned(PLUGINS, sick_page(True, 1, listed=True))
+    s.pages["node-0"].body = sick_page(False, 1, listed=True)
+    s.run(60)
+    release_by_command(s)
+    s.run(70)
+    assert (phase(s), the_record(s).acknowledged) == (Phase.RELEASED, ())
+    s.pages["node-0"].body = sick_page(True, 2, listed=True)
+    new_process(s, "node-0")
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
 
 
 @KINDS

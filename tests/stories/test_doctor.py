@@ -1597,6 +1597,16 @@ def test_a_dead_node_that_the_controller_may_be_replacing_is_not_to_be_replaced_
     assert "do not replace it by hand" in said.remedy
 
 
+def test_a_sidecar_that_cannot_ask_for_the_alerts_that_block_is_told(in_pod: Doctor, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD + "limits: {blockers: [{alerts: ClusterUpgrade*}]}\nrules: []\n")
+    in_pod.environ |= {"POLICY_FILE": str(policy), "PROMETHEUS_URL": "http://127.0.0.1:9"}
+    in_pod()
+    said = in_pod.says("the Prometheus server does not answer")
+    assert (said.area, said.ok) == ("blockers", False)
+    assert "no recovery starts meanwhile" in said.remedy
+
+
 def test_a_loki_server_that_does_not_answer_is_said(in_controller: Doctor, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(HEAD + "sources: [conditions, loki]\nrules: []\n")

@@ -378,3 +378,183 @@ def test_a_condition_that_was_good_for_a_moment_around_a_release_is_what_was_rel
         seed=102244319807,
     )
     assert judged(history) == []
+
+
+def test_a_line_that_a_restarted_detector_states_again_is_new_while_a_record_waits_for_another_fault() -> (
+    None
+):
+    """A person had released it before. Only closed records took note that its detector was started anew."""
+    history = played(
+        Scene(policy="cordon, hand over, wide", shrinks=True),
+        act(10, "fault", 0, DMA, ()),
+        act(30, "released", 0),
+        act(50, "flash", 0, 30.0),
+        act(50, "plugin fault", 1, ("reboot",)),
+        act(80, "detector restarts", 0),
+        act(210, "fault", 0, NC, ("reboot",)),
+        seed=101033974254,
+    )
+    assert judged(history) == []
+
+
+def test_a_release_covers_a_mark_that_was_set_anew_after_a_boot_in_a_persons_hands() -> None:
+    """The agent that had seen it ended with the release, and the record named the boot before."""
+    history = played(
+        Scene(nodes=3, policy="cordon, hand over, wide", sources="konduktor alone"),
+        act(150, "marked", 0, ("reboot",)),
+        act(190, "mark taken off", 3, 200.0),
+        act(230, "boots", 3, 5.0),
+        act(310, "marked", 0, ()),
+        act(640, "released", 0),
+        seed=102033973439,
+    )
+    assert judged(history) == []
+
+
+def test_a_plugins_zero_that_nobody_could_read_takes_nothing_back() -> None:
+    """Its page could not be read for most of it. A false alarm of the judge."""
+    history = played(
+        Scene(sources="npd, conditions"),
+        act(850, "machine lost", 1),
+        act(860, "flash", 0, 30.0),
+        act(900, "flash", 0, 30.0),
+        act(920, "page away", 0, 20.0),
+        act(940, "released", 0),
+        act(942, "plugin fault", 0, ()),
+        seed=101499179598,
+    )
+    assert judged(history) == []
+
+
+def test_a_mark_that_a_restored_etcd_puts_back_on_its_node_is_none_of_the_boot_since() -> None:
+    """It says when it was set: before the reboot that mended it. An agent that had seen it appear rebooted
+    the machine once more."""
+    history = played(
+        Scene(policy="drain, reboot, replace, wide", sources="konduktor"),
+        act(330, "marked", 3, ("reboot",)),
+        act(370, "etcd restored", -1, 60.0, 45.0),
+        act(410, "etcd restored", -1, 60.0, 45.0),
+        act(450, "etcd restored", -1, 60.0, 45.0),
+        seed=151318805756,
+    )
+    assert judged(history) == []
+
+
+def test_a_condition_that_somebody_took_off_says_nothing_new_when_its_writer_puts_it_back() -> None:
+    """A person had released it. A false alarm of the judge."""
+    history = played(
+        Scene(sources="EKS alone", replicas=2),
+        act(100, "eks fault", 0, ()),
+        act(140, "machine lost", 0),
+        act(200, "eks fault", 0, ("reboot",)),
+        act(220, "released", 0),
+        act(240, "conditions removed", 0),
+        seed=102318804638,
+    )
+    assert judged(history) == []
+
+
+def test_a_release_is_about_what_the_closed_record_had_no_room_to_name() -> None:
+    """A false alarm of the judge."""
+    history = played(
+        Scene(nodes=3),
+        act(80, "fault", 2, NC, ()),
+        act(90, "fault", 3, DMA, ()),
+        act(110, "many reasons", 0, 8),
+        act(112, "fault", 0, HBM, ()),
+        act(140, "released", 0),
+        act(200, "flash", 0, 30.0),
+        act(720, "flash", 1, 30.0),
+        seed=101318805213,
+    )
+    assert judged(history) == []
+
+
+def test_a_mark_on_the_node_of_a_machine_that_is_gone_says_nothing_of_the_next_one_of_its_name() -> None:
+    """The watch had not shown the new Node yet, and the controller's last look was at the old one. The new
+    machine was rebooted, which never had a fault."""
+    history = played(
+        Scene(policy="reboot, replace", same_name=True, sources="konduktor alone", replicas=2),
+        act(80, "machine lost", 0),
+        act(330, "marked", 2, ()),
+        act(450, "marked", 0, ("reboot",)),
+        act(620, "machine lost", 0),
+        act(636, "stop", 0, 22, True, 12.0),
+        act(680, "machine lost", 0),
+        seed=102162086522,
+    )
+    assert judged(history) == []
+
+
+def test_a_record_that_no_gate_lists_is_found_by_others_though_the_node_of_its_own_agent_is_gone() -> None:
+    """etcd was restored to before there was a gate. The Node was deleted, as its machine was gone."""
+    history = played(
+        Scene(same_name=True),
+        act(90, "stop", 1, 13, True, 200.0),
+        act(130, "fault", 1, HBM, ()),
+        act(500, "etcd restored", -1, 240.0),
+        seed=111255928180,
+    )
+    assert judged(history) == []
+
+
+def test_what_was_well_before_the_release_is_new_to_an_agent_that_comes_as_it_is_stated_again() -> None:
+    """After its write of the release the agent before it found the node healthy, and looked no further."""
+    history = played(
+        Scene(policy="windows", sources="conditions"),
+        act(380, "plugin fault", 3, ("reboot",)),
+        act(1560, "flash", 3, 30.0),
+        act(1810, "released", 3),
+        act(2000, "plugin fault", 3, ("reboot",)),
+        seed=112255927920,
+    )
+    assert judged(history) == []
+
+
+def test_a_replacement_that_came_to_nothing_is_not_asked_for_again_once_the_machine_has_booted() -> None:
+    """Its answer was lost. The boot, which nobody had asked for, was taken for a part of it."""
+    history = played(
+        Scene(sources="konduktor alone", replicas=2),
+        act(10, "call", 2, "lost", 2),
+        act(10, "marked", 0, ("reboot",)),
+        act(70, "marked", 0, ("reboot",)),
+        act(80, "boots", 0, 5.0),
+        act(120, "boots", 0, 5.0),
+        seed=102255928457,
+    )
+    assert judged(history) == []
+
+
+def test_a_watch_that_is_behind_says_nothing_of_the_machine_that_took_the_name() -> None:
+    """A replica that came to lead knew of the new Node before its watch showed it. It took the old one's mark
+    for one of the new machine."""
+    history = played(
+        Scene(policy="replace at once, wide", same_name=True, sources="konduktor alone", replicas=2),
+        act(30, "marked", 1, ()),
+        act(34, "lost pod", 0, 4, True, 5.0),
+        act(40, "rubbish page", 0, 120.0),
+        act(50, "slow", 1, 5, True, 9.0),
+        seed=102111797813,
+    )
+    assert judged(history) == []
+
+
+def test_what_shows_after_a_boot_that_nobody_asked_for_is_tolerated_as_its_rule_says() -> None:
+    """The record had waited, and nothing was begun. Another fault came in the probation after the boot, and
+    was acted on at once."""
+    history = played(
+        Scene(
+            nodes=3,
+            policy="tolerated for a minute, wide",
+            pods=2,
+            patient=True,
+            sources="conditions",
+            replicas=2,
+        ),
+        act(90, "released", 0),
+        act(93.9, "flash", 0, 30.0),
+        act(114, "boots", 3, 40.0),
+        act(160, "fault", 0, NC, ("itself",)),
+        seed=102354704291,
+    )
+    assert judged(history) == []

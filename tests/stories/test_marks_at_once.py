@@ -8,7 +8,7 @@ from recovery_testkit.stage import Stage
 from tests.stories.scenery import GATE, judge, slots
 from tests.stories.scenes import pause, resume
 from tests.stories.test_conditions import NEURON, policy, writes
-from tests.stories.test_one_desk import STEP, all_fail, cordoned, fleet
+from tests.stories.test_one_desk import STEP, all_fail, cordoned, fleet, most_out
 
 
 def gates(s: Stage, since: int) -> list[tuple[int, int]]:
@@ -48,7 +48,7 @@ def test_one_that_finds_no_slot_joins_the_queue_as_any_other() -> None:
     s.run(5, step=STEP)
     assert cordoned(s, 3) == [0, 1, 2]
     assert max(waiting for waiting, _ in gates(s, since)) >= 1
-    assert max(out for _, out in gates(s, since)) == 1
+    assert most_out(s, since) == 1
     judge(s, budget={"fleet": 1})
 
 
@@ -64,12 +64,13 @@ def test_one_that_is_held_waits_in_the_queue_where_its_peers_see_it() -> None:
     assert cordoned(s, 1) == [0]
 
 
-def test_more_than_the_gate_has_room_for_take_their_turn() -> None:
-    s = fleet(60, 60)
-    since = len(s.store.history)
-    all_fail(s, 60)
-    s.run(10, step=STEP)
-    assert cordoned(s, 60) == list(range(60))
-    assert slots(s) == []
-    assert max(out for _, out in gates(s, since)) <= 64
-    judge(s, budget={"fleet": 60})
+def test_of_many_that_fail_at_once_none_is_cordoned_above_the_brake() -> None:
+    limits = b"{cooldown: 0s, budget: 10, brake: 30%, brakePer: {}, budgetPer: {}}"
+    s = Stage(policy(remedy="{do: cordon}").replace(b"{cooldown: 0s}", limits))
+    for i in range(10):
+        s.add_node(f"node-{i}", f"m-{i}", f"group-{i}")
+    s.fleet("controller-0")
+    s.run(5)
+    all_fail(s, 5)
+    s.run(30, step=STEP)
+    assert cordoned(s, 10) == []

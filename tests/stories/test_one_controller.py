@@ -560,6 +560,20 @@ def test_of_two_replicas_one_leads_and_the_other_takes_its_place_within_twenty_s
     judge(s)
 
 
+def test_who_takes_over_looks_first_at_the_nodes_that_nobody_has_cordoned() -> None:
+    """A thousand that wait for a person are not looked at before one that has just broken."""
+    s, _ = fleet(policy(remedy="{do: cordon}"), replicas=2)
+    writes(s, NEURON)
+    s.run(5)
+    assert phase(s) is Phase.HANDED_OVER
+    s.kill(s.actors[leaders(s)[0]])
+    writes(s, NEURON, node="node-3")
+    s.run(20)
+    (other,) = (a for a in s.actors.values() if isinstance(a, FleetActor) and a.alive)
+    looked_at = [name for c in other.replica.controllers for name in c._agents]
+    assert looked_at == ["node-3", "node-0"]
+
+
 def test_a_replica_that_does_not_lead_is_not_kept_awake_by_news() -> None:
     s, _ = fleet(replicas=2)
     other = next(a for a in s.actors.values() if isinstance(a, FleetActor) and not a.replica.leader.leads)

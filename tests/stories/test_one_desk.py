@@ -149,8 +149,11 @@ def test_one_that_is_excluded_meanwhile_keeps_no_other_from_starting() -> None:
 
 def test_a_leader_that_is_killed_in_the_middle_of_a_crowd_is_followed_by_one_that_goes_on() -> None:
     quiet = len(killed(None, "").seen)
-    whole = len(killed(1000, "").seen)
-    for at in range(quiet, whole, 3):
+    seen = killed(1000, "").seen
+    # Events and renewals come after all is done, and not always as many.
+    whole = 1 + max(i for i, what in enumerate(seen) if "/leases/" not in what and "/events" not in what)
+    assert whole > quiet + 10
+    for at in range(quiet, whole):
         for side in ("before", "after"):
             assert killed(at, side).fired, (at, side)
 

@@ -20,11 +20,14 @@ from tests.stories.scenes import (
     boot,
     calls,
     cast,
+    counted_page,
     marked,
     new_process,
     patch_node,
     phase,
+    plugin_page,
     record_sentences,
+    release_by_command,
     remove_pod,
     stubborn_pod,
     swap_record,
@@ -134,6 +137,43 @@ def test_agents_that_start_when_etcd_is_restored_wait_for_the_kubelet_to_say_whi
         s.run(400, step=1)
     assert calls(s) == [("reboot", "m-0")]
     assert (phase(s), marked(s), slots(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+
+
+@pytest.mark.parametrize(
+    ("match", "page", "again"),
+    [
+        (
+            "type: NeuronHealth",
+            counted_page("DMA_ERROR", DMA_ERROR=1),
+            counted_page("DMA_ERROR", DMA_ERROR=2),
+        ),
+        ("type: GpuNvlink", npd_page() + plugin_page(True, 1), b""),
+    ],
+    ids=["a log rule", "a plugin"],
+)
+def test_what_was_released_while_the_node_named_the_boot_before_is_the_same_once_it_is_put_right(
+    match: str, page: bytes, again: bytes
+) -> None:
+    """etcd was restored to before the boot that this agent's process is of. A process sees no other boot."""
+    s = cast(
+        policy_file("{do: drain, within: 10m, then: force}, {do: reboot, within: 10m}", match=match), agents=0
+    )
+    s.kernels["node-0"] = AFTER
+    s.pages["node-0"].body = page
+    s.run(60)
+    s.agent("node-0")
+    with booted(s, 20):
+        s.run(20)
+        assert (phase(s), the_record(s).faults[0].boot_id, calls(s)) == (Phase.WAITING, BEFORE, [])
+        release_by_command(s)
+        s.run(1)
+        boot(s, "node-0", AFTER)
+        s.run(60, step=1)
+        assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+        if again:
+            s.pages["node-0"].body = again
+            s.run(60, step=1)
+            assert calls(s) == [("reboot", "m-0")]
 
 
 def test_a_kubelet_that_writes_nothing_does_not_hold_a_recovery_for_ever() -> None:

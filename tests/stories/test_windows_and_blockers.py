@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from recovery_testkit.clock import FakeClock
@@ -446,3 +447,70 @@ def test_an_answer_that_says_it_is_partial_is_no_answer(server: Server) -> None:
     sick(w)
     pass_time(w.s, 120)
     assert nothing_has_started(w.s)
+
+
+# ---------------------------------------------------------------- alerts that block, and sidecars
+
+
+def sidecars(server: Server, limits: str = UPGRADE, **more: Any) -> Stage:
+    """Agents on their nodes, which ask a Prometheus server for alerts."""
+    s = Stage(policy(limits, **more))
+    server.clock, s.prometheus = s.clock, server.client()
+    for name in s.nodes(4):
+        s.agent(name)
+    s.run(3)
+    return s
+
+
+def test_a_sidecar_asks_for_alerts_only_while_its_own_node_waits(server: Server) -> None:
+    s = sidecars(server)
+    cloud = Cloud(s)
+    server.put("ALERTS", 1, alertname="ClusterUpgradeRunning", alertstate="firing")
+    s.run(120)
+    assert server.asked == []
+    s.fault("node-0")
+    s.run(120)
+    assert nothing_has_started(s)
+    assert sentences(s)[-1].endswith("waiting: blocked: alert ClusterUpgradeRunning fires")
+    assert len(server.asked) in range(7, 10)  # every 15 s, of one node
+    server.drop("ALERTS")
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+def test_a_sidecar_that_cannot_ask_for_alerts_starts_nothing_and_says_so(server: Server) -> None:
+    s = sidecars(server)
+    server.answer = (503, b"{}")
+    s.fault("node-0")
+    s.run(300)
+    assert nothing_has_started(s)
+    assert "blocked: whether ClusterUpgrade* fires is not known: " in sentences(s)[-1]
+    server.answer = None
+    s.run(30)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_an_alert_stops_a_sidecar_under_way_where_the_policy_says_so(server: Server) -> None:
+    s = sidecars(server, f"{UPGRADE}, underWay: stop")
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(30)
+    assert the_record(s).phase is Phase.RECOVERING
+    server.put("ALERTS", 1, alertname="ClusterUpgradeRunning", alertstate="firing")
+    s.run(30)
+    remove_pod(s)
+    s.run(120)
+    assert calls(s) == []
+    assert "replace: blocked: alert ClusterUpgradeRunning fires" in sentences(s)[-1]
+    server.drop("ALERTS")
+    s.run(30)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_an_urgent_fault_asks_a_sidecar_for_no_alerts(server: Server) -> None:
+    s = sidecars(server, rule="urgent: true")
+    s.fault("node-0")
+    s.run(30)
+    assert (calls(s), server.asked) == ([("replace", "m-0")], [])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recovery_testkit.clock import FakeClock
 
-from recovery.agent.fleet.alerts import QUERY, AlertWatch
+from recovery.agent.alerts import QUERY, AlertWatch
 from recovery.errors import NoAnswer, Unreadable
 from recovery.model import Alerts
 

@@ -56,6 +56,22 @@ def test_another_machine_has_boots_of_its_own() -> None:
     assert (boots.machine, boots.last, boots.before) == ("m-9", "b9", ())
 
 
+def test_a_boot_of_another_machine_of_that_name_is_none_of_this_ones() -> None:
+    """etcd was restored to before a machine was replaced: its successor's kubelet writes to the old Node."""
+    boots = first_seen(node("b1"), NOW).then(node("b9", NOW + MINUTE, "m-9"), NOW + MINUTE)
+    boots = boots.then(node("b1"), NOW + 2 * MINUTE).then(node("b1", NOW + MINUTE), NOW + 2 * MINUTE)
+    restored = boots.then(node("b9", NOW + 3 * MINUTE), NOW + 3 * MINUTE)
+    assert (restored.last, restored.of(node("b9")).boot_id) == ("b1", "b1")
+    assert restored.then(node("b2", NOW + 4 * MINUTE), NOW + 4 * MINUTE).last == "b2"
+
+
+def test_a_machine_that_comes_back_under_its_name_may_be_in_the_boot_that_it_was_in() -> None:
+    """Two machines went by one name, and etcd was restored to before the first one's last boot."""
+    boots = after(("b0", NOW), ("b1", NOW + SECOND)).then(node("b9", NOW + MINUTE, "m-9"), NOW + MINUTE)
+    restored = boots.then(node("b0"), NOW + 2 * MINUTE)
+    assert restored.then(node("b1", NOW + 3 * MINUTE), NOW + 3 * MINUTE).last == "b1"
+
+
 def test_a_kubelet_is_unheard_until_it_writes_again() -> None:
     assert after(("b1", NOW), ("b1", NOW)).unheard
     assert not after(("b1", NOW), ("b1", NOW + MINUTE), ("b1", NOW + MINUTE)).unheard

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from recovery.decide import brakes
-from recovery.decide.decision import TakeSlot, Verb, WriteRecord
+from recovery.decide.decision import Join, TakeSlot, Verb, WriteRecord
 from recovery.decide.idle import given_back_by_hand
 from recovery.decide.in_flight import has_new_boot
 from recovery.decide.own_node import decide
+from recovery.decide.queue import CORDON_ONLY
 from recovery.decide.situation import Lease, Situation
 from recovery.decide.standing import standing, standing_now
 from recovery.model import Claim, Condition, Line, Marks, Pause, Phase, Preflight, Reference, Share, Slot
@@ -644,3 +645,19 @@ def test_slots_keep_providerids_where_few_nodes_may_be_out(budget: Share, popula
     taken = decide(s).effect
     assert isinstance(taken, TakeSlot)
     assert bool(taken.slot.provider_id) is few
+
+
+@pytest.mark.parametrize(("others", "effect"), [(39, TakeSlot), (40, Join)])
+def test_one_that_is_only_marked_joins_the_queue_once_so_many_are_out(
+    others: int, effect: type[TakeSlot | Join]
+) -> None:
+    """The gate has room for some 70 at once: of the rest it has to be known who is next."""
+    out = tuple(slot(f"node-{i}", f"record-{i}", "fleet") for i in range(1, 1 + others))
+    shares = replace(policy().limits, budget=Share(count=1000), budget_per={})
+    s = situation(
+        policy=replace(policy(), limits=shares),
+        gate=gate(open=(), slots=out),
+        record=record(ladder=CORDON_ONLY),
+        afar=True,
+    )
+    assert isinstance(decide(s).effect, effect)

@@ -97,8 +97,17 @@ def test_a_node_in_a_persons_hands_is_not_in_the_budget() -> None:
     assert h.starts("node-1").kinds() == []
 
 
-@pytest.mark.parametrize(("phase", "over"), [("handedOver", False), ("superseded", True)])
-def test_a_node_in_a_persons_hands_counts_for_a_share_while_its_node_is_gone(phase: str, over: bool) -> None:
+def test_nor_is_one_whose_record_somebody_deleted_and_a_restored_etcd_brought_back() -> None:
+    h = History().starts("node-0").asks("node-0").after(5)
+    record = h.objects["NodeRecovery", "node-0"]
+    h.delete("NodeRecovery", "node-0", by="a person").after(5)
+    h.write("NodeRecovery", "node-0", record, by="etcd").after(5)
+    h.record("node-0", "handedOver").frees("node-0").after(5)
+    assert ("law 1", "over budget") not in h.starts("node-1").kinds()
+
+
+@pytest.mark.parametrize(("phase", "over"), [("handedOver", False), ("waiting", False), ("superseded", True)])
+def test_a_node_of_an_open_record_counts_for_a_share_while_its_node_is_gone(phase: str, over: bool) -> None:
     """Half of three nodes is one, half of four are two."""
     h = History(budget="50%", budgetPer={}, brake="100%", nodes=4).starts("node-0").record("node-0", phase)
     h.frees("node-0").delete("Node", "node-0", by="a person").after(5)
@@ -218,6 +227,17 @@ def test_what_stood_on_the_node_and_nobody_saw_is_no_reason_to_keep_a_record(
     assert [v.kind for v in h.unmarks("node-0").frees("node-0").found()] == kinds
 
 
+@pytest.mark.parametrize(("rule", "kinds"), [("log", []), ("plugin", [("law 3", "unreadable")])])
+def test_a_call_without_a_page_is_right_for_a_log_rules_fault_whose_condition_a_restart_took_back(
+    rule: str, kinds: list[tuple[str, str]]
+) -> None:
+    h = History().starts().happens(facts.FAULT_STATED, "m-0", **FAULT, rule=rule)
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, by=["conditions"])
+    h.happens(facts.PAGE, "node-0", state="unreadable").after(60)
+    h.happens(facts.FAULT_HIDDEN, "m-0", **FAULT, because="masked")
+    assert h.asks().kinds() == kinds
+
+
 def test_a_call_without_a_page_is_right_while_another_source_states_the_fault() -> None:
     assert stated_by("conditions").asks().kinds() == []
     assert stated_by("npd", "konduktor").asks().kinds() == []
@@ -248,6 +268,24 @@ def test_a_start_without_a_page_breaks_law_3_unless_its_fault_is_latched(
     assert [kind for _, kind in h.kinds()] == laws
 
 
+@pytest.mark.parametrize(
+    ("state", "by", "kinds"),
+    [
+        ("frozen", "npd", []),
+        ("wrong", "conditions", []),
+        ("wrong", "npd", ["unreadable", "healthy machine"]),
+        ("fresh", "npd", ["healthy machine"]),
+    ],
+)
+def test_what_a_detector_that_stands_still_goes_on_stating_is_over_for_nobody(
+    state: str, by: str, kinds: list[str]
+) -> None:
+    h = History().starts().happens(facts.FAULT_SHOWN, "m-0", **FAULT, by=[by]).after(5)
+    h.happens(facts.PAGE, "node-0", state=state).after(5)
+    h.happens(facts.FAULT_ENDED, "m-0", **FAULT, by="itself", cleared=True).after(600)
+    assert [v.kind for v in h.asks().found()] == kinds
+
+
 def test_a_call_to_a_machine_that_its_boot_has_mended_breaks_laws_3_and_4() -> None:
     h = History().starts().after(5).mended("node-0").boots("node-0", by="unasked").after(30)
     assert h.asks().kinds() == [("law 3", "healthy machine"), ("law 4", "another boot")]
@@ -271,6 +309,17 @@ def test_a_call_to_one_whose_latched_fault_ended_by_itself_does_not() -> None:
 def test_a_call_to_one_whose_source_took_the_fault_back_breaks_law_3() -> None:
     h = History().starts().mended("node-0", "itself", cleared=True).after(60)
     assert ("law 3", "healthy machine") in h.asks().kinds()
+
+
+@pytest.mark.parametrize(("before", "laws"), [(5, []), (60, ["law 3"])])
+@pytest.mark.parametrize("stays", [True, False], ids=["a mark", "no mark"])
+def test_a_mark_of_seconds_before_a_boot_may_be_of_the_boot_by_another_clock(
+    stays: bool, before: float, laws: list[str]
+) -> None:
+    h = History().starts().happens(facts.FAULT_SHOWN, "m-0", **FAULT, by=["konduktor"], stays=stays)
+    h.after(before).happens(facts.FAULT_ENDED, "m-0", **FAULT, by="reboot", cleared=False)
+    h.boots("node-0", by="unasked").after(60).asks()
+    assert [law for law, kind in h.kinds() if kind == "healthy machine"] == (laws if stays else ["law 3"])
 
 
 def test_a_call_for_another_machine_breaks_law_4() -> None:
@@ -387,6 +436,22 @@ def test_a_fault_that_a_person_released_is_not_lost_once_a_later_record_is_withd
     assert withdrawn_beside([FAULT]).after(900).ends().kinds() == []
 
 
+@pytest.mark.parametrize(("more", "lost"), [("a-digest", False), ("", True)])
+def test_a_fault_that_a_person_released_may_be_a_digest_on_the_record(more: str, lost: bool) -> None:
+    h = withdrawn_beside([{**FAULT, "machine": "m-0"}])
+    h.record("node-0", "withdrawn", faults=[OTHER], acknowledged=[], acknowledgedMore=more)
+    assert (("ends", "fault lost") in h.after(900).ends().kinds()) is lost
+
+
+@pytest.mark.parametrize(("more", "lost"), [("a-digest", False), ("", True)])
+def test_what_a_person_was_given_may_never_have_been_more_than_a_digest(more: str, lost: bool) -> None:
+    """The record had no room for it from the write on that handed it over."""
+    given = {"faults": [{**FAULT, "machine": "m-0"}], "acknowledged": [], "acknowledgedMore": more}
+    h = History().breaks("node-0").after(5).record("node-0", "handedOver", **given).after(60)
+    h.write("NodeRecovery", "node-0", {"status": {"phase": "released"}}, by="a person").after(900)
+    assert (("ends", "fault lost") in h.ends().kinds()) is lost
+
+
 def test_it_is_lost_where_the_record_has_forgotten_it() -> None:
     assert ("ends", "fault lost") in withdrawn_beside([]).after(900).ends().kinds()
 
@@ -428,6 +493,59 @@ def test_what_was_good_too_shortly_to_count_states_the_same_as_before(
     seconds: float, by: str, kinds: list[tuple[str, str]]
 ) -> None:
     assert good_for(seconds, by).kinds() == kinds
+
+
+@pytest.mark.parametrize(("stated_before", "kinds"), [(False, []), (True, [("ends", "fault lost")])])
+def test_a_second_source_that_states_what_was_good_too_shortly_is_late(
+    stated_before: bool, kinds: list[tuple[str, str]]
+) -> None:
+    """Where it had stated that itself, and then taken it back, its word is a new one."""
+    both = {"node": "node-0", "by": ["npd", "conditions"]}
+    back = {**FAULT, "by": "itself", "cleared": False}  # the conditions' writer is away, as after a boot
+    h = History()
+    if stated_before:
+        h.happens(facts.FAULT_BEGAN, "m-0", **FAULT).happens(facts.FAULT_SHOWN, "m-0", **FAULT, **both)
+        h.after(60).happens(facts.FAULT_ENDED, "m-0", **{**back, "cleared": True}).after(300)
+    h.happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0", by=["npd"])
+    h.after(5).record("node-0", "suspect", faults=[FAULT]).after(60).happens(facts.FAULT_ENDED, "m-0", **back)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "acknowledged": [FAULT]}})
+    h.after(1).happens(facts.FAULT_BEGAN, "m-0", **FAULT).happens(facts.FAULT_SHOWN, "m-0", **FAULT, **both)
+    assert h.after(900).ends().kinds() == kinds
+
+
+@pytest.mark.parametrize(("good", "kinds"), [(45, []), (60, [("ends", "fault lost")])])
+def test_what_was_good_too_shortly_since_its_detector_was_restarted_states_the_same_as_before(
+    good: float, kinds: list[tuple[str, str]]
+) -> None:
+    shown = {"node": "node-0", "by": ["npd"]}
+    h = History().happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown)
+    h.after(5).record("node-0", "suspect", faults=[FAULT]).after(60)
+    h.happens(facts.DETECTOR_RESTARTED, "node-0").after(1)
+    h.happens(facts.FAULT_ENDED, "m-0", **FAULT, by="itself", cleared=True)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "acknowledged": [FAULT]}})
+    h.after(good).happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown).after(900).ends()
+    assert h.kinds() == kinds
+
+
+@pytest.mark.parametrize(("readable", "kinds"), [(2, []), (10, [("ends", "fault lost")])])
+@pytest.mark.parametrize("by", [["npd"], ["npd", "conditions"]])
+def test_what_was_good_while_its_page_could_not_be_read_states_the_same_as_before(
+    by: list[str], readable: float, kinds: list[tuple[str, str]]
+) -> None:
+    shown = {"node": "node-0", "by": by}
+    h = History().happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown)
+    h.after(5).record("node-0", "suspect", faults=[FAULT]).after(60)
+    h.happens(facts.PAGE, "node-0", state="unreadable").after(2)
+    h.happens(facts.FAULT_ENDED, "m-0", **FAULT, by="itself", cleared=True).after(12)
+    h.happens(facts.PAGE, "node-0", state="fresh")
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "acknowledged": [FAULT]}})
+    h.after(readable).happens(facts.FAULT_BEGAN, "m-0", **FAULT)
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, **shown).after(900).ends()
+    assert h.kinds() == kinds
 
 
 @pytest.mark.parametrize(("agent", "kinds"), [(100, []), (190, [("ends", "fault lost")])])
@@ -503,6 +621,17 @@ def test_a_foreign_cordon_that_is_removed_breaks_law_5() -> None:
     assert h.write("Node", "node-0", change, by=agent("node-0")).kinds() == [("law 5", "Node cordon")]
 
 
+@pytest.mark.parametrize(("ours", "kinds"), [(True, []), (False, [("law 5", "Node cordon")])])
+def test_a_foreign_cordon_that_a_restored_etcd_replaces_by_ours_is_gone(
+    ours: bool, kinds: list[tuple[str, str]]
+) -> None:
+    signed = {"metadata": {"annotations": {"noderecovery.dev/cordoned-by": "node-recovery"}}} if ours else {}
+    h = History().person("Node", "node-0", {"spec": {"unschedulable": True}})
+    h.write("Node", "node-0", {**signed, "spec": {"unschedulable": True}}, by="etcd")
+    change = {"metadata": {"annotations": None}, "spec": {"unschedulable": None}}
+    assert h.write("Node", "node-0", change, by=agent("node-0")).kinds() == kinds
+
+
 def test_a_pause_that_an_agent_lifts_breaks_law_5() -> None:
     h = History().pause().write("RecoveryGate", "fleet", {"spec": {"pause": None}}, by=agent("node-0"))
     assert h.kinds() == [("law 5", "RecoveryGate pause")]
@@ -532,6 +661,16 @@ def test_a_record_withdrawn_after_its_fault_ended_does_not() -> None:
     assert h.record("node-0", "withdrawn").kinds() == []
 
 
+@pytest.mark.parametrize(("about", "kinds"), [([FAULT, OTHER], []), ([OTHER], [("law 6", "withdrawn")])])
+def test_what_was_on_a_released_record_is_released_though_the_closed_one_has_no_room_for_it(
+    about: list[dict[str, str]], kinds: list[tuple[str, str]]
+) -> None:
+    h = History().breaks("node-0").after(5).record("node-0", "suspect", faults=about).after(60)
+    h.person("NodeRecovery", "node-0", {"status": {"phase": "released", "faults": [OTHER]}}).after(60)
+    h.record("node-0", "suspect", faults=[OTHER]).after(60).record("node-0", "withdrawn", faults=[OTHER])
+    assert h.kinds() == kinds
+
+
 def test_a_record_withdrawn_because_a_detector_restarted_breaks_law_6() -> None:
     h = (
         History()
@@ -541,13 +680,10 @@ def test_a_record_withdrawn_because_a_detector_restarted_breaks_law_6() -> None:
     assert h.after(60).unmarks("node-0").record("node-0", "withdrawn").kinds() == [("law 6", "withdrawn")]
 
 
-NAMED = {"type": "NeuronHealth", "reason": "NeuronHasError_DMA_ERROR"}
-
-
 def booted_unasked() -> History:
     """A boot that nobody asked for: the log's line is gone with it, and the fault is not."""
     h = History().starts().boots(by="unasked")
-    return h.happens(facts.FAULT_HIDDEN, "m-0", **NAMED, because="restart")
+    return h.happens(facts.FAULT_HIDDEN, "m-0", **FAULT, because="restart")
 
 
 def test_a_record_withdrawn_after_a_boot_after_which_nobody_stated_its_fault_does_not() -> None:
@@ -555,9 +691,9 @@ def test_a_record_withdrawn_after_a_boot_after_which_nobody_stated_its_fault_doe
 
 
 def test_one_whose_fault_was_stated_in_the_new_boot_and_is_hidden_breaks_law_6() -> None:
-    h = booted_unasked().after(40).happens(facts.FAULT_STATED, "m-0", **NAMED, rule="log")
-    h.happens(facts.FAULT_SHOWN, "m-0", **NAMED, node="node-0")
-    h.happens(facts.FAULT_HIDDEN, "m-0", **NAMED, because="masked")
+    h = booted_unasked().after(40).happens(facts.FAULT_STATED, "m-0", **FAULT, rule="log")
+    h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0")
+    h.happens(facts.FAULT_HIDDEN, "m-0", **FAULT, because="masked")
     assert h.after(90).unmarks("node-0").record("node-0", "withdrawn").kinds() == [("law 6", "withdrawn")]
 
 
@@ -694,6 +830,16 @@ def test_a_start_at_the_brake_does_not() -> None:
     assert sick(3).starts("node-0").kinds() == []
 
 
+@pytest.mark.parametrize(("ago", "kinds"), [(1, []), (60, [("law 10", "braked")])])
+def test_who_counts_may_not_know_yet_of_nodes_that_were_deleted(
+    ago: float, kinds: list[tuple[str, str]]
+) -> None:
+    h = sick(3).breaks("node-0").record("node-0", "waiting").after(5)
+    for i in range(6, 10):
+        h.delete("Node", f"node-{i}", by="a person")
+    assert h.after(ago).slot("node-0").kinds() == kinds
+
+
 def test_blind_nodes_count_for_the_brake() -> None:
     h = History(10, brake="30%")
     for i in range(1, 9):
@@ -756,6 +902,23 @@ def test_a_probation_counts_from_its_decision_where_its_process_was_stopped_befo
     assert [law for law, _ in h.kinds()] == laws
 
 
+@pytest.mark.parametrize(("stopped", "laws"), [(True, []), (False, ["law 11"])])
+def test_a_node_that_is_not_ready_since_its_proof_was_decided_on_breaks_nothing(
+    stopped: bool, laws: list[str]
+) -> None:
+    h = History().happens(facts.PROCESS, agent("node-0"), state="started", node="node-0")
+    h.starts().asks(action="reboot").after(5).mended("node-0").boots().record("node-0", "proving").after(121)
+    h.unmarks("node-0")
+    decided = f"{datetime(2026, 11, 21, 3, tzinfo=UTC) + timedelta(seconds=h.at):%Y-%m-%dT%H:%M:%SZ}"
+    if stopped:
+        h.happens(facts.PROCESS, agent("node-0"), state="stopped", node="node-0").after(2)
+    h.ready("node-0", "False").after(10)
+    if stopped:
+        h.happens(facts.PROCESS, agent("node-0"), state="resumed", node="node-0")
+    h.record("node-0", "recovered", phaseSince=decided if stopped else "later")
+    assert sorted({law for law, _ in h.kinds()}) == laws
+
+
 def test_nor_by_a_policy_that_only_reports_it_now() -> None:
     h = History().starts().asks(action="reboot").after(5).boots()
     h.happens(facts.FAULT_SHOWN, "m-0", **FAULT, node="node-0").policy(remedy=({"do": "notify"},)).after(1)
@@ -804,7 +967,8 @@ def test_what_its_page_took_back_too_shortly_around_a_release_speaks_against_no_
     good_for: float, cleared: bool, boots: bool, laws: list[str]
 ) -> None:
     """A plugin's zero has to be seen three times."""
-    h = History().starts().asks().after(6).replaced().breaks("node-9").after(5)
+    h = History().starts().asks().after(6).replaced().breaks("node-9")
+    h.happens(facts.FAULT_STATED, "m-9", **FAULT, rule="plugin" if cleared else "log").after(5)
     h.record("node-9", "suspect").after(5)
     h.happens(facts.FAULT_ENDED, "m-9", **FAULT, by="itself", cleared=cleared).after(good_for / 2)
     h.person("NodeRecovery", "node-9", {"status": {"phase": "released"}}).after(good_for / 2)
@@ -846,6 +1010,30 @@ def test_what_a_plugin_finds_again_after_its_restart_is_what_a_person_released_a
     h.after(5).happens(facts.FAULT_HIDDEN, "m-9", **FAULT, because=because).after(5)
     h.happens(facts.FAULT_STATED, "m-9", **FAULT, rule=rule)
     h.happens(facts.FAULT_SHOWN, "m-9", **FAULT, node="node-9").after(5)
+    more = {"replacementMachine": "m-9", "replacement": "node-9"}
+    h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
+    h.record("node-0", "recovered", by=agent("node-1"), **more)
+    assert [law for law, _ in h.kinds()] == laws
+
+
+@pytest.mark.parametrize(("because", "laws"), [("removed", []), ("masked", ["law 11"])])
+def test_a_condition_that_somebody_took_off_is_the_same_when_its_writer_puts_it_back(
+    because: str, laws: list[str]
+) -> None:
+    shown = {**FAULT, "node": "node-9", "by": ["conditions"]}
+    h = (
+        History()
+        .starts()
+        .asks()
+        .after(6)
+        .replaced()
+        .breaks("node-9")
+        .happens(facts.FAULT_SHOWN, "m-9", **shown)
+    )
+    h.after(5).record("node-9", "suspect").after(5)
+    h.person("NodeRecovery", "node-9", {"status": {"phase": "released"}})
+    h.after(5).happens(facts.FAULT_HIDDEN, "m-9", **FAULT, because=because).after(1)
+    h.happens(facts.FAULT_SHOWN, "m-9", **shown).after(5)
     more = {"replacementMachine": "m-9", "replacement": "node-9"}
     h.record("node-0", "proving", by=agent("node-1"), **more).after(121)
     h.record("node-0", "recovered", by=agent("node-1"), **more)
@@ -1071,11 +1259,14 @@ def test_a_page_that_cannot_be_read_proves_nothing(state: str, laws: list[str]) 
     assert [law for law, _ in h.after(121).logs("node-0", said).kinds()] == laws
 
 
-def drained(held: float, tried: float) -> History:
-    """A drain that is left as over, with a pod on the node, after so much time held and tried."""
+def drained(held: float, tried: float, anew: bool = False) -> History:
+    """A drain that is left as over, with a pod on the node, after so much time held and tried. ``anew``: its
+    agent was started meanwhile."""
     h = History().pod("train", "node-0").starts()
     if held:
         h.pause().after(held).resume()
+    if anew:
+        h.happens(facts.PROCESS, agent("node-0"), state="started", node="node-0")
     h.after(tried)
     line = {
         "event": "rung",
@@ -1086,6 +1277,20 @@ def drained(held: float, tried: float) -> History:
 
 def test_held_is_not_tried() -> None:
     assert drained(held=660, tried=3).kinds() == [("words", "held is not tried")]
+
+
+@pytest.mark.parametrize(
+    ("held", "anew", "kinds"),
+    [
+        (30, True, []),
+        (30, False, [("words", "held is not tried")]),
+        (60, True, [("words", "held is not tried")]),
+    ],
+)
+def test_an_agent_that_was_started_anew_cannot_tell_a_short_hold_from_a_gap_between_renewals(
+    held: float, anew: bool, kinds: list[tuple[str, str]]
+) -> None:
+    assert drained(held=held, tried=600 - held, anew=anew).kinds() == kinds
 
 
 def test_tried_for_as_long_as_the_policy_says_is_tried() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from recovery.model import NodeView, Reading
 from recovery.signals import autopilot, aznhc, konduktor
-from recovery.signals.marks import Said, added_at, observed
+from recovery.signals.marks import Mark, MarksSource, Said, added_at, observed
 from recovery.signals.own_node import Seen
 from tests.builders.nodes import node
 from tests.builders.times import MINUTE, NOW
@@ -160,6 +160,42 @@ def test_a_mark_that_is_put_there_again_is_stated_anew_and_one_that_stays_is_not
     stays = looks(ibm("EVICT"), ibm("EVICT")).problems[0]
     again = next(p for p in looks(ibm("EVICT"), ibm("WARN"), ibm("EVICT")).problems if "Evict" in p.reason)
     assert (stays.stated, again.stated) == (None, NOW + 2 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("put", "stands_since", "stated"),
+    [
+        (timedelta(0), None, True),
+        (timedelta(0), NOW - MINUTE, True),
+        (-2 * MINUTE, NOW - MINUTE, False),
+        (-2 * MINUTE, None, True),
+        (None, NOW - MINUTE, True),
+    ],
+    ids=[
+        "no boot is known",
+        "put in this boot",
+        "put before it",
+        "put before none that is known",
+        "who knows",
+    ],
+)
+def test_a_mark_that_is_put_back_from_before_the_boot_is_not_stated_anew(
+    put: timedelta | None, stands_since: datetime | None, stated: bool
+) -> None:
+    """etcd was restored."""
+    mark = Mark("Konduktor", "KonduktorFaulty", "a taint", "it", NOW + put if put is not None else None)
+    seen = Seen(node(), NOW, 2 * MINUTE)
+    before = observed("konduktor", None, Said(), seen)
+    (problem,) = observed("konduktor", before, Said((mark,)), seen, stands_since).problems
+    assert (problem.stated is not None) is stated
+
+
+def test_a_look_at_another_boot_is_read_as_one_whatever_boot_is_known() -> None:
+    """The Node of a machine that is gone was marked. Another reader knows the next one already."""
+    marked = node(boot_id="boot-1", taints=(("trainy.konduktor.ai/faulty", "", "NoSchedule"),))
+    looks = iter([marked, node(boot_id="boot-2")])
+    source = MarksSource("konduktor", lambda _: Seen(next(looks), NOW, 2 * MINUTE), konduktor.read)
+    assert [len(source.poll("boot-2").problems) for _ in range(2)] == [1, 0]
 
 
 # ---------------------------------------------------------------- when it was put there

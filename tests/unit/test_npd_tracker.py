@@ -270,9 +270,30 @@ def test_a_plugins_fault_clears_at_the_third_fresh_zero_and_not_before() -> None
         reading = story.see(gpu(0, 1))
         assert levels(reading)[BAD].fresh_until == fresh_until
         assert reading.cleared == frozenset()
+        assert "for too short a time" in reading.unconfirmed[BAD[0]]
     reading = story.see(gpu(0, 1))
     assert BAD in reading.cleared
     assert reading.problems == ()
+    assert reading.unconfirmed == {}
+
+
+@pytest.mark.parametrize(
+    ("last", "unconfirmed"),
+    [
+        (gpu(1, 1), False),
+        (gpu(0, 0), True),
+        (page({BAD: 0, GOOD: 0, (BAD[0], "Other"): 1}, {"GpuCountBad": 0, "Other": 1}), False),
+        (page({BAD: 0, GOOD: 0}, {"GpuCountBad": 0}, {BAD[0]: "damaged"}), False),
+    ],
+    ids=["shown", "not shown", "another reason is shown", "unknown"],
+)
+def test_what_a_restarted_detector_does_not_show_of_a_plugins_fault_counts_for_nothing_yet(
+    last: Page, unconfirmed: bool
+) -> None:
+    story = Story()
+    story.see(gpu(1, 4))
+    reading = story.see(last)
+    assert ("was restarted" in reading.unconfirmed.get(BAD[0], "")) is unconfirmed
 
 
 def test_cleared_is_told_as_long_as_it_holds_also_to_one_who_never_saw_the_fault() -> None:

@@ -769,6 +769,13 @@ WARNINGS = {
         "limits: {brake: 0}\n" + ANY,
         ["3: field limits.brake: 0, so nothing is ever started: one sick node already exceeds it"],
     ),
+    "more attempts than a record remembers": (
+        "limits: {attempts: {max: 20, within: 1h}}\n" + ANY,
+        [
+            "3: field limits.attempts.max: 20, but a closed record has room for 10 to 20 starts: those that "
+            "it forgets are not counted"
+        ],
+    ),
     "a reason for a type": (
         "rules: [{name: a, match: {type: XfsHasShutdown}}]",
         ["3: field rules[0].match.type: XfsHasShutdown is a reason, not a type; its type is XfsShutdown"],

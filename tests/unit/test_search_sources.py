@@ -143,7 +143,7 @@ def test_a_condition_that_is_taken_off_is_not_a_fault_that_has_ended() -> None:
         act(10, "plugin fault", 1, ()),
         act(40, "conditions removed", 1),
     )
-    assert [x["because"] for x in truth(h, facts.FAULT_HIDDEN)] == ["masked"]
+    assert [x["because"] for x in truth(h, facts.FAULT_HIDDEN)] == ["removed"]
     assert truth(h, facts.FAULT_ENDED) == []
     assert len(truth(h, facts.FAULT_SHOWN)) == 2
 

@@ -222,7 +222,10 @@ def test_other_variables_are_left_alone(name: str) -> None:
 
 def test_a_prometheus_server_is_of_no_use_without_fleet_mode() -> None:
     (warning,) = settings(PROMETHEUS_URL="http://prometheus:9090").warnings
-    assert warning == "PROMETHEUS_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"
+    assert warning == (
+        "PROMETHEUS_URL: ignored; it is for fleet mode (RECOVERY_MODE=fleet) and for alerts of the policy's "
+        "limits.blockers"
+    )
 
 
 def test_a_url_with_a_password_in_it_is_refused_and_not_repeated() -> None:

@@ -223,6 +223,12 @@ def test_where_nobody_asks_for_alerts_nothing_is_known_of_them() -> None:
     assert str(windows.blocked(held(UPGRADE))).endswith("is not known: no Prometheus server is asked")
 
 
+def test_a_concluder_which_starts_nothing_asks_for_no_alerts_and_is_not_kept_waiting() -> None:
+    assert windows.blocked(held(UPGRADE, role=Role.CONCLUDER)) is None
+    heard = Alerts(("Backup",), unknown="")
+    assert windows.blocked(held(UPGRADE, role=Role.CONCLUDER, alerts=heard)) == "blocked: alert Backup fires"
+
+
 def test_an_urgent_rule_waits_for_neither() -> None:
     rules = RULES + "    urgent: true\n"
     shut = "windows: [{days: mon, from: '09:00', to: '10:00'}]"

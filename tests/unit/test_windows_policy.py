@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 
-from recovery.agent.fleet.servers import prometheus_of
+from recovery.agent.servers import prometheus_of
 from recovery.config import policy_fields
 from recovery.config.policy_file import PolicyFile, check_for, parse_policy
 from recovery.config.settings import load_settings
@@ -133,19 +133,16 @@ def test_what_surprises_people_is_a_warning(text: str) -> None:
 ALERTS = "limits: {blockers: [{pods: {labels: {app: a}}}, {alerts: Upgrade}]}\n" + ANY
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "concluder"])
-def test_alerts_are_refused_where_nobody_asks_for_them(mode: str) -> None:
-    assert check_for(parsed(ALERTS), frozenset(Step), "", mode) == [
-        "p.yaml:3: field limits.blockers[1].alerts: given, but only fleet mode (RECOVERY_MODE=fleet) asks a "
-        "Prometheus server for alerts; pods block in every mode"
-    ]
-    assert check_for(parsed(ALERTS), frozenset(Step), "", "fleet") == []
+@pytest.mark.parametrize("mode", ["sidecar", "concluder", "fleet"])
+def test_alerts_block_in_every_mode(mode: str) -> None:
+    assert check_for(parsed(ALERTS), frozenset(Step), "", mode) == []
 
 
-def test_fleet_mode_needs_a_server_to_ask_for_alerts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["sidecar", "concluder", "fleet"])
+def test_every_mode_needs_a_server_to_ask_for_alerts(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(f"{HEAD}sources: [conditions]\n{ALERTS}")
-    environ = {"RECOVERY_MODE": "fleet", "POLICY_FILE": str(path)}
+    environ = {"RECOVERY_MODE": mode, "POLICY_FILE": str(path), "NODE_NAME": "node-0"}
     with pytest.raises(SettingsError, match="PROMETHEUS_URL: missing, and the alerts of the policy's"):
         load_settings(environ)
     settings = load_settings({**environ, "PROMETHEUS_URL": "http://prometheus:9090"})

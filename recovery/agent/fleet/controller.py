@@ -23,6 +23,7 @@ from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.world import World
 from recovery.decide.decision import SOON, Decision, Verb
+from recovery.decide.marks import marked
 from recovery.decide.sightings import News
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -130,9 +131,9 @@ class Controller:
         with self._lock:
             news, self._news = self._news, {}
         self._wake_the_hurried()
-        for name, record in news.items():
+        for name in sorted(news, key=self._is_marked):  # one that has just broken waits for no crowd in hand
             try:
-                self._hear(name, record)
+                self._hear(name, news[name])
             except Exception:  # whatever this Node has on it: the others are to be heard
                 bugs.survived(self._metrics, name, "the node is looked at when it changes")
         for _ in range(MOST_AT_ONCE):
@@ -148,6 +149,10 @@ class Controller:
                 self._desk.write()
                 self._wake_the_hurried()
         return max(0.0, self._due[0][0] - self._w.clock.monotonic()) if self._due else LOOK_AGAIN
+
+    def _is_marked(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and marked(node)
 
     def _is_one_due(self) -> bool:
         return bool(self._due) and self._due[0][0] <= self._w.clock.monotonic()

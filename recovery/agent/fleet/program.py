@@ -11,7 +11,7 @@ from typing import Any
 
 from recovery.agent import bugs
 from recovery.agent.fleet.replica import Around, Replica
-from recovery.agent.fleet.servers import loki_of, prometheus_of
+from recovery.agent.servers import loki_of, prometheus_of
 from recovery.agent.tellers import tellers_of
 from recovery.clock import Clock
 from recovery.config.policy_file import BUILT_IN, check_for

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
 
+from recovery.agent.alerts import Asks
 from recovery.agent.fleet.names import NodeNames
 from recovery.agent.fleet.nodes import Changed, Nodes
 from recovery.errors import NoAnswer, Unreadable
@@ -35,21 +35,12 @@ from recovery.signals.prometheus_answer import (
 
 log = logging.getLogger(__name__)
 
-EVERY = 15.0
-"""Seconds between two rounds."""
 MOST_TOLD = 20
 """What is unknown on more nodes than this is told once for all of them."""
 FORGOTTEN = timedelta(hours=1)
 """A series that was good and is gone for so long is one that nobody exports any more."""
 MOST_COMPLAINTS = 100
 Key = tuple[str, str, str]
-
-
-class Asks(Protocol):
-    """A Prometheus server."""
-
-    def ask(self, query: str, at: float | None = None) -> list[Any]:
-        """The series of an instant query. Raises ``Unreadable``, nothing else."""
 
 
 @dataclass

@@ -13,11 +13,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from recovery.agent.alerts import EVERY, AlertWatch, Asks
 from recovery.agent.backoff import Outage
 from recovery.agent.desk import Desk
 from recovery.agent.execute import Executor
 from recovery.agent.fleet import loki
-from recovery.agent.fleet.alerts import AlertWatch
 from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.cluster import GATE, NODE, WatchedCluster, node_key
 from recovery.agent.fleet.controller import Controller
@@ -29,7 +29,7 @@ from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.objects import Objects, version_of
 from recovery.agent.fleet.outbreaks import Outbreaks
-from recovery.agent.fleet.prometheus import EVERY, Asks, Poller
+from recovery.agent.fleet.prometheus import Poller
 from recovery.agent.fleet.recent import Key, Recent
 from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
@@ -300,7 +300,7 @@ class Replica:
 
     def _made_alert_watch(self) -> AlertWatch | None:
         a = self._a
-        asked = any(x.alerts for x in a.policy.limits.blockers)
+        asked = a.policy.limits.goes_by_alerts
         return AlertWatch(a.prometheus, a.clock) if asked and a.prometheus is not None else None
 
     def _made_log_reader(self) -> loki.LogReader | None:

@@ -109,7 +109,7 @@ class Says:
                 counts = device_counts.DeviceCountsSource(look, self._alike.norms, began)
                 made.append(_WithPods(counts, partial(self._swallows, name)) if self._pods else counts)
             elif choice.name in MARKS:
-                made.append(MarksSource(choice.name, look, MARKS[choice.name]))
+                made.append(MarksSource(choice.name, look, MARKS[choice.name], began))
         if self._poller is not None:
             made.append(PrometheusSource(name, partial(self._poller.look, name)))
         if self._logs is not None:

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from recovery.agent.fleet.leader import LEASE, LENGTH
-from recovery.agent.fleet.servers import loki_of, prometheus_of
-from recovery.config.settings import Settings
+from recovery.agent.servers import loki_of, prometheus_of
+from recovery.config.settings import Mode, Settings
 from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
 from recovery.console.output import ago
 from recovery.errors import ApiError, NotFound, Unreadable
 from recovery.model import LogChoice
 from recovery.provider.protocol import Finding
+from recovery.quick import replace
 from recovery.signals.loki import SOURCE as LOKI
 from recovery.signals.prometheus import SOURCE as PROMETHEUS
 
-AREA = "controller"
+AREA, OF_SIDECARS = "controller", "blockers"
 LATE = LENGTH + timedelta(seconds=5)
 """A Lease that was renewed longer ago should have another holder by now."""
 LOG = "do the replicas run, and may they update the Lease? look at the log of their pods"
@@ -26,12 +27,16 @@ ANYTHING = "vector(1)"
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """In the controller's pod, and nowhere else."""
+    """In the controller's pod; of a sidecar whether it hears of the alerts that block."""
     settings = context.settings
-    if context.api is None or settings is None or not context.is_controller:
+    if context.api is None or settings is None or not context.in_pod:
+        return
+    alerts = settings.policy.limits.goes_by_alerts
+    if not context.is_controller:
+        if alerts and settings.mode is Mode.SIDECAR:
+            yield replace(_prometheus(settings, alerts), area=OF_SIDECARS)
         return
     yield _leader(context.api, settings)
-    alerts = any(blocker.alerts for blocker in settings.policy.limits.blockers)
     if alerts or settings.policy.source(PROMETHEUS) is not None:
         yield _prometheus(settings, alerts)
     if (choice := settings.policy.source(LOKI)) is not None and choice.logs is not None:

@@ -21,7 +21,7 @@ from tests.search.judge.objects import (
     notes,
     status,
 )
-from tests.search.judge.world import Fault, Machine, too_short_on_the_page
+from tests.search.judge.world import Fault, Machine
 
 LIVING = frozenset({"started", "resumed"})
 RECORD, CLOSED, GATE = 16 * 1024, 4 * 1024, 16 * 1024
@@ -42,6 +42,13 @@ class Ends(Law):
         self.lives: dict[str, float] = {}  # node -> when its detector was started anew
         self.anew: dict[tuple[str, str], float] = {}  # machine, reason -> when a new life's log stated it
         self.came: list[tuple[float, str, bool]] = []  # when a process was started: at, node, everywhere
+        self.named: set[tuple[str, str]] = set()  # machine, reason: on a record as one that was dealt with
+
+    def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        s = status(after)
+        given = s.get("faults") or () if s.get("phase") in IN_A_PERSONS_HANDS else ()
+        for f in (*(s.get("acknowledged") or ()), *given):
+            self.named.add((str(f.get("machine") or ""), str(f.get("reason"))))
 
     def happened(self, h: Happened) -> None:
         if h.what == facts.DETECTOR_RESTARTED:
@@ -129,7 +136,9 @@ class Ends(Law):
         r = self.world.recoveries.get(m.node)
         if record is None or r is None:
             return False
-        known = [f.get("reason") for f in status(record).get("acknowledged") or ()]
+        known = {f.get("reason") for f in status(record).get("acknowledged") or ()}
+        if status(record).get("acknowledgedMore"):  # what a record has no room to name is a digest on it
+            known |= {reason for machine, reason in self.named if machine == m.id}
         taken = (r.closed if r.spoiled else None) or -1.0
         ended = max(self.world.released.get(m.node, -1.0), taken)
         if self.anew.get((m.id, fault.reason), -1.0) > ended:
@@ -141,21 +150,30 @@ class Ends(Law):
         back in between. It may as well have been its detector's restart."""
         since = fault.began
         for f in reversed(m.faults):
-            before = f.reason == fault.reason and f.began < since and f.by == fault.by
+            before = f.reason == fault.reason and f.began < since and self._same_word(m, f, fault)
             if before and f.ended is not None and not m.booted_since(f.ended) and self._short(m, f, since):
                 since = f.began
         return since
 
+    def _same_word(self, m: Machine, f: Fault, again: Fault) -> bool:
+        """Whether the sources that state it ``again`` say the same as those of ``f``, or are only late to."""
+        late = again.by - f.by
+        own = (x for x in m.faults if x.reason == f.reason and x.began < again.began)
+        stated = {by for x in own if not m.booted_since(x.began) for by in x.by}
+        return f.by <= again.by and late.isdisjoint(stated)
+
     def _short(self, m: Machine, f: Fault, again: float) -> bool:
         """Whether nobody can have seen, before it was there ``again``, that the source of ``f`` took it back."""
+        short = {"npd": self.world.too_short_on_the_page, "conditions": self._too_short_for_a_condition}
+        return bool(f.by) and all(by in short and short[by](m, f, again) for by in f.by)
+
+    def _too_short_for_a_condition(self, m: Machine, f: Fault, again: float) -> bool:
         assert f.ended is not None
         slack = self.bounds.sickness + self.bounds.lag
-        if f.by == {"conditions"}:
-            came = max(
-                (at for at, node, all_ in self.came if at < again and (all_ or node == m.node)), default=0.0
-            )
-            return again - f.ended < TWICE + slack or again - came < TWICE + RENEWED
-        return too_short_on_the_page(f, again)
+        came = max(
+            (at for at, node, all_ in self.came if at < again and (all_ or node == m.node)), default=0.0
+        )
+        return again - f.ended < TWICE + slack or again - came < TWICE + RENEWED
 
     def _record(self, name: str, record: Json) -> None:
         s = status(record)

@@ -14,6 +14,14 @@ class Brake(Law):
 
     name = "law 10"
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.gone: dict[str, tuple[float, Json]] = {}  # Nodes that were deleted: when, and as they were
+
+    def node(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        if after is None and before is not None:
+            self.gone[w.name] = (w.at, before)
+
     def gate(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if not self.world.ours(w.actor):
             return
@@ -38,7 +46,7 @@ class Brake(Law):
             return
         told = ""
         for rules in world.policies_of(actor, at - self.bounds.submit):
-            told = self._over(rules, node, sick)
+            told = self._over(rules, node, sick, at)
             if not told:
                 return
         self.breaks("braked", node, f"{what} while {told}", about)
@@ -56,8 +64,9 @@ class Brake(Law):
                     sick.add(node)
         return sorted(sick)
 
-    def _over(self, rules: Limits, node: str, sick: list[str]) -> str:
-        every = self.world.nodes
+    def _over(self, rules: Limits, node: str, sick: list[str], at: float) -> str:
+        late = at - self.bounds.census  # who counts knows of a Node that was deleted since
+        every = {name: was for name, (gone, was) in self.gone.items() if gone > late} | self.world.nodes
         mine = labels(every.get(node))
         nodes = {name: x for name, x in every.items() if rules.counted(labels(x))}
         groups = [(nodes, "")]

@@ -7,7 +7,7 @@ from tests.search.facts import Happened, Wrote
 from tests.search.judge.law import Law
 from tests.search.judge.objects import Json, duration, moment, ready, status
 from tests.search.judge.recoveries import Intent, Recovery
-from tests.search.judge.world import PAGE, Fault, Machine
+from tests.search.judge.world import PAGE, REMOVED, RESTART, Fault, Machine
 
 REBOOTS = ("reboot", "reimage", "redeploy")
 NODE_LAGS = 40.0
@@ -81,7 +81,7 @@ class Evidence(Law):
             told = f"closed as recovered by {new}, there {asked - found.launched:.0f} s before the call"
             self.breaks("old replacement", r.node, told, r)
         name = str(status(r.record).get("replacement") or found.node)
-        at, unready = self.world.at, self.unready.get(name, -1e9)
+        at, unready = self._seen_at(r), self.unready.get(name, -1e9)
         gone = found.gone is not None and at - found.gone > NODE_LAGS
         not_ready = not ready(self.world.nodes.get(name)) and at - unready > self.bounds.in_flight
         if gone or not_ready:
@@ -120,6 +120,11 @@ class Evidence(Law):
             what = f"closed as recovered, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("still sick", r.node, what, r)
 
+    def _seen_at(self, r: Recovery) -> float:
+        """When who writes now has seen what it writes."""
+        decided, came = self.decided.get(r.node, (0.0, -1.0))
+        return decided if came == self.world.at else self.world.at
+
     def _about(self, r: Recovery) -> set[str]:
         """The reasons that speak against a proof. A fault that came on the record under a policy that only tells
         it speaks against none that names it."""
@@ -141,7 +146,8 @@ class Evidence(Law):
             told = f"closed as recovered after {lasted:.0f} s of a probation of {whole:.0f} s"
             self.breaks("short probation", r.node, told, r)
         unready = self.unready.get(name)
-        if unready is not None and w.at - unready < whole - CLOCK - self.bounds.in_flight:
+        seen_at = self._seen_at(r)
+        if unready is not None and unready <= seen_at < unready + whole - CLOCK - self.bounds.in_flight:
             told = (
                 f"closed as recovered; {name} was not Ready {w.at - unready:.0f} s before, of {whole:.0f} s"
             )
@@ -173,7 +179,8 @@ class NotLost(Law):
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         world = self.world
         if after == "released":
-            for f in status(w.after).get("faults") or ():
+            # A closed record has not always room for all that it was about.
+            for f in (f for x in (w.before, w.after) for f in status(x).get("faults") or ()):
                 self.released[r.machine, str(f.get("reason"))] = w.at
         if not world.ours(w.actor) or r.spoiled or before == "handedOver":
             return
@@ -214,7 +221,7 @@ class NotLost(Law):
         if f.shown is not None:
             return f.shown <= latest
         on_page = f.by == PAGE and self.world.page_is_read
-        return f.hidden in ("masked", "restart") and (known or on_page)
+        return f.hidden in ("masked", RESTART, REMOVED) and (known or on_page)
 
 
 class Succeeded(Law):

@@ -12,6 +12,10 @@ NOT_APPLIED_AFTER = 55.0
 5 s less, for clocks of whole seconds."""
 
 
+APART = 30.0
+"""Who put a mark on a Node and its machine may have clocks that are so far apart."""
+
+
 class AtMostOnce(Law):
     """One call for an intent, one intent for an attempt, and none again while the last one stands."""
 
@@ -105,6 +109,12 @@ class Known(Law):
         boot, latest = m.last_boot(), at - self.bounds.sickness
         if any(_speaks(f.ended, f.ended_by, f.cleared, boot, latest) for f in m.faults):
             return
+        if any(self.world.stated_for_ever(m, f) for f in m.faults):
+            return
+        if any(
+            f.stays and f.ended is not None and f.ended >= boot > f.began > boot - APART for f in m.faults
+        ):
+            return  # by its own time its mark may be of the boot since
         had = "its faults are gone" if m.faults else "it never had a fault"
         told = f"{call.asked.action} was asked of {m.id}, which is healthy: {had}"
         self.breaks("healthy machine", r.node, told, r)

@@ -53,7 +53,7 @@ class Foreign(Law):
         elif not cordoned(before):
             ours = self.world.ours(w.actor) or (w.actor == "etcd" and BY in notes(after))
             self.cordon_by[w.name] = (ours, BY in notes(after))
-        elif w.name not in self.cordon_by:
+        elif w.name not in self.cordon_by or w.actor == "etcd":  # whoever made another one since, it is gone
             self.cordon_by[w.name] = (BY in notes(after), BY in notes(after))
 
     def ours(self, w: Wrote, before: Json | None, after: Json | None) -> None:

@@ -166,12 +166,14 @@ class Tried(Law):
 
     name = "words"
     SLACK = 10.0
+    RENEWED = 35.0
+    """A gap that is no longer than that tells an agent that was started anew nothing: its Lease may be renewed
+    as seldom."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
-        self.begun: dict[
-            int, tuple[Recovery, float, float]
-        ] = {}  # recovery -> when its rung began, held before
+        # recovery -> when its rung began, held before
+        self.begun: dict[int, tuple[Recovery, float, float]] = {}
 
     def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         r = self.world.recoveries.get(w.name)
@@ -208,7 +210,9 @@ class Tried(Law):
         whole = duration(rung.get("within"), 900.0)
         held = self._held(w.name) - began[2]
         tried = w.at - began[1] - held
-        if tried < whole - self.SLACK:
+        agent = self.world.processes.get(w.actor)
+        unseen = self.RENEWED if agent is not None and agent.started > began[1] else 0.0
+        if tried < whole - self.SLACK - unseen:
             what = (
                 f"{rung.get('do')} was left as over after {w.at - began[1]:.0f} s, {held:.0f} s of them "
                 f"held: tried for {tried:.0f} s of {whole:.0f} s ({said})"

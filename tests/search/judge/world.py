@@ -34,9 +34,13 @@ NEVER = float("inf")
 THRICE = 7.0
 """A page has to show a plugin's zero three times. An agent of the search reads it a second after it has changed,
 and then, while nothing is new, after two more and three more."""
+SETTLED = 50.0
+"""A detector's zeros count half a minute after its restart. That changes nothing on the page, so an agent of the
+search, to which nothing is new, reads it up to 20 s later."""
 PAGE = frozenset({"npd"})
-BOOT, RESTART = "boot", "restart"
-"""Why no source states a fault any more: its machine has booted since, or its detector."""
+BOOT, RESTART, REMOVED = "boot", "restart", "removed"
+"""Why no source states a fault any more: its machine has booted since, or its detector, or its condition was taken
+off the Node."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +60,7 @@ class Fault:
     cleared: bool = False  # its source took it back by its own rule
     by: frozenset[str] = PAGE  # the sources that state it
     stays: bool = False  # that a source states it no more does not end it
+    logged: bool = False  # a log rule's: no detector takes it back
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +137,8 @@ class World:
         self.paused_before: tuple[float, float] = (-1.0, -1.0)
         self.machines: dict[str, Machine] = {}
         self.pages: dict[str, tuple[str, float]] = {}  # node -> state, since
+        self.outages: dict[str, list[tuple[float, float]]] = {}  # node -> from, until its page was unreadable
+        self.restarts: dict[str, list[float]] = {}  # node -> when its detector was started anew
         self.processes: dict[str, Process] = {}
         self.policies: dict[str, list[tuple[float, Limits]]] = {"": [(0.0, Limits())]}
         self.policy_changed = 0.0
@@ -393,11 +400,12 @@ class World:
         if fault := self._find(h):
             by_boot = fault.hidden == BOOT or self.machine(h.subject).booted_since(h.at)
             fault.shown, fault.hidden = None, BOOT if by_boot else str(h.detail.get("because") or "masked")
-            fault.same = fault.same if fault.hidden == RESTART else None
+            fault.same = fault.same if fault.hidden in (RESTART, REMOVED) else None
 
     def _fault_stated(self, h: Happened) -> None:
-        if h.detail.get("rule") == "log" and (fault := self._find(h)) and fault.shown is None:
-            fault.same = None
+        if h.detail.get("rule") == "log" and (fault := self._find(h)):
+            fault.logged = True
+            fault.same = None if fault.shown is None else fault.same
         if (fault := self._find(h)) and fault.hidden == BOOT:
             fault.hidden, fault.anew = "masked", h.at  # until it is said to be shown
 
@@ -406,7 +414,12 @@ class World:
             fault.ended, fault.ended_by = h.at, str(h.detail.get("by") or "")
             fault.cleared = bool(h.detail.get("cleared"))
 
+    def _detector_restarted(self, h: Happened) -> None:
+        self.restarts.setdefault(h.subject, []).append(h.at)
+
     def _page(self, h: Happened) -> None:
+        if (since := self.page_bad(h.subject)) is not None:
+            self.outages.setdefault(h.subject, []).append((since, h.at))
         self.pages[h.subject] = (str(h.detail["state"]), h.at)
         self._hold(h.subject)
 
@@ -502,6 +515,7 @@ class World:
         facts.POLICY: _policy,
         facts.SWITCHED: _switched,
         facts.PROCESS: _process,
+        facts.DETECTOR_RESTARTED: _detector_restarted,
         facts.CLOCK: _clock,
         facts.RESTORED: _restored,
         facts.CALM: _calm,
@@ -515,10 +529,36 @@ class World:
         to count: what a plugin finds then is the same to everybody who looks."""
         since = fault.same or 0.0
         for f in reversed(m.faults):
-            same = f.same is not None and f.same < since and f.reason == fault.reason and f.by == fault.by
-            if same and too_short_on_the_page(f, since) and not m.booted_since(f.ended or 0.0):
+            same = (
+                f.same is not None
+                and f.same < since
+                and f.reason == fault.reason
+                and f.by == fault.by == PAGE
+            )
+            if same and self.too_short_on_the_page(m, f, since) and not m.booted_since(f.ended or 0.0):
                 since = f.same or 0.0
         return since
+
+    def too_short_on_the_page(self, m: Machine, f: Fault, again: float) -> bool:
+        """Whether nobody can have seen, before it was there ``again``, that the page took ``f`` back."""
+        ended_alone = (
+            f.ended_by == "itself" and not f.logged
+        )  # not ``cleared`` where a condition's writer is away
+        if f.ended is None or not (f.cleared or ended_alone):
+            return False
+        settled = (at + SETTLED for at in self.restarts.get(m.node, ()) if f.began < at < again)
+        return self._readable(m, max((f.ended, *settled)), again) < THRICE
+
+    def _readable(self, m: Machine, start: float, end: float) -> float:
+        """For how long at a stretch, between these two, the page of the machine's node could be read."""
+        bad = self.page_bad(m.node)
+        outages = [*self.outages.get(m.node, ()), *([(bad, self.at)] if bad is not None else ())]
+        longest = 0.0
+        for since, until in outages:
+            if until > start and since < end:
+                longest = max(longest, since - start)
+                start = until
+        return max(longest, end - start)
 
     def paused(self) -> float | None:
         """Since when all is paused; None if it is not."""
@@ -551,10 +591,21 @@ class World:
         first seen by an agent that came after it."""
         m = self.machines.get(machine_of(self.nodes.get(node)))
         if m is not None and any(
-            f.by - PAGE and (f.stays or f.shown is not None or f.hidden == BOOT) for f in m.there()
+            f.by - PAGE and (f.stays or f.logged or f.shown is not None or f.hidden == BOOT)
+            for f in m.faults
+            if f.ended is None or self.stated_for_ever(m, f)
         ):
             return None
         return self.page_bad(node)
+
+    def stated_for_ever(self, m: Machine, f: Fault) -> bool:
+        """Whether a fault that has ended by itself is stated all the same: its detector has stood still since before. Nobody
+        can tell. A page of rubbish shows nothing, but the condition that this detector writes stays as it is."""
+        state, since = self.pages.get(m.node, ("fresh", 0.0))
+        by = {"frozen": f.by, "wrong": f.by - PAGE}.get(state)
+        if not by or f.shown is None or f.ended is None or f.ended_by != "itself":
+            return False
+        return f.shown <= since <= f.ended
 
     def agent_of(self, node: str) -> Process | None:
         """The living agent of a node, or the replica that leads; None where there is none, or nobody said so."""
@@ -630,11 +681,6 @@ class World:
         if r is not None and r.waits_for_the_cloud:
             so = False
         held.now(self.at, so)
-
-
-def too_short_on_the_page(f: Fault, again: float) -> bool:
-    """Whether nobody can have seen, before it was there ``again``, that the page took ``f`` back."""
-    return f.by == PAGE and f.cleared and f.ended is not None and again - f.ended < THRICE
 
 
 def _since(known: dict[str, float], name: str, so: bool, at: float) -> None:

@@ -1,12 +1,16 @@
-"""Asks the Prometheus server which alerts fire, for the policy's blockers. Off the path of every decision:
-one thread asks, the others read what it last heard."""
+"""Asks the Prometheus server which alerts fire, for the policy's blockers.
+
+In fleet mode one thread asks, off the path of every decision, and the others read what it last heard. A
+sidecar asks itself, and only while its own node waits for something that an alert may block.
+"""
 
 from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import Any, Protocol
 
-from recovery.agent.fleet.prometheus import Asks
+from recovery.agent.world import World
 from recovery.clock import Clock
 from recovery.errors import Unreadable
 from recovery.model import Alerts
@@ -17,20 +21,36 @@ log = logging.getLogger(__name__)
 QUERY = 'count by (alertname) (ALERTS{alertstate="firing"})'
 """One series for each name: the answer stays small however many alerts fire. Prometheus makes the series
 ALERTS itself (prometheus.io/docs/prometheus/latest/configuration/alerting_rules/)."""
+EVERY = 15.0
+"""Seconds between two questions to a Prometheus server."""
 FRESH_FOR = 60.0
 """Seconds for which an answer counts."""
 MOST, LONGEST = 1000, 200
 """So many names are taken, of so many characters. Of a larger answer nothing counts."""
 
 
+class Asks(Protocol):
+    """A Prometheus server."""
+
+    def ask(self, query: str, at: float | None = None) -> list[Any]:
+        """The series of an instant query. Raises ``Unreadable``, nothing else."""
+
+
 class AlertWatch:
-    """What fires, as ``server`` last said. One thread calls ``once``; any may ask ``now``."""
+    """What fires, as ``server`` last said. One thread calls ``once`` or ``ask``; any may ask ``now``."""
 
     def __init__(self, server: Asks, clock: Clock) -> None:
         self._server = server
         self._clock = clock
         self._heard: tuple[float, tuple[str, ...]] | None = None
         self._why = "Prometheus has not been asked yet"
+        self._asked_at = float("-inf")
+
+    def ask(self) -> None:
+        """``once``, unless it was asked less than ``EVERY`` seconds ago."""
+        if self._clock.monotonic() - self._asked_at >= EVERY:
+            self._asked_at = self._clock.monotonic()
+            self.once()
 
     def once(self) -> None:
         """Ask once. Raises nothing: what cannot be read is unknown."""
@@ -54,6 +74,12 @@ class AlertWatch:
         return Alerts(
             unknown=f"{self._why or 'Prometheus was not asked'}, for {span(timedelta(seconds=age))}"
         )
+
+
+def ask_when_needed(world: World, server: Asks) -> None:
+    """Have ``world`` ask ``server`` for alerts, whenever a decision goes by them."""
+    watch = AlertWatch(server, world.clock)
+    world.alerts, world.ask_for_alerts = watch.now, watch.ask
 
 
 def _names(result: list[object]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The servers that the controller asks: those that the policy needs, where the settings name them."""
+"""The servers that are asked: those that the policy needs, where the settings name them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recovery.signals.prometheus_http import PrometheusClient
 
 def prometheus_of(settings: Settings) -> PrometheusClient | None:
     policy = settings.policy
-    asked = policy.source(prometheus.SOURCE) is not None or any(x.alerts for x in policy.limits.blockers)
+    asked = policy.source(prometheus.SOURCE) is not None or policy.limits.goes_by_alerts
     if settings.prometheus_url is None or not asked:
         return None
     return PrometheusClient(
