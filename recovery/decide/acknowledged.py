@@ -91,6 +91,22 @@ def late_witness(fault: Fault, r: Record) -> bool:
     return any(old.machine == fault.machine and fault.kind is old.kind is Kind.LEVEL for old in about)
 
 
+def as_handed_over(f: Fault, r: Record) -> Fault:
+    """``f``, a late witness, with a person if what it bears out is."""
+    return replace(f, handed_over=any(old.handed_over and _same_words(old, f) for old in r.acknowledged))
+
+
+def still_a_persons(s: Situation, r: Record) -> tuple[Fault, ...]:
+    """What a person was given in this boot beside what ``r`` is about, and has not released.
+
+    No source took it back: that a detector was started anew is no word of the fault.
+    """
+    about = {f.key for f in r.faults}
+    here = r.machine.id, s.node.boot_id if s.node is not None else None
+    theirs = (f for f in r.acknowledged if f.handed_over and f.key not in about)
+    return tuple(f for f in theirs if (f.machine, f.boot_id) == here and (f.latched or not f.cleared))
+
+
 def _same_words(one: Fault, other: Fault) -> bool:
     """Whether they say the same of one boot, whichever source each is of."""
     return (one.type, one.reason, one.boot_id) == (other.type, other.reason, other.boot_id)

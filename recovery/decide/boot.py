@@ -129,9 +129,13 @@ def _confirmed(s: Situation, r: Record | None) -> bool:
 
 
 def put_before(p: Problem, s: Situation) -> str:
-    """Why a mark may be about a boot that is over: it says when it was put there, and the machine has booted
-    since. Empty where it does not, or where it is not known when that was."""
-    if p.put is None or p.stated is not None or s.booted is None or not agrees(s):
+    """Why a mark may be about a boot that is over: its source saw it before the machine booted, or it says
+    itself that it was put there before. Empty where neither is known."""
+    if p.stated is not None or s.node is None or not (s.afar or agrees(s)):
+        return ""
+    if p.first_in not in ("", s.node.boot_id):
+        return "it was there before the machine booted, and that may have mended it"
+    if p.put is None or s.booted is None:
         return ""
     if p.put >= s.booted - APART:
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from recovery.decide.acknowledged import forgotten, remembered
+from recovery.decide.acknowledged import forgotten, remembered, still_a_persons
 from recovery.decide.decision import (
     Cancel,
     Decision,
@@ -16,13 +16,15 @@ from recovery.decide.decision import (
     WriteRecord,
     act,
 )
+from recovery.decide.diagnosis import name, told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import marked, out_of_service
+from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
 from recovery.decide.tried import ended, over
-from recovery.model import Record, Taint
+from recovery.model import Phase, Record, Taint
 from recovery.quick import replace
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
@@ -38,13 +40,18 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
 
     Faults that were proved gone or given to a person are remembered, so that they start nothing again.
     """
-    remember = event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED)
-    if event is Event.CLEARED:  # cleared by its source: if it comes again, it is a new fault
-        r = forgotten(r, r.faults)
+    faults = r.faults if event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED) else ()
+    if event is Event.GAVE_UP:
+        faults = tuple(replace(f, handed_over=True) for f in faults)
+    if event is Event.RELEASED:
+        r = replace(r, acknowledged=tuple(replace(f, handed_over=False) for f in r.acknowledged))
+    if event is Event.CLEARED:  # by its source: if it comes again, it is a new fault. By a boot: a mark stays
+        faults = tuple(f for f in r.faults if f.boot_id != r.boot_id)
+        r = forgotten(r, tuple(f for f in r.faults if f.boot_id == r.boot_id))
     phase = move(r.phase, event)
     return replace(
         note(
-            remembered(replace(r, release=None), r.faults if remember else ()),
+            remembered(replace(r, release=None), faults),
             now,
             HistoryEvent(phase.value),
             why,
@@ -61,6 +68,7 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
 
     In this order a crash in between leaves an open record, and the marks are taken off after the restart.
     What was asked of the provider and never came is taken back before; where it cannot be, the marks stay.
+    Where a person had the node before, for another fault that is still there, they have it again.
     """
     if taking := before_service(s, r):
         if s.take_back_refused:
@@ -72,7 +80,12 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
         and ((r.marks and same_node_object(s, r)) or has_our_marks(s))
     ):
         return act(Unmark(), f"{why}; our marks come off", Report(EventReason.UNCORDONED))
-    return act(WriteRecord(close(r, s.now, event, why)), why, report)
+    closed = close(r, s.now, event, why)
+    if closed.phase in (Phase.WITHDRAWN, Phase.RECOVERED) and (theirs := still_a_persons(s, r)):
+        names = ", ".join(map(name, told_apart(theirs)))
+        why = f"{why}; {names} is still there, and nobody has released {r.node}"
+        return hand_over(s, replace(closed, faults=kept(theirs), intent=None), why)
+    return act(WriteRecord(closed), why, report)
 
 
 def has_our_marks(s: Situation) -> bool:

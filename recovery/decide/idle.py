@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.acknowledged import (
+    as_handed_over,
     as_released,
     brought_up_to_date,
     closed_at,
@@ -126,7 +127,7 @@ def late_witnesses(s: Situation, r: Record) -> tuple[Fault, ...]:
     """What a second source states of faults that were dealt with. It is remembered: its next word is news."""
     every = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
     shown = (p for p in every if not of_a_boot_before(p, s))
-    return tuple(f for p in shown if late_witness(f := fault_of(p, s), r))
+    return tuple(as_handed_over(f, r) for p in shown if late_witness(f := fault_of(p, s), r))
 
 
 def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
@@ -163,10 +164,10 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         return begin(s, a)
     if only_reported and (change := noted(s, r)):
         return act(WriteRecord(change[0]), change[1])
-    rebooted_since = bool(s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id)
-    if only_reported and (rebooted_since or a.taken_back):
-        by_boot = f"{name(r.faults[0])} was taken back by a new boot"
-        why = by_boot if rebooted_since else taken_back(r.faults[0], s)
+    why = taken_back(r.faults[0], s) if a.taken_back else ""
+    if s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id:
+        why, r = f"{name(r.faults[0])} was taken back by a new boot", replace(r, boot_id=s.node.boot_id)
+    if only_reported and why:
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     fault = r.faults[0]
     why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""

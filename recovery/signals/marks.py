@@ -13,6 +13,7 @@ from datetime import datetime
 
 from recovery.decide.boot import APART
 from recovery.model import NodeView, Problem, Reading
+from recovery.quick import replace
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 from recovery.units import parse_moment
 
@@ -70,9 +71,25 @@ class MarksSource(OwnNodeSource):
         self._boot_id = ""
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
-        before = self._reading if boot_id == self._boot_id else None
+        earlier, was = self._reading, self._boot_id
         self._boot_id = boot_id
-        return observed(self.name, before, self._said_by(node), seen, self._stands_since(boot_id))
+        before = earlier if boot_id == was else None
+        reading = observed(self.name, before, self._said_by(node), seen, self._stands_since(boot_id))
+        same_node = earlier is not None and earlier.node.startswith(f"{node.uid}/")
+        known = {(p.key, p.life): p for p in earlier.problems} if earlier and same_node else {}
+        marks = (_as_first_seen(p, known.get((p.key, p.life)), boot_id, was) for p in reading.problems)
+        return replace(reading, problems=tuple(marks))
+
+
+def _as_first_seen(p: Problem, old: Problem | None, boot_id: str, was: str) -> Problem:
+    """``p``, with the boot in which it was first seen. ``old``: the same mark at the last look, in ``was``.
+
+    One that was first seen moments before a boot may be of it: the Node names a boot a little late.
+    """
+    if old is None:
+        return replace(p, first_in=boot_id)
+    late = old.first_in == was != boot_id and p.since - old.since < APART
+    return replace(p, first_in=boot_id if late else old.first_in)
 
 
 def observed(

@@ -91,6 +91,7 @@ def _fault(f: Fault) -> dict[str, Any]:
         "life": f.life,
         "quietSince": _maybe(f.quiet_since),
         "device": f.device,
+        "handedOver": f.handed_over,
     }  # written where they say something
     said = {} if f.treated is None else {"treated": f.treated}
     return {
@@ -353,6 +354,7 @@ def _read_fault(r: Reader) -> Fault:
         quiet_since=r.maybe_at("quietSince"),
         treated=r.maybe_flag("treated"),
         device=r.text("device"),
+        handed_over=r.flag("handedOver"),
     )
 
 

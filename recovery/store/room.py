@@ -81,6 +81,7 @@ FAULT: Shape = {
     "quietSince": AT,
     "treated": FREE,
     "device": Words(512),
+    "handedOver": FREE,
 }
 INTENT: Shape = {
     "action": PROVIDER,

@@ -353,6 +353,20 @@ def test_after_a_late_witness_its_next_statement_is_a_new_fault() -> None:
     assert sayings(s, "FaultSeen") == 2
 
 
+def test_a_late_witness_keeps_the_node_with_the_person_who_has_it() -> None:
+    """The first one takes back what both state."""
+    s = cast(both(remedy="{do: notify}"), plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(5)
+    renewed(s, 2, COUNT)
+    assert [f.source for f in the_record(s).faults] == ["npd"]
+    s.pages["node-0"].body = plugin_page(False, 1)
+    renewed(s, 2, COUNT)
+    assert (phase(s), [f.source for f in the_record(s).faults]) == (Phase.HANDED_OVER, ["conditions"])
+    renewed(s, 4, COUNT_GOOD)
+    assert phase(s) is Phase.WITHDRAWN
+
+
 def test_with_recovery_off_a_late_witness_is_no_news_either() -> None:
     s = cast(both(remedy="{do: notify}"))
     s.fault("node-0")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Refused
 from recovery.model import Phase
-from tests.builders.policies import policy_file
+from tests.builders.policies import HEAD, policy_file
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
     at,
+    boot,
     calls,
     cast,
     marked,
     messages,
+    new_process,
     no_place,
     phase,
+    plugin_page,
+    release_by_command,
     remove_pod,
     sayings,
     says,
@@ -196,3 +200,91 @@ def test_after_as_many_attempts_as_allowed_a_person_is_asked() -> None:
     assert len(calls(s)) == 2
     assert the_record(s).phase in (Phase.HANDED_OVER, Phase.WITHDRAWN)
     assert any("2 recoveries of it within 24 h have not helped" in x for x in messages(s, "HandedOver"))
+
+
+# ---------------------------------------------------------------- what comes after it, and ends
+
+HBM = "NeuronHasError_HBM_UNCORRECTABLE_ERROR"
+THEIRS = (
+    "handed over to a person: GpuNvlinkBad was taken back by its own source; "
+    f"{HBM} is still there, and nobody has released node-0"
+)
+
+
+def told_and_another(*, after: str = "5m", remedy: str = "{do: replace, within: 30m}") -> Stage:
+    """A fault was only reported. Another one came since."""
+    rules = (
+        "  - {name: hbm, match: {reason: NeuronHasError_HBM*}, remedy: [{do: notify}]}\n"
+        f"  - {{name: nvlink, match: {{type: GpuNvlink}}, after: {after}, remedy: [{remedy}]}}\n"
+    )
+    s = cast(f"{HEAD}rules:\n{rules}".encode())
+    shows(s, nvlink=False)
+    s.run(5)
+    assert phase(s) is Phase.HANDED_OVER
+    shows(s, nvlink=True)
+    s.run(10)
+    return s
+
+
+def shows(s: Stage, *, hbm: bool = True, nvlink: bool) -> None:
+    said = npd_page("HBM_UNCORRECTABLE_ERROR") if hbm else npd_page()
+    s.pages["node-0"].body = said + plugin_page(nvlink, 1)
+
+
+def test_a_fault_that_ends_gives_the_node_back_to_the_person_who_had_it() -> None:
+    s = told_and_another()
+    assert phase(s) is Phase.SUSPECT
+    shows(s, nvlink=False)
+    s.run(60)
+    assert (phase(s), [f.reason for f in the_record(s).faults]) == (Phase.HANDED_OVER, [HBM])
+    assert messages(s, "HandedOver")[-1] == THEIRS
+    since = len(s.store.history)
+    s.run(300)
+    assert 4 <= sayings(s, "HandedOver", since) <= 6
+
+
+def test_so_does_one_that_was_only_reported_as_well() -> None:
+    s = told_and_another(after="0s", remedy="{do: notify}")
+    assert (phase(s), the_record(s).faults[0].reason) == (Phase.HANDED_OVER, "GpuNvlinkBad")
+    shows(s, nvlink=False)
+    s.run(60)
+    assert (phase(s), [f.reason for f in the_record(s).faults]) == (Phase.HANDED_OVER, [HBM])
+
+
+@pytest.mark.parametrize("detector", ["goes on", "starts anew"])
+def test_a_restarted_agent_gives_it_back_too(detector: str) -> None:
+    s = told_and_another()
+    shows(s, hbm=detector == "goes on", nvlink=False)
+    new_process(s, "node-0")
+    s.run(60)
+    assert (phase(s), [f.reason for f in the_record(s).faults]) == (Phase.HANDED_OVER, [HBM])
+
+
+def test_what_a_person_had_released_is_not_given_back() -> None:
+    s = told_and_another()
+    release_by_command(s)
+    shows(s, nvlink=False)
+    s.run(60)
+    shows(s, nvlink=True)
+    s.run(10)
+    assert phase(s) is Phase.SUSPECT
+    shows(s, nvlink=False)
+    s.run(60)
+    assert phase(s) is Phase.WITHDRAWN
+
+
+def test_nor_is_what_a_boot_has_ended() -> None:
+    s = told_and_another()
+    shows(s, hbm=False, nvlink=False)
+    boot(s, "node-0")
+    s.run(300)
+    assert phase(s) is Phase.WITHDRAWN
+
+
+def test_a_new_fault_of_a_node_that_was_given_back_is_treated() -> None:
+    s = told_and_another()
+    shows(s, nvlink=False)
+    s.run(60)
+    shows(s, nvlink=True)
+    s.run(320)
+    assert calls(s) == [("replace", "m-0")]

@@ -16,9 +16,12 @@ from tests.stories.scenes import (
     boot,
     calls,
     cast,
+    exclude,
+    label,
     marked,
     new_process,
     phase,
+    plugin_page,
     remove_pod,
     sayings,
     stubborn_pod,
@@ -221,3 +224,92 @@ def test_a_mark_is_told_once_where_the_policy_only_reports_it(source: str) -> No
     new_process(s, "node-0")
     s.run(600, step=5)
     assert (sayings(s, "FaultSeen"), calls(s)) == (1, [])
+
+
+# ---------------------------------------------------------------- a boot while no record could be opened
+
+
+def excluded_with_a_mark(source: str) -> Stage:
+    """In fleet mode. No record is opened of a node that is excluded."""
+    s = cast(policy(source).replace(b"[npd, ", b"["), agents=0)
+    s.fleet("controller-0")
+    s.run(3)
+    exclude(s)
+    put(s, source)
+    s.run(10)
+    assert s.record("node-0") is None
+    return s
+
+
+def booted(s: Stage) -> None:
+    boot(s, "node-0")
+    s.run(10)
+
+
+def no_longer_excluded(s: Stage) -> None:
+    label(s, "node-0", **{"noderecovery.dev/exclude": None})
+    s.run(90)
+
+
+@SYSTEMS
+def test_a_mark_that_was_seen_before_the_boot_is_told_and_nothing_is_done(source: str) -> None:
+    s = excluded_with_a_mark(source)
+    s.run(60)
+    booted(s)
+    no_longer_excluded(s)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], NO_MARKS)
+    assert "it was there before the machine booted, and that may have mended it" in the_record(s).sentence
+
+
+@SYSTEMS
+def test_one_that_was_first_seen_within_seconds_of_the_boot_may_be_of_it_and_is_treated(source: str) -> None:
+    s = excluded_with_a_mark(source)
+    booted(s)
+    no_longer_excluded(s)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+@SYSTEMS
+def test_one_that_was_put_there_again_since_the_boot_is_treated(source: str) -> None:
+    s = excluded_with_a_mark(source)
+    s.run(60)
+    booted(s)
+    take_off(s, source, "node-0")
+    s.run(10)
+    put(s, source)
+    no_longer_excluded(s)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+@SYSTEMS
+def test_so_is_the_same_mark_on_a_node_that_was_registered_anew_since(source: str) -> None:
+    s = excluded_with_a_mark(source)
+    s.run(60)
+    s.delete_node("node-0")
+    s.register("node-0", "m-0", boot="boot-2")
+    put(s, source)
+    s.run(90)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+@SYSTEMS
+@pytest.mark.parametrize("remedy", [REBOOT, "{do: notify}"], ids=["treated", "only reported"])
+def test_a_mark_that_a_boot_has_ended_is_no_part_of_the_next_faults_recovery(
+    source: str, remedy: str
+) -> None:
+    nvlink = f"  - {{name: nvlink, match: {{type: GpuNvlink}}, remedy: [{REBOOT}], probation: 2m}}\n"
+    s = cast(policy(source, remedy) + nvlink.encode(), plugin=True)
+    stubborn_pod(s)
+    put(s, source)
+    s.run(60)
+    boot(s, "node-0")
+    s.run(300, step=5)
+    new_process(s, "node-0")
+    s.run(20)
+    assert phase(s) is Phase.WITHDRAWN
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    assert [f.type for f in the_record(s).faults] == ["GpuNvlink"]
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(60)
+    assert (phase(s), calls(s), marked(s)) == (Phase.WITHDRAWN, [], NO_MARKS)

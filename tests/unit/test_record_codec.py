@@ -61,7 +61,15 @@ FULL = Record(
     node_uid="uid-1",
     boot_id="boot-1",
     faults=(
-        fault(counter=2.5, cleared=True, life="1763800000.5", quiet_since=NOW, treated=True, device="GPU 3"),
+        fault(
+            counter=2.5,
+            cleared=True,
+            life="1763800000.5",
+            quiet_since=NOW,
+            treated=True,
+            device="GPU 3",
+            handed_over=True,
+        ),
         fault("OOMKilling", type="", kind=Kind.EDGE, counter=None),
     ),
     phase_since=NOW + timedelta(microseconds=1),
