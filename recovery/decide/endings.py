@@ -16,7 +16,7 @@ from recovery.decide.decision import (
     WriteRecord,
     act,
 )
-from recovery.decide.diagnosis import name, told_apart
+from recovery.decide.diagnosis import diagnosed, name, told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import marked, out_of_service
@@ -24,7 +24,7 @@ from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
 from recovery.decide.tried import ended, over
-from recovery.model import Phase, Record, Taint
+from recovery.model import Fault, Marks, Phase, Record, Taint
 from recovery.quick import replace
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
@@ -82,10 +82,23 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
         return act(Unmark(), f"{why}; our marks come off", Report(EventReason.UNCORDONED))
     closed = close(r, s.now, event, why)
     if closed.phase in (Phase.WITHDRAWN, Phase.RECOVERED) and (theirs := still_a_persons(s, r)):
-        names = ", ".join(map(name, told_apart(theirs)))
-        why = f"{why}; {names} is still there, and nobody has released {r.node}"
-        return hand_over(s, replace(closed, faults=kept(theirs), intent=None), why)
+        return _back_to_the_person(s, closed, theirs, why)
     return act(WriteRecord(closed), why, report)
+
+
+def _back_to_the_person(s: Situation, closed: Record, theirs: tuple[Fault, ...], why: str) -> Decision:
+    """As it was before the fault came that ended now: ``theirs`` are only reported, and nothing is marked."""
+    names = ", ".join(map(name, told_apart(theirs)))
+    before = replace(
+        closed,
+        faults=kept(theirs),
+        rule=diagnosed(theirs[0], s).rule_name,
+        ladder=(),
+        rung=0,
+        intent=None,
+        marks=Marks(),
+    )
+    return hand_over(s, before, f"{why}; {names} is still there, and nobody has released {closed.node}")
 
 
 def has_our_marks(s: Situation) -> bool:

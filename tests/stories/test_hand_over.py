@@ -205,19 +205,18 @@ def test_after_as_many_attempts_as_allowed_a_person_is_asked() -> None:
 # ---------------------------------------------------------------- what comes after it, and ends
 
 HBM = "NeuronHasError_HBM_UNCORRECTABLE_ERROR"
-THEIRS = (
-    "handed over to a person: GpuNvlinkBad was taken back by its own source; "
-    f"{HBM} is still there, and nobody has released node-0"
-)
+DRAIN_FIRST = "{do: drain, within: 10m}, {do: replace, within: 30m}"
+THEIRS = f"; {HBM} is still there, and nobody has released node-0"
 
 
-def told_and_another(*, after: str = "5m", remedy: str = "{do: replace, within: 30m}") -> Stage:
+def told_and_another(*, after: str = "5m", remedy: str = DRAIN_FIRST) -> Stage:
     """A fault was only reported. Another one came since."""
     rules = (
         "  - {name: hbm, match: {reason: NeuronHasError_HBM*}, remedy: [{do: notify}]}\n"
         f"  - {{name: nvlink, match: {{type: GpuNvlink}}, after: {after}, remedy: [{remedy}]}}\n"
     )
     s = cast(f"{HEAD}rules:\n{rules}".encode())
+    stubborn_pod(s)
     shows(s, nvlink=False)
     s.run(5)
     assert phase(s) is Phase.HANDED_OVER
@@ -231,13 +230,18 @@ def shows(s: Stage, *, hbm: bool = True, nvlink: bool) -> None:
     s.pages["node-0"].body = said + plugin_page(nvlink, 1)
 
 
-def test_a_fault_that_ends_gives_the_node_back_to_the_person_who_had_it() -> None:
-    s = told_and_another()
-    assert phase(s) is Phase.SUSPECT
+@pytest.mark.parametrize(("after", "meanwhile"), [("5m", Phase.SUSPECT), ("0s", Phase.RECOVERING)])
+def test_a_fault_that_ends_gives_the_node_back_to_the_person_who_had_it(after: str, meanwhile: Phase) -> None:
+    s = told_and_another(after=after)
+    assert phase(s) is meanwhile
     shows(s, nvlink=False)
     s.run(60)
     assert (phase(s), [f.reason for f in the_record(s).faults]) == (Phase.HANDED_OVER, [HBM])
-    assert messages(s, "HandedOver")[-1] == THEIRS
+    assert marked(s) == NO_MARKS
+    assert messages(s, "HandedOver")[-1].endswith(THEIRS)
+    assert the_record(s).rule == "hbm"
+    agent = s.actors["agent of node-0"]
+    assert value(agent, "node_recovery_actions_total", action="none", outcome="handedOver") == 2
     since = len(s.store.history)
     s.run(300)
     assert 4 <= sayings(s, "HandedOver", since) <= 6
@@ -286,5 +290,6 @@ def test_a_new_fault_of_a_node_that_was_given_back_is_treated() -> None:
     shows(s, nvlink=False)
     s.run(60)
     shows(s, nvlink=True)
+    remove_pod(s)
     s.run(320)
     assert calls(s) == [("replace", "m-0")]
