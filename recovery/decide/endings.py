@@ -87,10 +87,14 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
 
 
 def _back_to_the_person(s: Situation, closed: Record, theirs: tuple[Fault, ...], why: str) -> Decision:
-    """As it was before the fault came that ended now: ``theirs`` are only reported, and nothing is marked."""
+    """As it was before the fault came that ended now: ``theirs`` are only reported, and nothing is marked.
+
+    That is one write, however many moves: no reader sees the node without its fault.
+    """
     names = ", ".join(map(name, told_apart(theirs)))
     before = replace(
         closed,
+        phase=move(closed.phase, Event.FAULT),
         faults=kept(theirs),
         rule=diagnosed(theirs[0], s).rule_name,
         ladder=(),

@@ -51,9 +51,6 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.HANDED_OVER, Event.CLEARED): Phase.WITHDRAWN,
     (Phase.HANDED_OVER, Event.OTHER_MACHINE): Phase.SUPERSEDED,
     (Phase.LOST, Event.RELEASED): Phase.RELEASED,
-    # What came after a hand-over has ended, and what was handed over has not. Both moves are one write.
-    (Phase.WITHDRAWN, Event.GAVE_UP): Phase.HANDED_OVER,
-    (Phase.RECOVERED, Event.GAVE_UP): Phase.HANDED_OVER,
     **{(phase, Event.REBOOTED): Phase.PROVING for phase in _OPEN},
     **{(phase, Event.OTHER_MACHINE): Phase.SUPERSEDED for phase in _OPEN},
     **{(phase, Event.GAVE_UP): Phase.HANDED_OVER for phase in _OPEN},

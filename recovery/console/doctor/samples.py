@@ -85,7 +85,19 @@ def _report() -> Report:
 
 def _record() -> Record:
     fault = Fault(
-        "npd", "T", "R", "m", AT, "i", "b", counter=1.0, life="1", quiet_since=AT, treated=True, device="d"
+        "npd",
+        "T",
+        "R",
+        "m",
+        AT,
+        "i",
+        "b",
+        counter=1.0,
+        life="1",
+        quiet_since=AT,
+        treated=True,
+        device="d",
+        handed_over=True,
     )
     intent = Intent(
         "replace", 1, "t", AT, "i", "b", Reference("p", "replace", {"group": "g"}), kernel_boot="b"
