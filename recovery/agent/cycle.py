@@ -57,12 +57,13 @@ REMOVAL_AGAIN = timedelta(hours=1)
 NEXT = 10
 """Only so many at the head of the queue look at the holders of slots every two seconds, not all who wait."""
 BEHIND = "{} has only read an earlier Node of this name, or an earlier boot of it, and reads it again"
+BUG = "a bug in this program, see the log"
 FAILURES = frozenset({"api", "error", "bug"})
 """Keys of decisions that say that the cycle itself failed."""
 
 
 class Source(Protocol):
-    """Reads a node's signals. Never raises: what cannot be read is unknown."""
+    """Reads a node's signals. Raises nothing but bugs: what cannot be read is unknown."""
 
     name: str
 
@@ -205,9 +206,7 @@ class Agent:
         except Exception:
             self.bugs += 1
             bugs.survived(self._metrics, self.node, "trying again, ever more slowly")
-            d = wait(
-                "a bug in this program, see the log", min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug"
-            )
+            d = wait(BUG, min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug")
         if failed := d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
         d = self._among_many(d)
@@ -220,9 +219,17 @@ class Agent:
         return d
 
     def _poll(self, within: float | None) -> tuple[Reading, ...]:
-        readings = tuple(bounded(source.poll(self._read_as_of, within)) for source in self._sources)
+        readings = tuple(self._polled(source, within) for source in self._sources)
         self._restated.hear(readings, self._w.cluster.time.now())
         return readings
+
+    def _polled(self, source: Source, within: float | None) -> Reading:
+        """What ``source`` says. A bug in one costs what it would have said, and no other one's word."""
+        try:
+            return bounded(source.poll(self._read_as_of, within))
+        except Exception:
+            bugs.survived(self._metrics, self.node, f"nothing is known from {source.name}")
+            return Reading(source.name, self._w.cluster.time.now(), unknown={"*": BUG})
 
     def _age_allowed(self) -> float | None:
         """How old a reading may be for which the API server is asked. In a recovery it is to be a fresh one;

@@ -15,7 +15,8 @@ from recovery.model import Machine, Phase
 from tests.builders.nodes import MACHINE
 from tests.builders.policies import policy_file
 from tests.stories.scenery import GATE, RECORDS, REPORTS, alive, slots
-from tests.stories.scenes import REBOOTS, boot, cast, phase, stubborn_pod, the_record
+from tests.stories.scenes import REBOOTS, boot, calls, cast, phase, stubborn_pod, the_record
+from tests.stories.test_conditions import EKS, both, writes
 from tests.stories.test_power import dies, ordering, powered
 
 
@@ -129,6 +130,25 @@ def test_a_cycle_that_succeeds_forgets_the_bugs_before_it() -> None:
     agent._look = look  # type: ignore[method-assign]
     s.run(60)
     assert agent.bugs == 0
+
+
+def test_a_bug_in_one_source_costs_no_other_ones_word() -> None:
+    s = cast(both(), agents=1)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+    page = agent._sources[0]
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    page.poll = broken  # type: ignore[method-assign]
+    writes(s, EKS)
+    s.run(60)
+    assert phase(s) is Phase.RECOVERING
+    assert agent.view.readings[0].unknown == {"*": "a bug in this program, see the log"}
+    del page.poll
+    s.run(90)
+    assert calls(s) == [("replace", "m-0")]
 
 
 # ---------------------------------------------------------------- a peer

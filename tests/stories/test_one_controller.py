@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from recovery_testkit.kubefaults import Asked, lost_request, refused
+from recovery_testkit.kubefaults import Asked, lost_request, refused, throttled
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import FleetActor, Stage
 
@@ -54,6 +54,7 @@ from tests.stories.scenes import (
     resume,
     stubborn_pod,
     the_record,
+    value,
 )
 from tests.stories.test_conditions import (
     COUNT,
@@ -1014,6 +1015,29 @@ def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_i
     assert calls(s) == []
     renewed(s, 4, COUNT_GOOD)
     assert (phase(s), marked(s), calls(s)) == (Phase.WITHDRAWN, NO_MARKS, [])
+
+
+def test_while_the_api_server_asks_for_rest_a_node_whose_watch_is_late_is_looked_at_as_last_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = Stage(policy())
+    s.wrap_streams = Silent
+    s.nodes(4)
+    stubborn_pod(s)
+    s.fleet()
+    s.run(5)
+    writes(s, EKS)
+    s.run(60)
+    assert phase(s) is Phase.RECOVERING
+    monkeypatch.setattr(Silent, "of", "/nodes")
+    writes(s, EKS)
+    remove_pod(s)
+    s.run(3)
+    assert calls(s) == [("replace", "m-0")]
+    s.api.fail_next(lambda asked: RECORDS in asked.path, throttled(10), times=1000)
+    s.run(30)
+    assert value(s.actors["controller"], "node_recovery_errors_total", kind="api") > 0
+    assert value(s.actors["controller"], "node_recovery_errors_total", kind="bug") == 0
 
 
 def test_a_replacement_that_has_ended_is_not_proved_though_no_watch_has_told_of_it(

@@ -268,6 +268,19 @@ def test_a_start_without_a_page_breaks_law_3_unless_its_fault_is_latched(
     assert [kind for _, kind in h.kinds()] == laws
 
 
+@pytest.mark.parametrize(("seconds", "laws"), [(1, []), (20, ["started unreadable"])])
+@pytest.mark.parametrize("what", [facts.FAULT_HIDDEN, facts.FAULT_ENDED])
+def test_a_start_without_a_page_may_come_a_moment_after_a_condition_was_taken_back(
+    what: str, seconds: float, laws: list[str]
+) -> None:
+    """It was not read again yet. Before a call it is."""
+    h = History().breaks("node-0").after(1).happens(facts.FAULT_SHOWN, "m-0", **FAULT, by=["conditions"])
+    h.record("node-0", "suspect", faults=[FAULT]).happens(facts.PAGE, "node-0", state="unreadable").after(60)
+    h.record("node-0", "waiting", faults=[FAULT]).after(1).happens(what, "m-0", **FAULT, by="itself")
+    h.after(seconds).slot("node-0")
+    assert [kind for _, kind in h.kinds()] == laws
+
+
 @pytest.mark.parametrize(
     ("state", "by", "kinds"),
     [

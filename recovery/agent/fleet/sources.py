@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from recovery.agent.cycle import Source
@@ -135,7 +135,8 @@ class Look:
         self._read: tuple[datetime, NodeView] | None = None
 
     def __call__(self, within: float | None = None) -> Seen:
-        """The Node by a look no older than ``within`` seconds, where that is 0 or the watch is late."""
+        """The Node by a look no older than ``within`` seconds, where that is 0 or the watch is late. None or
+        infinity: as old as may be."""
         seen = self._nodes.seen(self._name, self._now())
         if seen.node is None or seen.why:
             return seen
@@ -153,7 +154,7 @@ class Look:
         if self._read is None or within <= 0:
             return within <= 0
         late = self._latest(seen, shown) is not shown
-        return late and seen.at - self._read[0] >= timedelta(seconds=within)
+        return late and (seen.at - self._read[0]).total_seconds() >= within
 
     def _latest(self, seen: Seen, shown: NodeView) -> NodeView:
         """What was read is forgotten in time: after a restore of etcd its version may stay the later one."""

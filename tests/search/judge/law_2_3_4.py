@@ -68,6 +68,10 @@ class AtMostOnce(Law):
         self.breaks("blind repetition", intent.recovery.node, told, intent.recovery)
 
 
+NOTICED = 10.0
+"""Seconds. An agent in a recovery reads its Node every five; before a call it reads all again."""
+
+
 class Known(Law):
     """Nothing destructive while the node's page cannot be read, nor without a fault of this machine."""
 
@@ -91,7 +95,7 @@ class Known(Law):
         for node, uid in self.world.slots:
             if self.world.slots[node, uid] != w.at:
                 continue
-            r, bad = self.world.by_uid.get(uid), self.world.blind(node)
+            r, bad = self.world.by_uid.get(uid), self.world.blind(node, NOTICED)
             if r is None or bad is None or r.begun is not None or r.slot != w.at:
                 continue
             if any(f.get("latched") for f in status(r.record).get("faults") or ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -54,6 +55,7 @@ class Fault:
     shown: float | None  # since when a source states it
     same: float | None = None  # as ``shown``, but a plugin that restarts and finds it again states the same
     hidden: str = ""  # why no source states it any more
+    left: float = -math.inf  # when no source stated it any more
     anew: float = 0.0  # when it was first stated after the last boot
     ended: float | None = None
     ended_by: str = ""
@@ -400,6 +402,7 @@ class World:
         if fault := self._find(h):
             by_boot = fault.hidden == BOOT or self.machine(h.subject).booted_since(h.at)
             fault.shown, fault.hidden = None, BOOT if by_boot else str(h.detail.get("because") or "masked")
+            fault.left = h.at
             fault.same = fault.same if fault.hidden in (RESTART, REMOVED) else None
 
     def _fault_stated(self, h: Happened) -> None:
@@ -585,15 +588,16 @@ class World:
         state, since = self.pages.get(node, ("fresh", 0.0))
         return since if state in ("unreadable", "wrong") else None
 
-    def blind(self, node: str) -> float | None:
+    def blind(self, node: str, lately: float = 0.0) -> float | None:
         """As ``page_bad``, but not where another source than the page states a fault of the node's machine, or has
         stated one that its silence does not end, or that it stated before the last boot: a mark stays, and is
-        first seen by an agent that came after it."""
+        first seen by an agent that came after it. ``lately``: for so many seconds what a source stated counts on."""
         m = self.machines.get(machine_of(self.nodes.get(node)))
         if m is not None and any(
-            f.by - PAGE and (f.stays or f.logged or f.shown is not None or f.hidden == BOOT)
+            f.by - PAGE
+            and (f.stays or f.logged or f.shown is not None or f.hidden == BOOT or self.at - f.left < lately)
             for f in m.faults
-            if f.ended is None or self.stated_for_ever(m, f)
+            if f.ended is None or self.at - f.ended < lately or self.stated_for_ever(m, f)
         ):
             return None
         return self.page_bad(node)
