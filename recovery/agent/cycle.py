@@ -11,7 +11,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from recovery.agent import bugs
@@ -111,6 +111,7 @@ class Agent:
         self._ended: frozenset[tuple[str, str]] = frozenset()
         self._unsaid: dict[tuple[str, str, str], Problem] = {}
         self._restated = Restated()
+        self._broken: dict[str, datetime] = {}  # sources that fail on a bug, and since when
         self._due = 0.0
         self._seen_at = 0.0
         self._removal_due: float | None = None
@@ -225,11 +226,16 @@ class Agent:
 
     def _polled(self, source: Source, within: float | None) -> Reading:
         """What ``source`` says. A bug in one costs what it would have said, and no other one's word."""
+        now = self._w.cluster.time.now()
         try:
-            return bounded(source.poll(self._read_as_of, within))
+            reading = bounded(source.poll(self._read_as_of, within))
         except Exception:
-            bugs.survived(self._metrics, self.node, f"nothing is known from {source.name}")
-            return Reading(source.name, self._w.cluster.time.now(), unknown={"*": BUG})
+            if source.name not in self._broken:
+                bugs.survived(self._metrics, self.node, f"nothing is known from {source.name} while it lasts")
+            since = self._broken.setdefault(source.name, now)
+            return Reading(source.name, now, unknown={"*": BUG}, unknown_since={"*": since})
+        self._broken.pop(source.name, None)
+        return reading
 
     def _age_allowed(self) -> float | None:
         """How old a reading may be for which the API server is asked. In a recovery it is to be a fresh one;

@@ -91,9 +91,11 @@ def late_witness(fault: Fault, r: Record) -> bool:
     return any(old.machine == fault.machine and fault.kind is old.kind is Kind.LEVEL for old in about)
 
 
-def as_handed_over(f: Fault, r: Record) -> Fault:
-    """``f``, a late witness, with a person if what it bears out is."""
-    return replace(f, handed_over=any(old.handed_over and _same_words(old, f) for old in r.acknowledged))
+def as_a_persons(r: Record) -> tuple[Fault, ...]:
+    """What ``r`` remembers. Where a person has the node, what it was closed with is theirs."""
+    theirs = closed_with(r) if r.phase is Phase.HANDED_OVER else ()
+    others = r.acknowledged[: len(r.acknowledged) - len(theirs)]
+    return (*others, *(replace(f, handed_over=True) for f in theirs))
 
 
 def still_a_persons(s: Situation, r: Record) -> tuple[Fault, ...]:
@@ -103,8 +105,9 @@ def still_a_persons(s: Situation, r: Record) -> tuple[Fault, ...]:
     """
     about = {f.key for f in r.faults}
     here = r.machine.id, s.node.boot_id if s.node is not None else None
-    theirs = (f for f in r.acknowledged if f.handed_over and f.key not in about)
-    return tuple(f for f in theirs if (f.machine, f.boot_id) == here and (f.latched or not f.cleared))
+    theirs = (f for f in as_a_persons(r) if f.handed_over and f.key not in about)
+    there = (f for f in theirs if (f.machine, f.boot_id) == here and (f.latched or not f.cleared))
+    return tuple(replace(f, handed_over=False) for f in there)
 
 
 def _same_words(one: Fault, other: Fault) -> bool:

@@ -24,7 +24,7 @@ from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
 from recovery.decide.tried import ended, over
-from recovery.model import Fault, Marks, Phase, Record, Taint
+from recovery.model import Fault, Marks, Record, Taint
 from recovery.quick import replace
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
@@ -40,18 +40,16 @@ def close(r: Record, now: datetime, event: Event, why: str) -> Record:
 
     Faults that were proved gone or given to a person are remembered, so that they start nothing again.
     """
-    faults = r.faults if event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED) else ()
-    if event is Event.GAVE_UP:
-        faults = tuple(replace(f, handed_over=True) for f in faults)
+    settled = r.faults if event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED) else ()
     if event is Event.RELEASED:
         r = replace(r, acknowledged=tuple(replace(f, handed_over=False) for f in r.acknowledged))
     if event is Event.CLEARED:  # by its source: if it comes again, it is a new fault. By a boot: a mark stays
-        faults = tuple(f for f in r.faults if f.boot_id != r.boot_id)
-        r = forgotten(r, tuple(f for f in r.faults if f.boot_id == r.boot_id))
+        settled = tuple(f for f in r.faults if r.boot_id and f.boot_id != r.boot_id)
+        r = forgotten(r, tuple(f for f in r.faults if f not in settled))
     phase = move(r.phase, event)
     return replace(
         note(
-            remembered(replace(r, release=None), faults),
+            remembered(replace(r, release=None), settled),
             now,
             HistoryEvent(phase.value),
             why,
@@ -81,7 +79,9 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
     ):
         return act(Unmark(), f"{why}; our marks come off", Report(EventReason.UNCORDONED))
     closed = close(r, s.now, event, why)
-    if closed.phase in (Phase.WITHDRAWN, Phase.RECOVERED) and (theirs := still_a_persons(s, r)):
+    # A proof by what was called for says that the machine was mended or replaced, whatever was wrong with it.
+    as_before = event is Event.CLEARED or (event is Event.PROVED and r.intent is None)
+    if as_before and s.role is Role.OWNER and (theirs := still_a_persons(s, r)):
         return _back_to_the_person(s, closed, theirs, why)
     return act(WriteRecord(closed), why, report)
 
@@ -96,13 +96,15 @@ def _back_to_the_person(s: Situation, closed: Record, theirs: tuple[Fault, ...],
         closed,
         phase=move(closed.phase, Event.FAULT),
         faults=kept(theirs),
-        rule=diagnosed(theirs[0], s).rule_name,
+        rule=diagnosed(theirs[0], replace(s, record=None)).rule_name,
         ladder=(),
         rung=0,
         intent=None,
         marks=Marks(),
     )
-    return hand_over(s, before, f"{why}; {names} is still there, and nobody has released {closed.node}")
+    return hand_over(
+        s, before, f"{why}; a person was told of {names} before, and has not released {closed.node}"
+    )
 
 
 def has_our_marks(s: Situation) -> bool:

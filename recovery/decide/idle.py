@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.acknowledged import (
-    as_handed_over,
+    as_a_persons,
     as_released,
     brought_up_to_date,
     closed_at,
@@ -53,7 +53,7 @@ from recovery.decide.diagnosis import (
 from recovery.decide.endings import call_off, can_call_off, disown, end, has_our_marks, up_again
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.latch import held, noted
+from recovery.decide.latch import held, noted, over
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.retention import counts_on, expired, nothing_wrong, still_counts
 from recovery.decide.room import MOST_FAULTS, kept
@@ -118,16 +118,21 @@ def known_since(s: Situation, r: Record) -> Decision | None:
     An agent that was not there could not tell a new fault from them.
     """
     about = {f.key for f in r.faults} if r.phase.sick else set()
-    gone = [f for f in r.acknowledged if f.key not in about and cleared(f, s)]
+    gone = [f for f in r.acknowledged if f.key not in about and _has_ended(f, s)]
     changed, why = brought_up_to_date(r, s, gone)
     return act(WriteRecord(changed), why) if why else None
+
+
+def _has_ended(f: Fault, s: Situation) -> bool:
+    """Whether ``f``, which was dealt with, is over: by its rule, where a person has not released it."""
+    return over(f, diagnosed(f, s).rule, s) if f.handed_over else cleared(f, s)
 
 
 def late_witnesses(s: Situation, r: Record) -> tuple[Fault, ...]:
     """What a second source states of faults that were dealt with. It is remembered: its next word is news."""
     every = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
     shown = (p for p in every if not of_a_boot_before(p, s))
-    return tuple(as_handed_over(f, r) for p in shown if late_witness(f := fault_of(p, s), r))
+    return tuple(f for p in shown if late_witness(f := fault_of(p, s), r))
 
 
 def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
@@ -164,15 +169,20 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         return begin(s, a)
     if only_reported and (change := noted(s, r)):
         return act(WriteRecord(change[0]), change[1])
-    why = taken_back(r.faults[0], s) if a.taken_back else ""
-    if s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id:
-        why, r = f"{name(r.faults[0])} was taken back by a new boot", replace(r, boot_id=s.node.boot_id)
-    if only_reported and why:
+    if only_reported and (ended := _ended(s, a, r)):
+        r, why = ended
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     fault = r.faults[0]
     why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""
     still = still_handed_over(s, r)
     return replace(still, reason=f"{still.reason}; {why}") if why else still
+
+
+def _ended(s: Situation, a: Assessment, r: Record) -> tuple[Record, str] | None:
+    """What ended the fault of ``r``, which is in the boot of now; None where nothing has."""
+    if s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id:
+        return replace(r, boot_id=s.node.boot_id), f"{name(r.faults[0])} was taken back by a new boot"
+    return (r, taken_back(r.faults[0], s)) if a.taken_back else None
 
 
 def given_back_by_hand(s: Situation, r: Record) -> Decision | None:
@@ -283,7 +293,7 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             attempt=old.attempt,
             history=old.history,
             starts=old.starts,
-            acknowledged=old.acknowledged,
+            acknowledged=as_a_persons(old),
             acknowledged_more=old.acknowledged_more,
             boot_confirmed=fresh.boot_confirmed or (old.boot_confirmed and old.machine.id == machine.id),
             recovered_at=old.recovered_at,

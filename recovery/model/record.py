@@ -51,8 +51,8 @@ class Fault:
     source has taken it back and another has not: stated once more, it is a new one. ``quiet_since``: since
     when its source has taken it back, while the rule's ``hold`` keeps it. ``life``: see ``Problem``.
     ``treated``: whether the policy said more than to report it when the record was made; None: not known.
-    ``device``: see ``Problem``, for people alone. ``handed_over``: of a fault that was dealt with, a person
-    was given it, and has not released the node since.
+    ``device``: see ``Problem``, for people alone. ``handed_over``: of one that was dealt with before what
+    the record is about now, a person was given it, and has not released the node since.
     """
 
     source: str

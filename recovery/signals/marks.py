@@ -84,11 +84,13 @@ class MarksSource(OwnNodeSource):
 def _as_first_seen(p: Problem, old: Problem | None, boot_id: str, was: str) -> Problem:
     """``p``, with the boot in which it was first seen. ``old``: the same mark at the last look, in ``was``.
 
-    One that was first seen moments before a boot may be of it: the Node names a boot a little late.
+    One that was first seen moments before a boot, and does not say that it is older, may be of it: the Node
+    names a boot a little late.
     """
     if old is None:
         return replace(p, first_in=boot_id)
-    late = old.first_in == was != boot_id and p.since - old.since < APART
+    seen = old.stated or old.since
+    late = old.first_in == was != boot_id and p.since - min(seen, p.put or seen) < APART
     return replace(p, first_in=boot_id if late else old.first_in)
 
 

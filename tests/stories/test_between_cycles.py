@@ -151,6 +151,22 @@ def test_a_bug_in_one_source_costs_no_other_ones_word() -> None:
     assert calls(s) == [("replace", "m-0")]
 
 
+def test_a_source_that_fails_on_a_bug_for_long_is_told_as_one_that_is_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    s = cast(agents=1)
+    agent = alive(s, "node-0").agent
+    assert agent is not None
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    agent._sources[0].poll = broken  # type: ignore[method-assign]
+    s.run(900)
+    assert the_record(s).faults[0].type == "SignalUnknown"
+    assert sum("ZeroDivisionError" in (x.exc_text or "") for x in caplog.records) == 1
+
+
 # ---------------------------------------------------------------- a peer
 
 

@@ -15,12 +15,15 @@ from tests.stories.scenes import (
     boot,
     calls,
     cast,
+    exclude,
+    label,
     marked,
     messages,
     new_process,
     no_place,
     phase,
     plugin_page,
+    ready,
     release_by_command,
     remove_pod,
     sayings,
@@ -206,7 +209,7 @@ def test_after_as_many_attempts_as_allowed_a_person_is_asked() -> None:
 
 HBM = "NeuronHasError_HBM_UNCORRECTABLE_ERROR"
 DRAIN_FIRST = "{do: drain, within: 10m}, {do: replace, within: 30m}"
-THEIRS = f"; {HBM} is still there, and nobody has released node-0"
+THEIRS = f"; a person was told of {HBM} before, and has not released node-0"
 
 
 def told_and_another(*, after: str = "5m", remedy: str = DRAIN_FIRST) -> Stage:
@@ -293,3 +296,75 @@ def test_a_new_fault_of_a_node_that_was_given_back_is_treated() -> None:
     remove_pod(s)
     s.run(320)
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_replacement_that_is_proved_is_given_to_nobody_though_the_old_node_is_still_there() -> None:
+    s = told_and_another(after="0s", remedy="{do: replace, within: 30m}")
+    remove_pod(s)
+    s.run(60)
+    s.provider.terminate("workers", "m-0")
+    s.provider.launch("workers", "m-9")
+    s.kill(s.actors["agent of node-0"])
+    s.register("node-9", "m-9")
+    s.agent("node-9")
+    ready(s, "node-0", "False")
+    s.run(1800, step=5)
+    assert phase(s) is Phase.RECOVERED
+
+
+def two_plugins(*, nvlink: bool, other: bool) -> bytes:
+    return npd_page() + plugin_page(nvlink, 1) + plugin_page(other, 1).replace(b"GpuNvlink", b"Other")
+
+
+@pytest.mark.parametrize("ends", ["latch: boot", "hold: 1h"])
+def test_what_ends_it_is_what_its_rule_says_while_another_fault_comes_and_goes(ends: str) -> None:
+    rules = (
+        f"  - {{name: nvlink, match: {{type: GpuNvlink}}, {ends}, remedy: [{{do: notify}}]}}\n"
+        "  - {name: other, match: {type: Other}, after: 30m, remedy: [{do: reboot}]}\n"
+    )
+    s = cast(f"{HEAD}rules:\n{rules}".encode())
+    for nvlink, other in ((False, False), (True, False), (True, True), (False, True), (False, False)):
+        s.pages["node-0"].body = two_plugins(nvlink=nvlink, other=other)
+        s.run(60)
+    assert (phase(s), [f.type for f in the_record(s).faults]) == (Phase.HANDED_OVER, ["GpuNvlink"])
+    assert the_record(s).rule == "nvlink"
+    s.run(4000, step=10)
+    assert phase(s) is (Phase.HANDED_OVER if "boot" in ends else Phase.WITHDRAWN)
+
+
+def test_an_edge_that_a_person_was_told_of_keeps_its_rule() -> None:
+    rules = (
+        "  - {name: oom, match: {reason: OOMKilling, times: {count: 2, within: 5m}}, "
+        "remedy: [{do: notify}]}\n"
+        "  - {name: nvlink, match: {type: GpuNvlink}, after: 5m, remedy: [{do: reboot}]}\n"
+    )
+    s = cast(f"{HEAD}rules:\n{rules}".encode())
+    for count, nvlink in ((0, False), (1, False), (2, False), (3, False), (3, True), (3, False)):
+        edges = f'problem_counter{{reason="OOMKilling"}} {count}\n'
+        s.pages["node-0"].body = npd_page() + plugin_page(nvlink, 1) + edges.encode()
+        s.run(30)
+    assert (phase(s), the_record(s).rule) == (Phase.HANDED_OVER, "oom")
+
+
+def test_a_fault_that_came_once_the_node_had_named_its_boot_is_not_settled_with_the_record() -> None:
+    """The record was opened before."""
+    rules = "  - {name: plugins, match: {}, after: 10m, remedy: [{do: reboot}]}\n"
+    s = Stage(f"{HEAD}rules:\n{rules}".encode())
+    s.nodes(4)
+    boot(s, "node-0", "")
+    s.pages["node-0"].body = two_plugins(nvlink=False, other=False)
+    s.agent("node-0")
+    s.run(5)
+    s.pages["node-0"].body = two_plugins(nvlink=True, other=False)
+    s.run(10)
+    boot(s, "node-0")
+    s.run(10)
+    s.pages["node-0"].body = two_plugins(nvlink=True, other=True)
+    s.run(10)
+    exclude(s)
+    s.run(700)
+    assert phase(s) is Phase.WITHDRAWN
+    label(s, "node-0", **{"noderecovery.dev/exclude": None})
+    s.pages["node-0"].body = two_plugins(nvlink=False, other=True)
+    s.run(1500)
+    assert calls(s) == [("reboot", "m-0")]

@@ -270,6 +270,30 @@ def test_one_that_was_first_seen_within_seconds_of_the_boot_may_be_of_it_and_is_
 
 
 @SYSTEMS
+def test_so_is_one_that_was_put_there_again_within_seconds_of_it(source: str) -> None:
+    s = excluded_with_a_mark(source)
+    s.run(60)
+    take_off(s, source, "node-0")
+    s.run(600)
+    put(s, source)
+    s.run(5)
+    booted(s)
+    no_longer_excluded(s)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+def test_one_that_says_it_is_older_is_told_though_the_controller_saw_it_only_seconds_before() -> None:
+    s = cast(policy("konduktor").replace(b"[npd, ", b"["), agents=0)
+    exclude(s)
+    put_at(s, "konduktor", s.clock.true_time() - timedelta(minutes=10))
+    s.fleet("controller-0")
+    s.run(10)
+    booted(s)
+    no_longer_excluded(s)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+
+
+@SYSTEMS
 def test_one_that_was_put_there_again_since_the_boot_is_treated(source: str) -> None:
     s = excluded_with_a_mark(source)
     s.run(60)

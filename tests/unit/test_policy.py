@@ -1249,7 +1249,7 @@ def test_a_new_record_keeps_what_the_nodes_earlier_ones_remember() -> None:
 
 def test_a_hand_over_acknowledges_its_faults() -> None:
     ended = has(decide(situation(preflight=None, preflight_refused="no")))
-    assert ended.acknowledged == (fault(handed_over=True),)
+    assert ended.acknowledged == (fault(),)
 
 
 def test_a_fault_that_its_source_took_back_is_news_when_it_comes_again() -> None:

@@ -180,8 +180,7 @@ def test_what_was_tried_in_vain_is_left_out_once_for_each_time() -> None:
 
 def test_a_closed_record_remembers_its_faults_where_they_were_not_taken_back() -> None:
     for event in (Event.PROVED, Event.GAVE_UP, Event.RELEASED):
-        known = fault(handed_over=event is Event.GAVE_UP)
-        assert close(record(Phase.PROVING), NOW, event, "so").acknowledged == (known,)
+        assert close(record(Phase.PROVING), NOW, event, "so").acknowledged == (fault(),)
     for event in (Event.CLEARED, Event.OTHER_MACHINE):
         assert close(record(Phase.PROVING), NOW, event, "so").acknowledged == ()
 
