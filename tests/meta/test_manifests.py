@@ -267,6 +267,7 @@ def fault(counter: float | None) -> Fault:
         latched=True,
         life="1763800000.5",
         quiet_since=AT,
+        handed_over=True,
         treated=True,
         device="GPU 3",
     )
