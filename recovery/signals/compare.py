@@ -224,18 +224,19 @@ class Comparison:
             masked=hidden and not shown,
             counter=count_of_statement(self, pair, old),
             life=self._life(type_, old, self.there(pair)),
-            stated=self._stated(reason, old, shown),
+            stated=self._stated(pair, old, shown),
         )
 
-    def _stated(self, reason: str, old: Problem | None, shown: bool) -> datetime | None:
+    def _stated(self, pair: Pair, old: Problem | None, shown: bool) -> datetime | None:
         """When the fault was last stated anew: it was counted, or a detector that was restarted shows it.
 
-        The first page cannot say when.
+        The first page cannot say when. A plugin states at each run, and at each start, what it finds: that is
+        no news until it takes it back.
         """
-        anew = old is None or reason in self.rising or (self.restarted and shown)
-        if anew:
+        if old is None:
             return self.at if self.state.reading is not None else None
-        return old.stated if old else None
+        again = pair[1] in self.rising or (self.restarted and shown)
+        return self.at if again and pair[0] not in self.plugins else old.stated
 
     def _life(self, type_: str, old: Problem | None, there: bool) -> str:
         """A plugin states at each start what it finds, so that its statements have no life."""

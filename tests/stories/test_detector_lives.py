@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage
 
 from recovery.decide.endings import close
@@ -13,7 +14,7 @@ from recovery.errors import Refused
 from recovery.model import Phase
 from recovery.quick import replace
 from tests.builders.policies import policy_file
-from tests.stories.scenery import sentences
+from tests.stories.scenery import RECORDS, alive, sentences
 from tests.stories.scenes import (
     boot,
     calls,
@@ -22,6 +23,7 @@ from tests.stories.scenes import (
     new_process,
     pause,
     phase,
+    plugin_page,
     release_by_command,
     resume,
     swap_record,
@@ -572,3 +574,29 @@ def test_what_a_boot_shows_only_after_the_release_is_a_new_fault(
     s.pages["node-0"].body = page
     s.run(20)
     assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_plugins_next_run_makes_no_new_fault_of_what_was_found_soon_after_a_release() -> None:
+    """It came again in the boot that a reboot had caused, and nobody had seen it by then. Who comes soon
+    after the release finds it, and cannot write for a while."""
+    s = cast(policy_file("{do: reboot, within: 10m}", match="type: GpuNvlink"), plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(30)
+    assert calls(s) == [("reboot", "m-0")]
+    s.pages["node-0"].body = plugin_page(False, 0)
+    boot(s, "node-0")
+    s.run(10)
+    assert phase(s) is Phase.PROVING
+    s.kill(alive(s, "node-0"))
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(60)
+    release_by_command(s)
+    s.run(20)
+    s.api.fail_next(lambda asked: asked.method == "PUT" and RECORDS in asked.path, lost_request, times=1000)
+    s.agent("node-0", name="the next one", place="another pod")
+    for count in range(2, 8):
+        s.pages["node-0"].body = plugin_page(True, count)
+        s.run(20)
+    s.api.heal()
+    s.run(120)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [("reboot", "m-0")])
