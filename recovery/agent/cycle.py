@@ -226,10 +226,10 @@ class Agent:
 
     def _polled(self, source: Source, within: float | None) -> Reading:
         """What ``source`` says. A bug in one costs what it would have said, and no other one's word."""
-        now = self._w.cluster.time.now()
         try:
             reading = bounded(source.poll(self._read_as_of, within))
         except Exception:
+            now = self._w.cluster.time.now()
             if source.name not in self._broken:
                 bugs.survived(self._metrics, self.node, f"nothing is known from {source.name} while it lasts")
             since = self._broken.setdefault(source.name, now)

@@ -131,12 +131,9 @@ def _another_agents(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if s.node is None:
         why = "the Node is not there; the agent that has its record finds out whether its machine is gone"
-        listed = s.gate is None or (r.node, r.uid) in places(s.gate) or queue_is_full(s.gate)
-        return (
-            wait(why, key="no-node")
-            if listed
-            else act(Join(r.uid), f"{why}; it joins the queue, where others find it")
-        )
+        if s.gate is None or (r.node, r.uid) in places(s.gate) or queue_is_full(s.gate):
+            return wait(why, key="no-node")
+        return act(Join(r.uid), f"{why}; it joins the queue, where others find it")
     return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 
 

@@ -26,11 +26,10 @@ class KubeletSource(OwnNodeSource):
         super().__init__(SOURCE, look)
         self._held: Mapping[str, Problem] = {}
         self._ready_since: datetime | None = None
-        self._uid = ""
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
-        if node.uid != self._uid:  # a new Node of this name: what was wrong was the one before
-            self._uid, self._held, self._ready_since = node.uid, {}, None
+        if self._last_of(node) is None:  # a new Node of this name: what was wrong was the one before
+            self._held, self._ready_since = {}, None
         ready = next((c for c in node.stated if c.type == READY), None)
         if ready is None:
             why = "the Node has no condition Ready yet"

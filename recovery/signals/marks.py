@@ -71,12 +71,11 @@ class MarksSource(OwnNodeSource):
         self._boot_id = ""
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
-        earlier, was = self._reading, self._boot_id
+        earlier, was = self._last_of(node), self._boot_id
         self._boot_id = boot_id
-        before = earlier if boot_id == was else None
+        before = self._reading if boot_id == was else None
         reading = observed(self.name, before, self._said_by(node), seen, self._stands_since(boot_id))
-        same_node = earlier is not None and earlier.node.startswith(f"{node.uid}/")
-        known = {(p.key, p.life): p for p in earlier.problems} if earlier and same_node else {}
+        known = {(p.key, p.life): p for p in earlier.problems} if earlier is not None else {}
         marks = (_as_first_seen(p, known.get((p.key, p.life)), boot_id, was) for p in reading.problems)
         return replace(reading, problems=tuple(marks))
 

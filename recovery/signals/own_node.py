@@ -95,6 +95,11 @@ class OwnNodeSource(ABC):
         self._complaints.of(who, reading)
         return reading
 
+    def _last_of(self, node: NodeView) -> Reading | None:
+        """What the last look has shown, if it was at this Node object, and not at another of its name."""
+        last = self._reading
+        return last if last is not None and last.node.startswith(f"{node.uid}/") else None
+
     @abstractmethod
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
         """What ``node`` says. ``boot_id``: "" where it is not known."""

@@ -995,9 +995,7 @@ def test_no_second_step_is_asked_of_the_cloud_for_a_record_that_is_deleted_thoug
     assert s.provider.finished == []
 
 
-def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def draining_behind_a_late_watch(monkeypatch: pytest.MonkeyPatch, fault: tuple[str, ...]) -> Stage:
     """An API server whose own watch of etcd is late sends bookmarks, and the Node of minutes ago."""
     s = Stage(policy())
     s.wrap_streams = Silent
@@ -1005,10 +1003,17 @@ def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_i
     stubborn_pod(s)
     s.fleet()
     s.run(5)
-    writes(s, COUNT)
+    writes(s, fault)
     s.run(60)
     assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
     monkeypatch.setattr(Silent, "of", "/nodes")
+    return s
+
+
+def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = draining_behind_a_late_watch(monkeypatch, COUNT)
     writes(s, COUNT_GOOD)
     remove_pod(s)
     s.run(60)
@@ -1020,16 +1025,7 @@ def test_a_node_that_is_well_again_is_not_replaced_though_no_watch_has_told_of_i
 def test_while_the_api_server_asks_for_rest_a_node_whose_watch_is_late_is_looked_at_as_last_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    s = Stage(policy())
-    s.wrap_streams = Silent
-    s.nodes(4)
-    stubborn_pod(s)
-    s.fleet()
-    s.run(5)
-    writes(s, EKS)
-    s.run(60)
-    assert phase(s) is Phase.RECOVERING
-    monkeypatch.setattr(Silent, "of", "/nodes")
+    s = draining_behind_a_late_watch(monkeypatch, EKS)
     writes(s, EKS)
     remove_pod(s)
     s.run(3)

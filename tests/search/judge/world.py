@@ -544,9 +544,8 @@ class World:
 
     def too_short_on_the_page(self, m: Machine, f: Fault, again: float) -> bool:
         """Whether nobody can have seen, before it was there ``again``, that the page took ``f`` back."""
-        ended_alone = (
-            f.ended_by == "itself" and not f.logged
-        )  # not ``cleared`` where a condition's writer is away
+        # It is not ``cleared`` where a condition's writer is away.
+        ended_alone = f.ended_by == "itself" and not f.logged
         if f.ended is None or not (f.cleared or ended_alone):
             return False
         settled = (at + SETTLED for at in self.restarts.get(m.node, ()) if f.began < at < again)
