@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -52,10 +53,26 @@ PORTS = range(15_000, 32_000)
 scheduler before it could listen there."""
 
 
+def ports(worker: int, workers: int, begin: int) -> Iterator[int]:
+    """Those of one of the ``workers`` that run tests at once, in turn from the ``begin``-th on.
+
+    One that was given is free until who got it listens. So none is given again until all were, and none is
+    given by another worker: of forty agents that start at once two had the same one now and then.
+    """
+    return itertools.islice(itertools.cycle(PORTS[worker::workers]), begin, None)
+
+
+_ports = ports(
+    int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")),
+    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+    random.SystemRandom().randrange(len(PORTS)),  # another run on this machine begins elsewhere
+)
+
+
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface that nobody listens on, and that nobody else was given."""
     while True:
-        port = random.SystemRandom().choice(PORTS)
+        port = next(_ports)
         with socket.socket() as found, contextlib.suppress(OSError):
             found.bind(("127.0.0.1", port))
             return port
