@@ -11,6 +11,7 @@ import functools
 import logging
 import queue
 import threading
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -34,6 +35,11 @@ MOST_EVENTS = 6000
 """Events that wait, and that are remembered to be counted up. A node that is cordoned has five, and a
 thousand may fail at once: the API server takes them more slowly than the nodes are cordoned."""
 BATCH = 100
+PATIENCE = 30.0
+"""Seconds for which Events wait, all in all, until the queue is empty once. A node that has failed is
+cordoned first and told of afterwards: of a crowd, Events are a third of all requests."""
+GIVES_WAY = 0.02
+"""Seconds until it looks again whether Events may be sent."""
 
 T = TypeVar("T")
 
@@ -54,7 +60,8 @@ class Publisher:
 
     None waits for another: a monitor that hangs delays neither Events nor others. ``monitors`` is
     called when first needed, because SDKs are slow to import. ``tellers`` are told of Events, beside the
-    API server.
+    API server. While this process is ``busy`` with nodes, Events give way to it (``PATIENCE``), but not to a
+    flush, nor where half of their queue is full.
 
     If a monitor has an attribute ``dropped``, it counts the metrics that it did not send because its service
     would refuse them. That is not an error, and counts as undelivered.
@@ -69,7 +76,12 @@ class Publisher:
         cluster_name: str = "default",
         threaded: bool = True,
         tellers: Sequence[Teller] = (),
+        busy: Callable[[], bool] = lambda: False,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._busy = busy
+        self._pause = pause
+        self._patience = PATIENCE
         self._cluster = cluster
         self._monitors = monitors
         self._metrics = metrics
@@ -180,7 +192,18 @@ class Publisher:
 
     def _post_all(self, notices: list[Notice]) -> None:
         for notice in notices:
+            if self._threaded:
+                self._give_way()
             self._try("events", functools.partial(self._post, notice), f"{notice.node}: ")
+        if not self._events.waiting:
+            self._patience = PATIENCE
+
+    def _give_way(self) -> None:
+        while self._patience > 0 and self._busy() and not self._pending.hurries:
+            if self._events.waiting >= MOST_EVENTS // 2:
+                return
+            self._patience -= GIVES_WAY
+            self._pause(GIVES_WAY)
 
     def _tell(self, teller: Teller, notices: list[Notice]) -> None:
         for first in range(0, len(notices), teller.most):
@@ -236,7 +259,17 @@ class _Pending:
 
     def __init__(self) -> None:
         self._count = 0
+        self._waits = 0
         self._changed = threading.Condition()
+
+    @property
+    def left(self) -> int:
+        return self._count
+
+    @property
+    def hurries(self) -> bool:
+        """Whether somebody waits until there is none left."""
+        return self._waits > 0
 
     def add(self, count: int) -> None:
         with self._changed:
@@ -247,7 +280,11 @@ class _Pending:
     def wait(self, seconds: float) -> bool:
         """Until there is none left, at most ``seconds``. True if there is none."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._count == 0, seconds)
+            self._waits += 1
+            try:
+                return self._changed.wait_for(lambda: self._count == 0, seconds)
+            finally:
+                self._waits -= 1
 
 
 class _Queue(Generic[T]):
@@ -266,6 +303,11 @@ class _Queue(Generic[T]):
         self._queue: queue.Queue[T] = queue.Queue(most)
         if threaded:
             threading.Thread(target=self._run, name=f"publish-{name}", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """How many nobody has begun to send yet."""
+        return self._queue.qsize()
 
     def put(self, item: T) -> bool:
         """False if there is no room."""

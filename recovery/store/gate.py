@@ -78,7 +78,7 @@ def encode(gate: Gate, spec: dict[str, Any], was: Mapping[str, Any] | None = Non
         "open": [{"node": x.node, "recordUID": x.record_uid, "since": moment(x.since)} for x in gate.open],
         "slots": [_slot(s, words) for s in gate.slots],
         "starts": [_start(s) for s in gate.starts],
-        "replacementsClaimed": [{"machine": c.machine, "insteadOf": c.instead_of} for c in gate.claimed],
+        "replacementsClaimed": [_claim(c) for c in gate.claimed],
     }
     if words:
         status["words"] = words
@@ -154,6 +154,10 @@ def _start(s: GroupStart) -> dict[str, Any]:
     return found | ({"hardware": list(s.hardware)} if s.hardware else {})
 
 
+def _claim(c: Claim) -> dict[str, Any]:
+    return {"machine": c.machine, "insteadOf": c.instead_of}
+
+
 def _census(c: Census) -> dict[str, Any]:
     return {
         "at": moment(c.at),
@@ -167,11 +171,11 @@ def _census(c: Census) -> dict[str, Any]:
 
 def size(body: Mapping[str, Any]) -> int:
     """Bytes of a gate's status as it is sent. What others put on the gate is not ours to limit."""
-    return len(
-        json.dumps(body.get("status"), separators=(",", ":"), ensure_ascii=False).encode(
-            errors="surrogatepass"
-        )
-    )
+    return len(_sent(body.get("status")))
+
+
+def _sent(part: Any) -> bytes:
+    return json.dumps(part, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
 
 
 def fitted(gate: Gate, encoded: Callable[[Gate], dict[str, Any]]) -> dict[str, Any]:
@@ -181,21 +185,34 @@ def fitted(gate: Gate, encoded: Callable[[Gate], dict[str, Any]]) -> dict[str, A
     What is left may still be too large: ``Gates.write`` refuses it.
     """
     body = encoded(gate)
-    while size(body) > MOST_BYTES and (less := _less(gate)) is not None:
+    while (over := size(body) - MOST_BYTES) > 0 and (less := _less(gate, over)) is not None:
         gate, body = less, encoded(less)
     return body
 
 
-def _less(gate: Gate) -> Gate | None:
+def _less(gate: Gate, over: int) -> Gate | None:
+    """``gate`` without the next things that it can do without, of which ``over`` bytes have to go."""
     c = gate.census
     if gate.starts:
-        return replace(gate, starts=gate.starts[1:])
+        return replace(gate, starts=gate.starts[_enough(map(_start, gate.starts), over) :])
     if c is not None and (c.sick or c.by_label):
         values = dict(list(c.by_label.items())[:-1])
         return replace(gate, census=replace(c, total=c.how_many, sick=(), by_label=values))
     if len(gate.claimed) > FEWEST_CLAIMS:
-        return replace(gate, claimed=gate.claimed[1:])
+        enough = _enough(map(_claim, gate.claimed), over)
+        return replace(gate, claimed=gate.claimed[min(enough, len(gate.claimed) - FEWEST_CLAIMS) :])
     return None
+
+
+def _enough(items: Iterable[dict[str, Any]], over: int) -> int:
+    """How many of these items of a list make ``over`` bytes; all of them where that is not enough."""
+    count = 0
+    for item in items:
+        if over <= 0:
+            break
+        over -= len(_sent(item)) + 1  # and a comma
+        count += 1
+    return count
 
 
 # ---------------------------------------------------------------- decode
@@ -338,12 +355,17 @@ class GateObjects(Protocol):
 
 
 class Gates:
-    """Reads and swaps the gate."""
+    """Reads and swaps the gate. ``known``: what others of this process decoded that read the same one."""
 
-    def __init__(self, cluster: GateObjects, records: Callable[[], Iterable[Record]]) -> None:
+    def __init__(
+        self,
+        cluster: GateObjects,
+        records: Callable[[], Iterable[Record]],
+        known: Unchanged[Gate] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._records = records
-        self._decode = Unchanged(decode)
+        self._decode = known or Unchanged(decode)
         self._was: dict[str, Any] = {}
 
     def read(self) -> Gate | None:

@@ -111,6 +111,28 @@ def test_objects_are_remembered_up_to_a_number_and_a_size() -> None:
     assert kept.last("large", "1") is None
 
 
+def test_an_object_that_comes_again_and_again_is_compared_word_by_word_once() -> None:
+    """Those that count as sick are gone through before each start: of a crowd, this took the most time."""
+    compared: list[object] = []
+
+    class Status(dict[str, Any]):
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return super().__eq__(other)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def obj() -> dict[str, Any]:
+        return {"metadata": {"name": "node-0", "resourceVersion": "1"}, "status": Status(phase="waiting")}
+
+    decode: Callable[[Any], object] = dict
+    kept = Unchanged(decode, 10)
+    decoded, watched = kept(obj()), obj()
+    for _ in range(100):
+        assert kept(watched) is decoded
+    assert len(compared) == 1
+
+
 def test_a_memory_that_is_full_forgets_nothing_for_a_new_version_of_what_it_knows() -> None:
     decode: Callable[[Any], object] = dict
     kept = Unchanged(decode, 10)

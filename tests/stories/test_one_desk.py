@@ -10,7 +10,7 @@ from recovery_testkit.kubefaults import Asked, lost_answer, lost_request
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
-from tests.stories.scenery import GATE, Reaper, judge, records, slots
+from tests.stories.scenery import GATE, RECORDS, Reaper, judge, records, slots
 from tests.stories.scenes import MERGE, PERSON, messages, pause, resume
 from tests.stories.test_conditions import NEURON, policy, writes
 
@@ -177,3 +177,24 @@ def killed(at: int | None, side: str) -> Reaper:
     assert slots(s) == [], (at, side)
     judge(s, budget={"fleet": 3})
     return reaper
+
+
+def test_who_has_a_slot_is_cordoned_before_the_others_open_their_records() -> None:
+    """Those that look first are written after a moment. If they waited until all others have looked, the gate
+    would be full of them, and each of the others would be refused."""
+    s = fleet(60, 60)
+    since = len(s.store.history)
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        s.clock.advance(0.02)
+        return go()
+
+    for _ in range(60):
+        s.api.fail_next(lambda asked: asked.method == "POST" and asked.path == RECORDS, slowly)
+    all_fail(s, 60)
+    s.run(4, step=STEP)
+    written = [w for w in s.store.history[since:] if w.path.startswith((RECORDS, "/api/v1/nodes/node-"))]
+    first = next(i for i, w in enumerate(written) if w.object.get("spec", {}).get("unschedulable"))
+    opened = sum(1 for w in written[:first] if w.verb == "create")
+    assert opened < 20
+    assert cordoned(s, 60) == list(range(60))

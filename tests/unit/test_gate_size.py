@@ -133,6 +133,32 @@ def test_what_is_left_out_first_is_what_is_least_needed() -> None:
     assert len(decode({**body, "metadata": {}}).starts) < len(gate.starts)
 
 
+@pytest.mark.parametrize("over", [1, 150, 700, 100_000])
+def test_as_little_is_left_out_as_if_it_were_tried_one_by_one_and_it_is_tried_only_a_few_times(
+    over: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gate is encoded in some milliseconds, and in a crowd it is full for minutes."""
+    gate = budget.bounded(replace(crowded("aws", (ZONE,)), census=None))
+    most = size(encode(gate, {})) - over
+    monkeypatch.setattr("recovery.store.gate.MOST_BYTES", most)
+    tried: list[Gate] = []
+
+    def encoded(less: Gate) -> dict[str, Any]:
+        tried.append(less)
+        return encode(less, {})
+
+    body = fitted(gate, encoded)
+    assert len(tried) <= 5
+    kept = tried[-1]
+    if size(body) <= most:
+        more = replace(kept, starts=gate.starts[-len(kept.starts) - 1 :])
+        if kept.claimed != gate.claimed:
+            more = replace(kept, claimed=gate.claimed[-len(kept.claimed) - 1 :])
+        assert size(encode(more, {})) > most
+    else:
+        assert (kept.starts, len(kept.claimed)) == ((), FEWEST_CLAIMS)
+
+
 def test_a_gate_that_fits_keeps_all_that_it_may() -> None:
     gate = budget.bounded(replace(crowded("aws", (ZONE,)), slots=(), census=counted("aws", (ZONE,))))
     kept = decode({**fitted(gate, lambda less: encode(less, {})), "metadata": {}})

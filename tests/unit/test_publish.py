@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from recovery.errors import ApiUnavailable, NotFound, Refused, Retry, SettingsError
+from recovery.report import publish
 from recovery.report.metrics import Metrics
 from recovery.report.notice import Notice
-from recovery.report.publish import QUEUE, Publisher
+from recovery.report.publish import PATIENCE, QUEUE, Publisher
 from tests.builders.times import NOW
 
 
@@ -383,3 +384,69 @@ def test_taking_waits_for_nobody() -> None:
     until(lambda: stand.untold("queue") + stand.untold("monitor") > 0)
     stand.monitor.answering.set()
     assert stand.publisher.flush(5.0)
+
+
+class Hands:
+    """Who looks after nodes, and how long Events have waited for them."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.waited: list[float] = []
+        self.go_on = threading.Semaphore(0)
+        self.events = Events()
+        self.publisher = Publisher(
+            self.events, lambda: None, Metrics(), busy=lambda: self.full, pause=self._pause
+        )
+
+    def _pause(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        assert self.go_on.acquire(timeout=10)
+
+    def let_go_on(self, times: int) -> None:
+        self.go_on.release(times)
+
+
+def test_events_are_sent_once_no_node_is_looked_after() -> None:
+    hands = Hands()
+    hands.publisher.event(notice())
+    hands.let_go_on(20)
+    until(lambda: len(hands.waited) == 21)
+    assert hands.events.created == []
+    hands.full = False
+    hands.let_go_on(1)
+    until(lambda: len(hands.events.created) == 1)
+
+
+def test_events_wait_for_half_a_minute_at_most_and_again_once_all_are_sent() -> None:
+    hands = Hands()
+    for told in (1, 2):
+        before = sum(hands.waited)
+        hands.publisher.event(notice(f"told {told}"))
+        hands.let_go_on(2000)
+        until(lambda: not hands.publisher._pending.left)
+        assert len(hands.events.created) == told
+        assert sum(hands.waited) - before == pytest.approx(PATIENCE, abs=0.1)
+
+
+def test_before_a_call_events_are_sent_at_once() -> None:
+    hands = Hands()
+    hands.publisher.event(notice())
+    until(lambda: len(hands.waited) == 1)
+    flushed: list[bool] = []
+    flush = threading.Thread(target=lambda: flushed.append(hands.publisher.flush()))
+    flush.start()
+    until(lambda: hands.publisher._pending.hurries)
+    hands.let_go_on(1)
+    flush.join(10)
+    assert flushed == [True]
+    assert len(hands.events.created) == 1
+
+
+def test_a_queue_that_is_half_full_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "MOST_EVENTS", 4)
+    monkeypatch.setattr(publish, "BATCH", 1)
+    hands = Hands()
+    for i in range(4):
+        hands.publisher.event(notice(f"{i}"))
+    hands.let_go_on(1)
+    until(lambda: len(hands.events.created) >= 1)

@@ -40,6 +40,8 @@ MOST_AT_ONCE = 100
 MOST_IN_A_ROW = 8
 """So many things an agent does in one turn, one after the other: what it has read and written is still fresh.
 If each of a hundred did one thing and waited for the others, all would be read anew for every one."""
+AT_ONCE = float("-inf")
+"""When an agent is due that goes before all others."""
 
 
 class Controller:
@@ -78,9 +80,11 @@ class Controller:
         self._due_at: dict[str, float] = {}
         self._resting: dict[str, float] = {}
         self._news: dict[str, bool] = {}
-        self._hurried: set[str] = set()
+        self._hurried: dict[str, bool] = {}
         self._lock = threading.Lock()
         self.woken = threading.Event()  # there is news; whoever waits before a step may stop waiting
+        self.busy = False
+        """Whether a step is under way. Any thread may ask."""
 
     @property
     def agents(self) -> int:
@@ -104,10 +108,14 @@ class Controller:
             self._news[node] = self._news.get(node, False) or record
         self.woken.set()
 
-    def hurry(self, node: str) -> None:
-        """What ``node`` waited for may have come: its turn, or a slot. Any thread may say so."""
+    def hurry(self, node: str, *, first: bool = False) -> None:
+        """What ``node`` waited for may have come: its turn, or a slot. Any thread may say so.
+
+        ``first``: it goes before all that are due. Of a crowd, those that hold a slot would else wait until
+        each of the others has opened its record, and the gate would be full of them.
+        """
         with self._lock:
-            self._hurried.add(node)
+            self._hurried[node] = self._hurried.get(node, False) or first
         self.woken.set()
 
     def _said_of(self, name: str) -> bool:
@@ -127,27 +135,32 @@ class Controller:
 
     def step(self) -> float:
         """Give each agent that is due its turn. Seconds until the next one is."""
+        self.busy = True
+        try:
+            return self._step()
+        finally:
+            self.busy = False
+
+    def _step(self) -> float:
         self.woken.clear()
         with self._lock:
             news, self._news = self._news, {}
-        self._wake_the_hurried()
         for name in sorted(news, key=self._is_marked):  # one that has just broken waits for no crowd in hand
             try:
                 self._hear(name, news[name])
             except Exception:  # whatever this Node has on it: the others are to be heard
                 bugs.survived(self._metrics, name, "the node is looked at when it changes")
         for _ in range(MOST_AT_ONCE):
+            self._wake_the_hurried()
             if not self._is_one_due():
                 if not self._desk.write():
                     break
-                self._wake_the_hurried()
                 continue
             at, name = heapq.heappop(self._due)
             if self._due_at.get(name) == at:
                 self._turns(name)
             if self._desk.is_due():
                 self._desk.write()
-                self._wake_the_hurried()
         return max(0.0, self._due[0][0] - self._w.clock.monotonic()) if self._due else LOOK_AGAIN
 
     def _is_marked(self, name: str) -> bool:
@@ -159,10 +172,10 @@ class Controller:
 
     def _wake_the_hurried(self) -> None:
         with self._lock:
-            hurried, self._hurried = self._hurried, set()
-        for name in sorted(hurried & self._agents.keys()):
+            hurried, self._hurried = self._hurried, {}
+        for name in sorted(hurried.keys() & self._agents.keys()):
             self._agents[name].look_again()
-            self._schedule(name, 0.0)
+            self._schedule(name, AT_ONCE if hurried[name] else 0.0)
 
     # ------------------------------------------------------------ one node
 

@@ -70,6 +70,7 @@ class FleetProgram:
             self.metrics,
             cluster_name=settings.cluster_name,
             tellers=tellers_of(settings),
+            busy=lambda: self.replica.busy,
         )
         self._publisher = publisher
         self.replica = Replica(

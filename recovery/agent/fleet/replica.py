@@ -53,6 +53,7 @@ from recovery.report.publish import Publisher
 from recovery.signals import black_hole, device_counts, never_joined
 from recovery.store.codec import Unchanged
 from recovery.store.gate import NAME, Gates
+from recovery.store.gate import decode as decode_gate
 from recovery.store.lease import Identity, Leases
 from recovery.store.record import NOT_SICK, Records
 from recovery.store.record_codec import decode
@@ -115,6 +116,7 @@ class Replica:
         self._recent = Recent(around.clock, self._is_still)
         self._past = LatestPast()
         self._decoded = Unchanged(decode, MOST_DECODED)
+        self._decoded_gate = Unchanged(decode_gate)
         self._nobodys: Seen = {}
         me = around.identity.pod
         self._tally = Tally(self._cluster(), around.clock, around.policy, around.on, me, around.metrics)
@@ -133,6 +135,11 @@ class Replica:
         self._led = [False] * workers
         self._sweeper = self._made_sweeper()
         self._sweeps = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether one of the workers is looking after a node right now. Any thread may ask."""
+        return any(controller.busy for controller in self.controllers)
 
     # ------------------------------------------------------------ one round of each thread
 
@@ -247,8 +254,9 @@ class Replica:
     def _made_desk(self) -> Desk:
         cluster = self._watched()
         records = Records(cluster, self._decoded)
-        gates, leads = Gates(cluster, records.readable), lambda: self.leader.leads
-        return Desk(self._a.clock, gates, records, cluster, cluster.time.now, leads, self._hurry)
+        gates, leads = Gates(cluster, records.readable, self._decoded_gate), lambda: self.leader.leads
+        answered = partial(self._hurry, first=True)
+        return Desk(self._a.clock, gates, records, cluster, cluster.time.now, leads, answered)
 
     def _world(self, leases: Callable[[Leases], LeadersLeases]) -> World:
         a = self._a
@@ -261,7 +269,7 @@ class Replica:
             clock=a.clock,
             cluster=cluster,
             records=records,
-            gates=Gates(cluster, records.readable),
+            gates=Gates(cluster, records.readable, self._decoded_gate),
             leases=leases(of_sidecars),
             providers=a.providers(cluster),
             policy=a.policy,
@@ -391,8 +399,8 @@ class Replica:
     def _summon(self, node: str) -> None:
         self._controller_of(node).look_at(node, record=True)
 
-    def _hurry(self, node: str) -> None:
-        self._controller_of(node).hurry(node)
+    def _hurry(self, node: str, *, first: bool = False) -> None:
+        self._controller_of(node).hurry(node, first=first)
 
     def _changed(self, node: str) -> None:
         seen = self.nodes.get(node)
