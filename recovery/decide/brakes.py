@@ -124,8 +124,9 @@ def starts_known(s: Situation) -> tuple[GroupStart, ...]:
         return s.starts
     known = union(s.gate.starts, s.starts)
     machines = {x.machine for x in known}
-    slots = (x for x in s.gate.slots if x.machine and x.machine not in machines)
-    return union((GroupStart(x.since, x.node, x.group, x.machine, "") for x in slots), known)
+    slots = [x for x in s.gate.slots if x.machine and x.machine not in machines]
+    more = (GroupStart(x.since, x.node, x.group, x.machine, "") for x in slots)
+    return union(more, known) if slots else known
 
 
 def _attempts(s: Situation) -> list[GroupStart]:
@@ -138,14 +139,14 @@ def _attempts(s: Situation) -> list[GroupStart]:
     starts = starts_known(s)
     before = set(lineage(s.gate, machine, starts)[1:])
     serials = set(hardware(s.node))
-    recent = starts_within(starts, s.now, s.policy.limits.attempts.within)
-    return [
+    ours = (
         x
-        for x in recent
+        for x in starts
         if x.machine == machine
-        or not serials.isdisjoint(x.hardware)
+        or (x.hardware and not serials.isdisjoint(x.hardware))
         or (x.machine in before and x.reason in reasons)
-    ]
+    )
+    return starts_within(ours, s.now, s.policy.limits.attempts.within)
 
 
 def group_worn(s: Situation) -> str | None:
@@ -153,7 +154,8 @@ def group_worn(s: Situation) -> str | None:
     group = _group(s)
     if not group or s.gate is None:
         return None
-    starts = [x for x in starts_within(starts_known(s), s.now, limit.within) if x.group == group]
+    of_group = (x for x in starts_known(s) if x.group == group)
+    starts = starts_within(of_group, s.now, limit.within)
     if len(starts) < limit.max:
         return None
     again = hour(min(x.at for x in starts) + limit.within)
