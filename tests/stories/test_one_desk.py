@@ -198,3 +198,18 @@ def test_who_has_a_slot_is_cordoned_before_the_others_open_their_records() -> No
     opened = sum(1 for w in written[:first] if w.verb == "create")
     assert opened < 20
     assert cordoned(s, 60) == list(range(60))
+
+
+def test_it_is_known_whether_a_node_is_being_looked_after_so_that_events_can_wait() -> None:
+    s = fleet(1, 1)
+    replica = s.actors["controller-0"].replica  # type: ignore[union-attr]
+    seen: list[bool] = []
+
+    def while_it_is_written(asked: Asked, go: Callable[[], Any]) -> Any:
+        seen.append(replica.busy)
+        return go()
+
+    s.api.fail_next(lambda asked: asked.method == "POST" and asked.path == RECORDS, while_it_is_written)
+    all_fail(s, 1)
+    s.run(5)
+    assert (seen, replica.busy) == ([True], False)

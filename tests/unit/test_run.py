@@ -240,6 +240,15 @@ def test_a_step_that_no_nodes_provider_can_carry_out_is_told_once_all_nodes_are_
     assert "cannot do" not in caplog.text
 
 
+def test_the_controllers_events_wait_while_one_of_its_threads_looks_after_a_node(
+    controller: Callable[[str], FleetProgram],
+) -> None:
+    program = controller("auto")
+    assert not program._publisher._busy()
+    program.replica.controllers[-1].busy = True
+    assert program._publisher._busy()
+
+
 def test_a_budget_that_is_too_large_for_sidecars_needs_no_node_to_be_refused(tmp_path: Any) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(REBOOTS + "limits: {budget: 51}\n")
