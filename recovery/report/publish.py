@@ -40,6 +40,8 @@ PATIENCE = 30.0
 cordoned first and told of afterwards: of a crowd, Events are a third of all requests."""
 GIVES_WAY = 0.02
 """Seconds until it looks again whether Events may be sent."""
+MOST_WAITING = 500
+"""Events that wait so. They take some three seconds, so that a flush has time to send them (law 9)."""
 
 T = TypeVar("T")
 
@@ -60,8 +62,8 @@ class Publisher:
 
     None waits for another: a monitor that hangs delays neither Events nor others. ``monitors`` is
     called when first needed, because SDKs are slow to import. ``tellers`` are told of Events, beside the
-    API server. While this process is ``busy`` with nodes, Events give way to it (``PATIENCE``), but not to a
-    flush, nor where half of their queue is full.
+    API server. While this process is ``busy`` with nodes, Events give way to it (``PATIENCE``,
+    ``MOST_WAITING``), but not during a flush.
 
     If a monitor has an attribute ``dropped``, it counts the metrics that it did not send because its service
     would refuse them. That is not an error, and counts as undelivered.
@@ -192,18 +194,18 @@ class Publisher:
 
     def _post_all(self, notices: list[Notice]) -> None:
         for notice in notices:
-            if self._threaded:
-                self._give_way()
+            self._give_way()
             self._try("events", functools.partial(self._post, notice), f"{notice.node}: ")
         if not self._events.waiting:
             self._patience = PATIENCE
 
     def _give_way(self) -> None:
-        while self._patience > 0 and self._busy() and not self._pending.hurries:
-            if self._events.waiting >= MOST_EVENTS // 2:
-                return
+        while self._busy() and self._may_wait():
             self._patience -= GIVES_WAY
             self._pause(GIVES_WAY)
+
+    def _may_wait(self) -> bool:
+        return self._patience > 0 and self._events.waiting < MOST_WAITING and not self._pending.hurries
 
     def _tell(self, teller: Teller, notices: list[Notice]) -> None:
         for first in range(0, len(notices), teller.most):
@@ -261,10 +263,6 @@ class _Pending:
         self._count = 0
         self._waits = 0
         self._changed = threading.Condition()
-
-    @property
-    def left(self) -> int:
-        return self._count
 
     @property
     def hurries(self) -> bool:

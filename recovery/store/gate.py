@@ -164,9 +164,14 @@ def _census(c: Census) -> dict[str, Any]:
         "population": c.population,
         "sick": list(c.sick),
         "sickTotal": c.how_many,
-        "byLabel": {k: {"sick": s, "population": n} for k, (s, n) in c.by_label.items()},
+        "byLabel": {label: _counted(sums) for label, sums in c.by_label.items()},
         "seconds": c.seconds,
     } | ({"of": c.of, "outside": {"sick": c.outside[0], "population": c.outside[1]}} if c.of else {})
+
+
+def _counted(sums: tuple[int, int]) -> dict[str, int]:
+    sick, population = sums
+    return {"sick": sick, "population": population}
 
 
 def size(body: Mapping[str, Any]) -> int:
@@ -191,13 +196,16 @@ def fitted(gate: Gate, encoded: Callable[[Gate], dict[str, Any]]) -> dict[str, A
 
 
 def _less(gate: Gate, over: int) -> Gate | None:
-    """``gate`` without the next things that it can do without, of which ``over`` bytes have to go."""
+    """``gate`` without what is least needed of what it still has; None where it has nothing to spare. Of a
+    list, as much as makes ``over`` bytes."""
     c = gate.census
     if gate.starts:
         return replace(gate, starts=gate.starts[_enough(map(_start, gate.starts), over) :])
     if c is not None and (c.sick or c.by_label):
-        values = dict(list(c.by_label.items())[:-1])
-        return replace(gate, census=replace(c, total=c.how_many, sick=(), by_label=values))
+        values = list(c.by_label.items())
+        enough = 1 if c.sick else _enough(({x[0]: _counted(x[1])} for x in reversed(values)), over)
+        kept = dict(values[: max(0, len(values) - enough)])
+        return replace(gate, census=replace(c, total=c.how_many, sick=(), by_label=kept))
     if len(gate.claimed) > FEWEST_CLAIMS:
         enough = _enough(map(_claim, gate.claimed), over)
         return replace(gate, claimed=gate.claimed[min(enough, len(gate.claimed) - FEWEST_CLAIMS) :])
@@ -205,7 +213,8 @@ def _less(gate: Gate, over: int) -> Gate | None:
 
 
 def _enough(items: Iterable[dict[str, Any]], over: int) -> int:
-    """How many of these items of a list make ``over`` bytes; all of them where that is not enough."""
+    """How many of these items make ``over`` bytes; all of them where that is not enough. One too few may be
+    said, where an item is sent shorter than it is here; never one too many."""
     count = 0
     for item in items:
         if over <= 0:

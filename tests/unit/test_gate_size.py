@@ -133,6 +133,33 @@ def test_what_is_left_out_first_is_what_is_least_needed() -> None:
     assert len(decode({**body, "metadata": {}}).starts) < len(gate.starts)
 
 
+def test_label_values_are_left_out_at_once_too_and_no_more_than_have_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounded = budget.bounded(replace(crowded("aws", (ZONE,)), starts=(), census=counted("aws", (ZONE,))))
+    census = bounded.census
+    assert census is not None
+    values = {f"topology.kubernetes.io/zone=zone-{i}": (i, 100) for i in range(60)}
+    gate = replace(bounded, census=replace(census, by_label=values))
+    nameless = replace(gate, census=replace(census, sick=(), by_label=values))
+    most = size(encode(nameless, {})) - 1500
+    monkeypatch.setattr("recovery.store.gate.MOST_BYTES", most)
+    tried: list[Gate] = []
+
+    def encoded(less: Gate) -> dict[str, Any]:
+        tried.append(less)
+        return encode(less, {})
+
+    assert size(fitted(gate, encoded)) <= most
+    assert len(tried) <= 5
+    kept = tried[-1].census
+    assert kept is not None
+    assert (kept.sick, kept.how_many) == ((), census.how_many)
+    one_more = dict(list(values.items())[: len(kept.by_label) + 1])
+    assert size(encode(replace(tried[-1], census=replace(kept, by_label=one_more)), {})) > most
+    assert tried[-1].claimed == gate.claimed
+
+
 @pytest.mark.parametrize("over", [1, 150, 700, 100_000])
 def test_as_little_is_left_out_as_if_it_were_tried_one_by_one_and_it_is_tried_only_a_few_times(
     over: int, monkeypatch: pytest.MonkeyPatch

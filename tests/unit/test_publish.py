@@ -412,7 +412,7 @@ def hands() -> Iterator[Hands]:
     yield found
     found.full = False
     found.let_go_on(1)
-    until(lambda: not found.publisher._pending.left)
+    until(lambda: found.publisher._pending._count == 0)
 
 
 def test_events_are_sent_once_no_node_is_looked_after(hands: Hands) -> None:
@@ -430,7 +430,7 @@ def test_events_wait_for_half_a_minute_at_most_and_again_once_all_are_sent(hands
         before = sum(hands.waited)
         hands.publisher.event(notice(f"told {told}"))
         hands.let_go_on(2000)
-        until(lambda: not hands.publisher._pending.left)
+        until(lambda: hands.publisher._pending._count == 0)
         assert len(hands.events.created) == told
         assert sum(hands.waited) - before == pytest.approx(PATIENCE, abs=0.1)
 
@@ -449,12 +449,12 @@ def test_before_a_call_events_are_sent_at_once(hands: Hands) -> None:
 
 
 @pytest.fixture
-def small_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "MOST_EVENTS", 8)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "MOST_WAITING", 4)
     monkeypatch.setattr(publish, "BATCH", 1)
 
 
-def test_a_queue_that_is_half_full_waits_for_nobody(small_queue: None, hands: Hands) -> None:
+def test_of_many_events_only_so_many_wait_as_a_flush_can_send(few: None, hands: Hands) -> None:
     for i in range(8):
         hands.publisher.event(notice(f"{i}"))
     hands.let_go_on(1)  # the first one may have begun to wait before the others came
