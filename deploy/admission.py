@@ -25,6 +25,8 @@ FLEET = "node-recovery-fleet"
 """The same of fleet mode's controller."""
 DETECTOR = "gpu-problem-detector"
 """The same of a node-problem-detector that runs without an agent."""
+NPD = "node-recovery-npd"
+"""The account of one that runs in the agent's pod, in the agents' namespace."""
 
 MINE = 'request.userInfo.?extra[?"authentication.kubernetes.io/node-name"][?0].orValue("")'
 OURS = "noderecovery.dev"
@@ -53,6 +55,7 @@ WHO = {
     CONCLUDER: "the-concluder",
     FLEET: "the-controller",
     DETECTOR: "a-detector",
+    NPD: "a-detector",
 }
 
 
@@ -87,7 +90,7 @@ class Policy:
 
     @property
     def namespace(self) -> str:
-        return NAMESPACE if self.account == AGENTS else self.account
+        return NAMESPACE if self.account in (AGENTS, NPD) else self.account
 
 
 # ---------------------------------------------------------------- parts
@@ -393,7 +396,8 @@ NODES = Policy(
             'request.operation == "UPDATE" && request.?subResource.orValue("") in ["", "status"]\n'
             '&& variables.mine != "" && request.name == variables.mine',
             f'"an agent changes its own node only; {ON_MINE}',
-            "Its status is node-problem-detector's, which shares the account where it shares the pod.",
+            "Its status is for a node-problem-detector of yours whose pod the agent was patched into: it has"
+            " the agent's account. Else RBAC keeps the agent from it.",
         ),
         *shape_of_nodes("an agent", "its"),
     ),
@@ -736,6 +740,22 @@ DETECTORS_NODES = Policy(
 )
 """Who goes by conditions would else go by what a thief on one node says of all others."""
 
+NPD_NODES = replace(DETECTORS_NODES, name="node-recovery-npd", account=NPD)
+
+NPD_TOKENS = Policy(
+    "node-recovery-npd-tokens",
+    (("", "serviceaccounts/token", "CREATE"),),
+    (
+        Check(
+            'variables.mine != "" && object.spec.?boundObjectRef.?kind.orValue("") == "Node"\n'
+            '&& object.spec.?boundObjectRef.?name.orValue("") == variables.mine',
+            f'"an agent asks for a token for its own node only; {ON_MINE}',
+            "One for another node would state faults of that.",
+        ),
+    ),
+    (MY_NODE,),
+)
+
 # ---------------------------------------------------------------- the concluder that may switch power
 
 POWER_NODES = Policy(
@@ -997,7 +1017,7 @@ def _lines(policy: Policy) -> Iterator[str]:
 
 
 def _head(policy: Policy) -> Iterator[str]:
-    part = {CONCLUDER: "concluder", FLEET: "fleet", DETECTOR: "detector"}.get(policy.account, "")
+    part = {CONCLUDER: "concluder", FLEET: "fleet", DETECTOR: "detector", NPD: "npd"}.get(policy.account, "")
     yield from (
         "metadata:",
         f"  name: {policy.name}",
@@ -1079,6 +1099,13 @@ def rendered() -> dict[Path, str]:
             " on one node has others drained and replaced by what he says of them. Kubernetes 1.30 or later;"
             " on an older cluster leave it out.",
             DETECTORS_NODES,
+        ),
+        HERE / "npd-account" / "admission.yaml": file(
+            "RBAC cannot say that node-problem-detector, with its own account in the agent's pod, writes the"
+            " conditions of its own node only, and that the agent asks for no token for another node."
+            " Kubernetes 1.31 or later.",
+            NPD_NODES,
+            NPD_TOKENS,
         ),
         POWERS / "admission.yaml": file(
             "Of a node the concluder may change the out-of-service taint. Kubernetes 1.30 or later.",

@@ -175,6 +175,21 @@ def run() -> None:
     sys.exit(run_agent(os.environ))
 
 
+@group.command(name="npd-token")
+def npd_token() -> int:
+    """Write a token for node-problem-detector, and end: for the pod's init container.
+
+    It is a token of the account NPD_ACCOUNT, good for an hour on the Node NODE_NAME. The agent (`run`) keeps
+    it fresh. Settings come from the environment.
+    """
+    import logging
+
+    from recovery.agent.npd_token import give
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    return FAILURE if give(os.environ) else DONE
+
+
 # ---------------------------------------------------------------- for people
 
 

@@ -42,6 +42,9 @@ COPIES = {
     "files/fleet-policy.yaml": "fleet/policy.yaml",
     "files/detector-admission.yaml": "npd-gpu/admission.yaml",
     "files/npd-rbac.yaml": "eks-neuron/agents/npd-rbac.yaml",
+    "files/npd-account.yaml": "npd-account/serviceaccount.yaml",
+    "files/npd-account-rbac.yaml": "npd-account/rbac.yaml",
+    "files/npd-admission.yaml": "npd-account/admission.yaml",
     "files/neuron-monitor.json": "eks-neuron/agents/neuron-monitor.json",
     "files/gpu-pack-patch.yaml": "npd-gpu/pack/patch.yaml",
     **{
@@ -59,7 +62,7 @@ COPIES = {
 
 CHARTS_OWN = {
     *("NODE_NAME", "POD_NAMESPACE", "AGENTS_NAMESPACE", "RECOVERY_MODE", "POLICY_FILE", "METRICS_ADDRESS"),
-    *("WEBHOOK_URL_FILE", "WEBHOOK_FORMAT"),
+    *("WEBHOOK_URL_FILE", "WEBHOOK_FORMAT", "NPD_ACCOUNT", "NPD_TOKEN_DIR"),
     *("AZURE_CLUSTER_ID", "AZURE_REGION", "AZURE_ALLOW", "AZURE_AUTOSCALER"),
 }
 """Variables that the templates set, or that the probes rely on: no settings of the chart's user."""

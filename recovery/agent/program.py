@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recovery.agent.alerts import ask_when_needed
@@ -16,6 +17,7 @@ from recovery.agent.backoff import Backoff
 from recovery.agent.boot_id import KernelBoot
 from recovery.agent.cycle import BUGS_TO_DIE, Agent
 from recovery.agent.execute import Executor
+from recovery.agent.npd_token import DetectorToken
 from recovery.agent.observe import Observer
 from recovery.agent.peers import Sweeper
 from recovery.agent.servers import prometheus_of
@@ -113,6 +115,16 @@ class Program:
             tellers=tellers_of(settings),
         )
         executor = Executor(self.world, observer, self.publisher)
+        self._npd_token: DetectorToken | None = None
+        if settings.mode is Mode.SIDECAR and settings.npd_account:
+            self._npd_token = DetectorToken(
+                self.cluster,
+                clock,
+                settings.npd_account,
+                settings.node_name,
+                Path(settings.npd_token_dir),
+                transport.ca_file,
+            )
         self.agent: Agent | None = None
         self._reader: PageReader | None = None
         if settings.mode is Mode.SIDECAR:
@@ -246,6 +258,8 @@ class Program:
             self.agent.look_at_record()
         if self.agent is not None:
             self._tally.flush()
+        if self._npd_token is not None:
+            self._npd_token.keep()
         self._beat = self._clock.monotonic()
         self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)

@@ -86,6 +86,12 @@ def _namespace(text: str) -> str:
     return text
 
 
+def _account(text: str) -> str:
+    if text and not is_node_name(text):  # both are DNS subdomains
+        raise Expected("the name of a service account")
+    return text
+
+
 def _url(text: str) -> str:
     """A URL that is logged as it is, and holds nothing to be kept secret."""
     if _names_a_user(_any_url(text)):
@@ -342,6 +348,17 @@ class Variables(BaseSettings):
         "",
         "for a concluder or a controller: the agents' namespace, where the Leases of records are; empty: the "
         "namespace of this pod",
+    )
+    NPD_ACCOUNT: Annotated[str, BeforeValidator(_account)] = _variable(
+        "",
+        "a service account in the namespace of this pod: the agent keeps a token of it for "
+        "node-problem-detector's container, which then has none of the agent's rights "
+        "([security](security.md#an-account-of-its-own-for-node-problem-detector)); empty: it does not",
+    )
+    NPD_TOKEN_DIR: str = _variable(
+        "/run/node-problem-detector",
+        "a directory that node-problem-detector's container mounts as "
+        "`/var/run/secrets/kubernetes.io/serviceaccount`; `token` and `ca.crt` are written into it",
     )
     LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(
         "60s", "an agent that has not renewed its Lease for this long counts as dead; `5s` to `10m`"

@@ -59,6 +59,8 @@ class Settings:
     boot_id_file: str
     pod_namespace: str  # "" where it was not given
     agents_namespace: str  # where Leases live; "" where neither it nor this pod's was given
+    npd_account: str  # "" is none: node-problem-detector has a token by other ways, or none
+    npd_token_dir: str
     lease_duration: timedelta
     policy_file: PolicyFile
     warnings: tuple[str, ...] = ()
@@ -101,6 +103,20 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         raise SettingsError(unread)
     warnings = (*_warnings(environ, providers, policy_file.policy), *unchecked, *policy_file.warnings)
     return _settings(found, policy_file, warnings)
+
+
+def load_alone(environ: Mapping[str, str], *names: str) -> Variables:
+    """These variables and no others: for a program that a mistake in another is to keep from nothing.
+
+    Raises ``SettingsError`` for a mistake in one, and where one has no value.
+    """
+    try:
+        found = Variables.read({name: environ[name] for name in names if name in environ})
+    except ValidationError as error:
+        raise SettingsError([_sentence(one, environ) for one in error.errors(include_url=False)]) from None
+    if missing := [f"{name}: missing" for name in names if not getattr(found, name)]:
+        raise SettingsError(missing)
+    return found
 
 
 def describe() -> list[tuple[str, str, str]]:
@@ -146,6 +162,8 @@ def _settings(found: Variables, policy_file: PolicyFile, warnings: tuple[str, ..
         boot_id_file=found.BOOT_ID_FILE,
         pod_namespace=found.POD_NAMESPACE,
         agents_namespace=found.AGENTS_NAMESPACE or found.POD_NAMESPACE,
+        npd_account=found.NPD_ACCOUNT,
+        npd_token_dir=found.NPD_TOKEN_DIR,
         lease_duration=found.LEASE_DURATION,
         policy_file=policy_file,
         warnings=warnings,

@@ -36,6 +36,8 @@ _date = lru_cache(64)(parsedate_to_datetime)
 quote = lru_cache(1024)(parse.quote)
 """Of a name in a path: the same few are asked for again and again."""
 NODES = "/api/v1/nodes"
+TOKEN_LIFE = 3600
+"""Seconds. Every API server gives an hour (``--service-account-max-token-expiration`` is no shorter)."""
 PAGE, NODE_PAGE = 100, 250
 """Objects on a page; and Nodes, of which less is kept while the page is read."""
 MERGE_PATCH = "application/merge-patch+json"
@@ -398,6 +400,31 @@ class Cluster:
         if not status.get("authenticated") or audience not in (status.get("audiences") or ()):
             return ""
         return str(shapes.part_of(status, "user", f"POST {path}").get("username") or "")
+
+    # ------------------------------------------------------------ node-problem-detector's own account
+
+    def node_token(self, account: str, node: str) -> tuple[str, float]:
+        """A token of ``account``, in our namespace, and for how many seconds it is good.
+
+        It is bound to the Node (Kubernetes 1.31 or later): it names it to admission policies, and is good no
+        longer than the Node is there.
+        """
+        path = f"/api/v1/namespaces/{quote(self.namespace)}/serviceaccounts/{quote(account, safe='')}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node},
+                "expirationSeconds": TOKEN_LIFE,
+            },
+        }
+        what = f"POST {path}"
+        made = self._call("POST", path, body=request)
+        token = shapes.part_of(made, "status", what).get("token")
+        life = shapes.part_of(made, "spec", what).get("expirationSeconds")
+        if not isinstance(token, str) or not token or not isinstance(life, int) or life <= 0:
+            raise shapes.strange(what, "it has no token, or does not say for how long it is good")
+        return token, float(life)
 
     # ------------------------------------------------------------ validation of a node by a Job
 

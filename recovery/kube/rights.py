@@ -1,8 +1,9 @@
 """Every right that an agent uses at the Kubernetes API, and what for: the one table.
 
-``deploy/rbac`` grants it, ``deploy/observe`` what is left of it while nothing is recovered, and
-``deploy/options`` what only some policies need. ``doctor`` asks whether it was
-granted. A test compares the table and the manifests with what ``cluster.py`` calls.
+``deploy/rbac`` grants it, ``deploy/observe`` what is left of it while nothing is recovered,
+``deploy/options`` what only some policies need, and ``deploy/npd-account`` what an agent beside
+node-problem-detector needs. ``doctor`` asks whether it was granted. A test compares the table and the
+manifests with what ``cluster.py`` calls.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Right:
     why: str
     vital: bool = True
     granted_by: str = "deploy/rbac"
+    name: str = ""  # of the one object that it is for; "" for all
 
     @property
     def kind(self) -> str:
@@ -145,6 +147,18 @@ VALIDATION = tuple(
         ("jobs", "get", "to see whether it succeeded"),
         ("jobs", "create", "to validate a node before it is given back"),
     )
+)
+NPD_TOKEN = (
+    Right(
+        "",
+        "serviceaccounts",
+        "token",
+        "create",
+        OWN,
+        "to give node-problem-detector a token of its own account (NPD_ACCOUNT)",
+        vital=False,
+        granted_by="deploy/npd-account",
+    ),
 )
 
 

@@ -105,6 +105,8 @@ class KubernetesTransport:
         self._client = ApiClient(configuration)
         self._client.user_agent = "node-recovery"
         bound(self._client.rest_client.pool_manager)
+        self.ca_file: str | None = configuration.ssl_ca_cert
+        """Whom to trust for the API server; None where that is the machine's own list."""
         self._clock = clock
         self._given_up = False
 

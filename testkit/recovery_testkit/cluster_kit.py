@@ -232,6 +232,22 @@ class ClusterKit:
         for other in (review(token), review(token, "for-another"), review("no.token.this", "for-the-kit")):
             assert not other.get("authenticated")
 
+    def test_a_token_that_is_bound_to_a_node_names_it(self, cluster: Cluster) -> None:
+        account = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/default"
+
+        def token(node: str) -> Any:
+            bound = {"apiVersion": "v1", "kind": "Node", "name": node}
+            return cluster.ask("POST", f"{account}/token", {"spec": {"boundObjectRef": bound}})
+
+        node = cluster.node()["metadata"]["name"]
+        cluster.eventually(lambda: token(node).status == 201)
+        made = token(node).body
+        assert made["spec"]["expirationSeconds"] == 3600
+        review = {"spec": {"token": made["status"]["token"]}}
+        answer = cluster.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
+        assert answer.body["status"]["user"]["extra"]["authentication.kubernetes.io/node-name"] == [node]
+        assert reason_of(token("no-such-node")) == (404, "NotFound")
+
     def test_lists_are_cut_by_labels_and_fields(self, cluster: Cluster) -> None:
         cluster.config_map("one", labels={"pool": "a", "gpu": "yes"})
         cluster.config_map("two", labels={"pool": "b"})

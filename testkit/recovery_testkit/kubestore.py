@@ -272,7 +272,9 @@ class KubernetesStore:
                 return 201, {**(body or {}), "status": {"userInfo": {"username": "system:anonymous"}}}, {}
             if method == "POST" and (user := kubetokens.requested(path)):
                 self.requests["create", "serviceaccounts/token"] += 1
-                return 201, kubetokens.made(user, body or {}, self.now()), {}
+                name = kubetokens.bound_to(body or {})
+                node = self._answer("GET", f"/api/v1/nodes/{name}", {}, None, "", actor)[1] if name else None
+                return 201, kubetokens.made(user, body or {}, self.now(), node), {}
             if (method, path) == ("POST", kubetokens.REVIEWS):
                 self.requests["create", "tokenreviews"] += 1
                 return 201, kubetokens.reviewed(body or {}, self.now()), {}

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from recovery_testkit.kubestatus import Json
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+NODE = "authentication.kubernetes.io/node-name"
 ISSUER = "https://kubernetes.default.svc"
 _REQUESTS = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/serviceaccounts/(?P<account>[^/]+)/token")
 
@@ -24,13 +25,23 @@ def requested(path: str) -> str:
     return f"system:serviceaccount:{found['namespace']}:{found['account']}" if found else ""
 
 
-def made(user: str, request: Json, now: datetime) -> Json:
-    """The answer to a TokenRequest."""
-    spec = request.get("spec") or {}
-    end = now + timedelta(seconds=int(spec.get("expirationSeconds") or 3600))
-    claims = {"sub": user, "aud": spec.get("audiences") or [ISSUER], "exp": int(end.timestamp())}
+def bound_to(request: Json) -> str:
+    """The name of the Node that a token is asked for; empty where it is bound to none."""
+    bound = (request.get("spec") or {}).get("boundObjectRef") or {}
+    return str(bound.get("name") or "") if bound.get("kind") == "Node" else ""
+
+
+def made(user: str, request: Json, now: datetime, node: Json | None = None) -> Json:
+    """The answer to a TokenRequest. ``node``: what the token is bound to."""
+    spec = {"audiences": [ISSUER], "expirationSeconds": 3600, **(request.get("spec") or {})}
+    end = now + timedelta(seconds=int(spec["expirationSeconds"]))
+    claims = {"sub": user, "aud": spec["audiences"], "exp": int(end.timestamp())}
+    if node is not None:
+        meta = node["metadata"]
+        claims["kubernetes.io"] = {"node": {"name": meta["name"], "uid": meta["uid"]}}
     token = ".".join(_encoded(part) for part in ({"alg": "none"}, claims)) + ".unsigned"
-    return {**request, "status": {"token": token, "expirationTimestamp": end.strftime("%Y-%m-%dT%H:%M:%SZ")}}
+    status = {"token": token, "expirationTimestamp": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {**request, "spec": spec, "status": status}
 
 
 def reviewed(review: Json, now: datetime) -> Json:
@@ -40,7 +51,9 @@ def reviewed(review: Json, now: datetime) -> Json:
     audiences = [a for a in spec.get("audiences") or [ISSUER] if a in claims.get("aud", ())]
     if not audiences or claims["exp"] < now.timestamp():
         return {**review, "status": {"user": {}, "error": "the token is not one for these audiences"}}
-    user = {"username": claims["sub"]}
+    user: Json = {"username": claims["sub"]}
+    if node := claims.get("kubernetes.io", {}).get("node"):
+        user["extra"] = {NODE: [node["name"]]}
     return {**review, "status": {"authenticated": True, "user": user, "audiences": audiences}}
 
 

@@ -197,7 +197,10 @@ def test_the_agent_is_the_sidecar_of_eks_but_for_where_it_reads() -> None:
     sidecar = container(manifest(EKS / "agents" / "daemonset.yaml"))
     more = [entry for entry in AGENT["env"] if entry not in sidecar["env"]]
     assert [entry["name"] for entry in more] == ["HOST_IP", "NPD_METRICS_URL"]
+    # No detector is in its pod, so it has nobody's token to keep, and the kubelet mounts its own.
+    mounts = sidecar.pop("volumeMounts")
     assert AGENT | {"env": sidecar["env"]} == sidecar
+    assert {m["name"] for m in mounts} == {"api-token", "npd-token"}
 
 
 def test_the_pods_live_as_those_of_eks_do() -> None:

@@ -187,8 +187,11 @@ def test_of_metal3s_hosts_the_concluder_sees_the_power_alone() -> None:
 # ---------------------------------------------------------------- rights, limits and places of the pods
 
 
-def test_the_agent_is_the_sidecar_of_eks() -> None:
+def test_the_agent_and_what_runs_before_it_are_those_of_eks() -> None:
     assert container(EKS_DAEMONSET) == AGENT
+    here, there = pod_spec(DAEMONSET), pod_spec(EKS_DAEMONSET)
+    for same in ("initContainers", "automountServiceAccountToken"):
+        assert here[same] == there[same]
 
 
 def test_the_detector_is_that_of_eks_but_for_its_rules() -> None:
@@ -196,14 +199,14 @@ def test_the_detector_is_that_of_eks_but_for_its_rules() -> None:
     rules = "--config.system-log-monitor="
     plain = [[word for word in c.pop("command") if not word.startswith(rules)] for c in (here, there)]
     assert plain[0] == plain[1]
-    assert here.pop("volumeMounts") == [m for m in there.pop("volumeMounts") if m["name"] == "kmsg"]
+    assert here.pop("volumeMounts") == [m for m in there.pop("volumeMounts") if m["name"] != "config"]
     assert here == there
 
 
 def test_nothing_of_the_node_is_there_but_the_detectors_kernel_log() -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod_spec(DAEMONSET).keys()
-    assert [v["name"] for v in pod_spec(DAEMONSET)["volumes"]] == ["kmsg"]
-    assert "volumeMounts" not in AGENT
+    assert [v["name"] for v in pod_spec(DAEMONSET)["volumes"] if "hostPath" in v] == ["kmsg"]
+    assert {m["name"] for m in AGENT["volumeMounts"]} == {"api-token", "npd-token"}
 
 
 def test_the_control_planes_machines_are_a_persons() -> None:
@@ -298,7 +301,7 @@ def test_only_the_concluder_has_the_credentials_of_bmcs() -> None:
     mentioned = {p.relative_to(METAL) for p in METAL.rglob("*.yaml") if "secretName" in p.read_text()}
     assert mentioned == {Path("components/redfish/concluder.yaml")}
     assert not {"BMC_INVENTORY", "BMC_CREDENTIALS"} & environment(AGENT, "redfish").keys()
-    assert not {"volumeMounts", "volumes"} & (AGENT.keys() | CONCLUDERS.keys())
+    assert "volumeMounts" not in CONCLUDERS
 
 
 def test_a_secret_is_a_file_that_the_agents_user_may_read_and_others_may_not() -> None:

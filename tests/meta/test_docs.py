@@ -128,7 +128,7 @@ def test_every_command_of_a_page_exists(page: Path) -> None:
     fences = re.findall(r"^ *```\w*\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
     inline = re.findall(r"`([^`\n]+)`", page.read_text())
     code = "\n".join(fences + inline)
-    told = re.findall(r"(?:^ *|-- |/bin/)node-recovery ([a-z]+)(?: ([a-z]+))?", code, re.MULTILINE)
+    told = re.findall(r"(?:^ *|-- |/bin/)node-recovery ([a-z-]+)(?: ([a-z-]+))?", code, re.MULTILINE)
     for word, next_word in told:
         command = group.get_command(click.Context(group), word)
         assert command is not None, word

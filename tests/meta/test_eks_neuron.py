@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from providers.aws.session import Limits
 from providers.aws.settings import NAMESPACE
+from recovery.cli import group
 from recovery.config.environment import Mode
 from recovery.config.policy_file import load_builtin
 from recovery.config.settings import Settings, describe, load_settings
@@ -26,8 +27,10 @@ from recovery.model import Fault, Step
 from recovery.units import parse_duration
 from tests.builders.kernel_lines import FORGED, forged
 from tests.builders.manifests import (
+    DEPLOY,
     Manifest,
     container,
+    documents,
     environment_of,
     manifest,
     pod_spec,
@@ -42,6 +45,9 @@ CAPTURED = ROOT / "tests" / "captures" / "neuron-dma-error" / "00-healthy.prom"
 DRIVER = "neuron:ncdev: NEURON_HW_ERR={} instance-id=i-0abc hostname=h nd-id=0 action=TERMINATE_INSTANCE"
 
 
+ACCOUNT = "node-recovery-npd"
+"""node-problem-detector's own."""
+TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 DAEMONSET = manifest(EKS / "agents" / "daemonset.yaml")
 CONCLUDER = manifest(CONCLUDES / "deployment.yaml")
 KUSTOMIZATION = manifest(EKS / "kustomization.yaml")
@@ -122,7 +128,42 @@ def test_an_agent_has_no_privilege(ours: Manifest) -> None:
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    assert "volumeMounts" not in ours
+
+
+def test_an_agent_mounts_its_token_and_writes_the_detectors_and_a_concluder_mounts_nothing() -> None:
+    mounts = {m["name"]: (m["mountPath"], m.get("readOnly", False)) for m in SIDECAR["volumeMounts"]}
+    assert mounts == {"api-token": (TOKENS, True), "npd-token": (started(SIDECAR).npd_token_dir, False)}
+    assert "volumeMounts" not in CONCLUDERS
+
+
+def test_the_detectors_container_has_a_token_of_its_own_account_before_it_starts() -> None:
+    (first,) = pod_spec(DAEMONSET)["initContainers"]
+    assert (first["image"], first["args"]) == (SIDECAR["image"], ["npd-token"])
+    assert first["securityContext"] == SIDECAR["securityContext"]
+    assert first["volumeMounts"] == SIDECAR["volumeMounts"]
+    assert [entry for entry in SIDECAR["env"] if entry not in first["env"]] == []
+    npd = container(DAEMONSET, "node-problem-detector")
+    assert [m["name"] for m in npd["volumeMounts"] if m["mountPath"] == TOKENS] == ["npd-token"]
+    assert "npd-token" in group.commands
+    assert started(SIDECAR).npd_account == ACCOUNT
+    assert pod_spec(DAEMONSET)["automountServiceAccountToken"] is False
+
+
+def test_the_detectors_account_has_the_rights_of_a_detector_and_the_agents_may_ask_for_its_tokens() -> None:
+    bound = {d["kind"]: d for d in documents(EKS / "agents" / "npd-rbac.yaml")}["ClusterRoleBinding"]
+    assert [s["name"] for s in bound["subjects"]] == [ACCOUNT]
+    account = manifest(DEPLOY / "npd-account" / "serviceaccount.yaml")
+    assert account["metadata"]["name"] == ACCOUNT
+    role, binding = documents(DEPLOY / "npd-account" / "rbac.yaml")
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "resourceNames": [ACCOUNT],
+            "verbs": ["create"],
+        }
+    ]
+    assert [s["name"] for s in binding["subjects"]] == ["node-recovery"]
 
 
 def test_nothing_of_the_node_is_in_a_pod_but_the_kernel_log_and_only_the_detector_sees_it() -> None:

@@ -17,6 +17,7 @@ from recovery.kube.rights import (
     CHECKPOINT,
     CONCLUDERS,
     CONTROLLERS,
+    NPD_TOKEN,
     OBSERVERS,
     OBSERVING_CONTROLLERS,
     OWN,
@@ -67,6 +68,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "whose": ("token", "audience"),
 }
 POD = pod()
+NPD_ACCOUNT: dict[str, tuple[Any, ...]] = {"node_token": ("an-account", "n")}
+"""What deploy/npd-account grants."""
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "checkpoint": {"annotate_pod": (POD, {})},
     "validation": {"get_cron_job": ("c",), "get_job": ("j",), "create_job": ({},)},
@@ -101,7 +104,9 @@ class Recorder:
             resource = f"{resource}/{names[1]}"
         self.asked.add((verb, group, resource))
         meta = {"name": "n", "uid": "uid", "resourceVersion": "1"}
-        return Response(200, {}, {"kind": "Status", "metadata": meta, "items": []})
+        answer = {"kind": "Status", "metadata": meta, "items": []}
+        more = {"status": {"token": "t"}, "spec": {"expirationSeconds": 1}} if "token" in resource else {}
+        return Response(200, {}, answer | more)
 
 
 @pytest.fixture
@@ -139,7 +144,9 @@ def expanded(rules: list[Mapping[str, list[str]]]) -> list[tuple[str, str, str]]
 
 def test_every_public_call_of_the_cluster_is_weighed_here() -> None:
     public = {n for n, _ in inspect.getmembers(Cluster, inspect.isfunction) if not n.startswith("_")}
-    weighed = set(CALLS) | DELEGATED | {call for calls in OPTIONS.values() for call in calls}
+    weighed = (
+        set(CALLS) | set(NPD_ACCOUNT) | DELEGATED | {call for calls in OPTIONS.values() for call in calls}
+    )
     assert public - NO_CALLS == weighed
 
 
@@ -166,6 +173,13 @@ def test_an_option_grants_what_its_field_of_the_policy_asks_for_and_none_other(o
     assert set(expanded(rules)) == asked_by(OPTIONS[option])
     table = [r for r in (*CHECKPOINT, *VALIDATION) if r.granted_by == f"deploy/options/{option}"]
     assert {(r.verb, r.group, r.resource) for r in table} == asked_by(OPTIONS[option])
+
+
+def test_for_the_detectors_account_an_agent_is_granted_its_token_alone() -> None:
+    role, _ = yaml.safe_load_all((RBAC.parent / "npd-account" / "rbac.yaml").read_text())
+    assert set(expanded(role["rules"])) == asked_by(NPD_ACCOUNT)
+    assert {(r.verb, r.group, f"{r.resource}/{r.subresource}") for r in NPD_TOKEN} == asked_by(NPD_ACCOUNT)
+    assert {r.namespace for r in NPD_TOKEN} == {OWN}
 
 
 def test_the_controller_is_granted_what_it_uses_and_nothing_else() -> None:

@@ -976,6 +976,28 @@ def test_in_the_pod_it_asks_for_itself_in_its_own_namespace(in_pod: Doctor) -> N
     assert {attributes["namespace"] for attributes in events} == {"default"}
 
 
+def test_in_the_pod_it_asks_whether_it_may_give_the_detector_a_token(in_pod: Doctor) -> None:
+    in_pod()
+    assert "serviceaccounts" not in str(in_pod.door.asked), "its detector has none of it"
+    in_pod.environ["NPD_ACCOUNT"] = "node-recovery-npd"
+    in_pod()
+    (asked,) = [s["resourceAttributes"] for s in in_pod.door.asked if "serviceaccounts" in str(s)]
+    assert (asked["name"], asked["namespace"]) == ("node-recovery-npd", HOME)
+    assert in_pod.says("serviceaccounts/token").ok is True
+    in_pod.door.denied.add(("create", "serviceaccounts/token"))
+    in_pod()
+    found = in_pod.says("serviceaccounts/token")
+    assert (in_pod.code, found.ok) == (0, True), "the node is recovered without its conditions"
+    assert found.sentence == (
+        f"it may not create serviceaccounts/token in namespace {HOME}, which it needs: create to give"
+        " node-problem-detector a token of its own account (NPD_ACCOUNT)"
+    )
+    assert found.remedy.startswith(
+        "bind the rules of deploy/npd-account to it, then check: kubectl auth can-i"
+    )
+    assert "create serviceaccounts/node-recovery-npd --subresource=token -n" in found.remedy
+
+
 def test_from_a_laptop_it_asks_for_the_agents_account_and_its_groups(at_laptop: Doctor) -> None:
     at_laptop("--node", NODE)
     spec = at_laptop.door.asked[0]

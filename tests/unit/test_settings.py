@@ -328,6 +328,8 @@ def test_every_variable_is_described_with_a_default_that_is_right() -> None:
         "BOOT_ID_FILE",
         "POD_NAMESPACE",
         "AGENTS_NAMESPACE",
+        "NPD_ACCOUNT",
+        "NPD_TOKEN_DIR",
         "LEASE_DURATION",
         "CLOUDWATCH_NAMESPACE",
         "AZURE_CLUSTER_ID",

@@ -96,6 +96,7 @@ class DoctorApi(UserApi):
             "verb": right.verb,
             "namespace": namespace,
         }
+        wanted |= {"name": right.name} if right.name else {}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": kind,

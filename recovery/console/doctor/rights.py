@@ -16,6 +16,7 @@ from recovery.kube.rights import (
     CONCLUDERS,
     CONTROLLERS,
     KARPENTER,
+    NPD_TOKEN,
     OBSERVERS,
     OBSERVING_CONTROLLERS,
     OWN,
@@ -81,6 +82,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if observes:
         yield Finding(AREA, True, ONLY_OBSERVES, ALL_RIGHTS)
         wanted = list(OBSERVING_CONTROLLERS if context.in_fleet_mode else OBSERVERS)
+    wanted += _for_the_detector(context)
     yield from reviewer.findings(wanted, certain=context.identified.machine is not None)
     if context.in_pod and not context.account and not context.is_controller and not observes:
         yield from fences.check(api, context.node_name)
@@ -129,6 +131,13 @@ def _wanted(context: CheckContext) -> list[Right]:
     karpenter = machine is None or "nodepool" in machine.route
     more = asked_by(context.settings.policy) if context.settings is not None else ()
     return [*(r for r in RIGHTS if karpenter or r.group != KARPENTER), *more]
+
+
+def _for_the_detector(context: CheckContext) -> list[Right]:
+    """What an agent needs that keeps tokens for node-problem-detector. Outside its pod that is not seen."""
+    if not context.in_pod or context.account or context.settings is None or not context.settings.npd_account:
+        return []
+    return [replace(right, name=context.settings.npd_account) for right in NPD_TOKEN]
 
 
 def _may_be_off(context: CheckContext) -> bool:
@@ -194,7 +203,10 @@ class _Reviewer:
 
     def _grant(self, right: Right, namespace: str) -> str:
         where = f" -n {namespace}" if namespace else ""
-        check = f"kubectl auth can-i {right.verb} {right.kind}{where} --as={self.user}"
+        kind = (
+            f"{right.resource}/{right.name} --subresource={right.subresource}" if right.name else right.kind
+        )
+        check = f"kubectl auth can-i {right.verb} {kind}{where} --as={self.user}"
         return f"bind the rules of {right.granted_by} to it, then check: {check}"
 
 

@@ -152,12 +152,53 @@ volumeMounts:
 {{- if eq (toString .Values.npd.conditions) "false" }}true{{ end }}
 {{- end }}
 
+{{/* The account of node-problem-detector in the agent's pod; empty where it has the pod's own, or no token. */}}
+{{- define "node-recovery.npdAccount" -}}
+{{- if and (eq (include "node-recovery.mode" .) "sidecar") .Values.npd.create (not .Values.npd.onNode) (not (include "node-recovery.tokenless" .)) -}}
+{{ .Release.Name }}-npd
+{{- end }}
+{{- end }}
+
+{{/* Where a client in a container looks for its account. */}}
+{{- define "node-recovery.tokens" -}}
+/var/run/secrets/kubernetes.io/serviceaccount
+{{- end }}
+
+{{/* The mounts by which the agent has the pod's token for itself, and gives node-problem-detector its own. */}}
+{{- define "node-recovery.tokenMounts" -}}
+{{- $npd := include "node-recovery.npdAccount" . }}
+{{- if or $npd (include "node-recovery.tokenless" .) }}
+- {name: api-token, mountPath: {{ include "node-recovery.tokens" . }}, readOnly: true}
+{{- end }}
+{{- if $npd }}
+- {name: npd-token, mountPath: /run/node-problem-detector}
+{{- end }}
+{{- end }}
+
+{{/* It writes node-problem-detector's first token: without one that ends at once. The agent renews it. */}}
+{{- define "node-recovery.npdToken" -}}
+name: npd-token
+{{- $container := include "node-recovery.container" . | fromYaml }}
+{{ pick $container "image" "imagePullPolicy" "securityContext" | toYaml }}
+args: [npd-token]
+env:
+  - name: NODE_NAME
+    valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: NPD_ACCOUNT
+    value: {{ include "node-recovery.npdAccount" . }}
+resources:
+  {{- toYaml .Values.sidecar.resources | nindent 2 }}
+volumeMounts:
+  {{- include "node-recovery.tokenMounts" . | nindent 2 }}
+{{- end }}
+
 {{/* The sidecar, in a DaemonSet made here or in the patch for one that is already there. */}}
 {{- define "node-recovery.sidecar" -}}
 {{- $container := include "node-recovery.container" . }}
-{{- if include "node-recovery.tokenless" . }}
-{{- $own := dict "name" "api-token" "mountPath" "/var/run/secrets/kubernetes.io/serviceaccount" "readOnly" true }}
-{{- $mounts := append ((fromYaml $container).volumeMounts | default list) $own }}
+{{- with include "node-recovery.tokenMounts" . | fromYamlArray }}
+{{- $mounts := concat ((fromYaml $container).volumeMounts | default list) . }}
 {{- $container = set (fromYaml $container) "volumeMounts" $mounts | toYaml }}
 {{- end -}}
 name: node-recovery
@@ -167,6 +208,10 @@ env:
     valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
   - name: POD_NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  {{- with include "node-recovery.npdAccount" . }}
+  - name: NPD_ACCOUNT
+    value: {{ . }}
+  {{- end }}
   {{- if and .Values.npd.onNode (not (hasKey .Values.settings "NPD_METRICS_URL")) }}
   - name: HOST_IP
     valueFrom: {fieldRef: {fieldPath: status.hostIP}}

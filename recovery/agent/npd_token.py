@@ -1,0 +1,115 @@
+"""A token of node-problem-detector's own account, kept fresh in a directory that its container mounts.
+
+The pod has one service account, the agent's, and a kubelet mounts no token of another. So the agent asks for
+one (TokenRequest), bound to its Node, and the privileged container beside it has none of the agent's rights:
+docs/decisions/0048-the-detectors-own-account.md. node-problem-detector reads the file again once a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from recovery.agent.backoff import Backoff
+from recovery.clock import Clock, SystemClock
+from recovery.errors import ApiError
+from recovery.kube.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+RENEW_AFTER = 2 / 3
+"""Of a token's life, which is an hour: then the API server may be away for 20 minutes."""
+FIRST_RETRY, LONGEST_RETRY = 2.0, 60.0
+PATIENCE = 60.0
+"""Seconds for which the init container tries. Then it fails, so that ``kubectl get pods`` shows it."""
+TOO_OLD = (
+    "Kubernetes 1.31 or later binds a token to a Node. On an older one leave node-problem-detector without a"
+    " token: deploy/options/npd-without-token, in the chart npd.conditions=false"
+)
+
+
+class DetectorToken:
+    """Writes ``token`` and ``ca.crt`` into ``directory``, and a new token long before the old one ends."""
+
+    def __init__(
+        self, cluster: Cluster, clock: Clock, account: str, node: str, directory: Path, ca_file: str | None
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._account = account
+        self._node = node
+        self._directory = directory
+        self._ca_file = ca_file
+        chance = random.Random(node)  # noqa: S311 - jitter
+        self._backoff = Backoff(clock, FIRST_RETRY, LONGEST_RETRY, chance)
+        self._due = clock.monotonic()
+        self.problem = ""
+        """Why the token could not be renewed; empty where it was."""
+
+    def keep(self) -> None:
+        """Renew the token if it is time to. Never raises: ``problem`` says why it failed."""
+        if self._clock.monotonic() < self._due:
+            return
+        try:
+            life = self._write()
+        except (ApiError, OSError) as error:
+            asked = error.retry_after if isinstance(error, ApiError) else None
+            self._due = self._clock.monotonic() + self._backoff.failed(asked)
+            self._tell(error)
+            return
+        self._backoff.answered()
+        self._due = self._clock.monotonic() + life * RENEW_AFTER
+        self.problem = ""
+
+    def _write(self) -> float:
+        """Returns the seconds of the new token's life. A reader sees the old file or the new one."""
+        token, life = self._cluster.node_token(self._account, self._node)
+        if self._ca_file is not None:
+            self._put("ca.crt", Path(self._ca_file).read_bytes())
+        self._put("token", token.encode())
+        return life
+
+    def _put(self, name: str, content: bytes) -> None:
+        """For the owner alone, and for root, as whom node-problem-detector runs."""
+        fresh = self._directory / f".{name}"
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        fresh.replace(self._directory / name)
+
+    def _tell(self, error: ApiError | OSError) -> None:
+        why = f"no new token for node-problem-detector: {error}"
+        if isinstance(error, ApiError) and "cannot bind token" in str(error):
+            why += f". {TOO_OLD}"
+        if why != self.problem:
+            log.warning("%s. Without one it writes no conditions and no Events", why)
+        self.problem = why
+
+
+def give(
+    environ: Mapping[str, str], clock: Clock | None = None, sleep: Callable[[float], object] = time.sleep
+) -> str:
+    """For the init container: write the first token. Returns why there is none, "" where it was written.
+
+    Looks at nothing but its own variables: a mistake in the agent's others keeps no node from its detector.
+    Raises ``SettingsError``.
+    """
+    from recovery.config.settings import load_alone
+    from recovery.kube.transport import KubernetesTransport
+
+    found = load_alone(environ, "NODE_NAME", "POD_NAMESPACE", "NPD_ACCOUNT", "NPD_TOKEN_DIR")
+    clock = clock or SystemClock()
+    transport = KubernetesTransport(clock)
+    cluster = Cluster(transport, clock, found.POD_NAMESPACE)
+    directory = Path(found.NPD_TOKEN_DIR)
+    kept = DetectorToken(cluster, clock, found.NPD_ACCOUNT, found.NODE_NAME, directory, transport.ca_file)
+    end = clock.monotonic() + PATIENCE
+    while True:
+        kept.keep()
+        if not kept.problem or clock.monotonic() >= end:
+            return kept.problem
+        sleep(0.2)
