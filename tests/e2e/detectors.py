@@ -122,10 +122,15 @@ class Real:
             f"--config.system-log-monitor={self._rules}",
             "--prometheus-address=127.0.0.1",
             f"--prometheus-port={self.port}",
-            "--enable-k8s-exporter=false",
+            *self.exporter,
         ]
         with self._out.open("ab") as out:
-            self._process = launch(bound_to_us(command), env=self._environ, stdout=out, stderr=out)
+            self._process = launch(self.wrapped(command), env=self._environ, stdout=out, stderr=out)
+
+    exporter = ("--enable-k8s-exporter=false",)
+
+    def wrapped(self, command: list[str]) -> list[str]:
+        return bound_to_us(command)
 
     def kernel(self, code: str, line: str) -> None:
         self._write(line)

@@ -188,6 +188,8 @@ env:
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
   - name: NPD_ACCOUNT
     value: {{ include "node-recovery.npdAccount" . }}
+  - name: NPD_TOKEN_DIR
+    value: /run/node-problem-detector
 resources:
   {{- toYaml .Values.sidecar.resources | nindent 2 }}
 volumeMounts:
@@ -211,6 +213,8 @@ env:
   {{- with include "node-recovery.npdAccount" . }}
   - name: NPD_ACCOUNT
     value: {{ . }}
+  - name: NPD_TOKEN_DIR
+    value: /run/node-problem-detector
   {{- end }}
   {{- if and .Values.npd.onNode (not (hasKey .Values.settings "NPD_METRICS_URL")) }}
   - name: HOST_IP
