@@ -42,8 +42,6 @@ COPIES = {
     "files/fleet-policy.yaml": "fleet/policy.yaml",
     "files/detector-admission.yaml": "npd-gpu/admission.yaml",
     "files/npd-rbac.yaml": "eks-neuron/agents/npd-rbac.yaml",
-    "files/npd-account.yaml": "npd-account/serviceaccount.yaml",
-    "files/npd-account-rbac.yaml": "npd-account/rbac.yaml",
     "files/npd-admission.yaml": "npd-account/admission.yaml",
     "files/neuron-monitor.json": "eks-neuron/agents/neuron-monitor.json",
     "files/gpu-pack-patch.yaml": "npd-gpu/pack/patch.yaml",

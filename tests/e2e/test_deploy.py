@@ -197,7 +197,8 @@ def sound(
         if document["kind"] in ("DaemonSet", "Deployment"):
             assert place == (of_deployments if document["kind"] == "Deployment" else namespace)
             assert {(kind, place, name) for kind, name in references(document)} <= there
-            mounts = {m["name"] for c in pod(document)["containers"] for m in c.get("volumeMounts", [])}
+            containers = (*pod(document)["containers"], *pod(document).get("initContainers", ()))
+            mounts = {m["name"] for c in containers for m in c.get("volumeMounts", [])}
             assert mounts == {volume["name"] for volume in pod(document).get("volumes", [])}
 
 
@@ -245,9 +246,14 @@ def test_everything_that_names_a_namespace_moves_with_it(
         d["metadata"]["name"]: d["metadata"]["namespace"] for d in found if d["kind"] == "ServiceAccount"
     }
     assert accounts.pop(CONCLUDER) == of_concluder
+    assert accounts.pop(NPD, of_agents) == of_agents
     ((account, its_namespace),) = accounts.items()
     assert its_namespace == of_agents
-    limited = {"": f"{of_agents}:{account}", "concluder": f"{of_concluder}:{CONCLUDER}"}
+    limited = {
+        "": f"{of_agents}:{account}",
+        "concluder": f"{of_concluder}:{CONCLUDER}",
+        "npd": f"{of_agents}:{NPD}",
+    }
     for policy in (d for d in found if d["kind"] == "ValidatingAdmissionPolicy"):
         name = limited[policy["metadata"]["labels"].get("app.kubernetes.io/component", "")]
         (condition,) = policy["spec"]["matchConditions"]
@@ -359,7 +365,7 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
         settings = beside(found, workload, ours["envFrom"][0]["configMapRef"]["name"])["data"]
         assert (settings["ENABLE_RECOVERY"], settings["CLUSTER_NAME"]) == ("true", "default")
         assert ours["image"] == "registry.example.com/nr:v2"
-        (mount,) = ours["volumeMounts"]
+        (mount,) = [m for m in ours["volumeMounts"] if m["name"] == "policy"]
         assert settings["POLICY_FILE"].startswith(mount["mountPath"] + "/")
         (volume,) = [v for v in pod(workload)["volumes"] if v["name"] == mount["name"]]
         policy = beside(found, workload, volume["configMap"]["name"])["data"]
@@ -370,14 +376,27 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
 def test_the_components_can_be_uncommented_where_they_stand(
     tools: Tools, tmp_path: Path, overlay: str
 ) -> None:
-    parts = ("crds", "users", "rbac", "concluder", "joined", "observe", "npd-gpu", "eks-neuron", overlay)
-    for folder in dict.fromkeys(parts):
+    parts = (
+        "crds",
+        "users",
+        "rbac",
+        "concluder",
+        "joined",
+        "observe",
+        "npd-gpu",
+        "npd-account",
+        "eks-neuron",
+    )
+    for folder in dict.fromkeys((*parts, overlay)):
         shutil.copytree(DEPLOY / folder, tmp_path / folder)
     file = tmp_path / overlay / "kustomization.yaml"
     file.write_text(re.sub(r"^  # (- [\w./-]+ #)", r"  \1", file.read_text(), flags=re.MULTILINE))
     found = tools.kustomize(tmp_path / overlay)
     sound(found, namespace=OVERLAYS[overlay])
     accounts = [d for d in found if d["kind"] == "ServiceAccount"]
+    detectors = [d for d in accounts if d["metadata"]["name"] == NPD]
+    assert not [d for d in detectors if "annotations" in d["metadata"]], "no role in the cloud for it"
+    accounts = [d for d in accounts if d not in detectors]
     assert len(accounts) == 2
     assert all(account["metadata"]["annotations"] for account in accounts)
     assert all(container(w)["volumeMounts"] for w in workloads(found))
@@ -453,10 +472,13 @@ def comparable(found: list[Document]) -> Mapping[tuple[str, str, str], Document]
         plain[document["kind"], meta.get("namespace", ""), meta["name"]] = document
         if document["kind"] in ("DaemonSet", "Deployment"):
             document["spec"]["template"]["metadata"].pop("annotations", None)
+            if not pod(document).get("initContainers"):
+                pod(document).pop("initContainers", None)
             pod(document)["containers"].sort(key=lambda c: c["name"])
             pod(document)["volumes"] = sorted(pod(document).get("volumes", []), key=lambda v: v["name"])
-            for each in pod(document)["containers"]:
+            for each in (*pod(document)["containers"], *pod(document).get("initContainers", ())):
                 each.pop("imagePullPolicy", None)
+                each["volumeMounts"] = sorted(each.get("volumeMounts", []), key=lambda m: m["mountPath"])
         for file, content in document.get("data", {}).items():
             document["data"][file] = content.strip()
     return plain
@@ -487,7 +509,8 @@ def test_over_every_installation_and_all_its_options_observing_leaves_no_right_t
         over=over,
     )
     assert written(before) > WRITES | {"nodes", "pods/eviction", "leases"}
-    assert written(after) <= WRITES
+    beside = {"serviceaccounts/token"} if over in ("eks-neuron", "eks-gpu", "baremetal") else set()
+    assert written(after) - WRITES == beside, "a token of the detector's account, where it has one"
     assert {(d["kind"], d["metadata"]["name"]) for d in before} == {
         (d["kind"], d["metadata"]["name"]) for d in after
     }, "what kubectl applied before is written anew"
@@ -603,7 +626,7 @@ def test_other_monitors_reach_the_detector_by_their_files_and_flags(tools: Tools
         "gpu-count.json",
         "gpu-xid.json",
     }
-    (volume,) = [v["projected"] for v in pod(daemonset)["volumes"] if "projected" in v]
+    (volume,) = [v["projected"] for v in pod(daemonset)["volumes"] if v["name"] == "config"]
     assert {"key": "gpu-count.sh", "path": "plugin/gpu-count.sh", "mode": 0o555} in [
         item for source in volume["sources"] for item in source["configMap"].get("items", [])
     ]
@@ -680,6 +703,8 @@ def test_a_privileged_detector_gets_no_credentials_of_aws(tools: Tools, over: st
 CA = "kube-root-ca.crt"
 """The ConfigMap that the controller manager puts into every namespace."""
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+NPD = "node-recovery-npd"
+"""node-problem-detector's own account in the agent's pod, and the policies that limit it."""
 TOKENLESS = "resources: [BASE]\ncomponents: [BASE/../options/npd-without-token]\n"
 
 
@@ -726,7 +751,7 @@ def test_a_detector_that_writes_no_conditions_has_no_token_and_its_pods_account_
 
 
 def test_the_chart_without_the_detectors_token_is_the_kustomization_with_that_component(tools: Tools) -> None:
-    ours = without_empty_roles(tools.overlay(TOKENLESS))
+    ours = [d for d in without_empty_roles(tools.overlay(TOKENLESS)) if NPD not in d["metadata"]["name"]]
     charts = tools.template("npd: {conditions: false}", *ALL_RIGHTS)
     the_same(comparable(ours), comparable(charts))
 
@@ -778,7 +803,10 @@ def test_a_detector_that_is_already_there_takes_the_sidecar_by_one_patch(
     sound([*found, after], ("detector",))
     assert container(after, "npd") == container(before, "npd")
     made = one(tools.template("{}", *policy), "DaemonSet", "node-problem-detector")
-    assert container(after) == container(made)
+    ours = container(made)
+    ours["env"] = [e for e in ours["env"] if not e["name"].startswith("NPD_")]
+    ours["volumeMounts"] = [m for m in ours["volumeMounts"] if not m["name"].endswith("-token")]
+    assert container(after) == ours, "but for the tokens: that detector has its pod's"
 
     again = tmp_path / "patched.yaml"
     again.write_text(patched)

@@ -156,10 +156,24 @@ def nothing_was_refused_or_written(site: Site, user: str) -> None:
     """Nothing but what law 7 names."""
     asked = [r for r in site.audit.requests() if r.user == user]
     assert [(r.verb, r.path) for r in asked if r.status == 403] == []
-    written = {r.resource for r in asked if r.verb not in READS} - {"tokenreviews"}
+    written = {r.resource for r in asked if r.verb not in READS} - {"tokenreviews", "serviceaccounts"}
     assert written == {"events", "recoveryreports"}
     assert site.records() == {}
     assert site.gate() == {}
+
+
+def the_detector_writes_conditions_by_its_own_account(site: Site, node: str) -> None:
+    """And the agent's, in the same pod, does not."""
+    container = site.kubelets.of(node)
+    token = (container.folder / "root" / "run" / "node-problem-detector" / "token").read_text()
+    body = {"status": {"conditions": [{"type": "Tried", "status": "False"}]}}
+    kind = "application/strategic-merge-patch+json"
+
+    def states(bearer: str) -> int:
+        path = f"/api/v1/nodes/{node}/status"
+        return site.plane.request("PATCH", path, body=body, content_type=kind, bearer=bearer).status
+
+    assert (states(token), states(container.token)) == (200, 403)
 
 
 @either_way
@@ -179,6 +193,7 @@ def test_sidecars_with_observe_only_rights_say_what_they_would_do_and_recover_on
         only_observes(site, user, NAMESPACE, OBSERVERS)
         only_observes(site, concluder, NAMESPACE, ())
         assert site.kubelets.concluders() == []
+        the_detector_writes_conditions_by_its_own_account(site, sick)
         used = {(r.verb, r.resource) for r in site.audit.requests() if r.user == user}
         tell(f"observe-only rights of a sidecar: {len(used)} of {len(OBSERVERS)} were used here")
 
