@@ -58,7 +58,7 @@ image: $(STAMP) ## Make what the container image holds, by the image's own steps
 	$(BIN)/python -m pytest -n 0 tests/image $(ARGS)
 
 e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (Go and Node for those not installed)
-	$(BIN)/python -m pytest -n 3 --dist loadfile tests/e2e $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e $(ARGS)
 
 soak: $(STAMP) e2e-tools ## 200 recoveries on a real control plane that is disturbed in every way (RECOVERIES=, SEED=)
 	RECOVERIES=$(or $(RECOVERIES),200) $(BIN)/python -m pytest -n 0 -s tests/soak $(ARGS)

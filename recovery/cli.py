@@ -179,8 +179,8 @@ def run() -> None:
 def npd_token() -> int:
     """Write a token for node-problem-detector, and end: for the pod's init container.
 
-    It is a token of the account NPD_ACCOUNT, good for an hour on the Node NODE_NAME. The agent (`run`) keeps
-    it fresh. Settings come from the environment.
+    It is a token of the account NPD_ACCOUNT, for the Node NODE_NAME and for six hours. The agent (`run`)
+    keeps it fresh. Settings come from the environment.
     """
     import logging
 

@@ -146,6 +146,12 @@ class Agent:
         return self._view
 
     @property
+    def node_uid(self) -> str:
+        """Of the Node as it was last seen; "" where none was."""
+        s = self._view.situation
+        return s.node.uid if s is not None and s.node is not None else ""
+
+    @property
     def word(self) -> tuple[Reading, ...]:
         """What peers are told of the own page, in the Lease. Nothing while a peer has to take that: it proves
         what becomes of an open record without a Node."""

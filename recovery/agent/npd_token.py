@@ -22,7 +22,7 @@ from recovery.kube.cluster import Cluster
 log = logging.getLogger(__name__)
 
 RENEW_AFTER = 2 / 3
-"""Of a token's life, which is an hour: then the API server may be away for 20 minutes."""
+"""Of a token's life, which is six hours: so the API server, or the agent, may be away for two."""
 FIRST_RETRY, LONGEST_RETRY = 2.0, 60.0
 PATIENCE = 60.0
 """Seconds for which the init container tries. Then it fails, so that ``kubectl get pods`` shows it."""
@@ -47,11 +47,19 @@ class DetectorToken:
         chance = random.Random(node)  # noqa: S311 - jitter
         self._backoff = Backoff(clock, FIRST_RETRY, LONGEST_RETRY, chance)
         self._due = clock.monotonic()
+        self._node_uid = ""
         self.problem = ""
         """Why the token could not be renewed; empty where it was."""
 
-    def keep(self) -> None:
-        """Renew the token if it is time to. Never raises: ``problem`` says why it failed."""
+    def keep(self, node_uid: str = "") -> None:
+        """Renew the token if it is time to. Never raises: ``problem`` says why it failed.
+
+        ``node_uid``: of the Node as it was last seen; "" if that is not known. When a Node is made anew under
+        its name, the token of the one before is good for nothing.
+        """
+        if self._node_uid and node_uid not in ("", self._node_uid):
+            self._due = self._clock.monotonic()
+        self._node_uid = node_uid or self._node_uid
         if self._clock.monotonic() < self._due:
             return
         try:

@@ -258,8 +258,8 @@ class Program:
             self.agent.look_at_record()
         if self.agent is not None:
             self._tally.flush()
-        if self._npd_token is not None:
-            self._npd_token.keep()
+        if self._npd_token is not None and self.agent is not None:
+            self._npd_token.keep(self.agent.node_uid)
         self._beat = self._clock.monotonic()
         self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)

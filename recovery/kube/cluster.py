@@ -36,8 +36,8 @@ _date = lru_cache(64)(parsedate_to_datetime)
 quote = lru_cache(1024)(parse.quote)
 """Of a name in a path: the same few are asked for again and again."""
 NODES = "/api/v1/nodes"
-TOKEN_LIFE = 3600
-"""Seconds. Every API server gives an hour (``--service-account-max-token-expiration`` is no shorter)."""
+TOKEN_LIFE = 6 * 3600
+"""Seconds. An API server may give less (``--service-account-max-token-expiration``), and says so."""
 PAGE, NODE_PAGE = 100, 250
 """Objects on a page; and Nodes, of which less is kept while the page is read."""
 MERGE_PATCH = "application/merge-patch+json"

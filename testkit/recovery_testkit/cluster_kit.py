@@ -237,12 +237,13 @@ class ClusterKit:
 
         def token(node: str) -> Any:
             bound = {"apiVersion": "v1", "kind": "Node", "name": node}
-            return cluster.ask("POST", f"{account}/token", {"spec": {"boundObjectRef": bound}})
+            spec = {"boundObjectRef": bound, "expirationSeconds": 6 * 3600}
+            return cluster.ask("POST", f"{account}/token", {"spec": spec})
 
         node = cluster.node()["metadata"]["name"]
         cluster.eventually(lambda: token(node).status == 201)
         made = token(node).body
-        assert made["spec"]["expirationSeconds"] == 3600
+        assert made["spec"]["expirationSeconds"] == 6 * 3600
         review = {"spec": {"token": made["status"]["token"]}}
         answer = cluster.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
         assert answer.body["status"]["user"]["extra"]["authentication.kubernetes.io/node-name"] == [node]

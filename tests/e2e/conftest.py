@@ -17,8 +17,8 @@ from plane import Plane  # noqa: E402
 
 GROUP = "the Auto Scaling group's part: played by these tests, through moto's API"
 LONGEST = (
-    *("kills", "faults", "storm", "baremetal", "azure", "obstacles"),
-    *("leader_killed", "limits", "pages"),
+    *("pages", "kills", "faults", "storm", "baremetal", "azure", "obstacles"),
+    *("leader_killed", "limits"),
     *("way_back", "training", "rights", "walkthrough", "admission"),
 )
 TOLD = pytest.StashKey[list[str]]()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from recovery_testkit.kubefaults import FaultyApi, lost_answer, lost_request, refused
+from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Stage, StoreTransport
 
 from recovery.agent import program as running
@@ -110,19 +111,52 @@ def test_it_is_a_token_of_that_account_on_this_node_beside_the_clusters_ca_for_r
     }
 
 
-def test_a_new_one_takes_its_place_when_two_thirds_of_its_hour_are_over(
+def test_a_new_one_takes_its_place_after_four_of_its_six_hours(
     stage: Stage, start: Callable[..., Program], mount: Path
 ) -> None:
     program = start()
     program.step()
     first = claims(mount)["exp"]
-    stage.clock.advance(39 * MINUTE)
+    stage.clock.advance(239 * MINUTE)
     program.step()
     assert (requests(stage), claims(mount)["exp"]) == (1, first)
     stage.clock.advance(2 * MINUTE)
     program.step()
     assert requests(stage) == 2
-    assert claims(mount)["exp"] == first + 41 * MINUTE
+    assert claims(mount)["exp"] == first + 241 * MINUTE
+
+
+def test_where_the_api_server_gives_an_hour_it_is_renewed_within_that(
+    stage: Stage, start: Callable[..., Program]
+) -> None:
+    def shorter(_: object, go: Callable[[], Response]) -> Response:
+        answer = go()
+        spec = {**answer.body["spec"], "expirationSeconds": 3600}
+        return Response(answer.status, answer.headers, {**answer.body, "spec": spec})
+
+    fails(stage, shorter)
+    program = start()
+    program.step()
+    stage.clock.advance(41 * MINUTE)
+    program.step()
+    assert requests(stage) == 2
+
+
+def test_a_node_that_is_made_anew_under_its_name_gets_a_token_of_its_own(
+    stage: Stage, start: Callable[..., Program], mount: Path
+) -> None:
+    program = start()
+    program.step()
+    before = claims(mount)["kubernetes.io"]["node"]["uid"]
+    node = stage.node("node-0")
+    stage.store.request("DELETE", "/api/v1/nodes/node-0")
+    del node["metadata"]["uid"], node["metadata"]["resourceVersion"]
+    stage.store.load(node)
+    for _ in range(60):
+        stage.clock.advance(10)
+        program.step()
+    assert claims(mount)["kubernetes.io"]["node"]["uid"] == stage.node("node-0")["metadata"]["uid"] != before
+    assert requests(stage) == 2
 
 
 def test_while_the_api_server_is_away_the_old_one_stays_and_that_is_said_once(
@@ -132,7 +166,7 @@ def test_while_the_api_server_is_away_the_old_one_stays_and_that_is_said_once(
     program.step()
     first = claims(mount)["exp"]
     fails(stage, lost_request, times=4)
-    stage.clock.advance(45 * MINUTE)
+    stage.clock.advance(300 * MINUTE)
     with caplog.at_level(logging.WARNING):
         for _ in range(4 * 60):
             program.step()
