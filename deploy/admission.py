@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recovery.config.policy_fields import ADMITTED_TAINTS
+from recovery.kube.cluster import TOKEN_LIFE
 
 HERE = Path(__file__).parent
 POWERS = HERE / "baremetal" / "components" / "power"
@@ -728,7 +729,8 @@ DETECTORS_NODES = Policy(
         Check(
             'request.operation == "UPDATE" && request.?subResource.orValue("") == "status"\n'
             '&& variables.mine != "" && request.name == variables.mine',
-            f'"a detector writes the conditions of its own node only; {ON_MINE}',
+            '"a detector writes the conditions of its own node only; this token is for'
+            ' \'" + variables.mine + "\'"',
         ),
         Check(
             on("UPDATE", [*metadata_kept(), *same(*(f"?status.?{name}" for name in NODE_STATUS))]),
@@ -741,6 +743,7 @@ DETECTORS_NODES = Policy(
 """Who goes by conditions would else go by what a thief on one node says of all others."""
 
 NPD_NODES = replace(DETECTORS_NODES, name="node-recovery-npd", account=NPD)
+"""Its token is bound to the Node itself, and to no pod."""
 
 NPD_TOKENS = Policy(
     "node-recovery-npd-tokens",
@@ -751,6 +754,10 @@ NPD_TOKENS = Policy(
             '&& object.spec.?boundObjectRef.?name.orValue("") == variables.mine',
             f'"an agent asks for a token for its own node only; {ON_MINE}',
             "One for another node would state faults of that.",
+        ),
+        Check(
+            f"object.spec.?expirationSeconds.orValue(0) <= {TOKEN_LIFE}",
+            "an agent asks for no token that is good for more than six hours",
         ),
     ),
     (MY_NODE,),

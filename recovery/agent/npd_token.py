@@ -24,8 +24,11 @@ log = logging.getLogger(__name__)
 RENEW_AFTER = 2 / 3
 """Of a token's life, which is six hours: so the API server, or the agent, may be away for two."""
 FIRST_RETRY, LONGEST_RETRY = 2.0, 60.0
-PATIENCE = 60.0
-"""Seconds for which the init container tries. Then it fails, so that ``kubectl get pods`` shows it."""
+PATIENCE = 10.0
+"""Seconds for which the init container tries."""
+NONE_YET = b"none yet"
+"""In the place of a token: node-problem-detector ends where there is no file, and serves its page where its
+token is refused (pkg/exporters/k8sexporter/k8s_exporter.go)."""
 TOO_OLD = (
     "Kubernetes 1.31 or later binds a token to a Node. On an older one leave node-problem-detector without a"
     " token: deploy/options/npd-without-token, in the chart npd.conditions=false"
@@ -36,7 +39,14 @@ class DetectorToken:
     """Writes ``token`` and ``ca.crt`` into ``directory``, and a new token long before the old one ends."""
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, account: str, node: str, directory: Path, ca_file: str | None
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        account: str,
+        node: str,
+        directory: Path,
+        ca_file: str | None,
+        failed: Callable[[], object] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -44,6 +54,7 @@ class DetectorToken:
         self._node = node
         self._directory = directory
         self._ca_file = ca_file
+        self._failed = failed
         chance = random.Random(node)  # noqa: S311 - jitter
         self._backoff = Backoff(clock, FIRST_RETRY, LONGEST_RETRY, chance)
         self._due = clock.monotonic()
@@ -67,6 +78,7 @@ class DetectorToken:
         except (ApiError, OSError) as error:
             asked = error.retry_after if isinstance(error, ApiError) else None
             self._due = self._clock.monotonic() + self._backoff.failed(asked)
+            self._failed()
             self._tell(error)
             return
         self._backoff.answered()
@@ -76,10 +88,18 @@ class DetectorToken:
     def _write(self) -> float:
         """Returns the seconds of the new token's life. A reader sees the old file or the new one."""
         token, life = self._cluster.node_token(self._account, self._node)
+        self._put_both(token.encode())
+        return life
+
+    def put_none(self) -> None:
+        """If no token was ever there, so that node-problem-detector starts. Raises ``OSError``."""
+        if not (self._directory / "token").exists():
+            self._put_both(NONE_YET)
+
+    def _put_both(self, token: bytes) -> None:
         if self._ca_file is not None:
             self._put("ca.crt", Path(self._ca_file).read_bytes())
-        self._put("token", token.encode())
-        return life
+        self._put("token", token)
 
     def _put(self, name: str, content: bytes) -> None:
         """For the owner alone, and for root, as whom node-problem-detector runs."""
@@ -103,8 +123,9 @@ def give(
 ) -> str:
     """For the init container: write the first token. Returns why there is none, "" where it was written.
 
-    Looks at nothing but its own variables: a mistake in the agent's others keeps no node from its detector.
-    Raises ``SettingsError``.
+    Nothing that goes wrong here keeps a node from its detector and its agent. After ``PATIENCE`` it gives
+    up: both work without a token, and the agent goes on trying. It looks at no other variables than its own.
+    Raises ``SettingsError`` and ``OSError``.
     """
     from recovery.config.settings import load_alone
     from recovery.kube.transport import KubernetesTransport
@@ -118,6 +139,9 @@ def give(
     end = clock.monotonic() + PATIENCE
     while True:
         kept.keep()
-        if not kept.problem or clock.monotonic() >= end:
+        if not kept.problem:
+            return ""
+        if clock.monotonic() >= end:
+            kept.put_none()
             return kept.problem
         sleep(0.2)

@@ -124,6 +124,7 @@ class Program:
                 settings.node_name,
                 Path(settings.npd_token_dir),
                 transport.ca_file,
+                self.metrics.errors.labels("npd_token").inc,
             )
         self.agent: Agent | None = None
         self._reader: PageReader | None = None

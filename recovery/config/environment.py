@@ -356,8 +356,8 @@ class Variables(BaseSettings):
         "([security](security.md#an-account-of-its-own-for-node-problem-detector)); empty: it does not",
     )
     NPD_TOKEN_DIR: str = _variable(
-        "/run/node-problem-detector",
-        "a directory that node-problem-detector's container mounts as "
+        "",
+        "with NPD_ACCOUNT: a directory that node-problem-detector's container mounts as "
         "`/var/run/secrets/kubernetes.io/serviceaccount`; `token` and `ca.crt` are written into it",
     )
     LEASE_DURATION: Annotated[timedelta, _within("5s", "10m", plain_seconds=False)] = _variable(

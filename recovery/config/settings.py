@@ -60,7 +60,7 @@ class Settings:
     pod_namespace: str  # "" where it was not given
     agents_namespace: str  # where Leases live; "" where neither it nor this pod's was given
     npd_account: str  # "" is none: node-problem-detector has a token by other ways, or none
-    npd_token_dir: str
+    npd_token_dir: str  # "" without npd_account
     lease_duration: timedelta
     policy_file: PolicyFile
     warnings: tuple[str, ...] = ()
@@ -89,6 +89,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     except ValidationError as error:
         mistakes += [_sentence(one, environ) for one in error.errors(include_url=False)]
     mistakes += _nameless(environ)
+    if environ.get("NPD_ACCOUNT") and not environ.get("NPD_TOKEN_DIR"):
+        mistakes.append("NPD_TOKEN_DIR: missing, and NPD_ACCOUNT needs it")
     providers = installed()
     wrong, unchecked = _of_providers(providers, environ)
     mistakes += wrong

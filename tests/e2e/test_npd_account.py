@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from fleet_site import ACCOUNT, NAMESPACE, Site
 from kubelets import claims, mounted, shipped
 from plane import Plane
 
+from recovery.agent.npd_token import NONE_YET
 from recovery.kube.transport import Response
 
 NPD = "node-recovery-npd"
@@ -70,9 +73,10 @@ class Pods:
         path = f"/api/v1/nodes/{node}/status"
         return self.plane.request("PATCH", path, body=body, content_type=STRATEGIC, bearer=token)
 
-    def asks(self, node: str, account: str = NPD, **bound: str) -> Response:
+    def asks(self, node: str, account: str = NPD, life: int = 3600, **bound: str) -> Response:
         """The agent of ``node``, for a token of ``account``."""
-        spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", **bound}} if bound else {}
+        spec: Json = {"expirationSeconds": life}
+        spec |= {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", **bound}} if bound else {}
         path = f"{ACCOUNTS}/{account}/token"
         return self.plane.request("POST", path, body={"spec": spec}, bearer=self.agent(node))
 
@@ -110,7 +114,12 @@ def test_a_real_detector_writes_the_conditions_of_its_node_by_its_own_account(
         detector.kill()
     lines = [json.loads(line) for line in pods.plane.audit_log.read_text().splitlines()]
     user = f"system:serviceaccount:{NAMESPACE}:{NPD}"
-    asked = [x for x in lines if x["user"]["username"] == user and x["stage"] == "ResponseComplete"]
+    asked = [
+        x
+        for x in lines
+        if (x["user"]["username"], x["stage"]) == (user, "ResponseComplete")
+        and x.get("userAgent", "").startswith("node-problem-detector")
+    ]
     used = {(x["verb"], x["objectRef"]["resource"], x["objectRef"].get("subresource", "")) for x in asked}
     assert {x["responseStatus"]["code"] for x in asked} <= {200, 201}, "nothing was refused"
     assert ("patch", "nodes", "status") in used
@@ -121,11 +130,43 @@ def test_a_real_detector_writes_the_conditions_of_its_node_by_its_own_account(
 EVENTS = {(verb, "events", "") for verb in ("create", "patch", "update")}
 
 
+@pytest.mark.skipif(not real(), reason="NPD_BINARY names no node-problem-detector")
+def test_a_real_detector_without_a_token_serves_its_page_and_writes_as_soon_as_it_has_one(
+    pods: Pods, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "token").write_bytes(NONE_YET)
+    (secrets / "ca.crt").write_bytes(pods.plane.certificate.read_bytes())
+    detector = Exporting(pods.plane, pods.mine, tmp_path, secrets)
+    try:
+        pods.site.until("it serves its page", lambda: page(detector), 20)
+        assert "Unauthorized" in detector.log
+        assert pods.condition(pods.mine) == ""
+        began = time.monotonic()
+        (secrets / "token").write_text(pods.token(pods.mine))
+        well = "NeuronHasNoError"
+        pods.site.until("it writes", lambda: pods.condition(pods.mine) == well, 150)
+        tell(
+            f"node-problem-detector writes conditions {time.monotonic() - began:.0f} s after its first token"
+        )
+    finally:
+        detector.kill()
+
+
+def page(detector: Real) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{detector.port}/metrics", timeout=5) as answer:
+            return b"problem_gauge" in answer.read()
+    except OSError:
+        return False
+
+
 def test_its_token_states_the_conditions_of_its_own_node_and_nothing_else(pods: Pods) -> None:
     token = pods.token(pods.mine)
     assert claims(token)["kubernetes.io"]["node"]["name"] == pods.mine
     assert pods.states(token, pods.mine).status == 200
-    why = f"its own node only; this token is of a pod on '{pods.mine}'"
+    why = f"its own node only; this token is for '{pods.mine}'"
     refused(pods.states(token, pods.other), why)
     refused(pods.states(token, pods.mine, capacity={"pods": "0"}), "nothing of a node but its conditions")
     body = {"spec": {"unschedulable": True}}
@@ -146,6 +187,7 @@ def test_an_agent_asks_for_a_token_of_that_account_for_its_own_node_alone(pods: 
     why = f"for its own node only; this token is of a pod on '{pods.mine}'"
     refused(pods.asks(pods.mine, name=pods.other), why)
     refused(pods.asks(pods.mine), why)
+    refused(pods.asks(pods.mine, life=7 * 3600, name=pods.mine), "good for more than six hours")
     for account in (ACCOUNT, "default"):
         refused(pods.asks(pods.mine, account, name=pods.mine), "cannot create resource")
 

@@ -31,8 +31,9 @@ ON_IT = 2
 def granted() -> set[tuple[str, str, str]]:
     """(verb, API group, resource) of the agents' roles. The detector's own are for the detector."""
     found = set()
-    for file in ("clusterrole.yaml", "role.yaml"):
-        for rule in yaml.safe_load((DEPLOY / "rbac" / file).read_text())["rules"]:
+    for file in ("rbac/clusterrole.yaml", "rbac/role.yaml", "npd-account/rbac.yaml"):
+        role, *_ = yaml.safe_load_all((DEPLOY / file).read_text())
+        for rule in role["rules"]:
             found |= {(v, g, r) for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
     return found
 

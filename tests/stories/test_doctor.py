@@ -979,9 +979,17 @@ def test_in_the_pod_it_asks_for_itself_in_its_own_namespace(in_pod: Doctor) -> N
 def test_in_the_pod_it_asks_whether_it_may_give_the_detector_a_token(in_pod: Doctor) -> None:
     in_pod()
     assert "serviceaccounts" not in str(in_pod.door.asked), "its detector has none of it"
-    in_pod.environ["NPD_ACCOUNT"] = "node-recovery-npd"
+    in_pod.environ |= {"NPD_ACCOUNT": "node-recovery-npd", "NPD_TOKEN_DIR": "/run/npd"}
     in_pod()
-    (asked,) = [s["resourceAttributes"] for s in in_pod.door.asked if "serviceaccounts" in str(s)]
+    assert "no admission policy limits this account for node-problem-detector's tokens" in str(
+        in_pod.findings
+    )
+    in_pod.door.policies |= {"serviceaccounts"}
+    in_pod()
+    assert "to its Node, records, the gate, Leases, evictions, node-problem-detector's tokens" in str(
+        in_pod.findings
+    )
+    *_, asked = [s["resourceAttributes"] for s in in_pod.door.asked if "serviceaccounts" in str(s)]
     assert (asked["name"], asked["namespace"]) == ("node-recovery-npd", HOME)
     assert in_pod.says("serviceaccounts/token").ok is True
     in_pod.door.denied.add(("create", "serviceaccounts/token"))

@@ -27,10 +27,11 @@ LABELS = {f"{GROUP}/doctor": "tried"}
 """Nobody's: no agent may put it on anything."""
 
 
-def check(api: DoctorApi, node: str) -> Iterator[Finding]:
-    """One finding. ``node``: the agent's own, "" for a concluder. Nothing is changed."""
+def check(api: DoctorApi, node: str, npd_account: str = "") -> Iterator[Finding]:
+    """One finding. ``node``: the agent's own, "" for a concluder. ``npd_account``: the one that it asks for
+    tokens of, "" where it does not. Nothing is changed."""
     bound: list[str] = []
-    for what, method, path, body in _forbidden(api.namespace, node):
+    for what, method, path, body in (*_forbidden(api.namespace, node), *_token(api.namespace, npd_account)):
         try:
             refused = _refused(api, method, path, body)
         except ApiError as error:
@@ -99,6 +100,13 @@ def _forbidden(namespace: str, node: str) -> Iterator[tuple[str, str, str, dict[
         pod = f"/api/v1/namespaces/{quote(namespace)}/pods/doctor/eviction"
         meta = {"name": "doctor", "namespace": namespace}
         yield "evictions", "POST", pod, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+
+
+def _token(namespace: str, account: str) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """A request for a token that is bound to no Node."""
+    if account:
+        path = f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(account, safe='')}/token"
+        yield "node-problem-detector's tokens", "POST", path, {"spec": {}}
 
 
 def _made(kind: str, name: str, status: dict[str, Any]) -> dict[str, Any]:

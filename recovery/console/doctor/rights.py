@@ -85,7 +85,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
     wanted += _for_the_detector(context)
     yield from reviewer.findings(wanted, certain=context.identified.machine is not None)
     if context.in_pod and not context.account and not context.is_controller and not observes:
-        yield from fences.check(api, context.node_name)
+        account = context.settings.npd_account if context.settings is not None else ""
+        yield from fences.check(api, context.node_name, account)
         if context.node is not None and context.settings is not None:
             yield from fences.check_taints(api, context.node, context.settings.policy)
 

@@ -160,7 +160,7 @@ volumeMounts:
 {{- end }}
 
 {{/* Where a client in a container looks for its account. */}}
-{{- define "node-recovery.tokens" -}}
+{{- define "node-recovery.tokenPath" -}}
 /var/run/secrets/kubernetes.io/serviceaccount
 {{- end }}
 
@@ -168,7 +168,7 @@ volumeMounts:
 {{- define "node-recovery.tokenMounts" -}}
 {{- $npd := include "node-recovery.npdAccount" . }}
 {{- if or $npd (include "node-recovery.tokenless" .) }}
-- {name: api-token, mountPath: {{ include "node-recovery.tokens" . }}, readOnly: true}
+- {name: api-token, mountPath: {{ include "node-recovery.tokenPath" . }}, readOnly: true}
 {{- end }}
 {{- if $npd }}
 - {name: npd-token, mountPath: /run/node-problem-detector}
