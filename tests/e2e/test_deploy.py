@@ -376,18 +376,8 @@ def test_an_overlay_takes_a_role_a_policy_and_an_image_and_turns_recovery_on(too
 def test_the_components_can_be_uncommented_where_they_stand(
     tools: Tools, tmp_path: Path, overlay: str
 ) -> None:
-    parts = (
-        "crds",
-        "users",
-        "rbac",
-        "concluder",
-        "joined",
-        "observe",
-        "npd-gpu",
-        "npd-account",
-        "eks-neuron",
-    )
-    for folder in dict.fromkeys((*parts, overlay)):
+    parts = ("crds", "users", "rbac", "concluder", "joined", "observe", "npd-gpu", "npd-account", "options")
+    for folder in dict.fromkeys((*parts, "eks-neuron", overlay)):
         shutil.copytree(DEPLOY / folder, tmp_path / folder)
     file = tmp_path / overlay / "kustomization.yaml"
     file.write_text(re.sub(r"^  # (- [\w./-]+ #)", r"  \1", file.read_text(), flags=re.MULTILINE))

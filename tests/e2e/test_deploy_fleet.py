@@ -36,6 +36,8 @@ from test_deploy import (
 ALONE = FLEET + "  create: false\n"
 """No detector of ours: those that are there write conditions. ``npd`` is the last section of the file."""
 DETECTOR = "node-problem-detector"
+DETECTORS = "node-recovery-npd"
+"""Its account."""
 ROLE = "eks.amazonaws.com/role-arn"
 IRSA = f'serviceAccount: {{annotations: {{{ROLE}: "arn:aws:iam::111122223333:role/r"}}}}\n'
 AZURE = f"azure: {{clusterId: {CLUSTER}, region: eastus2, clientId: {IDENTITY}}}\n"
@@ -106,7 +108,7 @@ def test_a_detector_changes_nothing_of_the_controller_but_where_it_may_run(tools
     for which in alone:
         assert found[which] == alone[which], which
     assert {(kind, name) for kind, _, name in found.keys() - alone.keys()} == {
-        ("ServiceAccount", DETECTOR),
+        ("ServiceAccount", DETECTORS),
         ("DaemonSet", DETECTOR),
         ("NetworkPolicy", DETECTOR),
         ("ConfigMap", "gpu-pack"),
@@ -139,7 +141,7 @@ def test_the_detector_is_the_one_of_deploy_npd_gpu(tools: Tools) -> None:
     (theirs_is,), (ours_is,) = (of_account[which].pop("matchConditions") for which in ("theirs", "ours"))
     assert of_account["ours"] == of_account["theirs"]
     assert theirs_is["expression"].endswith(f'"system:serviceaccount:{name}:{name}"')
-    assert ours_is["expression"].endswith(f'"system:serviceaccount:{NAMESPACE}:{DETECTOR}"')
+    assert ours_is["expression"].endswith(f'"system:serviceaccount:{NAMESPACE}:{DETECTORS}"')
     guard, other = ours["NetworkPolicy", NAMESPACE, DETECTOR], theirs["NetworkPolicy", name, name]
     assert guard["spec"]["ingress"] == other["spec"]["ingress"]
     labels = ours["DaemonSet", NAMESPACE, DETECTOR]["spec"]["template"]["metadata"]["labels"]
@@ -165,8 +167,8 @@ def test_nothing_on_the_nodes_has_a_right_but_to_say_what_it_sees(tools: Tools) 
     accounts = {
         d["metadata"]["name"]: d["metadata"]["namespace"] for d in found if d["kind"] == "ServiceAccount"
     }
-    assert accounts == {DETECTOR: NAMESPACE, CONTROLLER: CONTROLLER}
-    assert granted_to(found, DETECTOR) == {
+    assert accounts == {DETECTORS: NAMESPACE, CONTROLLER: CONTROLLER}
+    assert granted_to(found, DETECTORS) == {
         ("ClusterRole", ""): [
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
@@ -175,6 +177,9 @@ def test_nothing_on_the_nodes_has_a_right_but_to_say_what_it_sees(tools: Tools) 
     }
     (daemonset,) = [d for d in workloads(found) if d["kind"] == "DaemonSet"]
     assert [c["name"] for c in pod(daemonset)["containers"]] == [DETECTOR]
+    assert pod(daemonset)["serviceAccountName"] == DETECTORS
+    beside = one(tools.template(FLEET, "--set", "mode=sidecar"), "ClusterRoleBinding", DETECTORS)
+    assert one(found, "ClusterRoleBinding", DETECTORS)["subjects"] == beside["subjects"], "in both modes"
 
 
 def test_the_controller_has_the_rights_of_deploy_fleet_and_sees_the_sidecars_leases(tools: Tools) -> None:
@@ -205,7 +210,7 @@ def test_the_controller_alone_is_somebody_in_the_cloud(
 ) -> None:
     found = tools.template(FLEET + more)
     assert one(found, "ServiceAccount", CONTROLLER)["metadata"]["annotations"] == annotations
-    assert "annotations" not in one(found, "ServiceAccount", DETECTOR)["metadata"]
+    assert "annotations" not in one(found, "ServiceAccount", DETECTORS)["metadata"]
     identified = {
         d["metadata"]["name"]: "azure.workload.identity/use" in d["spec"]["template"]["metadata"]["labels"]
         for d in workloads(found)

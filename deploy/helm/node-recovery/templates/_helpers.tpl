@@ -152,11 +152,16 @@ volumeMounts:
 {{- if eq (toString .Values.npd.conditions) "false" }}true{{ end }}
 {{- end }}
 
-{{/* The account of node-problem-detector in the agent's pod; empty where it has the pod's own, or no token. */}}
-{{- define "node-recovery.npdAccount" -}}
-{{- if and (eq (include "node-recovery.mode" .) "sidecar") .Values.npd.create (not .Values.npd.onNode) (not (include "node-recovery.tokenless" .)) -}}
+{{/* node-problem-detector's account, the same in both modes; empty where it is not this chart's, or has no token. */}}
+{{- define "node-recovery.detectorAccount" -}}
+{{- if and .Values.npd.create (not .Values.npd.onNode) (not (include "node-recovery.tokenless" .)) -}}
 {{ .Release.Name }}-npd
 {{- end }}
+{{- end }}
+
+{{/* The same where the detector is in the agent's pod, so that the agent asks for its tokens. */}}
+{{- define "node-recovery.npdAccount" -}}
+{{- if eq (include "node-recovery.mode" .) "sidecar" }}{{ include "node-recovery.detectorAccount" . }}{{ end }}
 {{- end }}
 
 {{/* Where a client in a container looks for its account. */}}
