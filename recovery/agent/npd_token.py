@@ -17,12 +17,15 @@ from pathlib import Path
 from recovery.agent.backoff import Backoff
 from recovery.clock import Clock, SystemClock
 from recovery.errors import ApiError
-from recovery.kube.cluster import Cluster
+from recovery.kube.cluster import TOKEN_LIFE, Cluster
 
 log = logging.getLogger(__name__)
 
 RENEW_AFTER = 2 / 3
-"""Of a token's life, which is six hours: so the API server, or the agent, may be away for two."""
+"""Of a token's life, which is six hours: so the API server, or the agent, may be away for two. Up to a tenth
+earlier, by chance: agents that were started together do not ask together for ever."""
+SHORTEST_LIFE = 600.0
+"""Seconds: no API server gives less (TokenRequest's validation), whatever an answer says."""
 FIRST_RETRY, LONGEST_RETRY = 2.0, 60.0
 PATIENCE = 10.0
 """Seconds for which the init container tries."""
@@ -55,8 +58,8 @@ class DetectorToken:
         self._directory = directory
         self._ca_file = ca_file
         self._failed = failed
-        chance = random.Random(node)  # noqa: S311 - jitter
-        self._backoff = Backoff(clock, FIRST_RETRY, LONGEST_RETRY, chance)
+        self._chance = random.Random(node)  # noqa: S311 - jitter
+        self._backoff = Backoff(clock, FIRST_RETRY, LONGEST_RETRY, self._chance)
         self._due = clock.monotonic()
         self._node_uid = ""
         self.problem = ""
@@ -82,7 +85,8 @@ class DetectorToken:
             self._tell(error)
             return
         self._backoff.answered()
-        self._due = self._clock.monotonic() + life * RENEW_AFTER
+        life = min(max(life, SHORTEST_LIFE), TOKEN_LIFE)
+        self._due = self._clock.monotonic() + life * RENEW_AFTER * self._chance.uniform(0.9, 1.0)
         self.problem = ""
 
     def _write(self) -> float:
@@ -123,8 +127,8 @@ def give(
 ) -> str:
     """For the init container: write the first token. Returns why there is none, "" where it was written.
 
-    Nothing that goes wrong here keeps a node from its detector and its agent. After ``PATIENCE`` it gives
-    up: both work without a token, and the agent goes on trying. It looks at no other variables than its own.
+    A token that cannot be had keeps no node from its detector and its agent: both work without one. So it
+    gives up after ``PATIENCE``, and the agent goes on trying. It looks at no other variables than its own.
     Raises ``SettingsError`` and ``OSError``.
     """
     from recovery.config.settings import load_alone
