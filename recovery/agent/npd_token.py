@@ -90,20 +90,24 @@ class DetectorToken:
         self.problem = ""
 
     def _write(self) -> float:
-        """Returns the seconds of the new token's life. A reader sees the old file or the new one."""
+        """Returns the seconds of the new token's life. A reader sees the old file or the new one.
+
+        Where nothing can be written, no token is asked for.
+        """
+        self._put_ca()
         token, life = self._cluster.node_token(self._account, self._node)
-        self._put_both(token.encode())
+        self._put("token", token.encode())
         return life
 
     def put_none(self) -> None:
         """If no token was ever there, so that node-problem-detector starts. Raises ``OSError``."""
         if not (self._directory / "token").exists():
-            self._put_both(NONE_YET)
+            self._put_ca()
+            self._put("token", NONE_YET)
 
-    def _put_both(self, token: bytes) -> None:
+    def _put_ca(self) -> None:
         if self._ca_file is not None:
             self._put("ca.crt", Path(self._ca_file).read_bytes())
-        self._put("token", token)
 
     def _put(self, name: str, content: bytes) -> None:
         """For the owner alone, and for root, as whom node-problem-detector runs."""

@@ -222,7 +222,7 @@ def test_a_lost_answer_leaves_the_old_one_in_its_place(
     fails(stage, lost_answer)
     program = start()
     program.step()
-    assert list(mount.iterdir()) == []
+    assert [file.name for file in mount.iterdir()] == ["ca.crt"]
     stage.clock.advance(3)
     program.step()
     assert claims(mount)["kubernetes.io"]["node"]["name"] == "node-0"
@@ -236,14 +236,15 @@ def test_without_the_setting_no_token_is_asked_for(
     assert list(mount.iterdir()) == []
 
 
-def test_a_directory_that_is_not_there_ends_no_agent(
-    start: Callable[..., Program], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_directory_that_is_not_there_ends_no_agent_and_asks_for_nothing(
+    stage: Stage, start: Callable[..., Program], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = start(NPD_TOKEN_DIR=str(tmp_path / "forgotten"))
     with caplog.at_level(logging.WARNING):
         program.step()
     assert program.ready() is None
     assert "No such file or directory" in caplog.text
+    assert requests(stage) == 0
 
 
 def test_no_token_is_in_the_log(
