@@ -77,7 +77,7 @@ def test_it_states_a_condition_of_its_own_node(thief: Thief) -> None:
 def test_what_it_says_of_another_node_is_refused_with_the_reason(thief: Thief) -> None:
     answer = thief.states(OTHER, "GpuXid48")
     assert answer.status == 403
-    assert f"its own node only; this token is of a pod on '{MINE}'" in answer.body["message"]
+    assert f"its own node only; this token is for '{MINE}'" in answer.body["message"]
     assert "GpuXid48" not in str(thief.plane.get(f"/api/v1/nodes/{OTHER}").get("status"))
 
 

@@ -117,7 +117,7 @@ def test_a_real_detector_writes_the_conditions_of_its_node_by_its_own_account(
     asked = [
         x
         for x in lines
-        if (x["user"]["username"], x["stage"]) == (user, "ResponseComplete")
+        if (x["user"].get("username"), x["stage"]) == (user, "ResponseComplete")
         and x.get("userAgent", "").startswith("node-problem-detector")
     ]
     used = {(x["verb"], x["objectRef"]["resource"], x["objectRef"].get("subresource", "")) for x in asked}

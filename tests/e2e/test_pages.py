@@ -53,6 +53,7 @@ NAMES = {
     *("kubectl drain", "kubectl drain --ignore-daemonsets", "kubectl drain -l", "kubectl exec"),
     *("kubectl label", "kubectl logs", "node-recovery ...", "node-recovery explain", "node-recovery inject"),
     *("node-recovery inject NODE", "node-recovery pause", "node-recovery policy check"),
+    *("kubectl rollout status", "node-recovery npd-token"),
 }
 """A command's name, in a sentence about it."""
 ELSEWHERE = {
@@ -75,7 +76,11 @@ WOULD = "gpu-7: would drain gpu-7; then replace: NeuronHasError_DMA_ERROR"
 WATCHING = [
     Case(r"kubectl apply -k deploy/eks-neuron\n.*\nPOD=", "✓"),
     Case(r"kubectl -n neuron-healthcheck-system exec -it ", OBSERVED, words=REPORT),
-    Case(r"kubectl (-n neuron-healthcheck-system )?exec ", "✓"),
+    Case(
+        r"kubectl (-n (neuron-healthcheck-system|NAMESPACE) )?exec ",
+        "✓",
+        words={"NAMESPACE": "neuron-healthcheck-system"},
+    ),
     Case(r"node-recovery inject gpu-7 .*\n.*\n.*--remove", "the drill GpuVbios is removed"),
     Case(r"node-recovery inject NODE --fault", "marked as a drill", words={"REASON": "GpuXidBad"}),
     Case(r"node-recovery status  .*\n.*\n.*\n.*WouldRecover", f"{OBSERVED}.*\n{WOULD}.*WouldRecover"),
@@ -131,6 +136,7 @@ FOLDERS = [
     Case(r"kubectl apply -k deploy/fleet"),
     Case(r"kubectl -n node-recovery-fleet exec -it deploy/node-recovery-fleet ", words=REPORT),
     Case(r"kubectl delete namespace,.*\n.*component=fleet", "deleted"),
+    Case(r"kubectl -n neuron-healthcheck-system delete daemonset", "deleted"),
 ]
 
 # ---------------------------------------------------------------- the chart
