@@ -76,11 +76,8 @@ WOULD = "gpu-7: would drain gpu-7; then replace: NeuronHasError_DMA_ERROR"
 WATCHING = [
     Case(r"kubectl apply -k deploy/eks-neuron\n.*\nPOD=", "✓"),
     Case(r"kubectl -n neuron-healthcheck-system exec -it ", OBSERVED, words=REPORT),
-    Case(
-        r"kubectl (-n (neuron-healthcheck-system|NAMESPACE) )?exec ",
-        "✓",
-        words={"NAMESPACE": "neuron-healthcheck-system"},
-    ),
+    Case(r"kubectl (-n neuron-healthcheck-system )?exec ", "✓"),
+    Case(r"kubectl -n NAMESPACE exec POD", "✓", words={"NAMESPACE": "neuron-healthcheck-system"}),
     Case(r"node-recovery inject gpu-7 .*\n.*\n.*--remove", "the drill GpuVbios is removed"),
     Case(r"node-recovery inject NODE --fault", "marked as a drill", words={"REASON": "GpuXidBad"}),
     Case(r"node-recovery status  .*\n.*\n.*\n.*WouldRecover", f"{OBSERVED}.*\n{WOULD}.*WouldRecover"),
