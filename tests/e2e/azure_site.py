@@ -175,6 +175,7 @@ class AzureSite:
         uuid = UUID(machine)
         name = min(str(uuid), str(UUID(bytes=uuid.bytes_le)))
         calls = [(what, name) for what in self.asked() if what.startswith(("POST", "DELETE"))]
+        laws.catch_up(self.plane, self.audit)
         laws.check(self.audit, calls, budget=1, allowed=set(), faulty=[faulty], finished=True)
         assert self.arm.whole_set_calls == 0
         assert self.arm.scaled_in == 0

@@ -305,6 +305,7 @@ class BareMetalSite:
     def check_laws(self, faulty: str, action: str = "") -> None:
         """What holds anywhere. ``action``: what was asked for, once, of the machine that was ``faulty``."""
         calls = [(action, self.nodes[faulty])] if action else []
+        laws.catch_up(self.plane, self.audit)
         laws.check(self.audit, calls, budget=1, allowed=set(), faulty=[faulty], finished=True)
 
 

@@ -309,8 +309,7 @@ class Site:
         if self.lawless:
             return
         if finished:
-            with contextlib.suppress(AssertionError):  # then the laws say what is missing
-                self.plane.until("the audit log has caught up", self._caught_up, 10)
+            laws.catch_up(self.plane, self.audit)
         asked = [r for r in self.proxy.requests if r.action == "SetInstanceHealth"]
         assert {r.params["HealthStatus"] for r in asked} <= {"Unhealthy"}
         laws.check(
@@ -322,13 +321,6 @@ class Site:
             faulty=faulty,
             finished=finished,
         )
-
-    def _caught_up(self) -> bool:
-        """Whether the log has what is stored now: a line is written after its answer was sent."""
-        paths = (GATE, *(f"{RECORDS}/{name}" for name in self._known("noderecoveries")))
-        found = (self.plane.request("GET", path) for path in paths)
-        stored = {int(a.body["metadata"]["resourceVersion"]) for a in found if a.status == 200}
-        return stored <= {w.resource_version for w in self.audit.writes()}
 
     def until(self, what: str, true: Callable[[], object], seconds: float = 60) -> None:
         """Wait for something observable. Fails with all that is known."""

@@ -7,11 +7,13 @@ audit log alone: who asked, with whose token, and what was refused.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import checker
 from history import OF_CONCLUDER, Audit, Request, Write
+from plane import Plane
 
 ANSWERS = {409, 429}
 """Refusals that are part of the work: another writer was first; a budget or the server says not now."""
@@ -45,6 +47,25 @@ def check(
         faulty=faulty,
         finished=finished,
     )
+
+
+def catch_up(plane: Plane, audit: Audit) -> None:
+    """Wait until the log has what is stored now: a line may be written after its answer was sent."""
+
+    def stored() -> set[int]:
+        found = (plane.request("GET", f"{OURS}/{plural}").body.get("items", []) for plural in PLURALS)
+        return {int(item["metadata"]["resourceVersion"]) for items in found for item in items}
+
+    with contextlib.suppress(AssertionError):  # then the laws say what is missing
+        plane.until(
+            "the audit log has caught up",
+            lambda: stored() <= {w.resource_version for w in audit.writes()},
+            10,
+        )
+
+
+OURS = "/apis/noderecovery.dev/v1alpha1"
+PLURALS = ("noderecoveries", "recoverygates")
 
 
 def refused(ours: list[Request], allowed: set[int]) -> None:
