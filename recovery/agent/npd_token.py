@@ -7,6 +7,7 @@ docs/decisions/0048-the-detectors-own-account.md. node-problem-detector reads th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -87,6 +88,8 @@ class DetectorToken:
         self._backoff.answered()
         life = min(max(life, SHORTEST_LIFE), TOKEN_LIFE)
         self._due = self._clock.monotonic() + life * RENEW_AFTER * self._chance.uniform(0.9, 1.0)
+        if self.problem:
+            log.info("%s: node-problem-detector has a new token", self._node)
         self.problem = ""
 
     def _write(self) -> float:
@@ -100,10 +103,12 @@ class DetectorToken:
         return life
 
     def put_none(self) -> None:
-        """If no token was ever there, so that node-problem-detector starts. Raises ``OSError``."""
-        if not (self._directory / "token").exists():
-            self._put_ca()
-            self._put("token", NONE_YET)
+        """If no token was ever there, so that node-problem-detector starts. Never raises: that nothing can be
+        written was told."""
+        with contextlib.suppress(OSError):
+            if not (self._directory / "token").exists():
+                self._put_ca()
+                self._put("token", NONE_YET)
 
     def _put_ca(self) -> None:
         if self._ca_file is not None:
@@ -122,7 +127,8 @@ class DetectorToken:
         if isinstance(error, ApiError) and "cannot bind token" in str(error):
             why += f". {TOO_OLD}"
         if why != self.problem:
-            log.warning("%s. Without one it writes no conditions and no Events", why)
+            consequence = "Without one it writes no conditions and no Events. The agent tries again"
+            log.warning("%s: %s. %s", self._node, why, consequence)
         self.problem = why
 
 
@@ -133,7 +139,7 @@ def give(
 
     A token that cannot be had keeps no node from its detector and its agent: both work without one. So it
     gives up after ``PATIENCE``, and the agent goes on trying. It looks at no other variables than its own.
-    Raises ``SettingsError`` and ``OSError``.
+    Raises ``SettingsError``.
     """
     from recovery.config.settings import load_alone
     from recovery.kube.transport import KubernetesTransport

@@ -137,19 +137,11 @@ class UserApi(Cluster):
         The token that lets us ask is good for this and for nothing else: an impostor may have it (decision
         0025). Namespace, account and audience are never what somebody else named.
         """
-        where = f"/api/v1/namespaces/{quote(pod.namespace)}"
-        wanted = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"audiences": [audience(node)], "expirationSeconds": SHORTEST},
-        }
-        made = self._call("POST", f"{where}/serviceaccounts/{ACCOUNT}/token", body=wanted)
-        token = shapes.part_of(made, "status", "the request for a token").get("token")
-        if not isinstance(token, str):
-            raise shapes.strange("the request for a token", "it has none")
+        spec = {"audiences": [audience(node)], "expirationSeconds": SHORTEST}
+        token, _ = self._request_token(pod.namespace, ACCOUNT, spec)
         return self._call(
             "GET",
-            f"{where}/pods/{quote(pod.name)}:{pod.port}/proxy{PATH}",
+            f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}:{pod.port}/proxy{PATH}",
             query={"node": node},
             headers={HEADER: token},
         )

@@ -409,22 +409,23 @@ class Cluster:
         It is bound to the Node (Kubernetes 1.31 or later): it names it to admission policies, and is good no
         longer than the Node is there.
         """
-        path = f"/api/v1/namespaces/{quote(self.namespace)}/serviceaccounts/{quote(account, safe='')}/token"
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {
-                "boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node},
-                "expirationSeconds": TOKEN_LIFE,
-            },
-        }
-        what = f"POST {path}"
-        made = self._call("POST", path, body=request)
-        token = shapes.part_of(made, "status", what).get("token")
-        life = shapes.part_of(made, "spec", what).get("expirationSeconds")
-        if not isinstance(token, str) or not token or not isinstance(life, int) or life <= 0:
-            raise shapes.strange(what, "it has no token, or does not say for how long it is good")
+        bound = {"apiVersion": "v1", "kind": "Node", "name": node}
+        spec = {"boundObjectRef": bound, "expirationSeconds": TOKEN_LIFE}
+        token, made = self._request_token(self.namespace, account, spec)
+        life = shapes.part_of(made, "spec", "the request for a token").get("expirationSeconds")
+        if not isinstance(life, int) or life <= 0:
+            raise shapes.strange("the request for a token", "it does not say for how long it is good")
         return token, float(life)
+
+    def _request_token(self, namespace: str, account: str, spec: Mapping[str, Any]) -> tuple[str, Any]:
+        """A token of ``account``, and the whole answer."""
+        path = f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(account, safe='')}/token"
+        wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        made = self._call("POST", path, body=wanted)
+        token = shapes.part_of(made, "status", "the request for a token").get("token")
+        if not isinstance(token, str) or not token:
+            raise shapes.strange("the request for a token", "it has none")
+        return token, made
 
     # ------------------------------------------------------------ validation of a node by a Job
 

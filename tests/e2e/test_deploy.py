@@ -64,6 +64,8 @@ IN_COMPUTE = "Compute/virtualMachineScaleSets/gpu"
 SCALE_SET = CLUSTER.replace("ContainerService/managedClusters/training", IN_COMPUTE)
 VMSS = (CHART / "values-vmss-gpu.yaml").read_text() + AZURE.replace(CLUSTER, SCALE_SET)
 FLEET = (CHART / "values-fleet.yaml").read_text()
+NPD = "node-recovery-npd"
+"""node-problem-detector's own account in the agent's pod, and the policies that limit it."""
 CASES = {
     "as it ships": "{}",
     "GPUs": GPU,
@@ -693,8 +695,6 @@ def test_a_privileged_detector_gets_no_credentials_of_aws(tools: Tools, over: st
 CA = "kube-root-ca.crt"
 """The ConfigMap that the controller manager puts into every namespace."""
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
-NPD = "node-recovery-npd"
-"""node-problem-detector's own account in the agent's pod, and the policies that limit it."""
 TOKENLESS = "resources: [BASE]\ncomponents: [BASE/../options/npd-without-token]\n"
 
 
@@ -738,6 +738,30 @@ def test_a_detector_that_writes_no_conditions_has_no_token_and_its_pods_account_
         # Who has the node to itself is left as it was.
         (concluder,) = [w for w in workloads(found) if w["kind"] == "Deployment"]
         assert "automountServiceAccountToken" not in pod(concluder)
+
+
+def test_a_kubernetes_that_binds_no_token_to_a_node_is_refused_where_the_detector_would_need_one(
+    tools: Tools,
+) -> None:
+    on = ("--kube-version", "1.30.4")
+    with pytest.raises(AssertionError, match=r"needs Kubernetes 1\.31 or later, and this is v1\.30\.4"):
+        tools.template("{}", *on)
+    for values in ("npd: {conditions: false}", ALREADY_THERE, FLEET):
+        assert tools.template(values, *on)
+
+
+def test_two_releases_in_one_namespace_share_no_object(tools: Tools) -> None:
+    shared = ("serviceAccount: {create: false}", "concluder: {create: false}", "crds: {enabled: false}")
+    beside = "\n".join(("npd: {name: second}", *shared))
+    first = names_of(tools.template("{}"))
+    place = ("--namespace", NAMESPACE, "--no-hooks", *IMAGE, *LATER)
+    (tools.folder / "second.yaml").write_text(beside)
+    second = tools.helm("template", "second", CHART, *place, "-f", tools.folder / "second.yaml")
+    assert first & names_of(documents(second)) == set()
+
+
+def names_of(found: list[Document]) -> set[tuple[str, str, str]]:
+    return {(d["kind"], d["metadata"].get("namespace", ""), d["metadata"]["name"]) for d in found}
 
 
 def test_the_chart_without_the_detectors_token_is_the_kustomization_with_that_component(tools: Tools) -> None:
@@ -919,6 +943,15 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
         (
             "npd: {create: false, conditions: false}\nserviceAccount: {create: false}",
             "npd.conditions: false, but this chart does not install your node-problem-detector.",
+        ),
+        (
+            f"serviceAccount: {{name: {NPD}}}",
+            f"serviceAccount.name: {NPD} is the account that node-problem-detector gets for itself",
+        ),
+        (
+            "npd: {extraArgs: [--enable-k8s-exporter=false]}",
+            "npd.extraArgs: --enable-k8s-exporter=false keeps node-problem-detector from writing conditions, "
+            "and it would get an account for nothing. Set npd.conditions=false instead",
         ),
         (
             "azure: {allow: [reimage]}",

@@ -185,15 +185,18 @@ def test_while_the_api_server_is_away_the_old_one_stays_and_that_is_said_once(
     first = claims(mount)["exp"]
     fails(stage, lost_request, times=4)
     stage.clock.advance(300 * MINUTE)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         for _ in range(4 * 60):
             program.step()
             stage.clock.advance(1)
     assert claims(mount)["exp"] > first
     assert requests(stage) == 2, "and no more often than was needed"
-    (said,) = [r.getMessage() for r in caplog.records if r.name.endswith("npd_token")]
-    assert said.startswith(f"no new token for node-problem-detector: POST {TOKENS}: connection reset")
-    assert said.endswith(". Without one it writes no conditions and no Events")
+    said, then = [r.getMessage() for r in caplog.records if r.name.endswith("npd_token")]
+    assert said == (
+        f"node-0: no new token for node-problem-detector: POST {TOKENS}: connection reset before the request"
+        " was read. Without one it writes no conditions and no Events. The agent tries again"
+    )
+    assert then == "node-0: node-problem-detector has a new token"
 
 
 def test_an_api_server_that_does_not_answer_is_asked_ever_more_seldom(
@@ -304,6 +307,13 @@ def test_it_puts_nothing_in_the_place_of_a_token_that_is_there(
     fails(stage, lost_request, times=1000)
     assert give(environ, stage.clock, stage.clock.advance)
     assert (mount / "token").read_text() == "an earlier one"
+
+
+def test_where_nothing_can_be_written_it_keeps_no_agent_from_starting(
+    stage: Stage, environ: dict[str, str], tmp_path: Path, way: None
+) -> None:
+    gone = environ | {"NPD_TOKEN_DIR": str(tmp_path / "forgotten")}
+    assert "No such file or directory" in give(gone, stage.clock, stage.clock.advance)
 
 
 def test_the_agent_replaces_it_when_it_can_and_a_metric_says_that_it_cannot(
