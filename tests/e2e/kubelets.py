@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -155,6 +156,7 @@ class Kubelets:
     def _make(self, pod: Json) -> Container:
         meta, spec = pod["metadata"], pod["spec"]
         folder = self._folder / meta["name"]
+        shutil.rmtree(folder, ignore_errors=True)  # the API server may have been down halfway
         (folder / "secrets").mkdir(parents=True)
         made = Container(meta["name"], spec["nodeName"], folder)
         (folder / "secrets" / "namespace").write_text(meta["namespace"])

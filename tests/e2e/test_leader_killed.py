@@ -247,8 +247,8 @@ class Detector:
                     continue
                 self.site.boots(node)
                 self.booted.add(node)
-            if self.site.plane.request("GET", f"/api/v1/nodes/{node}").status == 200:
-                self.site.states(node, type_, "False" if node in self.booted else "True", reason)
+            status = "False" if node in self.booted else "True"
+            self.site.states(node, type_, status, reason, may_be_gone=True)  # its machine is replaced
 
 
 def test_a_leader_that_is_killed_after_each_write_of_a_recovery_has_it_ended_by_the_next(
