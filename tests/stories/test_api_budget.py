@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Stage
 
 from recovery.agent import pace
 from recovery.agent.pace import Pace
 from recovery.model import Gate, Phase
+from recovery.signals import series
 from recovery.store.lease import lease_name
 from tests.builders.exporters import autopilot_page, dcgm_page
 from tests.builders.objects import budget_object
@@ -61,8 +64,17 @@ def test_a_healthy_fleet_of_five_thousand_asks_less_than_twenty_times_a_second(l
     assert 0 < each * FLEET <= 20
 
 
+@pytest.fixture
+def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are counted, and the pages stay the same: to parse them each time would take minutes."""
+    parse = functools.cache(lambda text: list(text_string_to_metric_families(text)))
+    monkeypatch.setattr(series, "text_string_to_metric_families", parse)
+
+
 @pytest.mark.parametrize("exporters", [20, 10, 0])
-def test_pods_that_are_read_cost_a_healthy_fleet_next_to_nothing(exporters: int, large: None) -> None:
+def test_pods_that_are_read_cost_a_healthy_fleet_next_to_nothing(
+    exporters: int, large: None, parsed_once: None
+) -> None:
     """On all nodes, on half of them as with CPU nodes beside, and on none."""
     s = cast(
         policy_file().replace(b"rules:", b"sources: [npd, conditions, dcgm, autopilot]\nrules:"), 20, agents=0
