@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from recovery.model import LONGEST_RULE, Census, Claim, Gate, GroupStart, Limits, Line, Phase, Record, Slot
 from recovery.quick import replace
@@ -242,10 +243,11 @@ class Past:
 
 def union(on_gate: Iterable[GroupStart], on_records: Iterable[GroupStart]) -> tuple[GroupStart, ...]:
     """The starts of both, oldest first. One that both have is the record's, which tells more of it."""
-    recorded = tuple(on_records)
-    known = {(s.machine, s.at) for s in recorded}
+    recorded, on_gate = tuple(on_records), tuple(on_gate)
+    machines = {s.machine for s in on_gate}
+    known = {(s.machine, s.at) for s in recorded if s.machine in machines}
     only_on_gate = (s for s in on_gate if (s.machine, s.at) not in known)
-    return tuple(sorted((*recorded, *only_on_gate), key=lambda s: s.at))
+    return tuple(sorted((*recorded, *only_on_gate), key=attrgetter("at")))
 
 
 def longest_window(limits: Limits) -> timedelta:
@@ -339,4 +341,5 @@ def out_in(gate: Gate, scope: str, labels: Mapping[str, Mapping[str, str]]) -> l
 
 def starts_within(starts: Iterable[GroupStart], now: datetime, window: timedelta) -> list[GroupStart]:
     """The starts of the last ``window``. One in the future, by a clock that stepped, counts as now."""
-    return [s for s in starts if now - s.at <= window]
+    oldest = now - window
+    return [s for s in starts if s.at >= oldest]

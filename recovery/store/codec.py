@@ -175,10 +175,13 @@ class Unchanged(Generic[Decoded]):
         """What ``obj`` was decoded to, if it is the last one of its name."""
         name = _name(obj)
         last = self._last.get(name)
-        if last is None or (last[0] is not obj and last[0] != obj):
+        if last is None:
             return None
-        # Of a thousand that are counted again and again, each is compared word by word only once.
-        self._last[name] = obj, last[1]
+        if last[0] is not obj:
+            if last[0] != obj:
+                return None
+            # Of a thousand that are counted again and again, each is compared word by word only once.
+            self._last[name] = obj, last[1]
         return last[1]
 
     def last(self, name: str, version: str) -> Mapping[str, Any] | None:
