@@ -69,9 +69,11 @@ def pool(session: AzureSession, cluster: Cluster, name: str) -> Pool:
 
 def _pool(name: str, found: Any) -> Pool:
     inner = found.properties
+    if not isinstance(count := getattr(inner, "count", None), int):
+        raise ValueError("it does not say how many machines it wants")
     return Pool(
         name=name,
-        count=int(getattr(inner, "count", 0) or 0),
+        count=count,
         scaled=bool(getattr(inner, "enable_auto_scaling", False)),
         state=str(getattr(inner, "provisioning_state", "") or ""),
         etag=str(getattr(inner, "e_tag", "") or getattr(found, "etag", "") or ""),

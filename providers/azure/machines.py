@@ -206,9 +206,11 @@ def scale_set_or_none(session: AzureSession, route: Route) -> ScaleSet | None:
 def _set(found: Any) -> ScaleSet:
     flexible = str(_under(found, "orchestration_mode") or "").lower() == "flexible"
     more = _under(found, "overprovision")
+    if not isinstance(capacity := getattr(found.sku, "capacity", None), int):
+        raise ValueError("it does not say how many VMs it wants")
     return ScaleSet(
         name=str(found.name),
-        capacity=int(getattr(found.sku, "capacity", 0) or 0),
+        capacity=capacity,
         sku=(str(found.sku.name or ""), str(found.sku.tier or "")),
         state=str(_under(found, "provisioning_state") or ""),
         flexible=flexible,

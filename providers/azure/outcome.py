@@ -67,11 +67,16 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
         return Running(f"Azure has accepted the {action} of {what}, and has not ended it")
     if found.state in _UNDER_WAY:
         return Running(f"{what} is {found.state}")
-    if found.state == "Failed" and data.get("operation"):
+    if _failed_since(data, found.state):
         return Failed(f"{what} is Failed after the {action}")
     if data.get("operation"):
         return Running(f"Azure has accepted the {action} of {what}, which is {found.state}")
     return NotApplied(f"{what} is {found.state}, and no operation is under way")
+
+
+def _failed_since(data: Data, state: str) -> bool:
+    """Whether it is Failed by what was asked. It may have been so before: a failing extension is enough."""
+    return state == "Failed" and bool(data.get("operation")) and data.get("was") != "Failed"
 
 
 def _gone(what: str, found: Vm | None) -> Gone:
@@ -160,7 +165,7 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
     there = machines.vm(session, data)
     pool = aks.pool(session, cluster, pool_name)
     if there is not None and there.id == machine.id:  # a new one may have its name, and its path
-        if pool.state == "Failed" and data.get("operation"):
+        if _failed_since(data, pool.state):
             return Failed(f"pool {pool_name} is Failed, and {what} is still there")
         if pool.state in _UNDER_WAY or data.get("operation"):
             return Running(f"{what} is there, and pool {pool_name} is {pool.state}")

@@ -140,6 +140,7 @@ class AzureProvider:
             raise Refused(f"{named(machine.route)} has no ephemeral system disk: Azure does not reimage it")
         if found.state == "Deleting":
             raise Refused(f"{named(machine.route)} is being deleted: there is nothing to {action.value}")
+        data |= {"was": found.state}
         return Preflight(Reference(NAME, action, data), group, not_yet=_busy(machine, found))
 
     def _preflight_replace(self, machine: Machine, found: Vm, data: dict[str, Any], name: str) -> Preflight:
@@ -181,6 +182,7 @@ class AzureProvider:
         restore = not (self._options.autoscaler or pool.scaled)
         data |= {
             "pool": pool_name,
+            "was": pool.state,
             "capacity": pool.count,
             KEY: pack(x for x in present if x != name),
             "restore": restore,

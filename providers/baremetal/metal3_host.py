@@ -73,7 +73,7 @@ class Host:
     def asked_by_us(self) -> bool:
         try:
             told = json.loads(self.annotations.get(REBOOT) or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         return isinstance(told, dict) and told.get("by") == OWNER
 

@@ -25,7 +25,7 @@ from recovery.decide.decision import (
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.decide.situation import Situation
-from recovery.model import Phase, Record, Slot
+from recovery.model import Phase, Record, Slot, Unfinished
 from recovery.quick import replace
 from recovery.units import span
 
@@ -67,6 +67,8 @@ def lay_to_rest(s: Situation) -> Decision:
         return leave(f"{s.node_name} is in nobody's hands", REPEAT, "no-ghost")
     if s.machine is not None and s.machine.id != r.machine.id:
         return superseded(s, r, f"the machine behind {r.node} is {s.machine.id} now")
+    if isinstance(s.poll, Unfinished):  # the machine is gone, and a person was called for what is left
+        return leave(f"{r.node} is in a person's hands: {s.poll.sentence}", REPEAT, "unfinished")
     if why_gone := gone_at_last(s, r):
         return superseded(s, r, why_gone)
     if noted := seen_or_gone(s, r):

@@ -6,7 +6,7 @@ goes on to the next rung, or to a person.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recovery.decide import brakes, tried
 from recovery.decide.boot import written_before
@@ -51,6 +51,8 @@ from recovery.quick import replace
 from recovery.units import span
 
 MOST_ATTEMPTS = 20
+FINISHED_WITHIN = timedelta(minutes=15)
+"""How long after its deadline what is left of a step may still be done: its first part may have come late."""
 
 
 def observe_call(s: Situation, r: Record) -> Decision:
@@ -76,7 +78,12 @@ def observe_call(s: Situation, r: Record) -> Decision:
     if isinstance(s.poll, Unfinished):
         if s.finish_refused:
             return hand_over(s, r, s.finish_refused, outcome="refused")
+        if is_late(s, r, FINISHED_WITHIN):
+            return hand_over(s, r, f"{r.intent.action} was not finished in time: {s.poll.sentence}")
         return act(Finish(), s.poll.sentence)
+    if isinstance(s.poll, NotApplied) and may_boot(r):
+        why = f"{r.intent.action} was accepted; {s.poll.sentence}; {r.node} does not show a new boot ID yet"
+        return still_running(s, r, why)
     if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
         why = f"{r.intent.action} had no effect after {span(NOT_APPLIED_AFTER)}: {s.poll.sentence}"
         changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
@@ -111,15 +118,26 @@ def has_new_boot(s: Situation, r: Record) -> bool:
     return r.intent.booted_since(s.node) and not written_before(s, r.intent.at)
 
 
+def may_boot(r: Record) -> bool:
+    """Whether the machine was asked to boot for sure. Its provider may have ended its part long before the
+    machine is up, and shows nothing of it any more: who asked again would break off that boot."""
+    assert r.intent is not None
+    return r.intent.action != Step.REPLACE.value and r.intent.state is IntentState.SUBMITTED
+
+
+def is_late(s: Situation, r: Record, more: timedelta = timedelta(0)) -> bool:
+    """Whether the step of the call in flight has missed its deadline, by ``more``."""
+    assert r.intent is not None
+    return r.step is not None and tried.over(s, r, r.rung_since or r.intent.at, r.step.within + more)
+
+
 def still_running(s: Situation, r: Record, sentence: str) -> Decision:
     assert r.intent is not None
-    rung = r.step
-    began = r.rung_since or r.intent.at
     held = held_in_flight(s)
     if held is not None:
         return wait(f"{sentence}; {held[1]}", POLLED, f"running {sentence}", held=held[0])
-    if rung is not None and tried.over(s, r, began, rung.within):
-        late = f"{r.intent.action} did not succeed within {span(rung.within)}: {sentence}"
+    if r.step is not None and is_late(s, r):
+        late = f"{r.intent.action} did not succeed within {span(r.step.within)}: {sentence}"
         if can_call_off(s, r):
             return act(call_off(s, r), f"{late}; it is called off")
         if r.intent.state is IntentState.AMBIGUOUS:

@@ -893,3 +893,30 @@ def test_a_flexible_set_cannot_be_listed_by_its_machines(arm: FakeArm) -> None:
     world.arm.forget()
     assert list(provider.members([provider.identify(world.node)])) == []
     assert world.calls() == 0
+
+
+def test_a_scale_set_whose_capacity_is_not_told_has_no_machine_deleted(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    told = json.loads(answer_of(world, world.set))
+    del told["sku"]["capacity"]
+    world.arm.answer(f"GET {world.set}", json.dumps(told).encode(), times=1)
+    try:
+        reference = begun(provider, machine, Step.REPLACE)
+    except (Retry, Refused):
+        assert world.mutating_calls() == 0
+        return
+    world.arm.finish()
+    world.later()
+    outcome = provider.poll(machine, reference)
+    assert isinstance(outcome, Unfinished), outcome  # else nobody sets the capacity back
+
+
+def test_a_pool_that_was_failed_before_it_was_asked_has_not_failed_yet(world: AzureWorld) -> None:
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    told = json.loads(answer_of(world, f"{cluster}/agentPools/gpu"))
+    told["properties"]["provisioningState"] = "Failed"  # an upgrade of it has failed, days ago
+    world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)  # not shown yet
+    assert isinstance(provider.poll(machine, reference), Running)

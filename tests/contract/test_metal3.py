@@ -729,3 +729,12 @@ def test_without_a_cluster_at_hand_that_is_said() -> None:
 @pytest.mark.parametrize("told", [{}, [], "true", 1, None])
 def test_a_power_that_is_no_flag_is_not_known(told: Any) -> None:
     assert Metal3Host("metal3/rack-1", baremetal_host("rack-1", poweredOn=told)).power == "not known"
+
+
+def test_an_annotation_that_is_nested_too_deeply_is_somebody_elses(
+    world: Metal3World, machine: Machine
+) -> None:
+    world.annotate(reboot_metal3_io="[" * 20_000)
+    reference = world.provider.preflight(machine, Step.REBOOT).reference
+    assert world.provider.cancel(machine, reference) is None
+    assert world.annotations[REBOOT] == "[" * 20_000

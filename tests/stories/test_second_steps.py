@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from recovery_testkit.stage import Stage
 
 from recovery.errors import Refused, Retry
 from recovery.model import Machine, Preflight, Step
 from tests.builders.policies import policy_file
-from tests.stories.scenery import Cloud, judge, pass_time, records, to_the_end
+from tests.stories.scenery import Cloud, judge, pass_time, records, slots, to_the_end
 from tests.stories.scenes import pause
 
 
@@ -123,3 +124,15 @@ def test_a_second_step_that_shows_late_is_asked_for_ever_more_seldom() -> None:
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
     assert (records(stage), wanted(stage)) == ({"node-0": "recovered"}, 3)
+
+
+@pytest.mark.parametrize("how", ["put off each time", "accepted each time, and nothing comes of it"])
+def test_a_second_step_that_is_never_done_is_a_persons_once_its_deadline_has_passed(how: str) -> None:
+    stage, cloud = scale_set("cooldown: 0s, budget: 1, budgetPer: {}, brake: 100%, brakePer: {}", faulty=2)
+    if how == "put off each time":
+        stage.provider.finish_error = Retry("the capacity is not yet possible: the quota is exceeded (409)")
+    else:
+        stage.provider.groups["workers"].slow = True
+    pass_time(stage, 4 * 3600, cloud, step=10.0)  # ``within`` of replace is 30 min
+    assert records(stage)["node-0"] == "handedOver"
+    assert "node-0" not in slots(stage)

@@ -1,0 +1,216 @@
+"""Azure is slow: a machine that boots long after Azure has ended its part, and a deletion that comes late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from recovery_testkit.arm import FakeArm
+from recovery_testkit.stage import Killed, Page, Stage
+
+from providers.azure.options import Options
+from providers.azure.session import AzureSession, Limits
+from tests.builders.objects import node_object
+from tests.stories.scenery import change_node, pass_time, records
+from tests.stories.scenes import record_sentences
+from tests.stories.test_azure import LADDER, REPLACES, AzureStage, Counted
+from tests.stories.test_conditions import NEURON, policy, writes
+
+REBOOTS = "{do: drain, within: 10m, then: force}, {do: reboot, within: 45m}"
+
+
+class FleetOnAzure(Stage):
+    """A scale set of three, looked after by a controller. Azure ends a restart after 40 s; then the machine
+    needs ``boot_takes`` seconds until its kubelet shows the new boot, as a server with accelerators does."""
+
+    def __init__(self, boot_takes: float, remedy: str = REBOOTS) -> None:
+        super().__init__(policy(remedy=remedy))
+        self.boot_takes = boot_takes
+        self.arm = FakeArm(now=lambda: self.clock.now().timestamp(), operation_seconds=40)
+        self.arm.start()
+        self.set = self.arm.scale_set("gpu", size=3)
+        session = AzureSession(self.clock, self.arm.environ(), Limits(connect=5, read=5))
+        session.token = lambda what, scope="": "a-token"  # type: ignore[method-assign]
+        self.provider: Any = Counted(session, self.clock, Options())
+        self.shown: dict[str, tuple[str, float]] = {}  # by node: the boot that it will show, and when
+        for vm in self.arm.instances(self.set):
+            name = f"node-{vm.instance_id}"
+            self.pages[name] = Page()
+            info = {"bootID": vm.boot_id, "systemUUID": vm.vm_id}
+            self.store.load(node_object(name, spec={"providerID": f"azure://{vm.id}"}, info=info, labels={}))
+            self.shown[name] = (vm.boot_id, 0.0)
+        self.fleet("controller")
+        self.run(5)
+        self.arm.forget()
+
+    def act(self) -> None:
+        now = self.clock.monotonic()
+        for vm in self.arm.instances(self.set):
+            name = f"node-{vm.instance_id}"
+            boot, at = self.shown[name]
+            if vm.boots and vm.boot_id != boot:
+                self.shown[name] = (vm.boot_id, now + self.boot_takes)
+                self.store.stop_kubelet(name)
+                ready(self, name, "Unknown")
+            elif at and now >= at:
+                self.shown[name] = (boot, 0.0)
+                change_node(self, name, lambda n, b=boot: n["status"]["nodeInfo"].update(bootID=b))
+                ready(self, name, "True")
+                self.store.start_kubelet(name)
+
+
+def ready(stage: Stage, name: str, status: str) -> None:
+    """What the node lifecycle controller, or the kubelet, writes. Other conditions stay."""
+
+    def change(node: dict[str, Any]) -> None:
+        for x in node["status"]["conditions"]:
+            x.update({"status": status} if x["type"] == "Ready" else {})
+
+    change_node(stage, name, change)
+
+
+@pytest.fixture
+def azure() -> Iterator[FleetOnAzure]:
+    stage = FleetOnAzure(boot_takes=240)
+    yield stage
+    stage.arm.stop()
+
+
+def restarts(stage: FleetOnAzure) -> list[str]:
+    return [r.path.rsplit("/", 1)[-1] for r in stage.arm.mutating()]
+
+
+def test_a_restart_that_was_answered_is_asked_for_once_however_long_the_machine_boots(
+    azure: FleetOnAzure,
+) -> None:
+    writes(azure, NEURON)
+    pass_time(azure, 900, azure, step=5.0)  # type: ignore[arg-type]
+    assert restarts(azure) == ["restart"]
+
+
+def test_a_restart_whose_answer_was_lost_and_that_was_seen_under_way_is_asked_for_once(
+    azure: FleetOnAzure,
+) -> None:
+    azure.arm.lose_answer()
+    writes(azure, NEURON)
+    pass_time(azure, 900, azure, step=5.0)  # type: ignore[arg-type]
+    assert any("reboot is under way" in x and "is Updating" in x for x in record_sentences(azure))
+    assert restarts(azure) == ["restart"]
+
+
+@pytest.mark.parametrize("nobody_for", [0, 100], ids=["at once", "once Azure has ended it"])
+def test_a_restart_whose_asker_was_killed_is_asked_for_once_by_the_next_controller(
+    azure: FleetOnAzure, nobody_for: float
+) -> None:
+    def die() -> None:
+        azure.provider.after_call = lambda: None
+        raise Killed
+
+    azure.provider.after_call = die
+    writes(azure, NEURON)
+    pass_time(azure, 120, azure, step=5.0, until=lambda: bool(restarts(azure)))  # type: ignore[arg-type]
+    azure.kill(azure.actors["controller"])
+    pass_time(azure, nobody_for, azure, step=5.0)  # type: ignore[arg-type]
+    azure.fleet("controller-2")
+    pass_time(azure, 900, azure, step=5.0)  # type: ignore[arg-type]
+    assert restarts(azure) == ["restart"]
+
+
+THEN_REPLACES = "{do: drain, within: 10m, then: force}, {do: reboot, within: 45m}, {do: replace, within: 30m}"
+
+
+class FailedBefore(FleetOnAzure):
+    """An extension of the VM fails, as it did before: so the VM is Failed, but for what Azure is at."""
+
+    def act(self) -> None:
+        super().act()
+        vm = self.arm.instances(self.set)[0]
+        if vm.provisioning == "Succeeded":
+            self.arm.put(vm.id, provisioning="Failed")
+
+
+@pytest.fixture
+def failed() -> Iterator[FailedBefore]:
+    stage = FailedBefore(boot_takes=240, remedy=THEN_REPLACES)
+    yield stage
+    stage.arm.stop()
+
+
+@pytest.mark.parametrize("status", ["is readable", "may not be read"])
+def test_a_machine_that_boots_as_it_was_asked_to_is_not_deleted(failed: FailedBefore, status: str) -> None:
+    failed.act()
+    if status == "may not be read":
+        failed.arm.deny("Microsoft.Compute/locations/operations/read")  # "without that role everything works"
+    writes(failed, NEURON)
+    pass_time(failed, 900, failed, step=5.0)  # type: ignore[arg-type]
+    assert restarts(failed) == ["restart"]
+
+
+class SlowBoot(AzureStage):
+    """With sidecars. A machine that was asked to boot needs four minutes, in which its agent is down."""
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.booting: dict[str, float] = {}
+
+    def _booted(self, before: Any, vm: Any) -> None:
+        self._end_agent(self.name_of(vm))
+        self.booting[vm.id] = self.clock.monotonic() + 240
+
+    def act(self) -> None:
+        before = dict(self.known)
+        super().act()
+        for path, at in list(self.booting.items()):
+            if self.clock.monotonic() >= at:
+                del self.booting[path]
+                super()._booted(before[path], self.known[path])
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowBoot]:
+    stage = SlowBoot(LADDER, cured_by="host")
+    yield stage
+    stage.arm.stop()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_reimage_that_did_not_help_is_followed_by_the_next_step(slow: SlowBoot, lost: bool) -> None:
+    slow.concluder()
+    slow.begin()
+    slow.arm.operation_seconds = 180
+    if lost:
+        slow.arm.lose_answer()
+    pass_time(slow, 3600, slow, step=5.0, until=lambda: len(slow.asked()) > 1)  # type: ignore[arg-type]
+    assert slow.asked() == ["POST reimage", "POST redeploy"]
+
+
+@pytest.fixture
+def replacing() -> Iterator[AzureStage]:
+    stage = AzureStage(REPLACES)
+    yield stage.begin()
+    stage.arm.stop()
+
+
+@pytest.mark.parametrize("concluder", [False, True])
+def test_a_capacity_that_may_not_be_set_back_is_a_persons_until_somebody_takes_it(
+    replacing: AzureStage, concluder: bool
+) -> None:
+    if concluder:
+        replacing.concluder()
+    replacing.arm.deny("Microsoft.Compute/virtualMachineScaleSets/write")
+    pass_time(replacing, 3 * 3600, replacing, step=10.0)  # type: ignore[arg-type]
+    assert records(replacing)["node-0"] == "handedOver"
+
+
+def test_a_scale_set_whose_machine_goes_too_late_is_a_persons_until_it_is_as_large_as_before(
+    replacing: AzureStage,
+) -> None:
+    replacing.concluder()
+    replacing.arm.late(2400)  # `within` of replace is 30 min
+    pass_time(replacing, 3 * 3600, replacing, step=10.0)  # type: ignore[arg-type]
+    assert replacing.arm.capacity(replacing.set) == 2
+    assert records(replacing)["node-0"] == "handedOver"
+    replacing.arm.scale(replacing.set, 3)
+    pass_time(replacing, 3600, replacing, step=10.0)  # type: ignore[arg-type]
+    assert records(replacing)["node-0"] == "superseded"
