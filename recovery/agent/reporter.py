@@ -10,6 +10,7 @@ from recovery.clock import Clock
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import REPEAT, Decision, EventReason, Verb
 from recovery.decide.diagnosis import name
+from recovery.decide.imagined import leading
 from recovery.decide.situation import Situation
 from recovery.model import Kind, Problem, Reading, Step
 from recovery.report.metrics import Metrics
@@ -59,7 +60,7 @@ class Reporter:
         if not self._due(f"{reason} {d.key}", repeat=d.key in REPEATED):
             return
         if reason is EventReason.WOULD_RECOVER and d.key.startswith("would ") and a.found:
-            first = a.found[0]
+            first = leading(s, a)
             step = next(r.do for r in first.ladder if r.do is not Step.NOTIFY)
             self._metrics.would_act.labels(first.rule_name, step.value).inc()
         self._event(reason, d, d.verb is Verb.HOLD, s.now, _about(s, a))
@@ -93,7 +94,8 @@ class Reporter:
             sentence = f"{p.message}: reported, and nothing is done unless a rule counts how often (times)"
             seen = EventReason.FAULT_SEEN.value
             about = About(p.reason)
-            self._publisher.event(Notice(self.node, self.node_uid, seen, sentence, True, at, about=about))
+            told = Notice(self.node, self.node_uid, seen, sentence, True, at, f"counted {p.reason}", about)
+            self._publisher.event(told)
 
     def _event(
         self, reason: EventReason, d: Decision, warning: bool, at: datetime, about: About = NOTHING
@@ -156,7 +158,7 @@ def _about(s: Situation, a: Assessment) -> About:
     """What the decision is about: the record's recovery, or the fault that would begin one."""
     if (s.record is not None and s.record.phase.sick) or not a.found:
         return About.of(s.record)
-    first = a.found[0]
+    first = leading(s, a)
     return About(name(first.fault), first.rule_name, first.ladder[0].do.value if first.ladder else "")
 
 

@@ -12,9 +12,9 @@ from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
 from recovery.console.recoveries import check_installed, pause_as_json, retry_on_conflict
 from recovery.console.status import pause_sentence
-from recovery.errors import Conflict, NotFound, NotInstalled
+from recovery.errors import ApiError, Conflict, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
-from recovery.model import Gate
+from recovery.model import Gate, Pause
 from recovery.short import LONGEST_WORDS
 from recovery.store import gate as gates
 from recovery.store.gate import read_pause
@@ -39,12 +39,12 @@ def resume(assume_yes: bool, target: Target, output: str) -> None:
     current = read_pause((found or {}).get("spec"))
     if found is None or current is None or not current.in_force(api.time.now()):
         if found is not None and current is not None:
-            retry_on_conflict(lambda: _resume(api))  # remove the one that has expired
+            retry_on_conflict(lambda: _resume(api, current))  # remove the one that has expired
         _print(api, "Nothing was paused.", output)
         return
     if not assume_yes and (api.elsewhere or current.owner != api.caller()):
         ask(f"{api.elsewhere}{current.owner} paused all recoveries: {current.reason}. End it for everybody?")
-    retry_on_conflict(lambda: _resume(api))
+    retry_on_conflict(lambda: _resume(api, current))
     _print(api, f"Recoveries go on: the pause of {current.owner} ({current.reason}) has ended.", output)
 
 
@@ -72,10 +72,12 @@ def pause_all(api: UserApi, length: timedelta, reason: str, owner: str) -> str:
     )
 
 
-def _resume(api: UserApi) -> None:
+def _resume(api: UserApi, asked_about: Pause) -> None:
     obj = _gate(api)
     if obj is None or "pause" not in (obj.get("spec") or {}):
         return
+    if (now := read_pause(obj["spec"])) != asked_about:
+        raise ApiError(f"nothing was changed: the pause is another one by now: {now.owner if now else ''}")
     changed = copy.deepcopy(obj)
     del changed["spec"]["pause"]
     api.replace_gate(changed)

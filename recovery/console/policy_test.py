@@ -22,6 +22,7 @@ from recovery.decide.diagnosis import Diagnosis, diagnose
 from recovery.decide.own_node import decide
 from recovery.decide.selector import identity, selects
 from recovery.decide.situation import Situation
+from recovery.decide.windows import openings
 from recovery.model import (
     Alerts,
     Census,
@@ -115,7 +116,10 @@ def played(case: CaseModel, policy: Policy, provider: str | None) -> Found:
     """What the core says at the moment that the case asks about."""
     s = _at_the_beginning(case, policy, provider)
     shown: tuple[Diagnosis, ...] = ()
-    for now in case.moments({rule.after for rule in policy.rules}):
+    moments = set(case.moments({rule.after for rule in policy.rules}))
+    for windows in (policy.limits.windows, *(rule.windows or () for rule in policy.rules)):
+        moments |= set(openings(windows, case.begins, case.now))
+    for now in sorted(moments):
         s = replace(s, now=now, readings=_readings(case, policy, now), census=_census(case, policy, now))
         shown = diagnose(s) or shown  # what was reported is settled
         s, d = _settled(s)

@@ -22,6 +22,7 @@ from recovery.console.report import sighting_as_json, told
 from recovery.console.unstarted import unstarted
 from recovery.decide.assessment import assess
 from recovery.decide.sightings import SILENT, TAKEN_BACK, Report, Sighting, folded, news
+from recovery.decide.windows import openings
 from recovery.errors import NodeRecoveryError, SettingsError, Unreadable
 from recovery.kube.kubeconfig import Target
 from recovery.kube.paging import folded as pages
@@ -207,6 +208,8 @@ def _moments(what: Replay, pasts: Mapping[str, Past]) -> list[datetime]:
         after |= {rule.after, *((rule.hold,) if rule.hold else ())}
     edges = {edge for past in pasts.values() for edge in past.edges()}
     found = {edge + later for edge in edges for later in after}
+    for windows in (what.policy.limits.windows, *(rule.windows or () for rule in what.policy.rules)):
+        found |= set(openings(windows, what.start, what.end))
     return sorted({at for at in found if what.start <= at < what.end} | {what.end})
 
 

@@ -52,7 +52,7 @@ def report(since: timedelta, target: Target, output: str) -> None:
     except NodeRecoveryError as error:
         raise ApiError(f"the RecoveryReport cannot be read: {error}") from None
     now = api.time.now()
-    chosen = _within(found, now - since)
+    chosen = _within(found, now - since, now)
     if for_programs(output):
         show(_as_json(found, chosen, now - since, now), output)
         return
@@ -60,10 +60,15 @@ def report(since: timedelta, target: Target, output: str) -> None:
         say(line)
 
 
-def _within(found: Report | None, start: datetime) -> list[Sighting]:
+def _within(found: Report | None, start: datetime, now: datetime) -> list[Sighting]:
     """Those that were there after ``start``, the latest first."""
-    kept = [x for x in (found.sightings if found else ()) if (x.ended or x.seen) >= start]
+    kept = [x for x in (found.sightings if found else ()) if _last_there(x, now) >= start]
     return sorted(kept, key=lambda x: x.since, reverse=True)
+
+
+def _last_there(x: Sighting, now: datetime) -> datetime:
+    """When it was there last. That a fault goes on is written once an hour."""
+    return x.ended or (x.seen if _silent(x, now) else now)
 
 
 # ---------------------------------------------------------------- for people

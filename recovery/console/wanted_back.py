@@ -78,8 +78,8 @@ def _no_answer(node: str) -> str:
 
 
 def _ask(api: UserApi, node: str, asked: ReleaseRequest) -> None:
-    record = records.decode(api.get_record(node))
-    api.replace_record(records.encode(replace(record, release=asked)))
+    was = api.get_record(node)
+    api.replace_record(records.encode(replace(records.decode(was), release=asked), was))
 
 
 def _answered(r: Record, asked: ReleaseRequest) -> bool:

@@ -101,9 +101,12 @@ class Sums:
 
     def census(self, ghosts: Iterable[Record], now: datetime) -> Census:
         """``ghosts``: the records that count, of nodes that have no Node any more."""
-        inside = {r.node: _is_inside(r, self._wanted) for r in sorted(ghosts, key=lambda r: r.node)}
+        ghosts = sorted(ghosts, key=lambda r: r.node)
+        inside = {r.node: _is_inside(r, self._wanted) for r in ghosts}
         gone_outside = sum(x is False for x in inside.values())
-        affected, population = self._affected, sorted(x for x in self._population.items() if x[1])
+        gone = Counter(x for r in ghosts if inside[r.node] is not False for x in _told_scopes(r, self._keys))
+        affected = self._affected + gone
+        population = sorted(x for x in (self._population + gone).items() if x[1])
         return Census(
             at=now,
             population=self._inside + sum(x is True for x in inside.values()),
@@ -210,6 +213,11 @@ def _ill(node: NodeView, own_fault: OwnFault, known: dict[int, tuple[object, boo
     if found is None:
         found = known[id(node.conditions)] = node.conditions, ill(node, own_fault)
     return found[1]
+
+
+def _told_scopes(r: Record, keys: Iterable[str]) -> Iterable[str]:
+    """The label values of a node that has no Node any more, as far as its record tells them."""
+    return (x for x in r.scopes if x.partition("=")[0] in keys)
 
 
 def _scopes(labels: Mapping[str, str], keys: Iterable[str]) -> Iterable[str]:

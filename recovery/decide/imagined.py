@@ -8,34 +8,45 @@ from __future__ import annotations
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
+from recovery.decide.diagnosis import Diagnosis
 from recovery.decide.idle import new_record
-from recovery.decide.queue import with_ladder_of
+from recovery.decide.queue import urgent, with_ladder_of
 from recovery.decide.situation import Situation
 from recovery.decide.witness import unconfirmed
 from recovery.model import Phase, Record
 from recovery.quick import replace
 
 
-def imagined(s: Situation, a: Assessment) -> Record | None:
-    """The record that would wait for a slot of the budget now. None where recovery is on, or where no fault
-    would be treated now."""
+def imagined(s: Situation, a: Assessment, d: Diagnosis | None = None) -> Record | None:
+    """The record that would wait for a slot of the budget now, for ``d``, or for what was found first. None
+    where recovery is on, or where no fault would be treated now."""
     under_way = s.record is not None and s.record.phase.open
     if s.on or under_way or s.node is None or s.machine is None or not a.found:
         return None
-    d = a.found[0]
+    d = d or a.found[0]
     if not d.treat or s.now < d.due:
         return None
     record, _ = with_ladder_of(s, a, new_record(replace(s, record=None), a.found), d)
     return replace(record, phase=Phase.WAITING)
 
 
-def waits_for(s: Situation, a: Assessment) -> str | None:
+def leading(s: Situation, a: Assessment) -> Diagnosis:
+    """The diagnosis that would decide: the first, or that of an urgent rule where the first would wait for a
+    window or for what blocks it. There is one at least."""
+    first = a.found[0]
+    record = imagined(s, a)
+    if record is None or brakes.first_reason(brakes.NOT_NOW, replace(s, record=record)) is None:
+        return first
+    return urgent(s, a) or first
+
+
+def waits_for(s: Situation, a: Assessment, d: Diagnosis) -> str | None:
     """What the recovery would wait for: a window, what blocks it, a second witness. None where nothing.
 
     Budget, brake, cooldown and the cloud are not asked: what would hold it there depends on other recoveries,
     which did not happen either.
     """
-    record = imagined(s, a)
+    record = imagined(s, a, d)
     if record is None:
         return None
     there = replace(s, record=record)

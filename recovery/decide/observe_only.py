@@ -8,6 +8,7 @@ from recovery.decide.decision import REPEAT, Decision, hold, leave, until, wait
 from recovery.decide.diagnosis import healthy, name
 from recovery.decide.drill import is_drill
 from recovery.decide.idle import still_handed_over
+from recovery.decide.imagined import leading
 from recovery.decide.orphan import while_off
 from recovery.decide.sightings import Would, held, seen, steps_of
 from recovery.decide.situation import Situation
@@ -24,7 +25,7 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
     if x is None:
         handed = s.record is not None and s.record.phase is Phase.HANDED_OVER
         return still_handed_over(s, s.record) if s.record and handed else leave(healthy(s))
-    d = a.found[0]
+    d = leading(s, a)
     fault = f"{name(d.fault)} (a drill)" if is_drill(d.fault.message) else name(d.fault)
     if x.would is Would.REPORT:
         return hold(f"{why}: would only report {fault} ({x.why})", REPEAT, f"tell {d.fault.key}")

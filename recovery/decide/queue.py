@@ -116,7 +116,7 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
         intent=None,
         replacement="",
         replacement_machine="",
-        scopes=scopes_of(s.node.labels if s.node else {}, _told(s)),
+        scopes=scopes_of(s.node.labels if s.node else {}, {*_told(s), *s.policy.limits.brake_per}),
     )
     return chosen, why
 
@@ -208,8 +208,8 @@ def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.NOT_NOW, s)
     if found is None:
         return None
-    if urgent := next((d for d in a.found if d.treat and d.rule and d.rule.urgent and d.due <= s.now), None):
-        chosen, why = with_ladder_of(s, a, r, urgent)
+    if (d := urgent(s, a)) is not None:
+        chosen, why = with_ladder_of(s, a, r, d)
         return act(WriteRecord(chosen), f"{why}, which is urgent", Report(EventReason.CONFIRMED, True))
     key, reason = found
     why = f"{_subject(s, r)}: {reason}"
@@ -218,6 +218,11 @@ def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
     opens = next_opening(windows_of(s), s.now)
     again = until(opens[0], s.now, SELDOM) if key == "window" and opens else SELDOM
     return hold(why, again, key, held=BY_KEY[key])
+
+
+def urgent(s: Situation, a: Assessment) -> Diagnosis | None:
+    """The first fault of an urgent rule that is to be treated now."""
+    return next((d for d in a.found if d.treat and d.rule and d.rule.urgent and d.due <= s.now), None)
 
 
 def _said(r: Record, key: str, reason: str) -> bool:
@@ -361,7 +366,7 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(map(str, r.ladder))}){both(s, r)}"
     started = replace(
         note(r, s.now, HistoryEvent.STARTED, why),
-        scopes=noted_scopes(a.slot) if a.slot else r.scopes,
+        scopes=tuple(dict.fromkeys((*noted_scopes(a.slot), *r.scopes))) if a.slot else r.scopes,
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
         progress=replace(ended(r), step_since=s.now, tries=0, retry_at=None),

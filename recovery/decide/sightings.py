@@ -17,7 +17,7 @@ from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, what_is_said, why_reported
 from recovery.decide.drill import is_drill
-from recovery.decide.imagined import waits_for
+from recovery.decide.imagined import leading, waits_for
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Reading, Step
 from recovery.quick import quick, replace
@@ -126,7 +126,7 @@ def seen(s: Situation, a: Assessment) -> Sighting | None:
     no fault, or where a recovery was begun before recovery was switched off."""
     if not a.found or (s.record is not None and s.record.phase.open):
         return None
-    d = a.found[0]
+    d = leading(s, a)
     would, why = _would(s, a, d)
     due = s.now if would is Would.RECOVER and not why else None
     if is_drill(d.fault.message):
@@ -157,7 +157,7 @@ def _would(s: Situation, a: Assessment, d: Diagnosis) -> tuple[Would, str]:
         return Would.LEAVE_ALONE, reason
     if s.machine_problem:
         return Would.HAND_OVER, s.machine_problem
-    return Would.RECOVER, waits_for(s, a) or ""
+    return Would.RECOVER, s.machine_wait or waits_for(s, a, d) or ""
 
 
 def steps_of(x: Sighting) -> str:
@@ -248,9 +248,7 @@ def _ended(x: Sighting, n: News) -> str:
 
 def _with(kept: tuple[Sighting, ...], head: Sighting) -> tuple[Sighting, ...]:
     """``kept`` with the fault that decides now: a new sighting, or one that goes on or has come back."""
-    same = [
-        i for i, x in enumerate(kept) if (x.node, x.machine, x.key) == (head.node, head.machine, head.key)
-    ]
+    same = [i for i, x in enumerate(kept) if _is_of(x, head)]
     known = kept[same[-1]] if same else None
     if known is None or (known.ended is not None and head.seen - known.ended >= SAME):
         return (*kept, head)
@@ -259,9 +257,16 @@ def _with(kept: tuple[Sighting, ...], head: Sighting) -> tuple[Sighting, ...]:
         since=known.since,
         seen=known.seen if known.ended is None else head.seen,
         due=known.due or head.due,
+        why=known.why if known.due and not head.due and known.ended is None else head.why,
         times=known.times + (known.ended is not None),
     )
     return (*kept[: same[-1]], now, *kept[same[-1] + 1 :])
+
+
+def _is_of(x: Sighting, head: Sighting) -> bool:
+    """Whether ``x`` is of the same fault. Of a Node that was just made the machine is known only later."""
+    of = {head.machine, ""} if x.ended is None else {head.machine}
+    return (x.node, x.key) == (head.node, head.key) and x.machine in of
 
 
 def trimmed(report: Report, now: datetime, keep: timedelta) -> Report:

@@ -102,6 +102,14 @@ def next_opening(windows: Iterable[Window], now: datetime) -> tuple[datetime, tz
     return min(known, key=lambda each: each[0], default=None)
 
 
+def openings(windows: Iterable[Window], start: datetime, end: datetime) -> Iterator[datetime]:
+    """Each moment after ``start``, up to ``end``, at which one of ``windows`` opens."""
+    windows = tuple(windows)
+    while (found := next_opening(windows, start)) is not None and found[0] <= end:
+        start = found[0]
+        yield start
+
+
 def _next_of(w: Window, now: datetime) -> datetime | None:
     return next((opens for opens, closes in _spans(w, now, AHEAD) if now < opens < closes), None)
 

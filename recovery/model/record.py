@@ -320,7 +320,7 @@ class Record:
     history: tuple[Outcome, ...] = ()
     starts: tuple[Start, ...] = ()
     acknowledged: tuple[Fault, ...] = ()
-    scopes: tuple[str, ...] = ()  # the budget scopes its slot counts in
+    scopes: tuple[str, ...] = ()  # by which budget and brake count it, also once its Node is gone
     validate: Validation | None = None
     validation: ValidationRun | None = None
     tried: tuple[Step, ...] = ()  # steps that did not help earlier in the same incident

@@ -53,7 +53,8 @@ TURNS = frozenset(
         EventReason.SUPERSEDED,
     }
 )
-"""What is told of a node after one of these is new."""
+"""What is told of a node after one of these is new. Not after one with a key: that a kernel event was counted
+is no change of the node."""
 
 
 class Webhook:
@@ -90,7 +91,7 @@ class Webhook:
     def wants(self, notice: Notice) -> bool:
         """Those that WEBHOOK_EVENTS names, each once, and again each day while it stands."""
         with self._lock:
-            if notice.reason in TURNS:
+            if notice.reason in TURNS and not notice.key:
                 self._told = {key: when for key, when in self._told.items() if key[0] != notice.node}
             names = (notice.reason, f"{notice.reason}:{notice.kind}")
             if not any(fnmatchcase(each, pattern) for each in names for pattern in self._events):

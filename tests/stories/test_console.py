@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import click
 import pytest
 from recovery_testkit.kubernetes import lost_request, refused
 from recovery_testkit.stage import Stage, npd_page
@@ -874,3 +875,21 @@ def test_what_a_cut_off_release_left_is_told_before_it_is_cleared_away(sit: Sit)
     said = terminal.run("release", "node-0", answer="y\n")
     assert "What was left of it, marks or a place in the budget, is cleared away. Release it?" in said.err
     assert marked(s) == NO_MARKS
+
+
+def test_a_pause_that_was_made_while_resume_asked_about_another_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = cast(agents=1)
+    bob = Terminal(s, monkeypatch)
+    assert bob.run("pause", "--for", "10m", "--reason", "a switch is exchanged", "--owner", "bob").code == 0
+
+    def confirm(question: str, err: bool) -> bool:  # while the question stands there, carol pauses for a day
+        assert bob.run("pause", "--for", "24h", "--reason", "new network", "--owner", "carol").code == 0
+        return True
+
+    monkeypatch.setattr(click, "confirm", confirm)
+    assert Terminal(s, monkeypatch).run("resume").code != 0
+    pause = s.gate().pause
+    assert pause is not None
+    assert pause.owner == "carol"

@@ -136,3 +136,37 @@ def test_a_rebooted_machine_that_somebody_ended_in_its_probation_calls_no_person
         "m-0 is in no group any more, and its Node node-0 is gone: nothing is left to prove"
     )
     assert (phase(s), messages(s, "HandedOver")) == (Phase.SUPERSEDED, [])
+
+
+TYPE = "node.kubernetes.io/instance-type"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_nodes_that_are_gone_hold_the_brake_of_their_label(gone: bool) -> None:
+    s = Stage(
+        policy_file(
+            "{do: replace, within: 30m}",
+            limits="cooldown: 0s, budget: 5, budgetPer: {}, brake: 30%, perGroup: {max: 99, within: 1h}",
+        )
+    )
+    for i in range(40):  # brakePer is left out: 30% of each instance type
+        s.add_node(f"node-{i}", f"m-{i}", **{TYPE: "p5" if i < 10 else "m5"})
+    for i in range(10):
+        s.agent(f"node-{i}")
+    s.concluder()
+    s.run(3)
+    s.provider.preflight_error = Refused("capacity reservation")
+    for i in range(3):
+        s.fault(f"node-{i}")
+        s.run(6, step=1)
+    s.provider.preflight_error = None
+    assert [phase(s, f"node-{i}") for i in range(3)] == [Phase.HANDED_OVER] * 3
+    if gone:  # the Nodes are gone, the machines are not
+        for i in range(3):
+            s.kill(s.actors[f"agent of node-{i}"])
+            s.delete_node(f"node-{i}")
+        s.run(20)
+        assert [phase(s, f"node-{i}") for i in range(3)] == [Phase.HANDED_OVER] * 3
+    s.fault("node-9")
+    s.run(60, step=1)
+    assert calls(s) == []

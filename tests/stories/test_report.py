@@ -449,3 +449,47 @@ def test_a_node_that_nobody_looks_at_any_more_is_not_said_to_be_sick_now(
     s.kill(s.actors["agent of node-0"])
     s.run(3 * HOUR, step=600)
     assert "no agent looks at the node" in Terminal(s, monkeypatch).run("report").out
+
+
+def test_what_would_have_begun_in_a_window_does_not_wait_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = off(policy_file(limits='cooldown: 0s, windows: [{days: [sat], from: "03:01", to: "03:05"}]'))
+    s.fault("node-0")
+    s.run(30)
+    assert only(s).due is None
+    s.run(120, step=1)
+    assert only(s).due is not None
+    assert only(s).why == ""
+    s.run(300, step=1)
+    said = Terminal(s, monkeypatch).run("report")
+    assert "1 would have been treated" in said.out
+    assert "would wait" not in said.out
+
+
+def test_a_fault_that_is_there_now_is_in_the_report_of_the_last_half_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(10)
+    s.run(HOUR - 600, step=20)
+    assert only(s).ended is None
+    status = Terminal(s, monkeypatch).run("status")
+    assert "it is there now" in status.out
+    said = Terminal(s, monkeypatch).run("report", "--since", "30m")
+    assert "1 fault on 1 node." in said.out
+
+
+def test_one_fault_of_a_node_that_was_just_made_is_one_line() -> None:
+    s = Stage(policy_file())
+    s.nodes(2)
+    t = [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]
+    patch_node(s, "node-0", {"spec": {"taints": t}})
+    s.agent("node-0", on=False)
+    s.run(5)
+    s.fault("node-0")
+    s.run(60, step=1)
+    patch_node(s, "node-0", {"spec": {"taints": None}})
+    s.run(120, step=1)
+    assert len(report(s).sightings) == 1

@@ -18,7 +18,9 @@ from tests.stories.console import Terminal
 from tests.stories.scenery import RECORDS, Cloud, judge, pass_time, records, sentences
 from tests.stories.scenes import (
     ALL_MARKS,
+    MERGE,
     NO_MARKS,
+    PERSON,
     boot,
     calls,
     cast,
@@ -323,3 +325,17 @@ def test_a_fault_that_came_back_in_a_boot_during_the_replacement_is_released_wit
     sit(s).run("release", "node-0", "--yes")
     s.run(60)
     assert (phase(s), calls(s)) == (Phase.RELEASED, [("replace", "m-0")])
+
+
+def test_what_others_put_on_a_record_stays_when_a_release_asks_for_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = never_came()
+    path = f"{RECORDS}/node-0"
+    ours = {"annotations": {"example.com/ticket": "OPS-4711"}, "finalizers": ["example.com/archive"]}
+    s.store.request("PATCH", path, body={"metadata": ours}, content_type=MERGE, user_agent=PERSON)
+    monkeypatch.setattr(wanted_back, "sleep", lambda seconds: s.run(seconds, step=1.0))
+    assert Terminal(s, monkeypatch).run("release", "node-0", "--yes").code == 0
+    metadata = s.store.request("GET", path).body["metadata"]
+    assert metadata.get("annotations") == {"example.com/ticket": "OPS-4711"}
+    assert metadata.get("finalizers") == ["example.com/archive"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
 from recovery.report.notice import Notice
@@ -172,3 +172,21 @@ def test_a_dead_webhook_is_waited_for_no_longer_than_five_seconds(
         assert messages(s, "Submitted")
     finally:
         answering.set()
+
+
+def oom(count: int) -> bytes:
+    return npd_page("DMA_ERROR") + f'problem_counter{{reason="OOMKilling"}} {count}\n'.encode()
+
+
+def test_a_hand_over_is_told_once_though_containers_on_the_node_are_killed(receiver: Receiver) -> None:
+    s = telling(receiver, policy_file("{do: cordon}"))
+    s.pages["node-0"].body = npd_page() + b'problem_counter{reason="OOMKilling"} 0\n'
+    s.run(5, step=1)
+    s.pages["node-0"].body = oom(0)
+    s.run(60, step=1)
+    assert phase(s) is Phase.HANDED_OVER
+    for count in range(1, 11):
+        s.pages["node-0"].body = oom(count)
+        s.run(300, step=1)
+    assert phase(s) is Phase.HANDED_OVER
+    assert reasons(receiver) == ["RecoveryStarted", "HandedOver"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.kubefaults import lost_request, refused
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Alerts, Phase
 from recovery.units import parse_moment
@@ -21,6 +21,7 @@ from tests.stories.scenes import (
     calls,
     cast,
     marked,
+    messages,
     new_process,
     patch_node,
     phase,
@@ -514,3 +515,33 @@ def test_an_urgent_fault_asks_a_sidecar_for_no_alerts(server: Server) -> None:
     s.fault("node-0")
     s.run(30)
     assert (calls(s), server.asked) == ([("replace", "m-0")], [])
+
+
+BESIDE_URGENT = f"""{HEAD}
+limits: {{cooldown: 0s, windows: [{{days: [mon], from: "09:00", to: "10:00"}}]}}
+rules:
+  - {{name: deadlock, match: {{type: KernelDeadlock}}, remedy: [{{do: replace}}]}}
+  - {{name: hbm, match: {{type: NeuronHealth, reason: "*_HBM_*"}}, urgent: true, remedy: [{{do: reboot}}]}}
+""".encode()
+
+
+def deadlock(on: int) -> bytes:
+    return (
+        f'problem_counter{{reason="DockerHung"}} {on}\n'
+        f'problem_gauge{{reason="DockerHung",type="KernelDeadlock"}} {on}\n'
+    ).encode()
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_an_urgent_fault_beside_one_that_waits_for_its_window(on: bool) -> None:
+    s = cast(BESIDE_URGENT, agents=1, on=on)
+    s.pages["node-0"].body = npd_page() + deadlock(0)
+    s.run(5, step=1)
+    s.pages["node-0"].body = npd_page() + deadlock(1)
+    s.run(20, step=1)
+    s.pages["node-0"].body = npd_page("HBM_UNCORRECTABLE_ERROR") + deadlock(1)
+    s.run(60, step=1)
+    if on:
+        assert calls(s) == [("reboot", "m-0")]  # at 3 a.m. on a Saturday
+    else:
+        assert any("would reboot node-0" in m for m in messages(s, "WouldRecover"))

@@ -235,3 +235,18 @@ def test_wrong_options_are_named_with_what_was_expected(
     err = " ".join(capsys.readouterr().err.split())
     assert said in err
     assert "secret" not in err
+
+
+WINDOW = """\
+sources: [npd]
+limits: {windows: [{days: [mon], from: "09:00", to: "17:00"}]}
+rules:
+  - {name: neuron, match: {type: NeuronHealth}, remedy: [{do: drain}, {do: replace}]}
+"""
+
+
+def test_what_lasts_over_a_window_would_have_begun_in_it(server: Recorded, capsys: Any) -> None:
+    # 2026-11-01 is a Sunday: the fault lasts from Sunday 01:00 to Tuesday 01:00, all of Monday's window
+    server.gauge("node-1", "NeuronHealth", "NeuronHasError_DMA_ERROR", between(60, 49 * 60))
+    (x,) = told(server, capsys, policy=WINDOW, hours=72)["sightings"]
+    assert x["due"] == "2026-11-02T09:00:00.000000Z", x["sentence"]
