@@ -96,6 +96,7 @@ def failed_pod(obj: Json) -> FailedPod:
         reason=status.get("reason") or "",
         began=_moment(status.get("startTime")),
         ended=max(filter(None, map(_moment, ends)), default=None),
+        deleted=bool(meta.get("deletionTimestamp")),
     )
 
 

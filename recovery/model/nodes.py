@@ -180,6 +180,7 @@ class FailedPod:
     reason: str = ""
     began: datetime | None = None
     ended: datetime | None = None
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

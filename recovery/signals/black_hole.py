@@ -58,12 +58,12 @@ class Swallows:
 def lost(pod: FailedPod, node: NodeView, now: datetime) -> Lost | None:
     """``pod`` as one that ``node`` has swallowed; None if it failed for what may be its own reason, or the
     node is one of which that is to be expected."""
-    if not pod.owner or pod.began is None or not node.ready or node.unschedulable:
+    if not pod.owner or pod.deleted or pod.began is None or not node.ready or node.unschedulable:
         return None
     if node.ready_since is None or now - node.ready_since < WELL_FOR:
         return None
     rejected = pod.reason == REJECTED and abs(now - pod.began) <= LATE
-    at_once = pod.ended is not None and pod.ended - pod.began < AT_ONCE
+    at_once = pod.ended is not None and pod.ended - pod.began < AT_ONCE and abs(now - pod.ended) <= LATE
     if not (rejected or at_once):
         return None
     return Lost(now, pod.namespace, pod.owner, rejected)

@@ -250,3 +250,30 @@ def test_a_line_that_is_read_before_its_node_is_known_counts_once_it_is(server: 
     server.put(xid(79, 1235799.0), node="node-8")
     to_the_end(w.s, w.cloud)
     assert calls(w.s) == [("replace", "m-8")]
+
+
+def test_a_line_of_days_ago_that_a_new_dmesg_prints_once_more_takes_no_node_out(server: Server) -> None:
+    """The controller has seen the node in this boot for three hours, so what the kernel stamped 1000 s after
+    the boot was written two hours ago at least."""
+    w = scene(server)
+    ready_now(w, "node-0")
+    pass_time(w.s, 3 * 3600, w.cloud, step=30)
+    server.put(xid(79, 1000.0), node="node-0")  # the DaemonSet of ``dmesg -w`` is rolled out
+    pass_time(w.s, 600, w.cloud)
+    assert (calls(w.s), w.s.record("node-0")) == ([], None)
+
+
+def test_a_release_is_not_undone_by_a_new_controller_and_a_new_dmesg(server: Server) -> None:
+    w = scene(server, reading("{do: drain, within: 10m, then: force}"))
+    ready_now(w, "node-0")
+    server.put(xid(48, 1000.0), node="node-0")
+    pass_time(w.s, 120, w.cloud)
+    assert phase(w.s) is Phase.HANDED_OVER
+    swap_record(w.s, close(the_record(w.s), w.s.clock.true_time(), Event.RELEASED, "released by ada"))
+    pass_time(w.s, 20 * 60, w.cloud, step=10)
+    w.s.kill(w.s.actors["controller"])
+    w.s.fleet("second")  # an upgrade
+    pass_time(w.s, 2 * 3600, w.cloud, step=30)
+    server.put(xid(48, 1000.0), node="node-0")  # the very line that was released, from a new dmesg
+    pass_time(w.s, 300, w.cloud)
+    assert (phase(w.s), marked(w.s)) == (Phase.RELEASED, NO_MARKS)

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
+from tests.builders.http_server import answering
 from tests.builders.policies import HEAD
 from tests.stories.prometheus_server import Server, serving
 from tests.stories.scenery import judge, pass_time, to_the_end
-from tests.stories.scenes import NO_MARKS, boot, calls, controller, marked, messages, patch_node, phase, value
+from tests.stories.scenes import (
+    NO_MARKS,
+    boot,
+    calls,
+    controller,
+    marked,
+    messages,
+    patch_node,
+    pause,
+    phase,
+    value,
+)
 from tests.stories.test_one_controller import Group
 
 IB = '{name: ib, query: "max by (node) (ib_dev)", node: node, bad: "> 0", type: IbDev, reason: IbDevBad}'
@@ -312,3 +325,51 @@ def test_who_takes_over_knows_what_was_there(server: Server) -> None:
     record = w.s.record("node-0")
     assert record is not None
     assert calls(w.s) == []
+
+
+PORTS = (
+    '{name: ib, query: "max by (node, device) (ib_dev)", node: node, bad: "> 0", '
+    "type: IbDev, reason: IbDevBad}"
+)
+
+
+class OwnLookback(Server):
+    """It goes by a lookback of five minutes, whatever it is asked for: VictoriaMetrics, or a cached query."""
+
+    def _evaluate(self, query: str, at: float, lookback: float) -> Any:
+        return super()._evaluate(query, at, 300.0)
+
+
+@pytest.fixture
+def own_lookback() -> Iterator[OwnLookback]:
+    made = OwnLookback(FakeClock())
+    with answering(made):
+        yield made
+
+
+def scraped(w: Scene, *broken: str) -> None:
+    """New samples of all ports come, but of node-0's mlx5_0 only where it is ``broken``."""
+    for name in w.names:
+        for port in ("mlx5_0", "mlx5_1"):
+            if (name, port) != ("node-0", "mlx5_0"):
+                w.server.put("ib_dev", 0, node=name, device=port)
+    for port in broken:
+        w.server.put("ib_dev", 1, node="node-0", device=port)
+
+
+def test_a_broken_port_that_falls_silent_is_not_well_because_the_other_one_is(
+    own_lookback: OwnLookback,
+) -> None:
+    own_lookback.scrapes = False
+    w = Scene(own_lookback, asking(PORTS))
+    scraped(w)
+    w.start()
+    pause(w.s)
+    scraped(w, "mlx5_0")
+    pass_time(w.s, 30, w.cloud)
+    assert phase(w.s) is Phase.WAITING
+    for _ in range(75 * 4):  # its exporter is gone, and with it all that is said of this port
+        scraped(w)
+        pass_time(w.s, 15, w.cloud, step=5)
+    assert calls(w.s) == []
+    assert phase(w.s) is Phase.WAITING

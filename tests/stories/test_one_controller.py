@@ -1151,3 +1151,30 @@ def test_an_outage_is_one_though_the_watches_stay_open_and_nothing_has_to_be_rea
     assert "the API server was away" in view.decision.reason
     s.run(45)
     assert phase(s, "node-1") is Phase.HANDED_OVER
+
+
+@pytest.mark.parametrize("before", [0, 2], ids=["for the first time", "two of them had it before"])
+def test_machines_of_a_rack_that_fall_together_are_held_whatever_they_had_before(before: int) -> None:
+    s = Stage(policy(remedy="{do: reboot}").replace(b"{cooldown: 0s}", LIMITS))
+    for i in range(60):
+        s.add_node(f"node-{i}", f"m-{i}", rack="r7" if i < 5 else f"r{8 + i // 5}")
+    s.fleet()
+    s.run(5)
+    cloud = Group(s)
+    for i in range(before):  # two are no outbreak: they are rebooted, and proved
+        writes(s, EKS, node=f"node-{i}")
+        pass_time(s, 60, cloud)
+        boot(s, f"node-{i}")
+        for _ in range(6):
+            writes(s, EKS_GOOD, node=f"node-{i}")
+            pass_time(s, 60, cloud, step=5)
+        assert phase(s, f"node-{i}") is Phase.RECOVERED
+    done = calls(s)
+    assert len(done) == before
+    pass_time(s, 15 * 60, cloud, step=5)
+    for i in range(4):  # all four in one moment
+        writes(s, EKS, node=f"node-{i}")
+    pass_time(s, 120, cloud)
+    assert calls(s) == done, record_sentences(s, "node-3")
+    controller = s.actors["controller"].replica
+    assert any("have rack=r7" in controller.view(f"node-{i}").decision.reason for i in range(4))

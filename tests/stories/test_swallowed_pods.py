@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 from recovery_testkit.stage import Stage
 
@@ -12,6 +14,7 @@ from tests.stories.test_conditions import policy
 from tests.stories.test_one_controller import Group
 
 MINUTES = 60
+PODS = "/api/v1/namespaces/default/pods"
 REJECTED = "UnexpectedAdmissionError"
 HOLE = policy("{type: BlackHole}", "{do: drain, within: 2m, then: force}, {do: replace}").replace(
     b"[conditions]", b"[api]"
@@ -95,3 +98,48 @@ def test_where_no_rule_names_it_no_pod_is_watched() -> None:
     loses(s, cloud, 10)
     assert (calls(s), s.record("node-0")) == ([], None)
     assert not any(verb == "watch" and "pods" in what for verb, what in s.store.requests)
+
+
+def at(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def failed(began: datetime, lasted: int, code: int) -> dict[str, object]:
+    over = {"exitCode": code, "startedAt": at(began), "finishedAt": at(began + timedelta(seconds=lasted))}
+    statuses = [{"name": "main", "state": {"terminated": over}}]
+    return {"phase": "Failed", "startTime": at(began), "containerStatuses": statuses}
+
+
+def said(s: Stage) -> list[str]:
+    return record_sentences(s, "node-0") if s.record("node-0") is not None else []
+
+
+def test_pods_that_failed_hours_ago_and_are_only_labelled_now_take_no_node_out() -> None:
+    s, cloud = fleet()
+    hours_ago = s.clock.true_time() - timedelta(hours=3)
+    for i in range(5):
+        pod(s, f"old-{i}", "ab"[i % 2], "node-0", failed(hours_ago, 5, 1))
+    pass_time(s, 10 * MINUTES, cloud, step=5)
+    assert (calls(s), said(s)) == ([], [])
+    for i in range(5):  # a sweeper of old pods, a policy engine or a person writes to them
+        body = {"metadata": {"annotations": {"seen": "yes"}}}
+        assert s.store.request("PATCH", f"{PODS}/old-{i}", body=body, content_type=MERGE).ok
+        pass_time(s, 20, cloud, step=1)
+    pass_time(s, 10 * MINUTES, cloud, step=5)
+    assert (calls(s), said(s)) == ([], [])
+
+
+def test_pods_that_somebody_deletes_soon_after_their_start_take_no_node_out() -> None:
+    """Since Kubernetes 1.27 a kubelet writes the phase Failed before it removes a deleted pod whose container
+    did not end with 0, as none does that SIGTERM ends."""
+    s, cloud = fleet()
+    for i in range(8):  # two jobs are preempted, restarted by their JobSet or rolled out, again and again
+        began = s.clock.true_time() - timedelta(seconds=10)
+        pod(s, f"short-{i}", "ab"[i % 2], "node-0", {"phase": "Running", "startTime": at(began)})
+        assert s.store.request("DELETE", f"{PODS}/short-{i}").ok
+        body = {"status": failed(began, 10, 143)}
+        answer = s.store.request("PATCH", f"{PODS}/short-{i}/status", body=body, content_type=MERGE)
+        assert answer.body["metadata"]["deletionTimestamp"]
+        pass_time(s, 20, cloud, step=1)
+    pass_time(s, 10 * MINUTES, cloud, step=5)
+    assert (calls(s), said(s)) == ([], [])

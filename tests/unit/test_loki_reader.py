@@ -120,7 +120,7 @@ def test_a_line_that_is_read_before_its_node_is_known_is_told_once_and_counts_th
 def test_what_no_rule_counts_is_not_kept() -> None:
     f = Fleet(counted=lambda reason: reason == "GpuXid13")
     for code in (13, 31, 999, 79):
-        f.log(xid(code, code))
+        f.log(xid(code, 3600 + code))
     f.round()
     assert sorted(f.faults()) == ["GpuXid13", "GpuXid79"]
 
@@ -268,11 +268,12 @@ def test_a_line_of_before_the_boot_is_no_fault_but_of_before_the_reader_it_may_b
 def test_what_is_printed_once_more_by_a_dmesg_that_is_started_anew_is_no_statement() -> None:
     f = Fleet()
     f.round()
-    f.log(xid(79, 100.0))
+    f.log(xid(79, 3700.0))
     f.round()
     before = f.reader.look("a", "").stated
-    f.at += timedelta(hours=1)
-    for up in (90.0, 100.0):
+    assert before
+    f.at += timedelta(minutes=10)
+    for up in (3690.0, 3700.0):
         f.log(xid(79, up))
     f.round()
     assert f.reader.look("a", "").stated == before
@@ -281,19 +282,19 @@ def test_what_is_printed_once_more_by_a_dmesg_that_is_started_anew_is_no_stateme
 def test_what_comes_again_after_a_while_is_news_and_what_comes_soon_is_not() -> None:
     f = Fleet()
     f.round()
-    f.log(xid(79, 100.0))
+    f.log(xid(79, 3700.0))
     f.round()
     reading = observe(f.reader.look("a", ""))
     first = reading.problems[0].stated
     f.changed.clear()
-    f.log(xid(79, 115.0))
+    f.log(xid(79, 3715.0))
     f.round()
     assert observe(f.reader.look("a", "")).problems[0].stated == first
     assert f.changed == []
     for _ in range(61):
         f.round()
     assert observe(f.reader.look("a", "")).gone == {("GpuXid", "GpuXid79")}
-    f.log(xid(79, 5000.0))
+    f.log(xid(79, 9000.0))
     f.round()
     reading = observe(f.reader.look("a", ""))
     assert (reading.gone, reading.problems[0].stated) == (frozenset(), f.lines[-1][0])
@@ -334,3 +335,22 @@ def test_a_reading_never_takes_back_and_is_as_old_as_the_last_answer() -> None:
     reading = observe(f.reader.look("a", ""))
     assert reading.unknown["*"].startswith("Loki: last answered at")
     assert reading.problems[0].fresh_until < reading.at
+
+
+def test_what_happened_now_and_then_in_weeks_is_not_counted_as_of_now() -> None:
+    f = Fleet()
+    f.known = began = f.at - timedelta(days=30)
+    f.round()
+    lines = []
+    for _ in range(5):  # one every other day; each is forgotten after a day
+        lines.append(xid(31, (f.at - began).total_seconds()))
+        f.log(lines[-1])
+        f.round()
+        assert f.faults("a") == ["GpuXid31"]
+        f.at += timedelta(days=2)
+        f.round()
+    assert f.faults("a") == []
+    for line in lines:  # a dmesg that is started anew prints them all once more
+        f.log(line)
+    f.round()
+    assert f.faults("a") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -103,3 +104,16 @@ def test_a_machine_that_fell_at_another_time_is_not_told_what_the_others_share()
     for _ in range(2):
         assert "10 of the 10 machines have rack=r0" in known.shared_by("m-0", [DMA], NOW)
         assert known.shared_by("m-11", [DMA], NOW) == ""
+
+
+def test_machines_that_had_the_fault_once_before_fall_together_with_the_others_this_time() -> None:
+    clock = FakeClock()
+    known = Outbreaks(cast(Nodes, Fleet(200)), clock, NoPods, {})
+    for i in range(2):  # too few to have one cause: they are rebooted, and are well again
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])
+    clock.advance(1800)
+    later = NOW + timedelta(minutes=30)
+    for i in range(4):  # now four machines of the rack fall in one moment
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA, since=later)])
+    for i in range(4):
+        assert "4 of the 4 machines have rack=r0" in known.shared_by(f"m-{i}", [DMA], later)

@@ -139,3 +139,12 @@ def test_a_bug_of_the_poller_is_no_answer() -> None:
     f.error = cast("Unreadable", RuntimeError("oops"))
     f.round()
     assert f.why() == "RuntimeError: oops"
+
+
+def test_a_bad_one_that_says_nothing_and_is_then_gone_is_not_forgotten_either() -> None:
+    f = Fleet()
+    f.round(a="0", b="1")
+    f.round(a="0", b="NaN")
+    for _ in range(3):
+        f.round(HOUR, a="0")
+        assert f.states("b") == [State.UNKNOWN]

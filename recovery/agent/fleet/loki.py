@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from recovery.agent.fleet.names import NodeNames
 from recovery.agent.fleet.nodes import Changed, Nodes, life_of
 from recovery.catalog import kernel_lines
+from recovery.catalog.kernel_lines import Said
 from recovery.errors import Unreadable
 from recovery.model import LogChoice, NodeView, Policy
 from recovery.quick import replace
@@ -35,6 +36,8 @@ OVERLAP = timedelta(seconds=30)
 """Each round asks for what is so old once more: lines of one moment arrive at several."""
 LOOK_BACK = timedelta(minutes=15)
 """The first round begins so long ago, and none asks for more: what happened before it is not acted on."""
+MOST_ASIDE = 20
+"""Lines of one node that are kept for its next boot."""
 LATE_EVERY = timedelta(minutes=5)
 """So often all of ``LOOK_BACK`` is asked for again: a shipper that was held up sends what it has."""
 LINES, PAGES = 1000, 10
@@ -57,11 +60,23 @@ class Asks(Protocol):
 
 @dataclass
 class _Known:
-    """What is known of one node in one boot, which ``began`` then, as far as lines are concerned."""
+    """What is known of one node in one boot, which ``began`` then, as far as lines are concerned. ``aside``:
+    the latest lines that are too old for this boot. They may be of the next one, which the watch shows later.
+    """
 
     life: str
     began: datetime | None
     stated: dict[Pair, Stated] = field(default_factory=dict)
+    aside: tuple[tuple[Said, str, datetime], ...] = ()
+
+    def take(self, said: Said, line: str, at: datetime, *, past: bool) -> None:
+        """What ``line`` states, in this boot."""
+        assert self.began is not None
+        if said.stamp is not None and _printed_again(said.stamp, self.began, at):
+            self.aside = (*self.aside, (said, line, at))[-MOST_ASIDE:]
+            return
+        pair = (said.type, said.reason)
+        self.stated[pair] = stated(self.stated.get(pair), said, line, at, past=past)
 
 
 class LogReader:
@@ -243,8 +258,7 @@ class LogReader:
             return
         past = self._answered is None
         for each in said:
-            pair = (each.type, each.reason)
-            known.stated[pair] = stated(known.stated.get(pair), each, line.text, at, past=past)
+            known.take(each, line.text, at, past=past)
 
     def _of(self, view: NodeView) -> _Known:
         """What is known of the node in its boot of now.
@@ -262,6 +276,9 @@ class LogReader:
                 for pair, s in old.stated.items()
                 if s.last >= made.began
             }
+            for each, text, at in old.aside:
+                if at >= made.began:
+                    made.take(each, text, at, past=False)
         self._known[view.name] = made
         return made
 
@@ -311,6 +328,16 @@ def counted_by(policy: Policy) -> Callable[[str], bool]:
     rules = [r.match for r in policy.rules if r.match.times is not None and r.match.source in ("", SOURCE)]
     patterns = {pattern for match in rules for pattern in match.reasons}
     return lambda reason: any(fnmatchcase(reason, pattern) for pattern in patterns)
+
+
+def _printed_again(stamp: float, began: datetime, at: datetime) -> bool:
+    """Whether a line of ``at`` was written long before that, ``stamp`` seconds after a boot that was
+    under way at ``began``. A ``dmesg`` that is started anew prints all that the kernel still has.
+
+    The kernel's clock is never set, and may be off by some parts in a thousand.
+    """
+    up = (at - began).total_seconds()
+    return up - stamp > LOOK_BACK.total_seconds() + up / 100
 
 
 def _ns(at: datetime) -> int:

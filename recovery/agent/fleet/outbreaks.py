@@ -35,6 +35,8 @@ COUNTED_AGAIN = 30.0
 """Seconds for which it is not counted again how many Nodes have which label, or run which workload."""
 REMEMBERED = 3600.0
 """Seconds for which a case is remembered after its fault was last on record: its machine may be gone."""
+OFF_THE_RECORD = 120.0
+"""Seconds after which a fault that nobody told of is off the record. One on it is told of twice a minute."""
 FORGETS_EVERY = 60.0
 """Seconds between two looks for cases that are not remembered any more."""
 ANSWERED_AGAIN = 5.0
@@ -113,6 +115,8 @@ class Outbreaks:
         with self._lock:
             for f in faults:
                 before = known[f.reason]
+                if before and now - before.at > OFF_THE_RECORD:
+                    before = None  # that one was over
                 case = Case(machine, min(f.since, before.case.since) if before else f.since, traits)
                 if before and before.case == case:
                     case = before.case  # the same object: to compare it later takes no time

@@ -244,11 +244,8 @@ def _followed(
         booted = True
     stated = {key: _begun(s, old, now, first) for key, s in said.items()}
     gone = {key: old.gone.get(key, now) for key in old.stated.keys() - said.keys()}
-    bad = frozenset(
-        key
-        for key in gone
-        if key in old.bad or (key not in old.gone and not booted and old.stated[key].state is State.BAD)
-    )
+    was_bad = old.bad | {k for k, s in old.stated.items() if s.state is State.BAD and not booted}
+    bad = was_bad & (gone.keys() | {k for k, s in said.items() if s.state is State.UNKNOWN})
     gone = {key: since for key, since in gone.items() if key in bad or now - since < FORGOTTEN}
     for key, since in gone.items():
         why = f"its series is gone since {since:%H:%M:%SZ}"
