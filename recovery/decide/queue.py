@@ -116,7 +116,7 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
         intent=None,
         replacement="",
         replacement_machine="",
-        scopes=scopes_of(s.node.labels if s.node else {}, {*_told(s), *s.policy.limits.brake_per}),
+        scopes=_scopes(s, scopes_of(s.node.labels if s.node else {}, _told(s))),
     )
     return chosen, why
 
@@ -351,6 +351,12 @@ def _told(s: Situation) -> set[str]:
     return {*s.policy.limits.budget_per, *s.policy.limits.population}
 
 
+def _scopes(s: Situation, told: tuple[str, ...]) -> tuple[str, ...]:
+    """``told``, and the values that the brake goes by: a node counts there, too, when it has gone."""
+    braked = scopes_of(s.node.labels if s.node else {}, s.policy.limits.brake_per)
+    return tuple(dict.fromkeys((*told, *braked)))
+
+
 def _rule(s: Situation, r: Record) -> str:
     """The rule that the slot is for, where any rule has a budget: room on the gate is short."""
     if all(rule.budget is None for rule in s.policy.rules):
@@ -366,7 +372,7 @@ def granted(s: Situation, a: Assessment, r: Record) -> Decision:
     why = f"{name(r.faults[0])}: recovery starts ({', '.join(map(str, r.ladder))}){both(s, r)}"
     started = replace(
         note(r, s.now, HistoryEvent.STARTED, why),
-        scopes=tuple(dict.fromkeys((*noted_scopes(a.slot), *r.scopes))) if a.slot else r.scopes,
+        scopes=_scopes(s, noted_scopes(a.slot)) if a.slot else r.scopes,
         phase=move(r.phase, Event.GRANTED),
         phase_since=s.now,
         progress=replace(ended(r), step_since=s.now, tries=0, retry_at=None),

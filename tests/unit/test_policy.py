@@ -1221,7 +1221,7 @@ def test_while_another_agent_holds_the_lease_nothing_is_done(row: str) -> None:
 def test_a_queued_record_bears_a_copy_of_the_ladder_and_its_scopes() -> None:
     queued = has(decide(situation(record=record(Phase.SUSPECT))))
     assert (queued.ladder, queued.rule, queued.probation) == (LADDER, "neuron-hardware", 2 * MINUTE)
-    assert queued.scopes == ("fleet", f"{ZONE}=a")
+    assert queued.scopes == ("fleet", f"{ZONE}=a", "node.kubernetes.io/instance-type=trn1.32xlarge")
 
 
 def test_a_reboot_that_its_provider_calls_done_waits_for_the_new_boot_id_and_says_so() -> None:

@@ -133,7 +133,8 @@ def test_a_start_is_remembered_with_the_group_that_the_gate_noted_last() -> None
     held = gate(slots=(slot("node-0", "record-0", "fleet"),), starts=tuple(starts))
     started = written(decide(on(record(), gate=held, node=node(), preflight=None)))
     assert [(x.at, x.machine, x.group) for x in started.starts] == [(NOW, "m-0", "newer")]
-    assert (started.machine.group, started.scopes) == ("newer", ("fleet",))
+    by_the_brake = "node.kubernetes.io/instance-type=trn1.32xlarge"
+    assert (started.machine.group, started.scopes) == ("newer", ("fleet", by_the_brake))
 
 
 # ---------------------------------------------------------------- one machine of a group at a time
