@@ -132,6 +132,10 @@ class AwsProvider:
         group, member = found
         if member.leaving or member.ended:
             raise Refused(f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot")
+        if member.lifecycle in ("EnteringStandby", "Standby"):
+            raise Refused(
+                f"{machine} is {member.lifecycle} in group {group}: somebody has taken it out of service"
+            )
         note = f"group {group} may replace {machine} if its health checks fail during the reboot"
         return Preflight(reference, group, notes=(note,))
 

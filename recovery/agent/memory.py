@@ -146,6 +146,7 @@ class Memory:
     take_back_asked: Asked = Asked()
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     version: str = ""  # of the record, when it was last read
+    ahead: tuple[str, float] | None = None  # its version with moments in the future, and since when
     open_at: datetime | None = None  # see ``Situation``
     holds: Holds = field(default_factory=Holds)
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
@@ -181,6 +182,15 @@ class Memory:
             return None
         self.evicted = [at for at in self.evicted if now - at < RATE_WINDOW]
         return max(0, most - len(self.evicted))
+
+    def ahead_for(self, r: Record | None, now: float) -> timedelta:
+        """How long this version of ``r`` has been seen to have moments in the future. None: it has none."""
+        if r is None:
+            self.ahead = None
+            return timedelta(0)
+        if self.ahead is None or self.ahead[0] != r.resource_version:
+            self.ahead = (r.resource_version, now)
+        return timedelta(seconds=now - self.ahead[1])
 
     def gone_for(self, now: float) -> timedelta:
         """How long this agent has seen the node's own agent gone; from the first call on."""

@@ -200,7 +200,9 @@ class Observer:
         w = self.world
         found: dict[str, Any] = {}
         try:
-            found["record"] = past(w.records.read(node), now)
+            read = w.records.read(node)
+            ahead = read if read is not None and is_ahead(read, now) else None
+            found["record"] = past(read, now, self.memory(node).ahead_for(ahead, w.clock.monotonic()))
         except Undecodable as error:
             return {"record_problem": str(error)}
         if not w.on:
@@ -253,16 +255,22 @@ def _claimed(node: NodeView | None, r: Record | None) -> str:
     return (foreign_claim(node, r.works_for_us if r is not None else "") or "") if node is not None else ""
 
 
-def past(r: Record | None, now: datetime) -> Record | None:
+def is_ahead(r: Record, now: datetime) -> bool:
+    """Whether a timer on ``r`` counts from a moment in the future: a clock was set back since."""
+    return any(at - now > LEEWAY for at in _moments(r))
+
+
+def past(r: Record | None, now: datetime, seen_for: timedelta = timedelta(0)) -> Record | None:
     """``r`` with moments in the future set to ``now``: a timer that counts from one would run too long.
 
-    Up to ``LEEWAY`` ahead they stay as they are.
+    Up to ``LEEWAY`` ahead they stay as they are. ``seen_for``: how long they have been seen so. If they were
+    each look's own now, a timer would not run at all until they have passed.
     """
-    if r is None or not any(at - now > LEEWAY for at in _moments(r)):
+    if r is None or not is_ahead(r, now):
         return r
 
     def no_later(at: datetime) -> datetime:
-        return now if at - now > LEEWAY else at
+        return now - seen_for if at - now > LEEWAY else at
 
     def maybe(at: datetime | None) -> datetime | None:
         return no_later(at) if at else None

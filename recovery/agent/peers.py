@@ -145,6 +145,8 @@ class Sweeper:
         self._without_node: set[str] = set()
         self._wanted_back: set[tuple[str, str]] = set()
         self._gate_uid = ""
+        self.refused = ""
+        """Why the last sweep could read nothing; "" where it could."""
         self.own_place = False
         """Whether the gate lists the own node: its agent may not know, where etcd was restored."""
 
@@ -168,9 +170,10 @@ class Sweeper:
         try:
             self._round(next_in_queue)
             self._backoff.answered()
+            self.refused = ""
             self._w.outage.answered(self._w.clock.monotonic())
         except (ApiError, Undecodable) as error:
-            log.debug("sweep: %s", error)
+            self._tell_of(error)
             if isinstance(error, ApiUnavailable):
                 self._w.leases.start_over()
                 self._w.outage.away(self._w.clock.monotonic())
@@ -180,8 +183,17 @@ class Sweeper:
             self._backoff.until = self._w.clock.monotonic() + self._idle
         return max(0.0, self._due_in(next_in_queue))
 
+    def _tell_of(self, error: ApiError | Undecodable) -> None:
+        """Say once, and count, what keeps this from sweeping. An agent says it of its own cycles."""
+        known = self._me or str(error) == self.refused
+        log.log(logging.DEBUG if known else logging.WARNING, "open records are not looked at: %s", error)
+        if not self._me:
+            self._metrics.errors.labels("api" if isinstance(error, ApiError) else type(error).__name__).inc()
+        self.refused = str(error)
+
     def stands_down(self) -> None:
         """Another sweeps now: what this one knew is shown no more."""
+        self.refused = ""
         self._gauges.forget()
         self._handed.clear()
         self._metrics.forget(SWEEPER)

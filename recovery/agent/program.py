@@ -262,7 +262,8 @@ class Program:
         if self._npd_token is not None and self.agent is not None:
             self._npd_token.keep(self.agent.node_uid)
         self._beat = self._clock.monotonic()
-        self.metrics.last_cycle.set(self._clock.now().timestamp())
+        if self.agent is not None or not self.sweeper.refused:  # a concluder's cycle is its sweep
+            self.metrics.last_cycle.set(self._clock.now().timestamp())
         return min(pause, left) if self.agent is not None else min(left, 5.0)
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from recovery.decide.decision import (
     Decision,
     Disown,
     EventReason,
+    Mark,
     OutOfService,
     Report,
     Unmark,
@@ -19,7 +20,7 @@ from recovery.decide.decision import (
 from recovery.decide.diagnosis import diagnosed, name, told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.marks import marked, out_of_service
+from recovery.decide.marks import anothers, marked, out_of_service
 from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
@@ -105,6 +106,18 @@ def _back_to_the_person(s: Situation, closed: Record, theirs: tuple[Fault, ...],
     return hand_over(
         s, before, f"{why}; a person was told of {names} before, and has not released {closed.node}"
     )
+
+
+def marked_anew(s: Situation, r: Record, why: str, *, keep_sentence: bool) -> Decision:
+    """Put the marks of ``r`` on the Node object that its machine has registered instead of the one before."""
+    assert s.node is not None
+    taints = tuple(t for t in r.marks.taints if not anothers(s.node, t) and str(t) not in s.refusals)
+    if keep_sentence:
+        taints = ()  # nobody remembers what was refused of a closed record
+    marks = replace(r.marks, cordoned=r.marks.cordoned and not s.node.unschedulable, taints=taints)
+    noted = note(r, s.now, HistoryEvent.REGISTERED, why)
+    then = replace(noted, node_uid=s.node.uid, marks=marks, sentence=r.sentence if keep_sentence else why)
+    return act(Mark(marks, then), why, Report(EventReason.REGISTERED_ANEW))
 
 
 def has_our_marks(s: Situation) -> bool:

@@ -50,7 +50,16 @@ from recovery.decide.diagnosis import (
     taken_back,
     told_apart,
 )
-from recovery.decide.endings import call_off, can_call_off, disown, end, has_our_marks, up_again
+from recovery.decide.endings import (
+    call_off,
+    can_call_off,
+    disown,
+    end,
+    has_our_marks,
+    marked_anew,
+    same_node_object,
+    up_again,
+)
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import held, noted, over
@@ -160,6 +169,11 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
     if r.node_gone_since is not None and (back := seen_or_gone(s, r)):
         return back
+    if s.node is not None and s.machine is not None and r.marks and not same_node_object(s, r):
+        if brakes.first_reason(brakes.FORBIDDEN, s):
+            return still_handed_over(s, r)
+        why = f"{r.node} was registered again by the same machine: it stays out of service"
+        return marked_anew(s, r, why, keep_sentence=True)
     if by_hand := given_back_by_hand(s, r):
         return by_hand
     if s.node is not None and (gone := tuple(t for t in r.marks.taints if t not in s.node.our_taints)):

@@ -38,6 +38,8 @@ from recovery.model import (
     TAINT,
     Cause,
     Marks,
+    NodeView,
+    Phase,
     Record,
     Rung,
     Step,
@@ -49,6 +51,8 @@ from recovery.units import span
 
 MARKED = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}
 """Steps that are over once the marks are on the Node, and what it is then."""
+UNCORDONED = frozenset({Step.NOTIFY, Step.TAINT})
+"""Steps that set no cordon."""
 
 
 def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -99,10 +103,12 @@ def without_slot(s: Situation, r: Record) -> Decision:
 
 
 def slot_put_back(s: Situation, a: Assessment, r: Record, d: Decision) -> Decision:
-    """``d``; or where that only waits for what was asked for, and somebody took the slot off the gate, put it
-    back. Without it others would start meanwhile, and no peer would tell what is to be proved."""
+    """``d``; or where that only waits for what was asked for, or proves a node that is still out of service
+    (it booted by itself, say), and somebody took the slot off the gate, put it back. Without it others would
+    start meanwhile, and no peer would tell what is to be proved."""
     known = s.gate is not None and not s.gate_problem
-    if d.effect is not None or not known or a.slot is not None or not r.in_flight:
+    out = r.in_flight or (r.phase is Phase.PROVING and (bool(r.marks) or has_our_marks(s)))
+    if d.effect is not None or not known or a.slot is not None or not out:
         return d
     return slot_back(r, s.now)
 
@@ -116,7 +122,7 @@ def slot_back(r: Record, now: datetime) -> Decision:
 def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     assert s.node is not None
     what = f"{name(r.faults[0])}: {rung}"
-    if gone := undone(s.node, r.marks):
+    if gone := undone(s.node, r.marks) or _uncordoned(s.node, r):
         return hold(f"{what}: {gone}", key="undone", held=Cause.MARKS)
     plan = drain_plan(s, r) if rung.do is Step.DRAIN else None
     if plan is not None and not plan.left:
@@ -136,6 +142,15 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     if rung.do is Step.DRAIN:
         return go_on_draining(s, r, plan)
     return provider_step(s, r, rung)
+
+
+def _uncordoned(node: NodeView, r: Record) -> str | None:
+    """That somebody took off the cordon of another, which was there when a step found it and set none."""
+    found = r.ladder[: r.rung + 1] if r.rung_since is not None else r.ladder[: r.rung]
+    anothers_cordon = r.marks.tainted and not r.marks.cordoned and any(x.do not in UNCORDONED for x in found)
+    if not anothers_cordon or node.unschedulable:
+        return None
+    return f"somebody uncordoned {r.node}; exclude or release it, or cordon it again to go on"
 
 
 def _marked(s: Situation, r: Record, rung: Rung) -> Decision:

@@ -7,6 +7,7 @@ agent left open is for ``orphan.conclude``, on another node.
 
 from __future__ import annotations
 
+from recovery.decide import brakes
 from recovery.decide.acknowledged import in_their_lives
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.boot import agrees, with_node_behind
@@ -24,7 +25,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import as_treated, name, told_apart
-from recovery.decide.endings import DEFAULT_PROBATION, disown, end, hand_over, up_again
+from recovery.decide.endings import DEFAULT_PROBATION, disown, end, hand_over, marked_anew, up_again
 from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.idle import (
@@ -165,11 +166,18 @@ def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """The same machine under a new Node object, which has no marks of ours: go on."""
+    """The same machine under a new Node object, which has no marks of ours: go on.
+
+    No step sets them again while a call is in flight or its effect is proved, so they are set here.
+    """
     assert s.node is not None
     if s.machine is None or s.node.uid == r.node_uid:
         return None
     why = f"{r.node} was registered again by the same machine: the recovery goes on"
+    if r.marks and (r.in_flight or r.phase is Phase.PROVING):
+        if brakes.first_reason(brakes.FORBIDDEN, s):
+            return None  # not yet
+        return marked_anew(s, r, why, keep_sentence=False)
     changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())
     return act(WriteRecord(changed), why, Report(EventReason.REGISTERED_ANEW))
 

@@ -213,11 +213,14 @@ def on_probation(s: Situation, r: Record, who: str, lasts: timedelta) -> Decisio
 
 def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
     """Why it is not known whether a fault that was treated is there still: its condition is bad on the Node
-    as before, from before the boot, or Unknown. "" where one of those who stated it is heard again."""
+    as before, from before the boot, or Unknown; or, of the same machine, its source has no word in this boot,
+    as an exporter whose pod is not there. "" where one of those who stated it is heard again."""
     said: dict[tuple[str, str], list[str]] = {}
     for f in (f for f in r.faults if f.treated is not False):
         if (reading := s.reading_of(f.source)) is not None:
-            said.setdefault((f.type, f.reason), []).append(reading.unknown.get(f.type, ""))
+            silent = reading.silent.get(f.type) or reading.silent.get("*", "")
+            silent = "" if r.replacement_machine else silent
+            said.setdefault((f.type, f.reason), []).append(reading.unknown.get(f.type) or silent)
     return next((reasons[0] for reasons in said.values() if all(reasons)), "")
 
 

@@ -74,14 +74,15 @@ class State:
     """What must be remembered between two pages of one boot.
 
     ``last``: the last value of each series that counts by its changes. ``gpus``: those that each family has
-    shown. ``held``: the faults. ``edges``: what was only counted. ``since``: since when each GPU's action,
-    and each good watch, is what it is. ``actions``: the action of each GPU that has stayed. ``named``: the
-    devices of each fault. ``unknown_since``: see ``Reading``.
+    shown. ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
+    ``since``: since when each GPU's action, and each good watch, is what it is. ``actions``: the action of
+    each GPU that has stayed. ``named``: the devices of each fault. ``unknown_since``: see ``Reading``.
     """
 
     boot_id: str = ""
     last: Mapping[tuple[str, ...], float] = field(default_factory=dict)
     gpus: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    watches: frozenset[tuple[str, str]] = frozenset()
     held: Mapping[Pair, Problem] = field(default_factory=dict)
     edges: Mapping[str, Problem] = field(default_factory=dict)
     since: Mapping[tuple[str, ...], datetime] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class _Look:
             if one.name not in page.broken and not blank(one.value):
                 self.of[one.name].append(one)
         self.gpus = {family: frozenset(map(_gpu, found)) for family, found in self.of.items()}
+        self.watches = frozenset((_gpu(one), one.labels.get("health_watch", "")) for one in self.of[STATUS])
         self.last, self.since = dict(state.last), dict(state.since)
         self.held, self.named = dict(state.held), dict(state.named)
         self.edges, self.actions = dict(state.edges), dict(state.actions)
@@ -142,6 +144,7 @@ class _Look:
             boot_id=self.state.boot_id,
             last=self.last,
             gpus={**self.state.gpus, **known},
+            watches=self.state.watches | self.watches,
             held=held,
             edges=edges,
             since=self.since,
@@ -170,6 +173,8 @@ class _Look:
         for family, before in self.state.gpus.items():
             if gone := before - self.gpus.get(family, frozenset()):
                 self._not_known(family, f"{family} no longer shows {', '.join(sorted(gone))}")
+        if lost := sorted(self.state.watches - self.watches):
+            self._not_known(STATUS, f"{STATUS} no longer shows {lost[0][1][:40]!r} of {lost[0][0]}")
 
     # ------------------------------------------------------------ what counts by its change
 
@@ -188,7 +193,7 @@ class _Look:
             before = self._before(key, one.value)
             if before is None and _gpu(one) in known:
                 before = 0.0  # of a GPU without this XID there was no such line
-            if code and before is not None and one.value > before:
+            if code not in ("", "0") and before is not None and one.value > before:  # 0 is no XID
                 self._xid(code, one)
         for key in self.last.keys() - shown:
             if key[0] == XIDS and key[1] in self.gpus.get(XIDS, ()):

@@ -395,8 +395,10 @@ def idle_of(obj: dict[str, Any], now: datetime, late: timedelta) -> Idle | None:
     """From when to when nobody renewed the Lease: until now, or until its holder took it."""
     if now - _at(obj, "renewTime") >= late:
         return idle_until(obj, now, late, "")
-    before = _noted(obj)
-    return (before, _at(obj, "acquireTime")) if before is not None else None
+    before, taken = _noted(obj), _at(obj, "acquireTime")
+    if before is None or taken - now > timedelta(seconds=LATE):
+        return None  # a clock was set back since: else nobody would have been at work until then
+    return before, taken
 
 
 def idle_until(obj: dict[str, Any], now: datetime, late: timedelta, holder: str) -> Idle | None:

@@ -1463,3 +1463,12 @@ def test_one_that_was_being_launched_before_is_no_reason_to_ask_more_often_in_a_
     outcome = _poll(begun)
     assert isinstance(outcome, Running)
     assert not outcome.soon
+
+
+@pytest.mark.parametrize("state", ["EnteringStandby", "Standby"])
+def test_an_instance_on_standby_is_not_rebooted_under_the_hands_of_whoever_put_it_there(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    world.aws.set_lifecycle(world.instance, state)
+    with pytest.raises(Refused, match=f"is {state} in group {world.group}: somebody has taken it out"):
+        provider.preflight(machine, Step.REBOOT)

@@ -211,6 +211,20 @@ def test_every_pod_is_scraped_as_the_alerts_expect_it(
             assert "metrics" in {port["name"] for port in container(workload)["ports"]}
 
 
+def test_a_sidecar_beside_a_detector_that_was_there_is_scraped_whatever_its_pods_are_called(
+    tools: Tools,
+) -> None:
+    theirs = "npd: {create: false}\nserviceAccount: {create: false}\n"
+    found = of_kind(tools.template(theirs + WATCHED), "PodMonitor")
+    monitors = {d["metadata"]["namespace"]: d["spec"] for d in found}
+    container_name = "__meta_kubernetes_pod_container_name"
+    keep = {"action": "keep", "sourceLabels": [container_name], "regex": "node-recovery"}
+    assert monitors[NAMESPACE]["selector"] == {}
+    assert keep in monitors[NAMESPACE]["podMetricsEndpoints"][0]["relabelings"]
+    assert monitors[CONCLUDER]["selector"]["matchLabels"] == {"app.kubernetes.io/name": "node-recovery"}
+    assert keep not in monitors[CONCLUDER]["podMetricsEndpoints"][0]["relabelings"]
+
+
 def test_the_alerts_and_the_dashboard_are_those_of_deploy_alarms(tools: Tools) -> None:
     found = tools.template(WATCHED.replace("}}\n", "}, dashboard: {create: true}}\n"))
     (rule,) = of_kind(found, "PrometheusRule")

@@ -607,6 +607,30 @@ def test_turning_the_switch_starts_every_pod_again(tools: Tools) -> None:
         assert before["spec"]["template"] != after["spec"]["template"]
 
 
+def test_a_long_number_is_a_setting_as_it_was_written(tools: Tools) -> None:
+    found = tools.template("settings: {CLUSTER_NAME: 123456789012, ENABLE_RECOVERY: true}")
+    settings = settings_of(found)
+    assert (settings["CLUSTER_NAME"], settings["ENABLE_RECOVERY"]) == ("123456789012", "true")
+
+
+def test_another_role_in_the_cloud_starts_every_pod_again(tools: Tools) -> None:
+    role = "serviceAccount: {annotations: {eks.amazonaws.com/role-arn: 'arn:one'}}"
+    one_, other = tools.template(role), tools.template(role.replace("arn:one", "arn:two"))
+    for before, after in zip(workloads(one_), workloads(other), strict=True):
+        assert before["spec"]["template"] != after["spec"]["template"]
+
+
+def test_a_plugin_without_a_monitor_file_of_ones_own_refers_to_no_map_that_is_not_there(tools: Tools) -> None:
+    found = tools.template("npd: {neuron: false, gpu: true, plugins: {x.sh: 'echo'}}")
+    made = {d["metadata"]["name"] for d in found if d["kind"] == "ConfigMap"}
+    (volume,) = [
+        v["projected"]
+        for v in pod(one(found, "DaemonSet", "node-problem-detector"))["volumes"]
+        if v["name"] == "config"
+    ]
+    assert {source["configMap"]["name"] for source in volume["sources"]} <= made
+
+
 def test_other_monitors_reach_the_detector_by_their_files_and_flags(tools: Tools) -> None:
     found = tools.template(GPU)
     daemonset = one(found, "DaemonSet", "node-problem-detector")

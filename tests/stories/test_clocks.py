@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from recovery_testkit.clock import FakeClock
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.clock import ApiTime
 from recovery.kube.transport import Response
+from recovery.model import Phase
 from tests.builders.policies import policy_file
-from tests.stories.scenes import calls, stubborn_pod, value
+from tests.stories.scenes import REBOOTS, boot, calls, phase, stubborn_pod, value
 
 TOLERANT = policy_file("{do: replace, within: 30m}", after="5m")
 DRAINS = policy_file("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}")
@@ -84,6 +85,68 @@ def test_a_drain_has_its_five_minutes(off: float) -> None:
     s.run(3)
     s.fault("node-0")
     assert 300 <= until_called(s) <= 315
+
+
+class SetBack:
+    """A connection to API servers whose clocks, and those of all machines, are ``ahead`` until set right."""
+
+    def __init__(self, stage: Stage, ahead: timedelta) -> None:
+        self._stage, self.ahead = stage, ahead
+        stage.clock.step(ahead)
+        stage.wrap = lambda transport: _Dated(transport, self)
+
+    def set_right(self) -> None:
+        self._stage.clock.step(-self.ahead)
+        self.ahead = timedelta(0)
+
+    def date(self) -> str:
+        return format_datetime(
+            (self._stage.clock.true_time() + self.ahead).replace(microsecond=0), usegmt=True
+        )
+
+
+class _Dated:
+    def __init__(self, transport: Any, clocks: SetBack) -> None:
+        self._transport, self._clocks = transport, clocks
+
+    def request(self, *args: Any, **more: Any) -> Response:
+        answer = self._transport.request(*args, **more)
+        return Response(answer.status, {**answer.headers, "Date": self._clocks.date()}, answer.body)
+
+
+def all_ahead(policy: bytes) -> tuple[Stage, SetBack]:
+    s = Stage(policy)
+    clocks = SetBack(s, timedelta(hours=3))
+    s.nodes(4)
+    s.agent("node-0")
+    s.run(3)
+    return s, clocks
+
+
+def test_a_drain_does_not_wait_for_hours_because_all_clocks_were_set_back_by_hours() -> None:
+    s, clocks = all_ahead(DRAINS)
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(70)  # the kubelet has not written since the clocks were put ahead
+    assert phase(s) is Phase.RECOVERING
+    clocks.set_right()
+    assert until_called(s) <= 400
+
+
+def test_a_probation_does_not_last_for_hours_because_all_clocks_were_set_back_by_hours() -> None:
+    s, clocks = all_ahead(REBOOTS)
+    s.fault("node-0")
+    s.run(70)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(5)
+    assert phase(s) is Phase.PROVING
+    clocks.set_right()
+    s.run(100)
+    assert phase(s) is Phase.PROVING, "nor is it shortened"
+    s.run(120)
+    assert phase(s) is Phase.RECOVERED
 
 
 def test_the_server_that_is_wrong_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:

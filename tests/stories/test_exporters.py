@@ -512,3 +512,51 @@ def test_without_the_daemon_the_labels_are_read_all_the_same() -> None:
     mark(s, "EVICT")
     to_the_end(s, Cloud(s))
     assert calls(s) == [("replace", "m-0")]
+
+
+# ---------------------------------------------------------------- found by hunt 4
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same process", "a new process"])
+def test_a_fault_that_only_the_exporter_states_is_not_proved_gone_while_it_is_not_there(
+    restarted: bool,
+) -> None:
+    """It was proved "on its own page", which nobody had read since the boot."""
+    s, page = staged(remedy=REBOOT)
+    page.body = dcgm_page(remap_failed=[1])
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    remove(s)
+    s.exporters.clear()
+    boot(s, "node-0")
+    if restarted:
+        new_process(s, "node-0")
+    s.run(300, step=5)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert "there is no such pod on the node" in sentences(s)[-1]
+    exporter(s, dcgm_page(remap_failed=[1]), name="another", ip="10.1.0.9")
+    s.run(600, step=5)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_the_exporter_of_another_node_at_the_old_address_blinds_nobody_for_ever() -> None:
+    """Its GPUs were missed from then on, until the next boot, and no fault of the own ones was treated."""
+    s, page = staged()
+    remove(s)
+    page.body = dcgm_page().replace(b"GPU-604ac76c", b"GPU-00000000").replace(b"node-0", b"node-9")
+    s.run(60)
+    s.exporters.clear()
+    after = exporter(s, dcgm_page(), name="another", ip="10.1.0.9")
+    s.run(300, step=5)
+    after.body = dcgm_page(xids={5: 79})
+    s.run(60)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_driver_that_reports_no_xid_drains_no_node_by_a_rule_that_counts_them() -> None:
+    """dcgm-exporter's own count has a line for XID 0 of each healthy GPU, and rises as its window moves."""
+    rule = "{source: dcgm, reason: 'GpuXid*', times: {count: 5, within: 10m}}"
+    s, page = staged(rule, page=dcgm_page(counted={}))
+    page.body = dcgm_page(counted={(gpu, 0): 1 for gpu in range(8)})
+    s.run(60)
+    assert (calls(s), marked(s), messages(s, "FaultSeen")) == ([], NO_MARKS, [])

@@ -8,6 +8,7 @@ from recovery_testkit.stage import Stage, npd_page
 from recovery.errors import Unreadable
 from recovery.model import Phase
 from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
@@ -18,6 +19,7 @@ from tests.stories.scenes import (
     calls,
     cast,
     events_of,
+    handed_over,
     marked,
     messages,
     new_process,
@@ -136,6 +138,48 @@ def test_a_node_registered_anew_is_marked_again_and_treated() -> None:
     s.run(5)
     assert calls(s) == [("replace", "m-0")]
     assert messages(s, "Held") == []
+
+
+@pytest.mark.parametrize("point", ["in a person's hands", "asked for", "on probation"])
+def test_a_node_registered_anew_is_marked_again_also_where_no_step_does_it(point: str) -> None:
+    """Else new pods are put on a machine that is broken, or that nothing has proved yet."""
+    s = handed_over() if point == "in a person's hands" else at("proving")
+    if point == "asked for":
+        s = cast(REBOOTS)
+        s.fault("node-0")
+        s.run(5)
+    before, booted = phase(s), s.node("node-0")["status"]["nodeInfo"]["bootID"].removeprefix("m-0-")
+    s.delete_node("node-0")
+    s.register("node-0", "m-0", boot=booted)
+    s.run(70)
+    assert (phase(s), marked(s)) == (before, ALL_MARKS)
+
+
+def test_no_pod_that_came_to_a_node_registered_anew_is_lost_with_its_machine() -> None:
+    """The drain is over, and the next step takes the machine: what came since would not be evicted."""
+    s = at("proving")
+    s.delete_node("node-0")
+    s.register("node-0", "m-0", boot="boot-2")
+    s.run(5)
+    if not s.node("node-0")["spec"].get("unschedulable"):  # the scheduler puts it there
+        stubborn_pod(s)
+    s.fault("node-0")
+    s.run(10)
+    pods = s.store.request("GET", "/api/v1/pods").body["items"]
+    assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("reboot", "m-0"), ("replace", "m-0")], [])
+
+
+def test_a_request_is_not_taken_back_because_its_node_was_registered_anew() -> None:
+    """Nobody gave it back."""
+    s = cast(policy_file("{do: replace, within: 3m}"))
+    s.fault("node-0")
+    s.run(200)
+    assert phase(s) is Phase.HANDED_OVER
+    s.delete_node("node-0")
+    s.register("node-0", "m-0")
+    s.run(130)
+    assert (marked(s), events_of(the_record(s)).count("takenBack")) == (ALL_MARKS, 0)
+    assert s.provider.groups["workers"].unhealthy == {"m-0"}
 
 
 # ---------------------------------------------------------------- boots that nobody asked for

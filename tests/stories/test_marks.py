@@ -151,6 +151,26 @@ def test_a_node_that_somebody_uncordoned_is_held_until_it_is_cordoned_again() ->
     assert calls(s) == [("replace", "m-0")]
 
 
+def test_so_is_one_that_somebody_had_cordoned_before_the_recovery() -> None:
+    s = cast()
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(5)
+    assert marked(s) == (True, True, False)
+    patch_node(s, "node-0", {"spec": {"unschedulable": None}})
+    s.run(15)
+    assert marked(s) == (False, True, False), "it is not cordoned over a person's head"
+    remove_pod(s)
+    s.run(15)
+    assert calls(s) == []
+    (sentence,) = messages(s, "Held")
+    assert sentence.startswith(f"{DMA}: drain: somebody uncordoned node-0; exclude or release it")
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+
+
 def test_a_node_whose_taint_somebody_took_off_is_held_until_it_is_back() -> None:
     s = draining()
     patch_node(s, "node-0", {"spec": {"taints": FOREIGN}})

@@ -312,3 +312,15 @@ def test_status_and_explain_show_it_by_the_name_of_its_record(monkeypatch: pytes
     terminal = Terminal(s, monkeypatch)
     assert LOST in terminal.run("status").out
     assert "m-9 of group workers" in terminal.run("explain", LOST).out
+
+
+def test_a_group_that_alone_cannot_be_listed_is_shown_as_unknown() -> None:
+    s, cloud = fleet()
+    minutes(s, cloud, 2)
+    s.provider.groups["workers"].unlisted = "AuthorizationFailed: may not list"
+    minutes(s, cloud, 40)
+    assert s.record(LOST) is None  # nothing can be known of it
+    assert value(s.actors["controller"], "node_recovery_never_joined_unknown") == 1
+    s.provider.groups["workers"].unlisted = ""
+    minutes(s, cloud, 3)
+    assert value(s.actors["controller"], "node_recovery_never_joined_unknown") == 0

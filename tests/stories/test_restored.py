@@ -267,3 +267,21 @@ def test_the_kernel_of_a_machine_with_the_same_name_says_nothing_of_the_one_befo
     new_process(s, "node-0")
     s.run(20)
     assert (phase(s), calls(s)) == (Phase.SUPERSEDED, [])
+
+
+def test_a_slot_that_somebody_takes_off_is_put_back_while_a_node_that_booted_by_itself_is_proved() -> None:
+    """It is out of service still: beside another one there would be two, with a budget of one (law 1)."""
+    s = cast(DRAIN_REBOOT)
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(8)
+    boot(s, "node-0", AFTER)
+    s.pages["node-0"].body = npd_page()
+    s.run(8)
+    assert (phase(s), marked(s), calls(s)) == (Phase.PROVING, ALL_MARKS, [])
+    change_gate(s, lambda gate: gate["status"].update(slots=[], open=[]))
+    s.run(15)
+    s.fault("node-1")
+    s.run(15)
+    assert (marked(s), marked(s, "node-1")) == (ALL_MARKS, NO_MARKS)
+    assert slots(s) == ["node-0"]

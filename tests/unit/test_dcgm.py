@@ -304,3 +304,21 @@ def test_a_page_read_hourly_costs_no_memory_for_ever() -> None:
         state, _ = observe(state, page.decode(), NOW + n * MINUTE, "boot-1")
     assert len(state.edges["GpuXid13"].times) <= 100
     assert NOW + 500 * MINUTE - state.edges["GpuXid13"].times[0] <= 24 * HOUR + SECOND
+
+
+# ---------------------------------------------------------------- found by hunt 4
+
+
+def test_a_watch_of_a_gpu_that_is_no_longer_shown_is_unknown_and_takes_nothing_back() -> None:
+    gone = [UUIDS[2].encode(), b'health_watch="PCIE"']
+    lines = dcgm_page(health={}).splitlines(keepends=True)
+    fewer = b"".join(line for line in lines if not all(part in line for part in gone))
+    reading = pages(failed(), *[fewer] * 9)[1]
+    assert stated(reading) == [("GpuHealth", "GpuHealthPcie")]
+    assert reading.unknown["GpuHealth"] == f"DCGM_EXP_GPU_HEALTH_STATUS no longer shows 'PCIE' of {UUIDS[2]}"
+    assert not reading.cleared
+
+
+def test_xid_0_is_none_in_the_count_either() -> None:
+    none = dcgm_page(counted={(gpu, 0): 1 for gpu in range(8)})
+    assert stated(pages(dcgm_page(counted={}), none)[1]) == []

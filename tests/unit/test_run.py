@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from recovery_testkit.kubefaults import FaultyApi, lost_request
+from recovery_testkit.kubefaults import FaultyApi, lost_request, refused
 from recovery_testkit.stage import Stage, StoreTransport
 
 from recovery.agent import program as running
@@ -24,6 +25,15 @@ from recovery.errors import SettingsError
 from tests.builders.nodes import node
 
 SIDECAR = {"NODE_NAME": "node-0", "PROVIDER": "baremetal", "POD_NAMESPACE": "default"}
+
+
+LAST_CYCLE = "node_recovery_last_cycle_timestamp_seconds"
+
+
+def sampled(program: Program | FleetProgram, name: str) -> float:
+    """The sum of what this metric shows."""
+    families = program.metrics.registry.collect()
+    return sum(x.value for family in families for x in family.samples if x.name == name)
 
 
 class Way(StoreTransport):
@@ -257,3 +267,40 @@ def test_a_budget_that_is_too_large_for_sidecars_needs_no_node_to_be_refused(tmp
     load_settings({"RECOVERY_MODE": "fleet", "POLICY_FILE": str(file)})
     file.write_text(REBOOTS + "limits: {budget: 50}\n")
     load_settings(SIDECAR | {"POLICY_FILE": str(file)})
+
+
+def test_a_concluder_that_is_refused_everything_says_so(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "KubernetesTransport", lambda _: Way(stage.api, "program"))
+    forbidden = refused(403, "Forbidden", "recoverygates is forbidden")
+    stage.api.fail_next(lambda asked: True, forbidden, times=10**6)
+    environ = {"RECOVERY_MODE": "concluder", "PROVIDER": "baremetal", "ENABLE_RECOVERY": "true"}
+    program = Program(load_settings(environ), environ, stage.clock)
+    with caplog.at_level(logging.WARNING), contextlib.closing(program._instance_lock):
+        for _ in range(720):
+            stage.clock.advance(max(program.step(), 0.5))
+    assert caplog.messages[0].startswith("open records are not looked at: GET /apis/noderecovery.dev/")
+    assert len(caplog.messages) < 10
+    assert sampled(program, "node_recovery_errors_total") > 1
+    assert stage.clock.now().timestamp() - sampled(program, LAST_CYCLE) > 180
+
+
+def test_a_controller_that_cannot_list_the_nodes_has_looked_at_none(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "KubernetesTransport", lambda _: Way(stage.api, "program"))
+    environ = {"RECOVERY_MODE": "fleet"}
+    program = FleetProgram(load_settings(environ), environ, stage.clock)
+    rounds = iter(range(60))
+
+    def wait(_: float) -> None:
+        stage.clock.advance(60)
+        if next(rounds, None) is None:
+            program.stop()
+
+    monkeypatch.setattr(program._stop, "wait", wait)
+    with contextlib.closing(program._instance_lock):
+        program._sweep()  # an hour, in which no Node is listed
+    assert program.ready() is not None
+    assert stage.clock.now().timestamp() - sampled(program, LAST_CYCLE) > 180

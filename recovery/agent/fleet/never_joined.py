@@ -79,6 +79,7 @@ class Roll:
         self._on_record: dict[str, Machine] = {}
         self._read_at: float | None = None
         self._why = "the groups have not been listed yet"
+        self._unlisted = False
         self._said: dict[str, str] = {}
 
     # ------------------------------------------------------------ any thread
@@ -115,7 +116,7 @@ class Roll:
         except (Retry, Refused, SettingsError, ApiError) as error:
             self._unknown(str(error))
             pause = max(EVERY, error.after.total_seconds()) if isinstance(error, Retry) else EVERY
-        self._metrics.never_joined_unknown.set(bool(self._why))
+        self._metrics.never_joined_unknown.set(bool(self._why) or self._unlisted)
         return pause
 
     def stands_down(self) -> None:
@@ -186,6 +187,7 @@ class Roll:
     def _tell(self, groups: list[GroupMembers], verdicts: list[Verdict]) -> None:
         counts: dict[tuple[str, ...], float] = {(v.group,): len(v.found) for v in verdicts if v.found}
         self._metrics.only(self._metrics.never_joined, counts)
+        self._unlisted = any(g.unknown for g in groups)
         said = {g.group: f"group {g.group} cannot be listed: {g.unknown}" for g in groups if g.unknown}
         for v in verdicts:
             if v.found and v.alone:

@@ -164,7 +164,8 @@ class FleetProgram:
         while not self._stop.is_set():
             self._look_at_policy()
             left = self._round("sweep", self.replica.sweep)
-            self.metrics.last_cycle.set(self._clock.now().timestamp())
+            if self.replica.nodes.in_sync and not self.replica.refused:  # else nothing was looked at
+                self.metrics.last_cycle.set(self._clock.now().timestamp())
             self._stop.wait(min(left, LONGEST))
 
     def _look_at_policy(self) -> None:

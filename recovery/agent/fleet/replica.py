@@ -141,6 +141,11 @@ class Replica:
         """Whether one of the workers is looking after a node right now. Any thread may ask."""
         return any(controller.busy for controller in self.controllers)
 
+    @property
+    def refused(self) -> str:
+        """Why the last look at the gate and the records failed; "" where it did not."""
+        return self._sweeper.refused
+
     # ------------------------------------------------------------ one round of each thread
 
     def work(self, worker: int) -> float:

@@ -65,7 +65,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{/* A pod that reads a ConfigMap once, at its start, is started again when the map changes; its identity too. */}}
 {{- define "node-recovery.annotations" -}}
-checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml") .) ((.Values.azure).clientId | default "") | sha256sum }}
+checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml") .) ((.Values.azure).clientId | default "") (.Values.serviceAccount.annotations | default "" | toJson) | sha256sum }}
 {{- with .Values.podAnnotations }}
 {{ toYaml . }}
 {{- end }}
@@ -91,7 +91,8 @@ checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml"
 {{- $_ := set $settings "WEBHOOK_FORMAT" .Values.webhook.format }}
 {{- end }}
 {{- range $name, $value := $settings }}
-{{ $name }}: {{ $value | toString | quote }}
+{{- /* A number of a values file is a float, which toString writes as 1.23e+11. */}}
+{{ $name }}: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 {{- end }}
 
