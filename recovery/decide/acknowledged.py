@@ -91,6 +91,13 @@ def late_witness(fault: Fault, r: Record) -> bool:
     return any(old.machine == fault.machine and fault.kind is old.kind is Kind.LEVEL for old in about)
 
 
+def awaits_word(r: Record, boot: str) -> bool:
+    """Whether ``r``, which is closed, remembers what a plugin may take back in ``boot``. Who does not see it
+    good takes the next fault of that kind for the one that was dealt with."""
+    there = any(f.boot_id == boot and by_plugin(f) and not f.cleared for f in r.acknowledged)
+    return not r.phase.open and (there or (bool(r.acknowledged_more) and r.boot_id == boot))
+
+
 def as_a_persons(r: Record) -> tuple[Fault, ...]:
     """What ``r`` remembers. Where a person has the node, what it was closed with is theirs."""
     theirs = closed_with(r) if r.phase is Phase.HANDED_OVER else ()

@@ -50,6 +50,7 @@ from tests.stories.scenes import (
     phase,
     ready,
     record_sentences,
+    release_by_command,
     remove_pod,
     resume,
     stubborn_pod,
@@ -1178,3 +1179,29 @@ def test_machines_of_a_rack_that_fall_together_are_held_whatever_they_had_before
     assert calls(s) == done, record_sentences(s, "node-3")
     controller = s.actors["controller"].replica
     assert any("have rack=r7" in controller.view(f"node-{i}").decision.reason for i in range(4))
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["the same leader", "another leader"])
+def test_what_a_person_released_and_is_gone_since_is_a_new_fault_when_it_comes_again(another: bool) -> None:
+    """A Node that says nothing bad has no agent with a new leader, so nobody saw that the fault was gone."""
+    s = Stage(policy("{type: GpuNvlink}", "{do: reboot}"))
+    for name in s.nodes(3):
+        writes(s, COUNT_GOOD, node=name)
+    s.fleet("first")
+    s.run(5)
+    pause(s)
+    writes(s, COUNT)
+    s.run(60)
+    assert phase(s) is Phase.WAITING
+    release_by_command(s)
+    resume(s)
+    s.run(5)
+    writes(s, COUNT_GOOD)
+    s.run(5)
+    if another:
+        s.kill(s.actors["first"])
+        s.fleet("second")
+    renewed(s, 5, COUNT_GOOD)
+    writes(s, COUNT)
+    s.run(90)
+    assert calls(s) == [("reboot", "m-0")]

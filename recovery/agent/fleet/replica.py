@@ -39,13 +39,16 @@ from recovery.agent.world import LatestPast, World
 from recovery.catalog import own_fault
 from recovery.clock import ApiTime, Clock
 from recovery.config.policy_file import MOST_OUT
+from recovery.decide.acknowledged import awaits_word
 from recovery.decide.budget import QUEUE
 from recovery.decide.census import Kept
 from recovery.decide.decision import leave
+from recovery.errors import ApiError
 from recovery.kube.cluster import GATES, RECORDS, Cluster
+from recovery.kube.paging import folded
 from recovery.kube.transport import Streams, Transport
 from recovery.kube.watch import watch_ours
-from recovery.model import Alerts, Policy
+from recovery.model import Alerts, Policy, Record
 from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
@@ -134,7 +137,7 @@ class Replica:
         self.controllers += [self._controller(f"worker {i}") for i in range(workers)]
         self._led = [False] * workers
         self._sweeper = self._made_sweeper()
-        self._sweeps = False
+        self._sweeps = self._looked_back = False
 
     @property
     def busy(self) -> bool:
@@ -169,10 +172,12 @@ class Replica:
         recovery off. Seconds until the next look."""
         if not self.leader.leads or not self.nodes.in_sync:
             if self._sweeps and not self.leader.leads:
-                self._sweeps = False
+                self._sweeps = self._looked_back = False
                 self._sweeper.stands_down()
             return WAITS
         self._sweeps = True
+        if not self._looked_back and self._a.on:
+            self._look_back()
         for node in self._tally.flush():
             self._summon(node)
         return self._sweeper.sweep()
@@ -400,6 +405,22 @@ class Replica:
     def _is_there(self, node: str) -> bool:
         known = self._roll is not None and never_joined.is_name(node)
         return known or self.nodes.get(node) is not None
+
+    def _look_back(self) -> None:
+        """Summon those whose closed records remember a fault as if it were there still, though their Nodes
+        may say nothing bad. An agent looks at each for a while, and sees that it is gone."""
+        records = Records(self._cluster())
+        try:
+            found = folded(lambda: [r.node for r, _ in records.with_labels() if self._awaits_word(r)])
+        except ApiError:
+            return  # at the next look: the sweeper tells what is wrong
+        self._looked_back = True
+        for node in found:
+            self._summon(node)
+
+    def _awaits_word(self, r: Record) -> bool:
+        node = self.nodes.get(r.node)
+        return node is not None and awaits_word(r, node.boot_id)
 
     def _summon(self, node: str) -> None:
         self._controller_of(node).look_at(node, record=True)
