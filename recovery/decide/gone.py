@@ -67,10 +67,9 @@ def lay_to_rest(s: Situation) -> Decision:
         return leave(f"{s.node_name} is in nobody's hands", REPEAT, "no-ghost")
     if s.machine is not None and s.machine.id != r.machine.id:
         return superseded(s, r, f"the machine behind {r.node} is {s.machine.id} now")
-    if isinstance(s.poll, Unfinished):  # the machine is gone, and a person was called for what is left
-        return leave(f"{r.node} is in a person's hands: {s.poll.sentence}", REPEAT, "unfinished")
     if why_gone := gone_at_last(s, r):
-        return superseded(s, r, why_gone)
+        left = f"; {s.poll.sentence}" if isinstance(s.poll, Unfinished) else ""
+        return superseded(s, r, f"{why_gone}{left}")
     if noted := seen_or_gone(s, r):
         return noted
     if r.node_gone_since is None:

@@ -80,7 +80,7 @@ def _closed(s: Situation, r: Record) -> Iterator[Need]:
     unseen = s.node is None or not s.node.ready
     if deleted or (s.role is Role.CONCLUDER and r.phase is Phase.HANDED_OVER and unseen):
         if r.in_flight and r.intent is not None and r.intent.action == Step.REPLACE.value:
-            yield Progressed()  # its group may have to be given back what it had
+            yield Progressed()  # who closes it says what its group still lacks
         yield MachineLeft()
 
 

@@ -13,7 +13,7 @@ from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
 from tests.builders.objects import node_object
 from tests.stories.scenery import change_node, pass_time, records
-from tests.stories.scenes import record_sentences
+from tests.stories.scenes import messages, record_sentences
 from tests.stories.test_azure import LADDER, REPLACES, AzureStage, Counted
 from tests.stories.test_conditions import NEURON, policy, writes
 
@@ -192,25 +192,17 @@ def replacing() -> Iterator[AzureStage]:
     stage.arm.stop()
 
 
-@pytest.mark.parametrize("concluder", [False, True])
-def test_a_capacity_that_may_not_be_set_back_is_a_persons_until_somebody_takes_it(
-    replacing: AzureStage, concluder: bool
-) -> None:
-    if concluder:
-        replacing.concluder()
-    replacing.arm.deny("Microsoft.Compute/virtualMachineScaleSets/write")
-    pass_time(replacing, 3 * 3600, replacing, step=10.0)  # type: ignore[arg-type]
-    assert records(replacing)["node-0"] == "handedOver"
-
-
-def test_a_scale_set_whose_machine_goes_too_late_is_a_persons_until_it_is_as_large_as_before(
-    replacing: AzureStage,
+@pytest.mark.parametrize("late", [False, True], ids=["it may not be set back", "the machine goes too late"])
+def test_what_a_scale_set_still_lacks_is_said_as_the_hand_over_ends_with_its_machine(
+    replacing: AzureStage, late: bool
 ) -> None:
     replacing.concluder()
-    replacing.arm.late(2400)  # `within` of replace is 30 min
+    if late:
+        replacing.arm.late(2400)  # ``within`` of replace is 30 min
+    else:
+        replacing.arm.deny("Microsoft.Compute/virtualMachineScaleSets/write")
     pass_time(replacing, 3 * 3600, replacing, step=10.0)  # type: ignore[arg-type]
     assert replacing.arm.capacity(replacing.set) == 2
-    assert records(replacing)["node-0"] == "handedOver"
-    replacing.arm.scale(replacing.set, 3)
-    pass_time(replacing, 3600, replacing, step=10.0)  # type: ignore[arg-type]
     assert records(replacing)["node-0"] == "superseded"
+    assert "scale set gpu wants 2 VMs, and is to want 3: the hand-over of" in record_sentences(replacing)[-1]
+    assert messages(replacing, "HandedOver")
