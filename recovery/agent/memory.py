@@ -183,11 +183,8 @@ class Memory:
         self.evicted = [at for at in self.evicted if now - at < RATE_WINDOW]
         return max(0, most - len(self.evicted))
 
-    def ahead_for(self, r: Record | None, now: float) -> timedelta:
-        """How long this version of ``r`` has been seen to have moments in the future. None: it has none."""
-        if r is None:
-            self.ahead = None
-            return timedelta(0)
+    def ahead_for(self, r: Record, now: float) -> timedelta:
+        """How long this version of ``r`` has been seen to have moments in the future."""
         if self.ahead is None or self.ahead[0] != r.resource_version:
             self.ahead = (r.resource_version, now)
         return timedelta(seconds=now - self.ahead[1])

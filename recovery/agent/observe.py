@@ -200,9 +200,7 @@ class Observer:
         w = self.world
         found: dict[str, Any] = {}
         try:
-            read = w.records.read(node)
-            ahead = read if read is not None and is_ahead(read, now) else None
-            found["record"] = past(read, now, self.memory(node).ahead_for(ahead, w.clock.monotonic()))
+            found["record"] = self._record(node, now)
         except Undecodable as error:
             return {"record_problem": str(error)}
         if not w.on:
@@ -217,6 +215,14 @@ class Observer:
         known, memory.version = memory.version == version, version
         known = known or (record is not None and w.records.ours(record))
         return {**found, "lease": w.leases.look(node, fresh=fresh or not known)}
+
+    def _record(self, node: str, now: datetime) -> Record | None:
+        """The record of ``node``, with no timer that counts from a moment in the future."""
+        r, memory = self.world.records.read(node), self.memory(node)
+        if r is None or not is_ahead(r, now):
+            memory.ahead = None
+            return r
+        return past(r, now, memory.ahead_for(r, self.world.clock.monotonic()))
 
     def _refused_to_take_back(self, r: Record) -> str:
         known, why = self.memory(r.node).take_back_refused if r.node in self._memory else ("", "")

@@ -186,7 +186,8 @@ class Sweeper:
     def _tell_of(self, error: ApiError | Undecodable) -> None:
         """Say once, and count, what keeps this from sweeping. An agent says it of its own cycles."""
         known = self._me or str(error) == self.refused
-        log.log(logging.DEBUG if known else logging.WARNING, "open records are not looked at: %s", error)
+        level = logging.DEBUG if known else logging.WARNING
+        log.log(level, "open records are not looked at: %s; it is tried again", error)
         if not self._me:
             self._metrics.errors.labels("api" if isinstance(error, ApiError) else type(error).__name__).inc()
         self.refused = str(error)

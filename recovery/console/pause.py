@@ -77,7 +77,8 @@ def _resume(api: UserApi, asked_about: Pause) -> None:
     if obj is None or "pause" not in (obj.get("spec") or {}):
         return
     if (now := read_pause(obj["spec"])) != asked_about:
-        raise ApiError(f"nothing was changed: the pause is another one by now: {now.owner if now else ''}")
+        now_by = f"{now.owner} paused all recoveries: {now.reason}" if now else "it cannot be read"
+        raise ApiError(f"nothing was changed: it is another pause by now: {now_by}")
     changed = copy.deepcopy(obj)
     del changed["spec"]["pause"]
     api.replace_gate(changed)

@@ -116,10 +116,8 @@ def played(case: CaseModel, policy: Policy, provider: str | None) -> Found:
     """What the core says at the moment that the case asks about."""
     s = _at_the_beginning(case, policy, provider)
     shown: tuple[Diagnosis, ...] = ()
-    moments = set(case.moments({rule.after for rule in policy.rules}))
-    for windows in (policy.limits.windows, *(rule.windows or () for rule in policy.rules)):
-        moments |= set(openings(windows, case.begins, case.now))
-    for now in sorted(moments):
+    moments = case.moments({rule.after for rule in policy.rules})
+    for now in sorted({*moments, *openings(policy, case.begins, case.now)}):
         s = replace(s, now=now, readings=_readings(case, policy, now), census=_census(case, policy, now))
         shown = diagnose(s) or shown  # what was reported is settled
         s, d = _settled(s)

@@ -208,8 +208,7 @@ def _moments(what: Replay, pasts: Mapping[str, Past]) -> list[datetime]:
         after |= {rule.after, *((rule.hold,) if rule.hold else ())}
     edges = {edge for past in pasts.values() for edge in past.edges()}
     found = {edge + later for edge in edges for later in after}
-    for windows in (what.policy.limits.windows, *(rule.windows or () for rule in what.policy.rules)):
-        found |= set(openings(windows, what.start, what.end))
+    found |= set(openings(what.policy, what.start, what.end))
     return sorted({at for at in found if what.start <= at < what.end} | {what.end})
 
 

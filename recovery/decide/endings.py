@@ -108,15 +108,17 @@ def _back_to_the_person(s: Situation, closed: Record, theirs: tuple[Fault, ...],
     )
 
 
-def marked_anew(s: Situation, r: Record, why: str, *, keep_sentence: bool) -> Decision:
-    """Put the marks of ``r`` on the Node object that its machine has registered instead of the one before."""
+def marked_anew(s: Situation, r: Record, why: str) -> Decision:
+    """Put the marks of ``r`` on the Node object that its machine has registered instead of the one before.
+
+    A closed record keeps its sentence. Its named taints stay off: nobody remembers which were refused.
+    """
     assert s.node is not None
-    taints = tuple(t for t in r.marks.taints if not anothers(s.node, t) and str(t) not in s.refusals)
-    if keep_sentence:
-        taints = ()  # nobody remembers what was refused of a closed record
+    named = r.marks.taints if r.phase.open else ()
+    taints = tuple(t for t in named if not anothers(s.node, t) and str(t) not in s.refusals)
     marks = replace(r.marks, cordoned=r.marks.cordoned and not s.node.unschedulable, taints=taints)
     noted = note(r, s.now, HistoryEvent.REGISTERED, why)
-    then = replace(noted, node_uid=s.node.uid, marks=marks, sentence=r.sentence if keep_sentence else why)
+    then = replace(noted, node_uid=s.node.uid, marks=marks, sentence=why if r.phase.open else r.sentence)
     return act(Mark(marks, then), why, Report(EventReason.REGISTERED_ANEW))
 
 

@@ -173,7 +173,7 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
         if brakes.first_reason(brakes.FORBIDDEN, s):
             return still_handed_over(s, r)
         why = f"{r.node} was registered again by the same machine: it stays out of service"
-        return marked_anew(s, r, why, keep_sentence=True)
+        return marked_anew(s, r, why)
     if by_hand := given_back_by_hand(s, r):
         return by_hand
     if s.node is not None and (gone := tuple(t for t in r.marks.taints if t not in s.node.our_taints)):

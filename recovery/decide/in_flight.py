@@ -81,7 +81,7 @@ def observe_call(s: Situation, r: Record) -> Decision:
         if is_late(s, r, FINISHED_WITHIN):
             return hand_over(s, r, f"{r.intent.action} was not finished in time: {s.poll.sentence}")
         return act(Finish(), s.poll.sentence)
-    if isinstance(s.poll, NotApplied) and may_boot(r):
+    if isinstance(s.poll, NotApplied) and boot_accepted(r):
         why = f"{r.intent.action} was accepted; {s.poll.sentence}; {r.node} does not show a new boot ID yet"
         return still_running(s, r, why)
     if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
@@ -118,7 +118,7 @@ def has_new_boot(s: Situation, r: Record) -> bool:
     return r.intent.booted_since(s.node) and not written_before(s, r.intent.at)
 
 
-def may_boot(r: Record) -> bool:
+def boot_accepted(r: Record) -> bool:
     """Whether the machine was asked to boot for sure. Its provider may have ended its part long before the
     machine is up, and shows nothing of it any more: who asked again would break off that boot."""
     assert r.intent is not None

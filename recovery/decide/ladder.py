@@ -29,7 +29,7 @@ from recovery.decide.diagnosis import name
 from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
 from recovery.decide.in_flight import begin_probation, observe_call
 from recovery.decide.lifecycle import Event
-from recovery.decide.marks import anothers, undone
+from recovery.decide.marks import anothers, uncordoned, undone
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
 from recovery.model import (
@@ -148,9 +148,7 @@ def _uncordoned(node: NodeView, r: Record) -> str | None:
     """That somebody took off the cordon of another, which was there when a step found it and set none."""
     found = r.ladder[: r.rung + 1] if r.rung_since is not None else r.ladder[: r.rung]
     anothers_cordon = r.marks.tainted and not r.marks.cordoned and any(x.do not in UNCORDONED for x in found)
-    if not anothers_cordon or node.unschedulable:
-        return None
-    return f"somebody uncordoned {r.node}; exclude or release it, or cordon it again to go on"
+    return uncordoned(node) if anothers_cordon and not node.unschedulable else None
 
 
 def _marked(s: Situation, r: Record, rung: Rung) -> Decision:

@@ -36,7 +36,7 @@ def marked(node: NodeView) -> bool:
 def undone(node: NodeView, marks: Marks) -> str | None:
     """A sentence: which of our ``marks`` somebody took off ``node``, and what to do about it; or None."""
     if marks.cordoned and not node.unschedulable:
-        return f"somebody uncordoned {node.name}; exclude or release it, or cordon it again to go on"
+        return uncordoned(node)
     gone = list(map(str, not_on(node, marks.taints)))
     if marks.tainted and not node.has_taint(TAINT):
         gone.insert(0, TAINT)
@@ -45,6 +45,11 @@ def undone(node: NodeView, marks: Marks) -> str | None:
         back = "it" if len(gone) == 1 else "them"
         return f"somebody took {what} off {node.name}; exclude or release it, or put {back} back to go on"
     return None
+
+
+def uncordoned(node: NodeView) -> str:
+    """That somebody took a cordon off ``node``, and what to do about it."""
+    return f"somebody uncordoned {node.name}; exclude or release it, or cordon it again to go on"
 
 
 def anothers(node: NodeView, taint: Taint) -> bool:

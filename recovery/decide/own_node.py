@@ -177,7 +177,7 @@ def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if r.marks and (r.in_flight or r.phase is Phase.PROVING):
         if brakes.first_reason(brakes.FORBIDDEN, s):
             return None  # not yet
-        return marked_anew(s, r, why, keep_sentence=False)
+        return marked_anew(s, r, why)
     changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())
     return act(WriteRecord(changed), why, Report(EventReason.REGISTERED_ANEW))
 

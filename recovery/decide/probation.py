@@ -218,9 +218,10 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
     said: dict[tuple[str, str], list[str]] = {}
     for f in (f for f in r.faults if f.treated is not False):
         if (reading := s.reading_of(f.source)) is not None:
-            silent = reading.silent.get(f.type) or reading.silent.get("*", "")
-            silent = "" if r.replacement_machine else silent
-            said.setdefault((f.type, f.reason), []).append(reading.unknown.get(f.type) or silent)
+            why = reading.unknown.get(f.type, "")
+            if not why and not r.replacement_machine:
+                why = reading.silent.get(f.type) or reading.silent.get("*", "")
+            said.setdefault((f.type, f.reason), []).append(why)
     return next((reasons[0] for reasons in said.values() if all(reasons)), "")
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from recovery.decide.diagnosis import rule_of
 from recovery.decide.drain import meant, remaining
 from recovery.decide.situation import Role, Situation
-from recovery.model import Blocker, Pods, Rule, UnderWay, Window
+from recovery.model import Blocker, Pods, Policy, Rule, UnderWay, Window
 
 A_DAY, A_SECOND = timedelta(days=1), timedelta(seconds=1)
 AHEAD = 15
@@ -102,9 +102,10 @@ def next_opening(windows: Iterable[Window], now: datetime) -> tuple[datetime, tz
     return min(known, key=lambda each: each[0], default=None)
 
 
-def openings(windows: Iterable[Window], start: datetime, end: datetime) -> Iterator[datetime]:
-    """Each moment after ``start``, up to ``end``, at which one of ``windows`` opens."""
-    windows = tuple(windows)
+def openings(policy: Policy, start: datetime, end: datetime) -> Iterator[datetime]:
+    """Each moment after ``start``, up to ``end``, at which a window of ``policy`` or of one of its rules
+    opens."""
+    windows = (*policy.limits.windows, *(w for rule in policy.rules for w in rule.windows or ()))
     while (found := next_opening(windows, start)) is not None and found[0] <= end:
         start = found[0]
         yield start

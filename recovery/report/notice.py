@@ -41,8 +41,9 @@ NOTHING = About()
 class Notice:
     """An Event on a Node.
 
-    ``key``: that of the decision it repeats for as long as it stands, such as ``brake``; empty for what
-    happened once. ``echo``: it repeats what another process told first.
+    ``key``: that of the decision it repeats for as long as it stands, such as ``brake``; ``counted REASON``
+    for a kernel event that was only counted; empty for what happened once. ``echo``: it repeats what another
+    process told first.
     """
 
     node: str
