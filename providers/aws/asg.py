@@ -132,7 +132,7 @@ class AwsProvider:
         group, member = found
         if member.leaving or member.ended:
             raise Refused(f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot")
-        if member.lifecycle in ("EnteringStandby", "Standby"):
+        if member.on_standby:
             raise Refused(
                 f"{machine} is {member.lifecycle} in group {group}: somebody has taken it out of service"
             )

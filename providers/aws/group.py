@@ -81,6 +81,11 @@ class Member:
         return self.lifecycle.removeprefix(WARMED) == "Terminated"
 
     @property
+    def on_standby(self) -> bool:
+        """Whether somebody has put it there, to work on it."""
+        return self.lifecycle in ("EnteringStandby", "Standby")
+
+    @property
     def warmed(self) -> bool:
         """Whether it waits in the group's warm pool, which nobody has to have asked for."""
         return self.lifecycle.startswith(WARMED)

@@ -45,7 +45,7 @@ def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll
     name, member = found
     if member.leaving:
         return _leaving(name, member)
-    if member.lifecycle in ("EnteringStandby", "Standby", "Detached"):
+    if member.on_standby or member.lifecycle == "Detached":
         return Failed(
             f"{machine} is {member.lifecycle} in group {name}: somebody has kept it from being replaced"
         )

@@ -36,9 +36,14 @@ class SeveralServers:
         date = self._stage.clock.true_time()
         if self._wrong(self._asked):
             date += timedelta(seconds=self._off)
-        headers = {k: v for k, v in answer.headers.items() if k.lower() != "date"}
-        headers["Date"] = format_datetime(date.replace(microsecond=0), usegmt=True)
-        return Response(answer.status, headers, answer.body)
+        return dated(answer, date)
+
+
+def dated(answer: Response, date: datetime) -> Response:
+    """``answer``, as a server whose clock shows ``date`` gives it."""
+    headers = {k: v for k, v in answer.headers.items() if k.lower() != "date"}
+    headers["Date"] = format_datetime(date.replace(microsecond=0), usegmt=True)
+    return Response(answer.status, headers, answer.body)
 
 
 def in_turn(first: int) -> Chosen:
@@ -99,10 +104,8 @@ class SetBack:
         self._stage.clock.step(-self.ahead)
         self.ahead = timedelta(0)
 
-    def date(self) -> str:
-        return format_datetime(
-            (self._stage.clock.true_time() + self.ahead).replace(microsecond=0), usegmt=True
-        )
+    def date(self) -> datetime:
+        return self._stage.clock.true_time() + self.ahead
 
 
 class _Dated:
@@ -110,8 +113,7 @@ class _Dated:
         self._transport, self._clocks = transport, clocks
 
     def request(self, *args: Any, **more: Any) -> Response:
-        answer = self._transport.request(*args, **more)
-        return Response(answer.status, {**answer.headers, "Date": self._clocks.date()}, answer.body)
+        return dated(self._transport.request(*args, **more), self._clocks.date())
 
 
 def all_ahead(policy: bytes) -> tuple[Stage, SetBack]:

@@ -137,6 +137,14 @@ def draining() -> Stage:
     return s
 
 
+def it_goes_on_once_it_is_cordoned_again(s: Stage) -> None:
+    (sentence,) = messages(s, "Held")
+    assert sentence.startswith(f"{DMA}: drain: somebody uncordoned node-0; exclude or release it")
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    s.run(5)
+    assert calls(s) == [("replace", "m-0")]
+
+
 def test_a_node_that_somebody_uncordoned_is_held_until_it_is_cordoned_again() -> None:
     s = draining()
     patch_node(s, "node-0", {"spec": {"unschedulable": None}})
@@ -144,11 +152,7 @@ def test_a_node_that_somebody_uncordoned_is_held_until_it_is_cordoned_again() ->
     s.run(30)
     assert calls(s) == []
     assert marked(s) == (False, True, True)
-    (sentence,) = messages(s, "Held")
-    assert sentence.startswith(f"{DMA}: drain: somebody uncordoned node-0; exclude or release it")
-    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
-    s.run(5)
-    assert calls(s) == [("replace", "m-0")]
+    it_goes_on_once_it_is_cordoned_again(s)
 
 
 def test_so_is_one_that_somebody_had_cordoned_before_the_recovery() -> None:
@@ -164,11 +168,7 @@ def test_so_is_one_that_somebody_had_cordoned_before_the_recovery() -> None:
     remove_pod(s)
     s.run(15)
     assert calls(s) == []
-    (sentence,) = messages(s, "Held")
-    assert sentence.startswith(f"{DMA}: drain: somebody uncordoned node-0; exclude or release it")
-    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
-    s.run(5)
-    assert calls(s) == [("replace", "m-0")]
+    it_goes_on_once_it_is_cordoned_again(s)
 
 
 def test_a_node_whose_taint_somebody_took_off_is_held_until_it_is_back() -> None:
