@@ -327,15 +327,6 @@ def unreadable(s: Situation, fault: Fault) -> str | None:
     return next((why for by in said for key in ("*", fault.type) if (why := by.get(key))), None)
 
 
-def may_be_gone(s: Situation, faults: Iterable[Fault]) -> str:
-    """Why it is not known whether any of ``faults`` is still there; empty if one is, or there are none.
-
-    A source that could take its fault back, and is silent, says nothing of it.
-    """
-    reasons = ["" if f.latched else unreadable(s, f) or "" for f in faults]
-    return reasons[0] if reasons and all(reasons) else ""
-
-
 def healthy(s: Situation) -> str:
     unknown = [why for r in s.readings for why in r.unknown.values()]
     if unknown:

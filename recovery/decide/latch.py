@@ -7,6 +7,7 @@ machine is seen elsewhere: it ends every fault.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from recovery.catalog import Default, default_for, lookup
@@ -66,11 +67,26 @@ def over(fault: Fault, rule: Rule | None, s: Situation) -> bool:
     return not hold or (fault.quiet_since is not None and s.now >= fault.quiet_since + hold)
 
 
+def has_ended(fault: Fault, s: Situation) -> bool:
+    """``over``, by the rule that is about ``fault`` now."""
+    return cleared(fault, s) and over(fault, diagnosed(fault, s).rule, s)
+
+
 def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
     """Whether every fault to treat has ended without us. Where none is to treat: all ``faults``."""
     treated = tuple((d.fault, d.rule) for d in found if was_treated(d))
     every = treated or tuple((f, diagnosed(f, s).rule) for f in faults)
     return bool(every) and all(over(f, rule, s) for f, rule in every)
+
+
+def may_be_gone(s: Situation, faults: Iterable[Fault]) -> str:
+    """Why it is not known whether any of ``faults`` is still there; empty if one is, or there are none.
+
+    A source that could take its fault back, and is silent, says nothing of it. What has ended is not there.
+    """
+    left = [f for f in faults if not has_ended(f, s)]
+    reasons = ["" if f.latched else unreadable(s, f) or "" for f in left]
+    return reasons[0] if reasons and all(reasons) else ""
 
 
 def noted(s: Situation, r: Record) -> tuple[Record, str] | None:

@@ -13,8 +13,8 @@ from datetime import timedelta
 from recovery.decide import brakes
 from recovery.decide.assessment import assess
 from recovery.decide.budget import line_of, queue_is_full, silent
-from recovery.decide.diagnosis import may_be_gone
 from recovery.decide.imagined import imagined
+from recovery.decide.latch import may_be_gone
 from recovery.decide.probation import proof_of_nobody_is_late
 from recovery.decide.situation import (
     ClaimsByEvent,

@@ -30,7 +30,6 @@ from recovery.decide.diagnosis import (
     SIGNAL_UNKNOWN,
     Diagnosis,
     as_treated,
-    may_be_gone,
     name,
     rule_of,
     taken_back,
@@ -40,6 +39,7 @@ from recovery.decide.diagnosis import (
 from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note
+from recovery.decide.latch import has_ended, may_be_gone
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
@@ -59,8 +59,9 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     if a.taken_back:
         return withdrawn(s, r)
     # ``found`` is never empty: a record has one fault at least. Of the faults that are due, the first rule of
-    # the policy wins. A fault that is still tolerated does not hold up another one.
-    d = min(a.found, key=lambda x: (not x.treat, s.now < x.due, x.rank, x.due))
+    # the policy wins. A fault that is still tolerated does not hold up another one, and one that has ended
+    # does not stand for another that may have.
+    d = min(a.found, key=lambda x: (not x.treat, has_ended(x.fault, s), s.now < x.due, x.rank, x.due))
     if s.now < d.due:
         sentence = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
         return wait(f"{sentence}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")

@@ -110,6 +110,18 @@ def test_nothing_starts_from_the_queue_while_the_page_of_a_fault_that_may_be_gon
     assert judged(history) == []
 
 
+def test_a_condition_that_is_good_again_is_no_reason_to_start_while_the_page_cannot_be_read() -> None:
+    """Page and condition stated the fault. The condition took it back, and the page is silent by then."""
+    history = played(
+        Scene(sources="npd, conditions"),
+        act(10, "fault", 0, NC, ()),
+        act(20, "flash", 1, 30.0),
+        act(26, "page away", 1, 150.0),
+        seed=5004,
+    )
+    assert judged(history) == []
+
+
 def test_a_probation_that_nobody_watched_is_not_one() -> None:
     """The new machine was down for three minutes, and so was the peer that had looked at it before. Its own
     agent is back, and finds a record that has been on probation for long enough by its clock."""

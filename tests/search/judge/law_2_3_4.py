@@ -82,9 +82,8 @@ class Known(Law):
             return
         r, a = call.intent.recovery, call.asked
         bad = self.world.blind(r.node)
-        meant = any(f.get("reason") == "SignalUnknown" for f in status(r.record).get("faults") or ())
         allowed = self.bounds.stale + self.bounds.submit
-        if bad is not None and a.at - bad > allowed and not meant:
+        if bad is not None and a.at - bad > allowed and _of_the_page(r):
             told = f"{a.action} was asked {a.at - bad:.0f} s after its page had become unreadable"
             self.breaks("unreadable", r.node, told, r)
         self._a_fault(call, r)
@@ -100,8 +99,7 @@ class Known(Law):
                 continue
             if any(f.get("latched") for f in status(r.record).get("faults") or ()):
                 continue  # its source cannot take it back: the page would not say more
-            meant = any(f.get("reason") == "SignalUnknown" for f in status(r.record).get("faults") or ())
-            if w.at - bad > self.bounds.stale + self.bounds.in_flight and not meant:
+            if w.at - bad > self.bounds.stale + self.bounds.in_flight and _of_the_page(r):
                 told = f"was started {w.at - bad:.0f} s after its page had become unreadable"
                 self.breaks("started unreadable", node, told, r)
 
@@ -122,6 +120,14 @@ class Known(Law):
         had = "its faults are gone" if m.faults else "it never had a fault"
         told = f"{call.asked.action} was asked of {m.id}, which is healthy: {had}"
         self.breaks("healthy machine", r.node, told, r)
+
+
+def _of_the_page(r: Recovery) -> bool:
+    """Whether it takes the page to know its faults: silence is no fault of the page's, and what a condition
+    alone states is not cancelled by a page that cannot be read."""
+    faults = status(r.record).get("faults") or ()
+    silent = any(f.get("reason") == "SignalUnknown" for f in faults)
+    return not silent and any(f.get("source") != "conditions" for f in faults)
 
 
 def _speaks(ended: float | None, by: str, cleared: bool, boot: float, latest: float) -> bool:
