@@ -32,6 +32,11 @@ class Backoff:
         """Seconds until the server may be asked again."""
         return max(0.0, self.until - self._clock.monotonic())
 
+    @property
+    def failing(self) -> bool:
+        """Whether it failed the last time."""
+        return self._failures > 0
+
     def failed(self, retry_after: float | None = None) -> float:
         """Note a failure. Returns how many seconds to wait."""
         pause = pause_after(self._failures, self._first, self._most, self._chance)
@@ -76,4 +81,10 @@ class Outage:
 
 def pause_after(failures: int, first: float, most: float, chance: random.Random) -> float:
     """The pause after ``failures`` failures before this one."""
-    return min(most, first * 2.0 ** min(failures, 30)) * chance.uniform(0.5, 1.0)
+    return doubled(first, failures, most) * chance.uniform(0.5, 1.0)
+
+
+def doubled(first: float, times: int, most: float) -> float:
+    """``first``, doubled so many times, up to ``most``. Who is refused for hours is refused a thousand times,
+    and a thousand doublings are more than a float can hold."""
+    return min(most, first * 2.0 ** min(times, 30))

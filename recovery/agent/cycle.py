@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from recovery.agent import bugs
-from recovery.agent.backoff import Backoff
+from recovery.agent.backoff import Backoff, doubled
 from recovery.agent.desk import Wish
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
@@ -213,7 +213,8 @@ class Agent:
         except Exception:
             self.bugs += 1
             bugs.survived(self._metrics, self.node, "trying again, ever more slowly")
-            d = wait(BUG, min(API_RETRY * 2**self.bugs, WORST_BACK_OFF), "bug")
+            pause = doubled(API_RETRY.total_seconds(), self.bugs, WORST_BACK_OFF.total_seconds())
+            d = wait(BUG, timedelta(seconds=pause), "bug")
         if failed := d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
         d = self._among_many(d)

@@ -11,6 +11,7 @@ import random
 from datetime import timedelta
 from typing import Any
 
+from recovery.agent.backoff import doubled
 from recovery.agent.desk import CHANGED, Ask, Wish, needs_slot, slot_stays
 from recovery.agent.evict import Evictions
 from recovery.agent.memory import LAST_READS, LONGEST_REFUSAL
@@ -161,7 +162,7 @@ class Executor:
     def _back_off(self, node: str) -> timedelta:
         """How long to wait after a lost race: exponential with full jitter, up to 5 s."""
         lost = self._conflicts[node] = self._conflicts.get(node, 0) + 1
-        most = min(WORST_BACK_OFF, FIRST_BACK_OFF * 2**lost)
+        most = doubled(FIRST_BACK_OFF, lost, WORST_BACK_OFF)
         return timedelta(seconds=self._chance.uniform(0.01, most))
 
     def _not_ours(self, s: Situation, d: Decision) -> Decision | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from recovery.agent.backoff import doubled
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
 from recovery.decide.situation import WitnessAsked
@@ -63,7 +64,7 @@ class Asked:
 
     def once_more(self, token: str, now: float) -> Asked:
         times = self.times + 1 if token == self.token else 1
-        return Asked(token, times, now + min(FIRST_ASKED_AGAIN * 2 ** (times - 1), WORST_ASKED_AGAIN))
+        return Asked(token, times, now + doubled(FIRST_ASKED_AGAIN, times - 1, WORST_ASKED_AGAIN))
 
 
 @dataclass
@@ -155,7 +156,7 @@ class Memory:
         """Do not ask for ``what`` again for a while, which doubles each time."""
         before = self.refused.get(what)
         times = before.times + 1 if before else 1
-        pause = min(FIRST_REFUSAL * 2 ** (times - 1), WORST_REFUSAL)
+        pause = doubled(FIRST_REFUSAL, times - 1, WORST_REFUSAL)
         pause = max(pause, min(retry_after or 0.0, LONGEST_REFUSAL))
         self.refused[what] = Refusal(reason, times, now + pause)
 

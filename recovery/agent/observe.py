@@ -231,7 +231,7 @@ class Observer:
     def _remembered(self, s: Situation, r: Record) -> Situation:
         """What this agent has seen of this record in earlier cycles."""
         memory, now = self.memory(r.node), self.world.clock.monotonic()
-        shared_by = self.world.shared_by(r.machine.id, [f.reason for f in r.faults], s.now)
+        shared_by = self.world.shared_by(r.machine.id, [f.reason for f in r.faults])
         watching = s.node if r.phase is Phase.PROVING and not r.replacement_machine else None
         if r.phase is not Phase.PROVING:
             memory.watch = None

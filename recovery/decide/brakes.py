@@ -355,12 +355,11 @@ def brake_allows(share: Share, population: int) -> int:
 def correlated(s: Situation) -> str | None:
     """Many machines with this fault share something that most others have not: one cause, which recovering
     them one by one does not repair (law 10)."""
-    if not s.correlated or s.record is None:
-        return None
-    reasons = [f.reason for f in s.record.faults]
-    if s.gate is not None and approved(s.gate.approved, reasons, s.now):
-        return None
-    return f"{s.correlated}; node-recovery approve {reasons[0]} lets it start"
+    approvals = s.gate.approved if s.gate is not None else ()
+    for reason, what_is_shared in s.correlated.items():
+        if not approved(approvals, reason, s.now):
+            return f"{what_is_shared}; node-recovery approve {reason} lets it start"
+    return None
 
 
 def no_launch(s: Situation) -> str | None:
@@ -456,9 +455,9 @@ CHEAP: tuple[tuple[str, Question], ...] = (
     ("skewed", skewed),
     ("group-worn", group_worn),
     ("heir", pending_replacement),
+    ("correlated", correlated),  # before the budget: its slot may be that of one that is held for the same
     ("budget", budget),
     ("cooldown", cooldown),
-    ("correlated", correlated),
 )
 """Asked before a start, in this order, and answered without a census of the fleet."""
 

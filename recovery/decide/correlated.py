@@ -192,7 +192,6 @@ def _log_ways(of: int, take: int) -> float:
     return lgamma(of + 1) - lgamma(take + 1) - lgamma(of - take + 1)
 
 
-def approved(approvals: Iterable[Approval], reasons: Iterable[str], now: datetime) -> bool:
-    """Whether a person has let one of these reasons go."""
-    wanted = set(reasons)
-    return any(a.reason in wanted and now < a.until for a in approvals)
+def approved(approvals: Iterable[Approval], reason: str, now: datetime) -> bool:
+    """Whether a person has let ``reason`` go."""
+    return any(a.reason == reason and now < a.until for a in approvals)

@@ -65,6 +65,14 @@ def confirmed_at(record: Record) -> datetime | None:
     return min(lines[-1], started) if lines else started
 
 
+def told(record: Record, event: HistoryEvent) -> bool:
+    """Whether a line of this recovery is about ``event``. Those of earlier ones stay on the record."""
+    for line in reversed(record.history):
+        if line.event in (event, HistoryEvent.SUSPECT):
+            return line.event == event
+    return False
+
+
 def note(record: Record, at: datetime, event: HistoryEvent, sentence: str) -> Record:
     """``record`` with one more line of history. The line also becomes the record's ``sentence``."""
     line = Outcome(at, record.attempt, event, sentence[:LONGEST_LINE])

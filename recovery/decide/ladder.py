@@ -27,6 +27,7 @@ from recovery.decide.decision import (
 )
 from recovery.decide.diagnosis import name
 from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
+from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import anothers, uncordoned, undone
@@ -128,7 +129,12 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     if plan is not None and not plan.left:
         return drained(s, r, plan)
     if found := brakes.first_reason(brakes.GOING_ON, s):
+        if found[0] == "correlated" and not told(r, HistoryEvent.CORRELATED):
+            return tried.held_together(s, r, found[1])
         return hold(f"{what}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
+    if r.history and r.history[-1].event == HistoryEvent.CORRELATED:
+        why = f"{what} goes on, as it is not held any more"
+        return act(WriteRecord(note(r, s.now, HistoryEvent.RUNG, why)), why)
     if plan is not None and (late := drain_late(s, r, rung, plan)):
         return late
     wanted = marks_wanted(s, r, rung)

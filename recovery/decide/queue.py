@@ -38,12 +38,12 @@ from recovery.decide.diagnosis import (
 )
 from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
-from recovery.decide.history import HistoryEvent, note
+from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.latch import has_ended, may_be_gone
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
-from recovery.decide.tried import BY_KEY, ended, over
+from recovery.decide.tried import BY_KEY, ended, held_together, over
 from recovery.decide.windows import next_opening, open_since, windows_of
 from recovery.decide.witness import both, unconfirmed
 from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
@@ -267,11 +267,8 @@ def _held_by_a_brake(s: Situation, a: Assessment, r: Record) -> Decision | None:
     found = brakes.first_reason(brakes.CHEAP, s)
     if found is None:
         return None
-    if found[0] == "correlated" and not any(x.event == HistoryEvent.CORRELATED for x in r.history):
-        why = f"{name(r.faults[0])} is held: {found[1]}"  # on the record, where a person looks for it
-        return act(
-            WriteRecord(note(r, s.now, HistoryEvent.CORRELATED, why)), why, Report(EventReason.HELD, True)
-        )
+    if found[0] == "correlated" and not told(r, HistoryEvent.CORRELATED):
+        return held_together(s, r, found[1])
     return hold(f"{_subject(s, r)}: {found[1]}", _look_again(s, a, r), found[0])
 
 

@@ -267,7 +267,8 @@ class Situation:
     unheard_since: datetime | None = None  # the controller looks since then, and heard nothing of the kubelet
     most_slots: int = MOST_SLOTS  # of any budget
     abreast: int = ABREAST  # so many at the head of the queue may start at the same time
-    correlated: str = ""  # what the machines with this fault share; only fleet mode sees all of them
+    # By reason of a fault on the record: what the machines with it share. Only fleet mode sees all of them.
+    correlated: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[Problem, ...] = ()  # seen by this process, over meanwhile, and not on a record yet
     # When it saw the faults (source, type, reason) stated again that were taken back before, and that the
     # record takes for what it was about.

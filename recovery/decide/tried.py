@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from recovery.decide.decision import Decision, WriteRecord, act
+from recovery.decide.decision import Decision, EventReason, Report, WriteRecord, act
+from recovery.decide.diagnosis import name
+from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import Role, Situation
 from recovery.model import Cause, Held, Holding, Phase, Progress, Record
 from recovery.quick import replace
@@ -137,6 +139,13 @@ def _of(part: timedelta, whole: timedelta) -> str:
 
 
 # ---------------------------------------------------------------- the record
+
+
+def held_together(s: Situation, r: Record, why: str) -> Decision:
+    """Say once on the record that one cause on many machines holds it: there a person looks for it."""
+    said = f"{name(r.faults[0])} is held: {why}"
+    written = note(r, s.now, HistoryEvent.CORRELATED, said)
+    return act(WriteRecord(written), said, Report(EventReason.HELD, warning=True))
 
 
 def accounted(s: Situation, r: Record, d: Decision) -> Decision:

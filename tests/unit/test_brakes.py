@@ -555,7 +555,7 @@ def test_a_running_recovery_is_stopped_by_these_questions_and_no_others() -> Non
 def test_before_a_start_these_questions_are_asked_in_this_order() -> None:
     assert [key for key, _ in brakes.STARTING] == [
         *("off", "excluded", "claimed", "paused", "window", "blocked"),
-        *("boot", "back", "skewed", "group-worn", "heir", "budget", "cooldown", "correlated", "brake"),
+        *("boot", "back", "skewed", "group-worn", "heir", "correlated", "budget", "cooldown", "brake"),
         *("no-launch", "group-short", "not-alone"),
     ]
     assert [key for key, _ in brakes.UNASKED] == [

@@ -40,6 +40,10 @@ class NoPods:
         return frozenset()
 
 
+def said(known: Outbreaks, machine: str) -> str:
+    return known.shared_by(machine, [DMA]).get(DMA, "")
+
+
 def test_what_a_rack_shares_is_found_out_once_for_all_its_machines_and_anew_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -57,11 +61,10 @@ def test_what_a_rack_shares_is_found_out_once_for_all_its_machines_and_anew_for_
     for _ in range(3):
         for name in rack:
             known.tell(name, f"m of {name}", [fault(DMA)])
-            said = known.shared_by(f"m of {name}", [DMA], NOW)
-            assert "10 of the 10 machines have rack=r0, as 20 of 200 do" in said
+            assert "10 of the 10 machines have rack=r0, as 20 of 200 do" in said(known, f"m of {name}")
     assert found_out == [10]
     known.tell("node-10", "m of node-10", [fault(DMA)])
-    assert "11 of the 11 machines have rack=r0" in known.shared_by("m of node-0", [DMA], NOW)
+    assert "11 of the 11 machines have rack=r0" in said(known, "m of node-0")
     assert found_out == [10, 11]
 
 
@@ -82,17 +85,17 @@ def test_all_cases_are_gone_through_once_for_all_while_none_changes() -> None:
     known._cases[DMA] = cast(dict[str, outbreaks._Known], Counted())
     for i in range(10):
         known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])
-    first = known.shared_by("m-0", [DMA], NOW)
+    first = said(known, "m-0")
     assert "10 of the 10 machines have rack=r0" in first
     for i in range(10):
         known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])  # as before
-        assert known.shared_by(f"m-{i}", [DMA], NOW) == first
+        assert said(known, f"m-{i}") == first
     assert Counted.looks == 1
     known.tell("node-10", "m-10", [fault(DMA)])
-    assert "11 of the 11 machines have rack=r0" in known.shared_by("m-0", [DMA], NOW)
+    assert "11 of the 11 machines have rack=r0" in said(known, "m-0")
     assert Counted.looks == 2
     clock.advance(outbreaks.ANSWERED_AGAIN + 1)
-    known.shared_by("m-0", [DMA], NOW)
+    said(known, "m-0")
     assert Counted.looks == 3
 
 
@@ -102,8 +105,8 @@ def test_a_machine_that_fell_at_another_time_is_not_told_what_the_others_share()
         known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])
     known.tell("node-11", "m-11", [fault(DMA, since=NOW - HOUR)])
     for _ in range(2):
-        assert "10 of the 10 machines have rack=r0" in known.shared_by("m-0", [DMA], NOW)
-        assert known.shared_by("m-11", [DMA], NOW) == ""
+        assert "10 of the 10 machines have rack=r0" in said(known, "m-0")
+        assert said(known, "m-11") == ""
 
 
 def test_machines_that_had_the_fault_once_before_fall_together_with_the_others_this_time() -> None:
@@ -116,4 +119,4 @@ def test_machines_that_had_the_fault_once_before_fall_together_with_the_others_t
     for i in range(4):  # now four machines of the rack fall in one moment
         known.tell(f"node-{i}", f"m-{i}", [fault(DMA, since=later)])
     for i in range(4):
-        assert "4 of the 4 machines have rack=r0" in known.shared_by(f"m-{i}", [DMA], later)
+        assert "4 of the 4 machines have rack=r0" in said(known, f"m-{i}")

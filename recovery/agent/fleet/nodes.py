@@ -45,8 +45,11 @@ def round_of(what: str, once: Callable[[], None], start_over: Callable[[], None]
     try:
         once()
         backoff.answered()
-    except Expired:
+    except Expired:  # listed anew at once; but each list may take so long that its watch has expired again
         start_over()
+        again = backoff.failing
+        pause = backoff.failed()
+        return pause if again else 0.0
     except ApiError as error:
         log.warning("%s: %s", what, error)
         return backoff.failed(error.retry_after)

@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol
 
 from recovery.agent.fleet.nodes import Nodes
@@ -139,12 +138,9 @@ class Outbreaks:
                     self._found.pop((reason, inside), None)
                     self._answers.pop((reason, inside), None)
 
-    def shared_by(self, machine: str, reasons: Iterable[str], now: datetime) -> str:
-        """What the machines with one of these faults share, as a sentence; "" where it is nothing."""
-        for reason in reasons:
-            if said := self._said_of(machine, reason):
-                return said
-        return ""
+    def shared_by(self, machine: str, reasons: Iterable[str]) -> dict[str, str]:
+        """What the machines with each of these faults share, as a sentence; no entry where it is nothing."""
+        return {reason: said for reason in reasons if (said := self._said_of(machine, reason))}
 
     def _said_of(self, machine: str, reason: str) -> str:
         now = self._clock.monotonic()
