@@ -43,8 +43,8 @@ class KubeletSource(OwnNodeSource):
 
     def _stated(self, seen: Seen, c: Condition) -> Problem:
         reason = c.reason or "KubeletNotReady"
-        # Unknown is written by a controller of the cluster. A kubelet writes by its machine's clock, which after
-        # a boot may be hours slow: the fault would be tolerated no more at once.
+        # Unknown is written by a controller of the cluster. A kubelet has the clock of its machine, which may
+        # be hours slow after a boot. Then the fault would be tolerated no more at once.
         written = c.transition if c.status == "Unknown" else None
         first = min((p.since for p in self._held.values()), default=written or seen.at)
         said = f": {c.message}" if c.message else ""
