@@ -44,6 +44,9 @@ def undone(node: NodeView, marks: Marks) -> str | None:
         what = f"the taint {gone[0]}" if len(gone) == 1 else f"the taints {' and '.join(gone)}"
         back = "it" if len(gone) == 1 else "them"
         return f"somebody took {what} off {node.name}; exclude or release it, or put {back} back to go on"
+    if marks.cordoned and node.annotations.get(CORDONED_BY) != OWNER_OF_MARKS:
+        back = f"annotate it with {CORDONED_BY}={OWNER_OF_MARKS} to go on"
+        return f"somebody made the cordon of {node.name} their own; exclude or release it, or {back}"
     return None
 
 

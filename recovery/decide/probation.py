@@ -24,16 +24,18 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import Diagnosis, live, name, stated, why_reported
-from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung, next_rung
+from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
-from recovery.model import Cause, Done, Evidence, Fault, Phase, Record, Step
+from recovery.model import Cause, Done, Evidence, Fault, Record, Step
 from recovery.quick import replace
 from recovery.units import span
 
 MOST_NAMED = 3
+READY = "Ready"
+"""The condition of a Node that its kubelet writes, or a controller in its place."""
 GONE_FROM_ITS_GROUP = timedelta(seconds=60)
 """One answer of a cloud may be older than another: so long each has to show the group without the machine."""
 NO_PROOF = "; nothing is proved without that page"
@@ -236,19 +238,19 @@ def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
     return wait(f"{who} is on probation for another {span(left)}", min(left, POLLED), "probation")
 
 
-def unproved(s: Situation, r: Record, why: str, held: Cause | None = None) -> Decision:
-    """Not healthy now: probation begins again. Past the deadline it is the next rung, or a person.
+def unproved(
+    s: Situation, r: Record, why: str, held: Cause | None = None, tolerated: timedelta = timedelta(0)
+) -> Decision:
+    """Not healthy now: probation begins again. Past the deadline a person has it.
 
     ``held``: nothing can be proved meanwhile. That has an end of its own, as long as the proof may take.
+    ``tolerated``: how long a fault may be there before anything is done about it.
     """
     began, allowed = _time_to_prove(r)
-    if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(r)], held):
-        late = (
-            f"{r.intent.action if r.intent else 'the machine'} was not proved within {span(allowed)}: {why}"
-        )
-        failed = r.intent.action if r.intent else ""
-        over = next_rung(s, r, late, failed) if r.phase is Phase.RECOVERING else hand_over(s, r, late)
-        return replace(over, held=held)
+    if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(r, tolerated)], held):
+        what = r.intent.action if r.intent else "the machine"
+        late = f"{what} was not proved within {span(allowed)}: {why}"
+        return replace(hand_over(s, r, late), held=held)
     known = held is not None and (r.progress.holding is not None or tried.known(s, held))
     if s.now - r.phase_since >= RESET and not known:
         again = act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
@@ -280,13 +282,13 @@ def _proof_is_late(
     return tried.held_by(s, r, held) >= longest
 
 
-def _proof_deadlines(r: Record) -> Iterator[tuple[datetime, timedelta]]:
-    """Deadlines of what comes after the evidence: two probations, and the validation Job.
+def _proof_deadlines(r: Record, tolerated: timedelta = timedelta(0)) -> Iterator[tuple[datetime, timedelta]]:
+    """Deadlines of what comes after the evidence: two probations, a fault's tolerance, the validation Job.
 
     The step's own deadline may pass while they run.
     """
     if r.progress.evidence is not None:
-        yield r.progress.evidence.at, 2 * r.probation
+        yield r.progress.evidence.at, max(2 * r.probation, tolerated + r.probation)
     if r.validation is not None and r.validate is not None:
         yield r.validation.since, r.validate.within
 
@@ -299,7 +301,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, f"nobody looks after {r.node} to prove it", Cause.AGENT)
     assert s.node is not None
     if found := live(s, a.found):
-        return fault_returned(s, a, r, f"{name(found[0].fault)} came back in probation")
+        return _fault_there(s, a, r, found)
     if not s.node.ready:
         return unproved(s, r, f"{r.node} is not Ready")
     for reading in s.readings:
@@ -324,6 +326,35 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
     why = f"withdrawn: after a boot that was not asked for, {healthy}"
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
+
+
+def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis, ...]) -> Decision:
+    """A fault speaks against the proof. What its rule tolerates is tolerated here, too. It calls for the next
+    step only where that is in its own remedy, and no witness would have to be asked first."""
+    d = next((d for d in found if _due(r, d) <= s.now), None)
+    if d is None:
+        d = min(found, key=lambda d: _due(r, d))
+        left = f"{span(_due(r, d) - s.now)} to go"
+        why = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}, {left}"
+        return unproved(s, r, why, tolerated=d.after)
+    on_record = any((f.type, f.reason) == (d.fault.type, d.fault.reason) for f in r.faults)
+    why = f"{name(d.fault)} {'came back' if on_record else 'showed'} in probation"
+    step = r.ladder[r.rung + 1].do if r.in_flight and r.rung + 1 < len(r.ladder) else None
+    if step is None or d.rule_name == r.rule:
+        return fault_returned(s, a, r, why)
+    if step not in {rung.do for rung in d.ladder} or (d.rule is not None and d.rule.witness is not None):
+        why = (
+            f"{why}; the next step is {step.value}, which its rule {d.rule_name} does not call for by itself"
+        )
+        return hand_over(s, r, why)
+    return fault_returned(s, a, r, why)
+
+
+def _due(r: Record, d: Diagnosis) -> datetime:
+    """Until when ``d`` is tolerated. A Node was Ready once after the step: what it says of that from then on
+    is of another beginning."""
+    anew = d.fault.type == READY and r.progress.evidence is not None
+    return max(d.due, r.progress.evidence.at + d.after) if anew and r.progress.evidence else d.due
 
 
 def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:

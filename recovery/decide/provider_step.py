@@ -115,10 +115,10 @@ def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _unknown(s: Situation, r: Record) -> str | None:
-    """Why nothing fresh is known of one of its faults, on its own node."""
+    """Why nothing fresh is known of one of its faults, on its own node. What is only told holds no step."""
     if s.role is not Role.OWNER:
         return None
-    return next((why for f in r.faults if (why := unreadable(s, f))), None)
+    return next((why for f in r.faults if f.treated is not False and (why := unreadable(s, f))), None)
 
 
 def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:

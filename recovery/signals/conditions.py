@@ -68,11 +68,12 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
     rows = {c.type: (c, row) for c in there if (row := known(c.type)) is not None}
     state = replace(state, first={t: _first(state, c, look.at) for t, (c, _) in rows.items()})
     held, good, unknown, unsure = dict(state.held), {}, {}, {}
+    doubted = {*state.unknown_since, *(kind for kind, _ in held)}  # their writer's end makes nothing known
     for type_, (c, row) in sorted(rows.items()):
         why = _says_nothing(state, c, look)
         if c.status == row.bad and not why:
             held |= {(type_, x.reason): _problem(state, c, x, row, look) for x in _stated(c)}
-        elif c.status == row.bad or (c.status == "Unknown" and not why):
+        elif c.status == row.bad or (c.status == "Unknown" and (not why or type_ in doubted)):
             unknown[type_] = why or f"{type_} is Unknown: {_reason(c)}"
         elif not why and c.status != "Unknown":
             good[type_] = state.good.get(type_, look.at)

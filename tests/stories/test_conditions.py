@@ -59,7 +59,7 @@ def writes(s: Stage, *conditions: tuple[str, ...], node: str = "node-0", behind:
             new = {"type": type_, "status": status, "reason": reason, "message": (*message, "found")[0]}
             times = {
                 "lastHeartbeatTime": now,
-                "lastTransitionTime": old["lastTransitionTime"] if same else now,
+                "lastTransitionTime": old.get("lastTransitionTime", now) if same else now,
             }
             listed[:] = [c for c in listed if c["type"] != type_] + [new | times]
 
@@ -506,3 +506,35 @@ def test_of_two_who_stated_it_one_that_is_heard_after_the_boot_is_enough() -> No
     boot(s, "node-0")
     s.run(300, step=5)
     assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+
+
+def test_no_machine_is_replaced_on_a_condition_that_became_unknown_before_its_writer_died() -> None:
+    """After a quarter of an hour without a renewal nothing is known of it all the more."""
+    s = cast(policy(remedy="{do: drain, within: 5m, then: force}, {do: replace, within: 30m}"))
+    stubborn_pod(s)
+    writes(s, NEURON)
+    s.run(60)
+    assert phase(s) is Phase.RECOVERING
+    writes(s, ("NeuronHealth", "Unknown", "NoAnswer"))
+    for _ in range(70):
+        s.run(60, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.HANDED_OVER)
+    assert "NeuronHealth is Unknown" in the_record(s).sentence
+
+
+def test_a_fault_that_is_only_told_and_became_unknown_holds_no_step_for_another() -> None:
+    told = b"  - {name: told, match: {type: KernelDeadlock}, remedy: [{do: notify}]}\n"
+    s = cast(
+        both("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}").replace(
+            b"rules:\n", b"rules:\n" + told
+        )
+    )
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(5)
+    writes(s, ("KernelDeadlock", "True", "DockerHung"))
+    s.run(90)
+    assert [f.reason for f in the_record(s).faults] == [DMA, "DockerHung"]
+    writes(s, ("KernelDeadlock", "Unknown", "NoAnswer"))
+    s.run(300, step=1)
+    assert calls(s) == [("replace", "m-0")]

@@ -249,3 +249,22 @@ def test_a_claim_after_the_call_stops_no_proof() -> None:
     s.run(260)
     assert phase(s) is Phase.RECOVERED
     assert the_record(s).replacement == "node-9"
+
+
+def test_a_cordon_that_somebody_makes_their_own_holds_the_recovery_until_it_is_given_back() -> None:
+    """Without our annotation the cordon is not ours to take off: the node would stay cordoned for ever."""
+    s = cast(REBOOTS)
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(20)
+    assert marked(s)
+    owner = {"metadata": {"annotations": {"noderecovery.dev/cordoned-by": None}}}
+    patch_node(s, "node-0", owner)
+    remove_pod(s)
+    s.run(60)
+    assert calls(s) == []
+    assert "somebody made the cordon of node-0 their own" in s.actors["agent of node-0"].sentences[-1]
+    owner["metadata"]["annotations"] = {"noderecovery.dev/cordoned-by": "node-recovery"}
+    patch_node(s, "node-0", owner)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.model import Phase
 from tests.stories.scenery import pass_time, reboot, records
-from tests.stories.scenes import REBOOTS
+from tests.stories.scenes import REBOOTS, boot, calls, cast, messages, phase, plugin_page, the_record
+from tests.stories.test_conditions import writes
 
 
 def test_an_agent_that_finds_its_node_on_probation_looks_on_for_the_whole_of_it_itself() -> None:
@@ -28,3 +32,105 @@ def test_an_agent_that_finds_its_node_on_probation_looks_on_for_the_whole_of_it_
     pass_time(stage, 600, until=lambda: records(stage) == {"node-0": "recovered"}, step=1)
     assert back.sentences
     assert stage.clock.monotonic() - began >= 120, "two minutes of probation, seen by itself"
+
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "fleet" / "policy.yaml"
+XID = ("AcceleratedHardwareReady", "False", "NvidiaXID79Error")
+NO_XID = ("AcceleratedHardwareReady", "True", "AcceleratedHardwareIsReady")
+UP, DOWN = ("Ready", "True", "KubeletReady"), ("Ready", "False", "KubeletNotReady")
+
+
+def booted_in_fleet_mode() -> Stage:
+    """By the policy that ships, a node was drained and rebooted for an XID. It is up, its kubelet says."""
+    s = Stage(SHIPPED.read_bytes())
+    for name in s.nodes(6):
+        writes(s, UP, node=name)
+    s.fleet()
+    s.run(70)
+    writes(s, XID)
+    s.run(75)
+    assert calls(s) == [("reboot", "m-0")]
+    writes(s, ("Ready", "Unknown", "NodeStatusUnknown"))
+    s.run(90)
+    boot(s, "node-0")
+    writes(s, NO_XID, DOWN)
+    s.run(20)
+    writes(s, UP)
+    s.run(2)
+    assert phase(s) is Phase.PROVING
+    return s
+
+
+def renewed(s: Stage, *conditions: tuple[str, ...], minutes: int) -> None:
+    for _ in range(minutes):
+        s.run(60)
+        writes(s, *conditions)
+
+
+def test_a_node_that_comes_up_after_its_reboot_is_proved_though_it_was_not_ready_at_first() -> None:
+    s = booted_in_fleet_mode()
+    renewed(s, NO_XID, UP, minutes=6)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+    assert not messages(s, "FaultReturned")
+
+
+def test_a_moment_in_which_the_kubelet_is_not_ready_ends_no_machine_that_its_reboot_has_mended() -> None:
+    s = booted_in_fleet_mode()
+    writes(s, DOWN)
+    s.run(3)
+    writes(s, UP)
+    renewed(s, NO_XID, UP, minutes=6)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+
+
+def test_a_node_that_is_no_more_ready_after_its_reboot_is_replaced_once_that_is_not_tolerated() -> None:
+    s = booted_in_fleet_mode()
+    writes(s, DOWN)
+    renewed(s, NO_XID, DOWN, minutes=9)
+    assert calls(s) == [("reboot", "m-0")]
+    renewed(s, NO_XID, DOWN, minutes=3)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+OTHERS = b"""
+  - name: nvlink
+    match: {type: GpuNvlink}
+    after: %s
+    remedy: [%s]
+"""
+CORDON, REPLACE = b"{do: cordon}", b"{do: drain, within: 10m, then: force}, {do: replace, within: 30m}"
+
+
+def another_in_probation(after: bytes, remedy: bytes, seconds: float) -> Stage:
+    """A fault of another rule shows while the node is on probation after its reboot, for so long."""
+    s = cast(REBOOTS + OTHERS % (after, remedy))
+    well = npd_page() + plugin_page(False, 0)
+    s.pages["node-0"].body = well
+    s.run(5)
+    s.fault("node-0")
+    s.run(5)
+    boot(s, "node-0")
+    s.pages["node-0"].body = well
+    s.run(30)
+    assert phase(s) is Phase.PROVING
+    s.pages["node-0"].body = npd_page() + plugin_page(True, 1)
+    s.run(seconds)
+    s.pages["node-0"].body = npd_page() + plugin_page(False, 1)
+    s.run(180)
+    return s
+
+
+def test_a_fault_that_is_tolerated_for_longer_than_it_lasts_only_begins_the_probation_again() -> None:
+    s = another_in_probation(b"30m", REPLACE, 60)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+
+
+def test_a_fault_whose_own_rule_only_cordons_has_no_machine_replaced() -> None:
+    s = another_in_probation(b"0s", CORDON, 60)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.HANDED_OVER)
+    assert "GpuNvlinkBad showed in probation; the next step is replace" in the_record(s).sentence
+
+
+def test_a_fault_whose_own_rule_replaces_has_the_recovery_go_on() -> None:
+    s = another_in_probation(b"0s", REPLACE, 60)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
