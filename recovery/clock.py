@@ -63,6 +63,8 @@ class ApiTime:
     ANSWERS = 31
     FIRST_ANSWERS = 5
     MOST_OF_THEM = 2 / 3
+    STEPS = 8
+    """So many steps of the server's clock are remembered."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -70,6 +72,7 @@ class ApiTime:
         # Each answer, and what is believed, as the server's time at which the monotonic clock was 0.
         self._answers: deque[datetime] = deque(maxlen=self.ANSWERS)
         self._believed: datetime | None = None
+        self._steps: deque[tuple[datetime, datetime]] = deque(maxlen=self.STEPS)
         self._outlier_at: float | None = None
         self.outlier = timedelta(0)
         """How far the latest outlier was off; zero once there was none for an hour."""
@@ -82,7 +85,10 @@ class ApiTime:
         answer = date - timedelta(seconds=mono)
         with self._lock:
             self._answers.append(answer)
-            self._believed = self.weighed(self._believed)
+            held, self._believed = self._believed, self.weighed(self._believed)
+            if held is not None and abs(self._believed - held) > self.FAR:
+                passed = timedelta(seconds=mono)
+                self._steps.append((held + passed, self._believed + passed))
             self._note_outlier(answer - self._believed, mono)
 
     def weighed(self, held: datetime | None) -> datetime:
@@ -129,6 +135,12 @@ class ApiTime:
         if self._believed is None:
             return self._clock.now()
         return self._believed + timedelta(seconds=self._clock.monotonic())
+
+    @property
+    def steps(self) -> tuple[tuple[datetime, datetime], ...]:
+        """The last steps of the server's clock by more than ``FAR``: what it showed before each, and then."""
+        with self._lock:
+            return tuple(self._steps)
 
     def skew(self) -> timedelta:
         """How far this machine's wall clock is off the server's, never negative."""

@@ -29,8 +29,9 @@ from recovery.quick import replace
 LONG_READS = ClaimsByEvent | Counted | Preflighted
 """What is read before a destructive call and may take long: pages of Events, Nodes and records; the cloud."""
 FIRST_READS = (
-    *("now", "skew", "readings", "node", "machine", "machine_wait", "machine_problem", "provider"),
-    *("elsewhere", "record", "record_problem", "gate", "gate_problem", "lease", "alerts"),
+    *("now", "skew", "clock_steps", "readings", "node", "machine", "machine_wait", "machine_problem"),
+    *("provider", "elsewhere", "record", "record_problem", "gate", "gate_problem", "start_ahead_for"),
+    *("lease", "alerts"),
 )
 """The fields of a situation that do not wait to be needed, except ``forbidden``, which Events add to."""
 LEEWAY = timedelta(seconds=5)
@@ -48,6 +49,7 @@ class Observer:
         self._agreed_on = ""  # the machine of which kernel and Node agreed last
         self._boots: Boots | None = None
         self._first_look: float | None = None
+        self._start_ahead: tuple[datetime, float] | None = None
 
     @property
     def without_node(self) -> set[str]:
@@ -145,6 +147,7 @@ class Observer:
             policy=w.policy,
             on=w.on,
             skew=w.cluster.time.skew(),
+            clock_steps=w.cluster.time.steps,
             role=role,
             readings=readings,
             node=node,
@@ -206,7 +209,8 @@ class Observer:
         if not w.on:
             return found
         try:
-            found["gate"] = w.gates.read()
+            found["gate"] = gate = w.gates.read()
+            found["start_ahead_for"] = self._start_ahead_for(gate.last_start if gate else None, now)
         except Undecodable as error:
             found["gate_problem"] = str(error)
         record, memory = found["record"], self.memory(node)
@@ -215,6 +219,15 @@ class Observer:
         known, memory.version = memory.version == version, version
         known = known or (record is not None and w.records.ours(record))
         return {**found, "lease": w.leases.look(node, fresh=fresh or not known)}
+
+    def _start_ahead_for(self, start: datetime | None, now: datetime) -> timedelta:
+        """How long the last start of all has been seen to lie in the future: a clock was set back since."""
+        if start is None or start - now <= LEEWAY:
+            self._start_ahead = None
+            return timedelta(0)
+        if self._start_ahead is None or self._start_ahead[0] != start:
+            self._start_ahead = (start, self.world.clock.monotonic())
+        return timedelta(seconds=self.world.clock.monotonic() - self._start_ahead[1])
 
     def _record(self, node: str, now: datetime) -> Record | None:
         """The record of ``node``, with no timer that counts from a moment in the future."""
@@ -290,6 +303,7 @@ def past(r: Record | None, now: datetime, seen_for: timedelta = timedelta(0)) ->
             p,
             step_since=maybe(p.step_since),
             proving_since=maybe(p.proving_since),
+            evidence=replace(p.evidence, at=no_later(p.evidence.at)) if p.evidence else None,
             accounted=maybe(p.accounted),
             holding=replace(p.holding, since=no_later(p.holding.since)) if p.holding else None,
         ),
@@ -300,7 +314,7 @@ def past(r: Record | None, now: datetime, seen_for: timedelta = timedelta(0)) ->
 
 def _moments(r: Record) -> list[datetime]:
     """The moments that timers count from."""
-    p, v = r.progress, r.validation
+    p, v, e = r.progress, r.validation, r.progress.evidence
     maybe = (r.rung_since, p.step_since, p.proving_since, p.accounted, *(f.quiet_since for f in r.faults))
-    also = (p.holding.since if p.holding else None, v.since if v else None)
+    also = (p.holding.since if p.holding else None, e.at if e else None, v.since if v else None)
     return [r.phase_since, *(at for at in (*maybe, *also) if at is not None), *(f.since for f in r.faults)]

@@ -300,7 +300,7 @@ def _marks_alone(s: Situation) -> bool:
 def cooldown(s: Situation) -> str | None:
     if s.gate is None or s.gate.last_start is None:
         return None
-    began = min(s.gate.last_start, s.now)
+    began = min(s.gate.last_start, s.now - s.start_ahead_for)
     left = began + s.policy.limits.cooldown - s.now
     if left <= timedelta(0):
         return None

@@ -203,6 +203,8 @@ class Situation:
     on: bool = True
     role: Role = Role.OWNER
     skew: timedelta = timedelta(0)
+    clock_steps: tuple[tuple[datetime, datetime], ...] = ()  # the API server's: the time before, and then
+    start_ahead_for: timedelta = timedelta(0)  # how long the gate's last start was seen to be in the future
     readings: tuple[Reading, ...] = ()
     node: NodeView | None = None
     machine: Machine | None = None

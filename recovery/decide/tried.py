@@ -71,7 +71,17 @@ def used(s: Situation, r: Record, since: datetime) -> timedelta:
     """How much of the time since ``since`` the step was tried. Holds that are over have moved ``since``."""
     h = r.progress.holding
     held = s.now - max(h.since, since) if h else ZERO
-    return max(s.now - since - max(held, ZERO) - sum(_unsaid(s).values(), ZERO), ZERO)
+    set_forward = _set_forward(s, since)
+    return max(s.now - since - set_forward - max(held, ZERO) - sum(_unsaid(s).values(), ZERO), ZERO)
+
+
+def _set_forward(s: Situation, since: datetime) -> timedelta:
+    """How far the API server's clock was set forward since ``since``. Nobody tried for so long."""
+    ahead = ZERO
+    for before, after in s.clock_steps:
+        if since <= min(before, after):
+            ahead = max(ahead + (after - before), ZERO)
+    return ahead
 
 
 def over(s: Situation, r: Record, since: datetime, within: timedelta) -> bool:

@@ -151,6 +151,60 @@ def test_a_probation_does_not_last_for_hours_because_all_clocks_were_set_back_by
     assert phase(s) is Phase.RECOVERED
 
 
+def test_a_start_before_all_clocks_were_set_back_holds_others_for_no_longer_than_a_cooldown() -> None:
+    s = Stage(policy_file(limits="cooldown: 5m, budget: 2, budgetPer: {}, perGroup: {max: 9, within: 1h}"))
+    clocks = SetBack(s, timedelta(hours=3))
+    for name in s.nodes(8):
+        s.agent(name)
+    s.run(3)
+    s.fault("node-0")
+    s.run(70)
+    assert calls(s) == [("replace", "m-0")]
+    clocks.set_right()
+    s.fault("node-1")
+    s.run(200)
+    assert calls(s) == [("replace", "m-0")], "nor is it shortened"
+    s.run(200)
+    assert calls(s) == [("replace", "m-0"), ("replace", "m-1")]
+
+
+def set_forward(policy: bytes, hours: float, own: float, *, stubborn: bool = False) -> Stage:
+    """In the middle of a step the API servers' clock is set forward, and the machines' by ``own`` hours. A
+    minute later all is right again."""
+    s = Stage(policy)
+    clocks = SetBack(s, timedelta(0))
+    s.nodes(4)
+    s.agent("node-0")
+    s.run(3)
+    if stubborn:
+        stubborn_pod(s)
+    s.fault("node-0")
+    s.run(8)
+    s.clock.step(timedelta(hours=own))
+    clocks.ahead = timedelta(hours=hours)
+    s.run(60)
+    s.clock.step(-timedelta(hours=own))
+    clocks.ahead = timedelta(0)
+    return s
+
+
+@pytest.mark.parametrize("own", [0, 2], ids=["of the servers alone", "of all"])
+def test_a_reboot_does_not_miss_its_deadline_because_clocks_were_set_forward(own: float) -> None:
+    s = set_forward(REBOOTS, 2, own)
+    s.run(300)
+    assert calls(s) == [("reboot", "m-0")]
+    s.run(600)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")], "ten minutes have passed"
+
+
+@pytest.mark.parametrize("own", [0, 2], ids=["of the servers alone", "of all"])
+def test_a_drain_is_not_cut_short_because_clocks_were_set_forward(own: float) -> None:
+    s = set_forward(DRAINS, 2, own, stubborn=True)
+    s.run(200)
+    assert calls(s) == []
+    assert until_called(s) <= 300
+
+
 def test_the_server_that_is_wrong_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     s = with_one_wrong(TOLERANT, in_turn(0), 300.0)
     actor = s.agent("node-0")
