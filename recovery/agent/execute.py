@@ -49,7 +49,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.marks import disown_patch, mark_patch, not_on, out_of_service_patch, unmark_patch
+from recovery.decide.marks import CORDON, disown_patch, mark_patch, not_on, out_of_service_patch, unmark_patch
 from recovery.decide.on_gate import STARTING, changed
 from recovery.decide.situation import Situation
 from recovery.decide.validation import job_of
@@ -329,7 +329,8 @@ class Executor:
         assert s.record is not None
         if (patch := mark_patch(s.node, marks)) is not None:
             new = list(map(str, not_on(s.node, marks.taints)))
-            if refused := self._refused(s, patch, new):
+            at_first = s.record.phase is Phase.RECOVERING and not s.record.in_flight
+            if refused := self._refused(s, patch, new or ([CORDON] if at_first else [])):
                 return refused
         now = self._w.cluster.time.now()
         r = s.record
@@ -365,9 +366,8 @@ class Executor:
         return Performed()
 
     def _refused(self, s: Situation, patch: dict[str, Any], taints: list[str]) -> Performed | None:
-        """Patch the Node. Where the API server says no, ``taints`` are not asked for again for a while.
-
-        Without ``taints`` the error is raised. None: it was done.
+        """Patch the Node. Where the API server says no, ``taints`` are not asked for again for a while, or
+        ``CORDON`` is not. Without them the error is raised. None: it was done.
         """
         try:
             self._w.cluster.patch_node(s.node_name, patch)
@@ -379,7 +379,8 @@ class Executor:
             memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
             for taint in taints:
                 memory.refuse(taint, error.reason, now, LONGEST_REFUSAL)
-            return Performed(f"{s.node_name}: {_not_set(taints)}: {error.reason}")
+            not_done = f"{CORDON} was refused" if taints == [CORDON] else _not_set(taints)
+            return Performed(f"{s.node_name}: {not_done}: {error.reason}")
         return None
 
     # ------------------------------------------------------------ an action's second step

@@ -195,10 +195,8 @@ class Fetcher:
         free = memory.evictions_free(most, now) if evicting else s.evictions_free
         try:
             return replace(s, pods=self._w.cluster.list_pods(r.node), evictions_free=free)
-        except ApiUnavailable:
-            raise
         except ApiError as error:
-            if r.phase is not Phase.WAITING:
+            if not evicting and (r.phase is not Phase.WAITING or isinstance(error, ApiUnavailable)):
                 raise
             return replace(s, pods_problem=f"they cannot be listed: {error.reason}")
 

@@ -30,7 +30,7 @@ from recovery.decide.endings import close_excluded, end, hand_over, has_our_mark
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call
 from recovery.decide.lifecycle import Event
-from recovery.decide.marks import anothers, uncordoned, undone
+from recovery.decide.marks import CORDON, anothers, uncordoned, undone
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
 from recovery.model import (
@@ -138,6 +138,8 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     if plan is not None and (late := drain_late(s, r, rung, plan)):
         return late
     wanted = marks_wanted(s, r, rung)
+    if wanted != r.marks and CORDON in s.refusals:
+        return _cordon_refused(s, r, rung, what)
     if wanted != r.marks:
         new = [str(t) for t in wanted.taints if t not in r.marks.taints]
         how = " and ".join(["cordoned"] * wanted.cordoned + [f"tainted {t}" for t in new]) or "tainted"
@@ -148,6 +150,15 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     if rung.do is Step.DRAIN:
         return go_on_draining(s, r, plan)
     return provider_step(s, r, rung)
+
+
+def _cordon_refused(s: Situation, r: Record, rung: Rung, what: str) -> Decision:
+    """Nothing goes on without the cordon. Once it was tried for as long as the step may take, a person
+    has the node."""
+    why = f"{what}: {CORDON} was refused: {s.refusals[CORDON]}"
+    if tried.over(s, r, r.rung_since or r.progress.step_since or r.phase_since, rung.within):
+        return hand_over(s, r, why)
+    return hold(why, key="refused")
 
 
 def _uncordoned(node: NodeView, r: Record) -> str | None:
@@ -238,10 +249,24 @@ def drain_late(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decisio
     return None
 
 
+def _pods_unknown(s: Situation, r: Record) -> Decision:
+    """Which pods are left cannot be read: the drain is tried for as long as it may take, and then ends as its
+    policy says."""
+    assert r.step is not None
+    assert r.rung_since is not None
+    why = f"{name(r.faults[0])}: draining, but which pods are left is not known: {s.pods_problem}"
+    if not tried.over(s, r, r.rung_since, r.step.within) or r.step.then is Then.HOLD:
+        return hold(why, key="drain-blind")
+    if r.step.then is Then.HAND_OVER:
+        return hand_over(s, r, why)
+    return next_rung(s, r, f"{why}; going on without them, as the policy says")
+
+
 def go_on_draining(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:
     if r.rung_since is None:
         return act(WriteRecord(replace(r, rung_since=s.now)), f"{name(r.faults[0])}: the drain begins")
-    assert plan is not None  # pods are read from the moment the drain begins
+    if plan is None:
+        return _pods_unknown(s, r)
     if plan.never:
         return hand_over(s, r, f"{name(r.faults[0])}: {plan.never}")
     state = f"{name(r.faults[0])}: draining, {plan}"

@@ -25,6 +25,8 @@ from recovery.model import (
 )
 
 Patch = dict[str, Any]
+CORDON = "the cordon"
+"""What a patch of the Node that sets our own marks is called among the refusals."""
 
 
 def marked(node: NodeView) -> bool:

@@ -12,8 +12,9 @@ from recovery_testkit.stage import Stage
 from recovery.model import Phase
 from tests.builders.faults import DMA
 from tests.builders.objects import budget_object
+from tests.builders.policies import policy_file
 from tests.stories.scenery import sentences
-from tests.stories.scenes import calls, cast, phase, remove_pod, stubborn_pod
+from tests.stories.scenes import calls, cast, phase, remove_pod, stubborn_pod, the_record
 from tests.stories.test_training import when_asked
 
 EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
@@ -161,3 +162,41 @@ def test_a_policy_of_others_that_refuses_an_eviction_is_no_fence() -> None:
     s = drained(denied("no-evictions-at-noon", "come back at one"))
     assert any("default/train may not go yet" in x for x in sentences(s))
     assert phase(s) is Phase.RECOVERING
+
+
+@pytest.mark.parametrize(
+    ("then", "end"),
+    [("handOver", Phase.HANDED_OVER), ("hold", Phase.RECOVERING), ("force", Phase.RECOVERING)],
+)
+def test_a_drain_whose_pods_cannot_be_listed_ends_in_time_as_its_policy_says(then: str, end: Phase) -> None:
+    """One pod that cannot be decoded is enough. The slot would else be held for ever, and nothing said."""
+    s = cast(policy_file(f"{{do: drain, within: 5m, then: {then}}}, {{do: replace, within: 30m}}"))
+    s.add_pod("train", "node-0")
+    listed = lambda a: a.method == "GET" and a.path.startswith("/api/v1/pods")  # noqa: E731
+    s.api.fail_next(listed, refused(500, "InternalError", "cannot decode object"), times=10**6)
+    s.fault("node-0")
+    s.run(240)
+    assert (calls(s), phase(s)) == ([], Phase.RECOVERING)
+    assert "which pods are left is not known" in s.actors["agent of node-0"].sentences[-1]
+    s.run(120)
+    assert phase(s) is end
+    assert calls(s) == ([("replace", "m-0")] if then == "force" else [])
+
+
+def test_a_cordon_that_is_refused_for_as_long_as_the_step_may_take_is_a_persons() -> None:
+    """By an admission webhook, say. Then another node has its turn."""
+    s = cast(policy_file("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}"), agents=2)
+    patched = lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0"  # noqa: E731
+    s.api.fail_next(patched, refused(403, "Forbidden", "no cordons here"), times=10**6)
+    s.fault("node-0")
+    s.run(240)
+    assert phase(s) is Phase.RECOVERING
+    said = s.actors["agent of node-0"].sentences[-1]
+    assert said.startswith(f"{DMA}: drain: the cordon was refused: ")
+    assert said.endswith("no cordons here")
+    s.run(120)
+    assert phase(s) is Phase.HANDED_OVER
+    assert the_record(s).sentence.endswith("no cordons here")
+    s.fault("node-1")
+    s.run(60)
+    assert calls(s) == [("replace", "m-1")]
