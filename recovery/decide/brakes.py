@@ -207,6 +207,13 @@ def budget(s: Situation) -> str | None:
     return None
 
 
+def budget_after_all(s: Situation) -> str | None:
+    """``budget``, where no brake waits for the count of the nodes: what is not counted has no place free."""
+    if s.gate is not None and any(allowed is None for _, allowed, _ in _budgets(s, s.gate)):
+        return "how many nodes may be out is not known before they are counted"
+    return budget(s)
+
+
 def few_out(s: Situation) -> bool:
     """Whether the fleet's budget lets so few nodes be out that the gate has room for their providerIDs."""
     allowed = budget_allows(s.policy.limits.budget, _population(s, "fleet"), s.most_slots)

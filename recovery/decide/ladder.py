@@ -97,7 +97,7 @@ def without_slot(s: Situation, r: Record) -> Decision:
     was done yet waits while the budget is used up.
     """
     out = bool(r.marks) or has_our_marks(s) or r.progress.acted
-    if not out and (full := brakes.budget(s)):
+    if not out and (full := brakes.budget_after_all(s)):
         why = f"{name(r.faults[0])}: the slot was lost before anything was done: {full}"
         return hold(why, key="budget", held=Cause.SLOT)
     return slot_back(r, s.now)

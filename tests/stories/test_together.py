@@ -656,9 +656,13 @@ def test_a_fleet_where_nothing_is_wrong_writes_nothing() -> None:
     assert lease_name("node-0") != lease_name("node-1")
 
 
-def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_the_budget() -> None:
+@pytest.mark.parametrize("paused", [False, True], ids=["", "paused"])
+@pytest.mark.parametrize("budget", ["1", '"17%"'])
+def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_the_budget(
+    budget: str, paused: bool
+) -> None:
     """The gate is deleted right after node-0 read its new slot there; node-1 rebuilds it and is first."""
-    stage, cloud = fleet(6, "cooldown: 0s, brake: 50%")
+    stage, cloud = fleet(6, f"cooldown: 0s, brake: 50%, budget: {budget}, budgetPer: {{}}")
     busy_pod(stage, "node-1")
 
     class Deleted:
@@ -673,6 +677,8 @@ def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_
                 delete_gate(stage)
                 stage.actors["agent of node-0"].alive = False
                 pass_time(stage, 6, cloud, step=0.5)
+                if paused:
+                    pause(stage)
                 stage.actors["agent of node-0"].alive = True
             return answer
 
@@ -682,6 +688,10 @@ def test_a_slot_lost_with_the_gate_before_anything_was_done_is_not_taken_beyond_
     pass_time(stage, 0.1, cloud, step=0.1)
     stage.fault("node-1")
     pass_time(stage, 60, cloud)
+    if paused:
+        assert slots(stage) == ["node-1"]
+        resume(stage)
+        pass_time(stage, 30, cloud)
     assert records(stage) == {"node-0": "recovering", "node-1": "recovering"}
     assert slots(stage) == ["node-1"]
     free_pod(stage, "node-1")
