@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
+from recovery.agent.backoff import LONGEST_RETRY_AFTER
 from recovery.agent.world import World
 from recovery.errors import ApiError
 from recovery.model import PodChoice, PodView
@@ -63,7 +64,7 @@ class PodsLook:
             pods = self._w.cluster.list_pods(self._node)
         except ApiError as error:
             self._why = f"the pods of the node cannot be listed: {error}"
-            self._rest_until = now + (error.retry_after or 0.0)
+            self._rest_until = now + min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
             return False
         self._pods = tuple(p for p in pods if any(fits(p, each) for each in self._choices.values()))
         return True

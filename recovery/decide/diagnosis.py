@@ -331,6 +331,9 @@ def healthy(s: Situation) -> str:
     unknown = [why for r in s.readings for why in r.unknown.values()]
     if unknown:
         return f"unknown: {unknown[0]}"
+    there = [p.reason for r in s.readings for p in r.problems if p.kind is Kind.LEVEL]
+    if there and s.record is not None:  # a released one, say, whose source cannot take it back
+        return f"no new problem: {', '.join(dict.fromkeys(there))} was dealt with before, and is stated still"
     return "healthy: no confirmed problem" if s.readings else "nothing has been read yet"
 
 

@@ -418,3 +418,10 @@ def test_after_the_start_no_rule_changes_the_ladder() -> None:
     s.fault("node-0", HARD, SOFT)
     s.run(30)
     assert (the_record(s).rule, calls(s)) == ("hbm", [("reboot", "m-0")])
+
+
+def test_a_released_node_whose_page_still_shows_the_fault_is_not_called_free_of_problems() -> None:
+    s = at_release()
+    s.run(60)
+    said = [a for a in s.actors.values() if a.node == "node-0"][-1].sentences[-1]
+    assert said.startswith(f"no new problem: {HBM} was dealt with before, and is stated still")
