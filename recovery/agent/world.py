@@ -66,14 +66,15 @@ class World:
     """Made once, by ``program``. ``on``: ENABLE_RECOVERY.
 
     ``settle``: how long a queue entry waits before a slot is granted, so that a fault that hits several
-    nodes at once is counted on all of them first. ``kernel_boot``: the boot ID of this process's own kernel,
-    "" where it cannot be read. ``shared_by``: what machines with these reasons share, as sentences by
-    reason, for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node that
-    it looks after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those that
-    fire, as was last asked; ``ask_for_alerts`` asks, where nobody does so in the background. ``past``:
+    nodes at once is counted on all of them first. ``kernel_boot``: the boot ID of this process's own
+    kernel, "" where it cannot be read. ``shared_by``: what machines with these reasons share, as sentences
+    by reason, for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node
+    that it looks after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those
+    that fire, as was last asked; ``ask_for_alerts`` asks, where nobody does so in the background. ``past``:
     shared by the worlds of one process. ``unheard_since``: from when on a Node is watched, where its
-    kubelet has not written since. ``desk``: where the agents of one process hand in what they want of the
-    gate. ``abreast``: how many at the head of the queue may start at the same time.
+    kubelet has not written since. ``outside``: whether a Node is none of those that are looked after, as it
+    has lost their label. ``desk``: where the agents of one process hand in what they want of the gate.
+    ``abreast``: how many at the head of the queue may start at the same time.
     """
 
     clock: Clock
@@ -94,6 +95,7 @@ class World:
     ask_for_alerts: Callable[[], None] = lambda: None
     past: LatestPast = field(default_factory=LatestPast)
     unheard_since: Callable[[str], datetime | None] = lambda _: None
+    outside: Callable[[str], bool] = lambda _: False
     outage: Outage = field(default_factory=Outage)
     desk: Desk | None = None
     abreast: int = ABREAST

@@ -71,6 +71,8 @@ def just_back(s: Situation) -> str | None:
 
 def excluded(s: Situation) -> str | None:
     labels = s.node.labels if s.node else {}
+    if s.outside:
+        return "the node is none of FLEET_SELECTOR any more"
     if labels.get(EXCLUDE) == "true":
         return f"the node is excluded by its label {EXCLUDE}=true"
     for wanted in s.policy.exclude:

@@ -259,6 +259,7 @@ class Situation:
     take_back_refused: str = ""  # why what was asked of the provider cannot be taken back
     watched_for: timedelta | None = None  # how long this very process has watched the probation
     settle: timedelta = timedelta(seconds=0.5)  # how long to wait in the queue for other faults to show
+    outside: bool = False  # the Node is none of FLEET_SELECTOR any more
     forbidden: str = ""  # another remediator's claim on the node
     kernel_boot: str = ""  # the boot ID of this agent's own kernel; only of its own node
     elsewhere: str = ""  # this agent does not run on the machine that the Node is now

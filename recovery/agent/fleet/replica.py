@@ -43,7 +43,7 @@ from recovery.decide.acknowledged import awaits_word
 from recovery.decide.budget import QUEUE
 from recovery.decide.census import Kept
 from recovery.decide.decision import leave
-from recovery.errors import ApiError
+from recovery.errors import ApiError, NotFound
 from recovery.kube.cluster import GATES, RECORDS, Cluster
 from recovery.kube.paging import folded
 from recovery.kube.transport import Streams, Transport
@@ -66,6 +66,8 @@ MOST_DECODED = 5000
 each start, and to decode a thousand of them takes a tenth of a second."""
 SWEEP_EVERY = 10.0
 """Seconds between two looks at the gate, for records whose Node is gone."""
+COMES_BACK = 2.0
+"""Seconds within which a watch shows a Node again that was deleted and registered anew."""
 WAITS = 0.2
 """Seconds until a replica that does not lead looks again whether it does."""
 Beat = Callable[[str], None]
@@ -138,6 +140,7 @@ class Replica:
         self._led = [False] * workers
         self._sweeper = self._made_sweeper()
         self._sweeps = self._looked_back = False
+        self._missed: dict[str, float] = {}
 
     @property
     def busy(self) -> bool:
@@ -288,6 +291,7 @@ class Replica:
             shared_by=self._outbreaks.shared_by,
             afar=True,
             unheard_since=self.nodes.unheard_since,
+            outside=self._is_outside,
             alerts=self._alerts.now if self._alerts is not None else Alerts,
             past=self._past,
             outage=self._outage,
@@ -403,8 +407,25 @@ class Replica:
             self._summon(node)
 
     def _is_there(self, node: str) -> bool:
-        known = self._roll is not None and never_joined.is_name(node)
-        return known or self.nodes.get(node) is not None
+        """Whether the Node is there. Of one that left FLEET_SELECTOR the agent ends what was begun."""
+        if (self._roll is not None and never_joined.is_name(node)) or self.nodes.get(node) is not None:
+            return True
+        return bool(self._a.selector) and self._sweeper_sees(node)
+
+    def _sweeper_sees(self, node: str) -> bool:
+        try:
+            self._cluster().get_node(node)
+        except NotFound:
+            return False
+        return True
+
+    def _is_outside(self, node: str) -> bool:
+        """Of a Node that the API server has: whether it is none of FLEET_SELECTOR any more."""
+        if not self._a.selector or not self.nodes.in_sync or self.nodes.get(node) is not None:
+            self._missed.pop(node, None)
+            return False
+        now = self._a.clock.monotonic()
+        return now - self._missed.setdefault(node, now) >= COMES_BACK
 
     def _look_back(self) -> None:
         """Summon those whose closed records remember a fault as if it were there still, though their Nodes

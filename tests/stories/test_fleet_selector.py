@@ -1,0 +1,85 @@
+"""The controller looks after the nodes of a label selector: one of them loses the label."""
+
+from __future__ import annotations
+
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.stories.scenery import judge, pass_time, slots
+from tests.stories.scenes import (
+    NO_MARKS,
+    calls,
+    label,
+    marked,
+    pause,
+    phase,
+    resume,
+    stubborn_pod,
+    the_record,
+)
+from tests.stories.test_conditions import EKS, policy, writes
+from tests.stories.test_one_controller import Group
+
+
+def begun(within: str = "15m") -> tuple[Stage, Group]:
+    s = Stage(policy(remedy=f"{{do: drain, within: {within}, then: force}}, {{do: replace, within: 10m}}"))
+    for i in range(4):
+        s.add_node(f"node-{i}", f"m-{i}", pool="gpu")
+    s.fleet(selector="pool=gpu")
+    s.run(5)
+    return s, Group(s)
+
+
+def test_a_drain_ends_and_its_marks_go_when_its_node_leaves_the_selector_and_others_have_their_turn() -> None:
+    s, cloud = begun()
+    stubborn_pod(s)
+    writes(s, EKS)
+    pass_time(s, 60, cloud)
+    assert (phase(s), slots(s)) == (Phase.RECOVERING, ["node-0"])
+    label(s, "node-0", pool=None)
+    pass_time(s, 60, cloud)
+    assert not the_record(s).phase.open
+    assert "none of FLEET_SELECTOR any more" in the_record(s).sentence
+    assert (marked(s), slots(s), calls(s)) == (NO_MARKS, [], [])
+    writes(s, EKS, node="node-3")
+    pass_time(s, 60, cloud)
+    assert calls(s) == [("replace", "m-3")]
+
+
+def test_what_waits_behind_a_pause_starts_nothing_on_a_node_that_has_left_the_selector() -> None:
+    s, cloud = begun()
+    pause(s)
+    writes(s, EKS)
+    pass_time(s, 30, cloud)
+    assert phase(s) is Phase.WAITING
+    label(s, "node-0", pool=None)
+    s.run(5)
+    resume(s)
+    pass_time(s, 600, cloud)
+    assert (marked(s), slots(s), calls(s)) == (NO_MARKS, [], [])
+    assert not the_record(s).phase.open
+
+
+def test_what_was_asked_of_the_cloud_is_followed_to_its_end_though_the_node_has_left_the_selector() -> None:
+    s, cloud = begun()
+    writes(s, EKS)
+    pass_time(s, 30, cloud, until=lambda: bool(calls(s)))
+    label(s, "node-0", pool=None)
+    pass_time(s, 900, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert the_record(s).phase is Phase.RECOVERED
+    judge(s, faulty=["node-0"])
+
+
+def test_a_node_that_registers_anew_has_not_left_the_selector() -> None:
+    s, cloud = begun()
+    stubborn_pod(s)
+    writes(s, EKS)
+    pass_time(s, 60, cloud)
+    node = s.node("node-0")
+    s.store.request("DELETE", "/api/v1/nodes/node-0")
+    node["metadata"].pop("resourceVersion")
+    node["metadata"].pop("uid")
+    s.store.load(node)
+    pass_time(s, 60, cloud)
+    assert the_record(s).phase.open
