@@ -72,6 +72,9 @@ from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
 from recovery.quick import replace
 from recovery.units import span
 
+MOST_NAMED = 3
+"""So many faults are named in a sentence."""
+
 # ---------------------------------------------------------------- a closed record
 
 
@@ -189,7 +192,17 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     fault = r.faults[0]
     why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""
     still = still_handed_over(s, r)
+    why = why or _seen_since(a)
     return replace(still, reason=f"{still.reason}; {why}") if why else still
+
+
+def _seen_since(a: Assessment) -> str:
+    """What has come since a person has the node. It is no part of what was handed over; a release decides."""
+    names = [name(fault) for fault in told_apart(d.fault for d in a.found)]
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"seen since: {', '.join(names[:MOST_NAMED])}{more}"
 
 
 def _ended(s: Situation, a: Assessment, r: Record) -> tuple[Record, str] | None:

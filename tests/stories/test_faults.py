@@ -11,7 +11,7 @@ from recovery.errors import Unreadable
 from recovery.model import Phase
 from tests.builders.faults import DMA, HANG, HBM
 from tests.builders.policies import HEAD, policy_file
-from tests.stories.scenery import alive
+from tests.stories.scenery import alive, sentences
 from tests.stories.scenes import (
     NO_MARKS,
     PLUGIN,
@@ -425,3 +425,16 @@ def test_a_released_node_whose_page_still_shows_the_fault_is_not_called_free_of_
     s.run(60)
     said = [a for a in s.actors.values() if a.node == "node-0"][-1].sentences[-1]
     assert said.startswith(f"no new problem: {HBM} was dealt with before, and is stated still")
+
+
+def test_what_comes_while_a_person_has_the_node_is_named_to_them() -> None:
+    """Nothing is done about it before the release, so who releases the node has to know."""
+    hbm = b"  - {name: hbm, match: {reason: %s}, remedy: [{do: cordon}]}\n" % HBM.encode()
+    s = cast(policy_file().replace(b"rules:\n", b"rules:\n" + hbm))
+    s.fault("node-0", "HBM_UNCORRECTABLE_ERROR")
+    s.run(5)
+    assert phase(s) is Phase.HANDED_OVER
+    s.fault("node-0", "HBM_UNCORRECTABLE_ERROR", "DMA_ERROR")
+    s.run(150)
+    assert sentences(s)[-1].endswith(f"; seen since: {DMA}")
+    assert any(m.endswith(f"; seen since: {DMA}") for m in messages(s, "HandedOver"))
