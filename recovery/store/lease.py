@@ -294,7 +294,7 @@ class Leases:
             stored = self._cluster.replace_lease(body)
         except Conflict:
             self._held.pop(node, None)
-            return Lease(holder=lease.holder, mine=False, stale=False)
+            return Lease(holder="one that has just changed its Lease", mine=False, stale=False)
         return self._got(node, role, asked, body, stored)
 
     def _renew(self, node: str, role: Role, asked: float) -> Lease | None:
