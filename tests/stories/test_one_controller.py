@@ -759,6 +759,51 @@ def test_a_fault_on_machines_of_one_rack_is_held_until_a_person_lets_it_go() -> 
     judge(s)
 
 
+def test_what_holds_a_rack_that_falls_one_after_the_other_is_on_its_records_before_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first had begun its drain before the others fell. It keeps the only slot, and is held as well."""
+    s = Stage(MANY.replace(b"budget: 10", b"budget: 1"))
+    for i in range(60):
+        s.add_node(f"node-{i}", f"m-{i}", rack="r7" if i < 5 else f"r{8 + i // 5}")
+    stubborn_pod(s)
+    s.fleet()
+    s.run(5)
+    cloud = Group(s)
+    for i in range(4):
+        writes(s, NEURON, node=f"node-{i}")
+        pass_time(s, 15, cloud, step=1)
+    pass_time(s, 300, cloud)
+    assert (slots(s), calls(s)) == (["node-0"], [])
+    lines = Terminal(s, monkeypatch).run("status").out.splitlines()
+    for i in range(4):
+        line = next(x for x in lines if x.startswith(f"node-{i} "))
+        assert f"{DMA} is held: {DMA} has one cause on many machines" in line
+    approve(s, DMA)
+    pass_time(s, 60, cloud)
+    remove_pod(s)
+    pass_time(s, 60, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert "goes on, as it is not held any more" in " ".join(record_sentences(s))
+
+
+def test_who_lets_one_reason_go_lets_no_other_go_that_the_same_machine_has() -> None:
+    """A rack falls with one fault. One of its machines has another fault as well, alone."""
+    s, cloud = racks(0)
+    writes(s, EKS, NEURON)
+    for i in range(1, 4):
+        writes(s, NEURON, node=f"node-{i}")
+    pass_time(s, 60, cloud)
+    said = s.actors["controller"].replica.view("node-0")  # type: ignore[union-attr]
+    assert said.decision.reason.endswith(f"node-recovery approve {DMA} lets it start")
+    approve(s, EKS[2])
+    pass_time(s, 200, cloud)
+    assert calls(s) == []
+    approve(s, DMA)
+    pass_time(s, 200, cloud)
+    assert ("replace", "m-0") in calls(s)
+
+
 def test_the_same_fault_on_machines_that_share_nothing_is_not_held() -> None:
     s = Stage(MANY)
     for i in range(60):

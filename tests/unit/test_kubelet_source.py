@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -23,3 +23,13 @@ def test_what_a_dead_machine_left_behind_says_nothing_of_the_next_one_of_its_nam
     looks = iter([Seen(dead, NOW, 2 * MINUTE), Seen(well, NOW + timedelta(seconds=2), 2 * MINUTE)])
     source = KubeletSource(lambda _: next(looks))
     assert [len(source.poll("").problems) for _ in range(2)] == [1, held]
+
+
+@pytest.mark.parametrize(("status", "since"), [("False", NOW), ("Unknown", NOW - 60 * MINUTE)])
+def test_what_a_kubelet_writes_by_a_clock_that_is_an_hour_slow_begins_when_it_is_seen(
+    status: str, since: datetime
+) -> None:
+    """A machine that boots may have no right time yet. Unknown is written by a controller of the cluster."""
+    down = node(stated=(Condition("Ready", status, "Kubelet", transition=NOW - 60 * MINUTE),))
+    source = KubeletSource(lambda _: Seen(down, NOW, 2 * MINUTE))
+    assert [p.since for p in source.poll("").problems] == [since]

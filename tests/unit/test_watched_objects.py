@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from recovery_testkit.clock import FakeClock
 
-from recovery.agent.fleet.nodes import SILENT
+from recovery.agent.backoff import Backoff
+from recovery.agent.fleet.nodes import SILENT, round_of
 from recovery.agent.fleet.objects import Object, Objects
 from recovery.agent.fleet.recent import RECENT, UNCHANGED, Recent
 from recovery.errors import ApiError, ApiUnavailable, Expired
@@ -304,3 +306,18 @@ def test_nothing_is_remembered_for_ever(clock: FakeClock) -> None:
     recent.read(("gate", "fleet"), lambda: "first")
     clock.advance(UNCHANGED + 1)
     assert recent.read(("gate", "fleet"), lambda: "second") == "second"
+
+
+def test_a_watch_that_has_expired_lists_anew_at_once_and_one_that_expires_again_and_again_waits() -> None:
+    """Where a list takes longer than the API server keeps what has changed, each is too old at its end."""
+
+    def expires() -> None:
+        raise Expired("too old resource version", 410)
+
+    backoff = Backoff(FakeClock(), 1.0, 30.0, random.Random(1))  # noqa: S311 - jitter
+    pauses = [round_of("nodes", expires, lambda: None, backoff) for _ in range(8)]
+    assert pauses[0] == 0.0
+    assert all(pause > 0 for pause in pauses[1:])
+    assert pauses[-1] >= 15.0
+    assert round_of("nodes", lambda: None, lambda: None, backoff) == 0.0
+    assert round_of("nodes", expires, lambda: None, backoff) == 0.0, "it had answered meanwhile"
