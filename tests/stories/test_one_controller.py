@@ -12,9 +12,11 @@ from recovery_testkit.kubefaults import Asked, lost_request, refused, throttled
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import FleetActor, Stage
 
+from recovery.agent.cycle import Agent
 from recovery.agent.fleet.controller import AT_REST
 from recovery.agent.fleet.leader import LEASE
 from recovery.agent.fleet.sources import Says
+from recovery.decide.decision import Decision
 from recovery.errors import ApiUnavailable
 from recovery.kube.cluster import Cluster
 from recovery.kube.transport import Streams
@@ -1250,3 +1252,25 @@ def test_what_a_person_released_and_is_gone_since_is_a_new_fault_when_it_comes_a
     writes(s, COUNT)
     s.run(90)
     assert calls(s) == [("reboot", "m-0")]
+
+
+def test_a_node_with_which_nothing_can_be_done_for_a_bug_keeps_its_turn_and_others_have_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s, cloud = fleet()
+    cycle = Agent.cycle
+
+    def broken(agent: Agent) -> Decision:
+        if agent.node == "node-0":
+            raise OverflowError("int too large to convert to float")
+        return cycle(agent)
+
+    monkeypatch.setattr(Agent, "cycle", broken)
+    writes(s, NEURON)
+    writes(s, NEURON, node="node-1")
+    pass_time(s, 60, cloud)
+    assert calls(s) == [("replace", "m-1")]
+    to_the_end(s, cloud)
+    monkeypatch.undo()
+    pass_time(s, 120, cloud)
+    assert ("replace", "m-0") in calls(s)

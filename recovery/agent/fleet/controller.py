@@ -204,7 +204,12 @@ class Controller:
     def _turns(self, name: str) -> None:
         """Turn after turn, as long as each does something, and there is more to do at once."""
         for _ in range(MOST_IN_A_ROW):
-            d = self._turn(name)
+            try:
+                d = self._turn(name)
+            except Exception:  # whatever there is about this node: it keeps its turn, and others theirs
+                bugs.survived(self._metrics, name, "the node is looked at again later")
+                self._schedule(name, LOOK_AGAIN)
+                return
             self._beat()
             if d.effect is None or d.look_again > SOON or name not in self._agents:
                 return
