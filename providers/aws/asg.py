@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
-from providers.aws.group import Group, Member, no_launch
+from providers.aws.group import Group, Member, may_succeed, no_launch
 from providers.aws.identity import identify, own_region
 from providers.aws.outcome import reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
@@ -156,9 +156,11 @@ class AwsProvider:
             end = f"{not_before:%H:%M:%SZ}"
             not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
         now = self._clock.now()
-        failed = None if adopt else no_launch(self._shared.lately(name, machine.route.get("region", "")), now)
+        lately = self._shared.lately(name, machine.route.get("region", ""))
+        failed = None if adopt else no_launch(lately, now)
+        fresh = may_succeed(machine.id, group, lately) if adopt else frozenset()
         return Preflight(
-            _reference(machine, Step.REPLACE, group, now, adopted=bool(adopt)),
+            _reference(machine, Step.REPLACE, group, now, adopted=bool(adopt), fresh=fresh),
             group.name,
             short_by=group.short_by,
             adopt=adopt,
@@ -277,10 +279,12 @@ def _reference(
     group: Group | None = None,
     at: datetime | None = None,
     adopted: bool = False,
+    fresh: frozenset[str] = frozenset(),
 ) -> Reference:
     """What identifies the action later, also once the instance is gone. Plain values: it becomes JSON.
 
-    ``adopted``: somebody else has marked the instance, and it is theirs to take the mark off.
+    ``adopted``: somebody else has marked the instance, and it is theirs to take the mark off. ``fresh``:
+    members that may take its place already.
     """
     data: dict[str, object] = {
         "kind": INSTANCE,
@@ -290,7 +294,7 @@ def _reference(
     if group is not None and at is not None:
         data |= {
             "group": group.name,
-            KEY: pack(group.ids),
+            KEY: pack(x for x in group.ids if x not in fresh),
             "desired": group.desired,
             "had": group.with_its(machine.id),
             "count": group.many_with(machine.id),

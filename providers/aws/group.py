@@ -196,6 +196,8 @@ _LAUNCHES = ("Launching a new EC2 instance", "Launching a new EC2 instance from 
 """How the history begins what it says of an instance that is put into service. What is launched *into* a warm
 pool is not put into service."""
 
+_BACK = "Moving EC2 instance out of Standby"
+
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -212,6 +214,11 @@ class Activity:
     @property
     def failed(self) -> bool:
         return self.status in ("Failed", "Cancelled")
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the group was made smaller by it: it launches nothing in place of what it ends."""
+        return "shrinking the capacity" in self.cause
 
 
 def activity_of(data: Mapping[str, Any]) -> Activity:
@@ -233,13 +240,36 @@ def termination_of(instance: str, activities: Sequence[Activity]) -> Activity | 
 
 def oldest_first(instances: Sequence[str], activities: Sequence[Activity]) -> tuple[str, ...]:
     """``instances`` by launch time. Those launched before the history begins come first."""
-    begun = {
+    begun = _launched_at(instances, activities)
+    return tuple(sorted(instances, key=lambda instance: begun.get(instance, _LONG_AGO)))
+
+
+def _launched_at(instances: Sequence[str], activities: Sequence[Activity]) -> dict[str, datetime]:
+    return {
         instance: a.start
         for a in activities
         for instance in instances
         if a.description.startswith(tuple(f"{words}: {instance}" for words in _LAUNCHES))
     }
-    return tuple(sorted(instances, key=lambda instance: begun.get(instance, _LONG_AGO)))
+
+
+def may_succeed(instance: str, group: Group, activities: Sequence[Activity]) -> frozenset[str]:
+    """Members that may take the place of ``instance``, which somebody else has begun to end: those that do
+    not serve yet, and those that were launched after its end began.
+
+    None that has served before (law 11): one that comes back from standby is Pending as well.
+    """
+    back = [a.description for a in activities if a.description.startswith(_BACK)]
+    starting = {
+        m.id
+        for m in group.members
+        if m.lifecycle.startswith("Pending") and not any(m.id in told for told in back)
+    }
+    ended = termination_of(instance, activities)
+    if ended is None:
+        return frozenset(starting)
+    launched = _launched_at(group.ids, activities)
+    return frozenset(starting | {x for x, at in launched.items() if at >= ended.start})
 
 
 def launch_trouble(activities: Sequence[Activity], since: datetime) -> str:

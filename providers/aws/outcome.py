@@ -124,8 +124,11 @@ def _in_its_place(
     newcomers = oldest_first(group.newcomers(reference.data.get(KEY), machine.id), history)
     wanted = int(reference.data.get("desired", group.desired))
     complete = not group.countable or group.serving >= enough(wanted, group.desired)
-    fewer = group.countable and group.desired < max(wanted, int(reference.data.get("had", wanted)))
-    if group.countable and complete:  # with weights, one may take the place of two
+    # Somebody else began it, and its successor may have been counted already: fewer is what its end made it.
+    counted = not reference.data.get("adopted") or (ended is not None and ended.shrinks)
+    had = int(reference.data.get("had", wanted)) if counted else wanted
+    fewer = group.countable and group.desired < max(wanted, had)
+    if group.countable and complete and counted:  # with weights, one may take the place of two
         fewer |= group.many_with() < int(reference.data.get("count", 0))
     if newcomers:
         found = f"{machine} is gone from group {group.name}; new in service there: {', '.join(newcomers)}"
@@ -141,6 +144,9 @@ def _in_its_place(
     failure = launch_trouble(history, ended.start if ended else _begun(reference))
     if trouble := _not_launched(group.name, failure):
         return Running(f"{gone}, but {trouble}")
+    if group.countable and complete and not counted:
+        has_all = f"{gone}, and group {group.name} has the {group.desired} that it wants"
+        return Running(f"{has_all}: whether one of them took its place is not known")
     known = reference.data.get(KEY)
     soon = any(m.lifecycle.startswith("Pending") and not has(known, m.id) for m in group.members)
     return Running(f"{gone}, and group {group.name} has no new instance in service yet", soon)
