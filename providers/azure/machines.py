@@ -21,6 +21,7 @@ from recovery.errors import Refused, Retry
 from recovery.model import GroupMembers, Machine, Member, Step
 
 READY = "Succeeded"
+MADE = "Creating"
 POWER = "PowerState/"
 UNDER_WAY = frozenset({"Updating", "Deleting", "Creating", "Migrating"})
 Route = Mapping[str, str]

@@ -114,7 +114,7 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
             newcomers,
             complete=len(present) >= min(group.capacity, wanted),
         )
-    return Running(_nothing_new(what, group, wanted))
+    return Running(_nothing_new(what, group, wanted, len(present)))
 
 
 def stands_still(state: str) -> bool:
@@ -151,10 +151,13 @@ def _still_there(session: AzureSession, data: Data, what: str, found: Vm) -> Pol
     return NotApplied(f"{what} is {found.state}, and is not being deleted")
 
 
-def _nothing_new(what: str, group: machines.ScaleSet, wanted: int) -> str:
+def _nothing_new(what: str, group: machines.ScaleSet, wanted: int, there: int) -> str:
     if group.capacity < wanted:
         wants = f"scale set {group.name} wants {group.capacity} VMs and not {wanted} any more"
         return f"{what} is gone, and {wants}: somebody has changed it, or an autoscaler decides"
+    if there >= group.capacity:
+        has_all = f"{what} is gone, and scale set {group.name} has the {group.capacity} VMs that it wants"
+        return f"{has_all}: whether one of them took its place is not known"
     return f"{what} is gone, and scale set {group.name} has no new VM yet"
 
 

@@ -149,12 +149,14 @@ class AzureProvider:
             raise Refused(f"{named(machine.route)} is in no scale set: nothing would take its place")
         group = machines.scale_set(self._session, data)
         others = [m for m in machines.members(self._session, data) if m.id != machine.id]
+        adopt = f"{named(machine.route)} is already being deleted" if found.state == "Deleting" else ""
+        # What is being made while somebody else's deletion runs has never served, and may be for its place.
+        known = [m.id for m in others if not (adopt and m.state == machines.MADE)]
         data |= {
             "capacity": group.capacity,
-            KEY: pack(m.id for m in others),
+            KEY: pack(known),
             "restore": not self._options.autoscaler,
         }
-        adopt = f"{named(machine.route)} is already being deleted" if found.state == "Deleting" else ""
         leaving = next((m.name for m in others if m.state == "Deleting"), "")
         not_yet = "" if adopt else _busy(machine, found)
         if leaving and not adopt:

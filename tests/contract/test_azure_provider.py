@@ -17,7 +17,7 @@ from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit, MembersKit
 
 from providers.azure.identity import canonical
-from providers.azure.machines import Vm, scale_set, set_capacity
+from providers.azure.machines import Vm, named, scale_set, set_capacity
 from providers.azure.options import options_of
 from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
 from providers.azure.vmss import AzureProvider, _set_of
@@ -499,6 +499,34 @@ def test_a_scale_set_that_somebody_made_smaller_meanwhile_is_not_made_larger(
     found = provider.poll(machine, reference)
     assert isinstance(found, Running)
     assert "somebody has changed it" in found.sentence
+
+
+@pytest.mark.parametrize("kind", ["Uniform", "Flexible"])
+@pytest.mark.parametrize("state", ["Creating", "Succeeded"])
+def test_what_is_being_made_while_a_deletion_is_adopted_may_take_the_place(
+    arm: FakeArm, kind: str, state: str
+) -> None:
+    """Somebody had deleted the VM, and raised the capacity again. The new one counted as known: a recovery
+    waited half an hour beside the new node. One that is there already may have served before."""
+    world = AzureWorld(arm, kind)
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    begun(world.provider(), machine, Step.REPLACE)
+    (path,) = arm.scale(world.set, 2)
+    arm.put(path, provisioning=state)
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.adopt == f"{named(machine.route)} is already being deleted"
+    arm.finish()
+    arm.put(path, provisioning="Succeeded")
+    outcome = provider.poll(machine, found.reference)
+    if state == "Creating":
+        assert isinstance(outcome, Done)
+        assert (outcome.replacements, outcome.complete) == ((canonical(arm.instance(path).vm_id),), True)
+    else:
+        assert isinstance(outcome, Running)
+        assert outcome.sentence.endswith(
+            "has the 2 VMs that it wants: whether one of them took its place is not known"
+        )
 
 
 def test_a_machine_that_is_given_the_old_ones_number_is_the_new_one(
