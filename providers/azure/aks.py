@@ -68,6 +68,8 @@ def pool(session: AzureSession, cluster: Cluster, name: str) -> Pool:
 
 
 def _pool(name: str, found: Any) -> Pool:
+    if str(found.name).lower() != name.lower():
+        raise ValueError("it is about another pool")
     inner = found.properties
     if not isinstance(count := getattr(inner, "count", None), int):
         raise ValueError("it does not say how many machines it wants")

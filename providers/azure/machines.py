@@ -101,20 +101,30 @@ def _power(found: Any) -> tuple[str, str]:
 
 
 def _asked(session: AzureSession, route: Route, read: Callable[[Any], Any], **more: str) -> Any:
-    """What ``read`` makes of Azure's answer; None where Azure knows no VM. Errors as those of ``vm``."""
+    """What ``read`` makes of Azure's answer; None where Azure knows no VM. Errors as those of ``vm``.
 
-    def ask(client: Any) -> Any:
+    An answer about another resource, or about none, is no answer: it would show that the VM is gone.
+    """
+
+    def ask(client: Any) -> tuple[str, Any] | None:
         of_kind = (
             client.virtual_machine_scale_set_vms if route["kind"] == UNIFORM else client.virtual_machines
         )
         try:
-            return read(of_kind.get(*where(route), **more))
+            found = of_kind.get(*where(route), **more)
+            return str(getattr(found, "id", "") or ""), read(found)
         except Exception as error:
             if does_not_exist(error):
                 return None
             raise
 
-    return session.read(route["subscription"], f"a look at {named(route)}", ask)
+    answer: tuple[str, Any] | None = session.read(route["subscription"], f"a look at {named(route)}", ask)
+    if answer is None:
+        return None
+    about, told = answer
+    if about.lower() != path_of(route).lower():  # Azure writes the letters as it likes
+        raise Retry(f"Azure's answer about {named(route)} is about another resource, or says of none")
+    return told
 
 
 def members(session: AzureSession, route: Route) -> list[Vm]:
@@ -172,9 +182,8 @@ class Moment:
 def _member(route: Route, group: str, found: Any) -> Member:
     vm, (_, power) = _vm(found), _power(found)
     number = vm.name
-    path = f"{set_id(route)}/virtualMachines/{number}"
     where = {**route, "instance": number}
-    machine = Machine(NAME, vm.id, f"azure://{path}", group, where)
+    machine = Machine(NAME, vm.id, f"azure://{path_of(where)}", group, where)
     state = vm.state if not vm.settled else power or "of no known power state"
     ours = vm.settled and power == "running" and bool(vm.id)
     return Member(machine, ours, state, vm.created, f"{route['scale_set']}_{number}")
@@ -194,11 +203,14 @@ def scale_set_or_none(session: AzureSession, route: Route) -> ScaleSet | None:
 
     def ask(client: Any) -> ScaleSet | None:
         try:
-            return _set(client.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]))
+            found = _set(client.virtual_machine_scale_sets.get(route["resource_group"], route["scale_set"]))
         except Exception as error:
             if does_not_exist(error):
                 return None
             raise
+        if found.name.lower() != str(route["scale_set"]).lower():
+            raise ValueError("it is about another scale set")
+        return found
 
     found: ScaleSet | None = session.read(route["subscription"], what, ask)
     return found
@@ -275,10 +287,19 @@ def where(route: Route) -> tuple[str, ...]:
 
 def set_id(route: Route) -> str:
     """The scale set's Resource Manager ID."""
-    return (
-        f"/subscriptions/{route['subscription']}/resourceGroups/{route['resource_group']}"
-        f"/providers/Microsoft.Compute/virtualMachineScaleSets/{route['scale_set']}"
-    )
+    return f"{_compute(route)}/virtualMachineScaleSets/{route['scale_set']}"
+
+
+def path_of(route: Route) -> str:
+    """The VM's Resource Manager ID."""
+    if route["kind"] == UNIFORM:
+        return f"{set_id(route)}/virtualMachines/{route['instance']}"
+    return f"{_compute(route)}/virtualMachines/{route['vm']}"
+
+
+def _compute(route: Route) -> str:
+    group = f"/subscriptions/{route['subscription']}/resourceGroups/{route['resource_group']}"
+    return f"{group}/providers/Microsoft.Compute"
 
 
 def named(route: Route) -> str:

@@ -96,16 +96,18 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
         return Failed(
             f"{what} is gone, and so is scale set {data['scale_set']}: nothing will take the place of the VM"
         )
+    found_there = machines.members(session, data)
+    if any(m.id == machine.id for m in found_there):
+        return Running(f"{what} is not there, and scale set {group.name} still lists it: asking again")
     wanted = int(data["capacity"])
     if data.get("restore") and group.capacity == wanted - 1:
         wants = f"scale set {group.name} wants {group.capacity} VMs, and is to want {wanted}"
         if stands_still(group.state):
             return Running(f"{what} is gone; {wants}: it is {group.state}, and is not asked before that ends")
         return Unfinished(f"{what} is gone; {wants}")
-    found_there = machines.members(session, data)
     present = [m for m in found_there if m.settled]
     old = data.get(KEY)
-    newcomers = tuple(m.id for m in present if m.id and m.id != machine.id and not has(old, m.id))
+    newcomers = tuple(m.id for m in present if m.id and not has(old, m.id))
     if newcomers and (more := may_be_removed(group, len(found_there))):
         return Running(f"{what} is gone; {more}")
     if newcomers:

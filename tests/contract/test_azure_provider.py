@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -788,6 +789,56 @@ def test_a_machine_whose_unique_id_is_not_told_is_neither_the_same_nor_another(
         with pytest.raises(Retry, match="has no unique ID"):
             provider.start(machine, step, TOKEN, reference)
     assert world.mutating_calls() == 0
+
+
+@pytest.mark.parametrize("kind", ["Uniform", "Flexible"])
+def test_an_answer_about_another_vm_is_no_evidence_that_the_machine_is_gone(arm: FakeArm, kind: str) -> None:
+    """It was: one such answer ended a recovery, and a hand-over, while the machine ran."""
+    world = AzureWorld(arm, kind)
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    references = [provider.preflight(machine, step).reference for step in (Step.REPLACE, Step.REBOOT)]
+    arm.scale(world.set, 3)
+    arm.answer(f"GET {world.first.id}", answer_of(world, world.second.id).encode())
+    looks = (provider.gone, provider.down, lambda m: provider.preflight(m, Step.REDEPLOY))
+    asks = (provider.poll, provider.take_back)
+    for ask in (*looks, *(functools.partial(_swapped, ask, x) for ask in asks for x in references)):
+        world.later()
+        with pytest.raises(Retry, match="is about another resource, or says of none"):
+            ask(machine)
+
+
+def _swapped(ask: Any, reference: Reference, machine: Machine) -> Any:
+    return ask(machine, reference)
+
+
+def test_an_answer_about_another_scale_set_or_pool_is_asked_for_again(world: AzureWorld) -> None:
+    """What it wants would be taken for what ours wants, and set back to that."""
+    other = AzureWorld(world.arm)
+    world.arm.answer(f"GET {world.set}", answer_of(world, other.set).encode(), times=1)
+    provider = world.provider()
+    with pytest.raises(Retry, match="it is about another scale set"):
+        provider.preflight(provider.identify(world.node), Step.REPLACE)
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    told = json.loads(answer_of(world, f"{cluster}/agentPools/gpu"))
+    world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps({**told, "name": "cpu"}).encode(), times=1)
+    with pytest.raises(Retry, match="it is about another pool"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def test_a_machine_that_its_scale_set_lists_is_not_replaced_whatever_one_answer_says(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.arm.scale(world.set, 3)
+    told = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {world.first.id}", told, status=404)
+    outcome = provider.poll(machine, reference)
+    assert isinstance(outcome, Running)
+    assert outcome.sentence.endswith("still lists it: asking again")
+    world.arm.forget()
+    world.later()
+    assert isinstance(provider.poll(machine, reference), NotApplied)
 
 
 @pytest.mark.parametrize("told", [b"{}", b'{"status": null}', b'{"status": 7}'], ids=bytes.decode)

@@ -137,7 +137,10 @@ def answered(told: dict[str, Any], method: str, path: str) -> tuple[int, dict[st
     plainly = {
         k: v for k, v in known.items() if k.replace("-", "").isalnum() and v.isprintable() and v.isascii()
     }
-    return status, plainly, json.dumps(told.get(part)).encode()
+    found = told.get(part)
+    if part == "vm" and isinstance(found, dict) and found.get("id") == f"{SET}/virtualMachines/7":
+        found = {**found, "id": plain}  # the provider reads no further in an answer about another one
+    return status, plainly, json.dumps(found).encode()
 
 
 def example(**more: Any) -> bytes:
