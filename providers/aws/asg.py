@@ -91,9 +91,13 @@ class AwsProvider:
         return identify(node, self._environ)
 
     def gone(self, machine: Machine) -> str | None:
-        """By EC2, in the machine's own region: terminated, or unknown as an hour after its end."""
+        """By EC2, in the machine's own region: terminated, or unknown, as it is from an hour after its end.
+        That it is unknown is asked for a while: one answer may be older than the instance."""
         state = self._state(machine)
-        return f"{machine} is {state or 'unknown to EC2'}" if state in ("", "terminated") else None
+        unknown = self._shared.lacks(own_region(machine), f"{machine} at EC2", state == "")
+        if state == "terminated" or unknown:
+            return f"{machine} is {state or 'unknown to EC2'}"
+        return None
 
     def down(self, machine: Machine) -> str | None:
         """By EC2: stopped, or terminated. One that is stopping or shutting down may run on for minutes."""

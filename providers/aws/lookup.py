@@ -8,7 +8,7 @@ from typing import Any
 from providers.aws.group import Activity, Group, Member, activity_of, group_of, member_of
 from providers.aws.identity import own_region
 from providers.aws.session import AwsSession
-from recovery.errors import Refused
+from recovery.errors import Refused, Retry
 from recovery.model import Machine, Reference
 
 _UNKNOWN = "InvalidInstanceID.NotFound"
@@ -83,7 +83,10 @@ def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ..
 def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:
     """The state EC2 gives: pending, running, shutting-down, terminated, stopping, stopped; "" if unknown."""
     data = _by_ec2(session, machine, where)
-    return str((data.get("State") or {}).get("Name") or "")
+    state = str((data.get("State") or {}).get("Name") or "")
+    if data and not state:
+        raise Retry(f"EC2's answer does not say in which state {machine} is")
+    return state
 
 
 def tagged(session: AwsSession, machine: Machine, where: str) -> str:
@@ -117,6 +120,8 @@ def know_absent(machine: Machine, where: str) -> None:
 
 
 def _described(session: AwsSession, machine: Machine, where: str) -> Mapping[str, Any]:
+    """As ``_by_ec2``. That it does not know an instance EC2 says by an error: an answer that lacks it, or is
+    about another one, proves nothing, and raises ``Retry``."""
     try:
         answer = session.read(
             "ec2",
@@ -133,7 +138,7 @@ def _described(session: AwsSession, machine: Machine, where: str) -> Mapping[str
         data = _first(reservation, "Instances", "InstanceId", machine.id)
         if data is not None:
             return data
-    return {}
+    raise Retry(f"EC2's answer about {machine} does not speak of it, nor does it say that it is unknown")
 
 
 def _first(answer: Mapping[str, Any], part: str, key: str, wanted: str) -> Mapping[str, Any] | None:

@@ -1049,6 +1049,50 @@ def test_a_stopped_instance_of_the_emulator_is_down_and_an_unknown_one_is_not(
         provider.down(machine)
 
 
+_NO_INSTANCE = (
+    '<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>x</requestId>'
+    "<reservationSet>{}</reservationSet></DescribeInstancesResponse>"
+)
+_STATELESS = "<item><instancesSet><item><instanceId>{}</instanceId></item></instancesSet></item>"
+
+
+@pytest.mark.parametrize("about", ["none", "another", "no state"])
+def test_an_answer_of_ec2_that_does_not_speak_of_the_instance_is_no_evidence_of_its_end(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, about: str
+) -> None:
+    """One such answer ended a hand-over, and a reboot, while the instance ran."""
+    reference = provider.preflight(machine, Step.REBOOT).reference
+    if about == "another":
+        world.proxy.edit("DescribeInstances", machine.id, world.sibling, times=9)
+    else:
+        inner = _STATELESS.format(machine) if about == "no state" else ""
+        world.proxy.answer("DescribeInstances", _NO_INSTANCE.format(inner).encode(), times=9)
+    asks = (
+        lambda: provider.gone(machine),
+        lambda: provider.down(machine),
+        lambda: provider.poll(machine, reference),
+        lambda: provider.take_back(machine, reference),
+    )
+    for ask in asks:
+        with pytest.raises(Retry, match="EC2's answer"):
+            ask()
+
+
+def test_an_instance_is_gone_once_ec2_has_not_known_it_for_a_while(world: AwsWorld) -> None:
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(PATIENT), clock, os.environ)
+    machine = provider.identify(world.node)
+
+    def told(known: bool) -> str | None:
+        clock.ahead += SURE
+        if not known:
+            world.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "It does not exist")
+        return provider.gone(machine)
+
+    assert [told(known) for known in (False, True, False)] == [None, None, None]
+    assert told(known=False) == f"{machine} is unknown to EC2"
+
+
 def test_an_instance_ec2_has_forgotten_is_gone(begun: AwsWorld) -> None:
     new = begun.aws.replace(begun.instance, begun.group)
     begun.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
