@@ -23,7 +23,9 @@ from recovery.model import GroupMembers, Machine, Member, Step
 READY = "Succeeded"
 MADE = "Creating"
 POWER = "PowerState/"
-UNDER_WAY = frozenset({"Updating", "Deleting", "Creating", "Migrating"})
+ENDED = frozenset({READY, "Failed", "Canceled"})
+"""The provisioning states in which nothing is under way ("Provisioning states", the Resource Manager
+documentation). Any other is Azure at work: AKS alone has Scaling, Upgrading, Starting and more."""
 Route = Mapping[str, str]
 
 
@@ -63,7 +65,7 @@ class ScaleSet:
     @property
     def under_way(self) -> bool:
         """Whether Azure is at work on it: a write shows late, and another one would be the next in line."""
-        return self.state in UNDER_WAY
+        return self.state not in ENDED
 
 
 def vm(session: AzureSession, route: Route) -> Vm | None:

@@ -18,7 +18,6 @@ from recovery.provider.known import KEY, has
 
 VERSION = "2024-07-01"
 """Of the operations' status, which the SDK has no method for."""
-_UNDER_WAY = machines.UNDER_WAY
 Data = Mapping[str, Any]
 
 
@@ -65,7 +64,7 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
         return Running(f"Azure has ended the {action} of {what}, which has not booted anew yet")
     if known is not None:
         return Running(f"Azure has accepted the {action} of {what}, and has not ended it")
-    if found.state in _UNDER_WAY:
+    if stands_still(found.state):
         return Running(f"{what} is {found.state}")
     if _failed_since(data, found.state):
         return Failed(f"{what} is Failed after the {action}")
@@ -120,8 +119,8 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
 
 
 def stands_still(state: str) -> bool:
-    """Whether nothing more is asked of a scale set or pool now: Azure is at work on it."""
-    return state in _UNDER_WAY
+    """Whether Azure is at work on a VM, scale set or pool, so that nothing more is asked of it now."""
+    return state not in machines.ENDED
 
 
 def may_be_removed(group: machines.ScaleSet, there: int) -> str:
@@ -148,7 +147,7 @@ def _still_there(session: AzureSession, data: Data, what: str, found: Vm) -> Pol
         return Running(f"{what} is being deleted")
     if data.get("operation"):
         return Running(f"Azure has accepted the deletion of {what}, which is {found.state}")
-    if found.state in _UNDER_WAY:
+    if stands_still(found.state):
         return Running(f"{what} is {found.state}")
     return NotApplied(f"{what} is {found.state}, and is not being deleted")
 
@@ -170,9 +169,11 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
     there = machines.vm(session, data)
     pool = aks.pool(session, cluster, pool_name)
     if there is not None and there.id == machine.id:  # a new one may have its name, and its path
+        if there.state == "Deleting":  # whatever AKS says of its pool
+            return Running(f"{what} is being deleted, and pool {pool_name} is {pool.state}")
         if _failed_since(data, pool.state):
             return Failed(f"pool {pool_name} is Failed, and {what} is still there")
-        if pool.state in _UNDER_WAY or data.get("operation"):
+        if stands_still(pool.state) or data.get("operation"):
             return Running(f"{what} is there, and pool {pool_name} is {pool.state}")
         return NotApplied(f"{what} is there, and pool {pool_name} is {pool.state}")
     wanted = int(data["capacity"])

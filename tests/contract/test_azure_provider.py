@@ -999,3 +999,33 @@ def test_a_pool_that_was_failed_before_it_was_asked_has_not_failed_yet(world: Az
     reference = begun(provider, machine, Step.REPLACE)
     world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)  # not shown yet
     assert isinstance(provider.poll(machine, reference), Running)
+
+
+@pytest.mark.parametrize("state", ["Updating", "Deleting", "Scaling", "Upgrading", "Starting", "Succeeded"])
+def test_a_deletion_whose_answer_was_lost_is_seen_on_the_vm_whatever_its_pool_says(
+    world: AzureWorld, state: str
+) -> None:
+    """AKS says Scaling of a pool that it makes smaller: the call was said to have had no effect, and the next
+    one was refused because of the first."""
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    ready = provider.preflight(machine, Step.REPLACE)
+    world.lose_answer()
+    with pytest.raises(Ambiguous):
+        provider.start(machine, Step.REPLACE, TOKEN, ready.reference)
+    told = json.loads(answer_of(world, f"{cluster}/agentPools/gpu"))
+    told["properties"]["provisioningState"] = state
+    world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)
+    outcome = provider.poll(machine, ready.reference)
+    assert isinstance(outcome, Running)
+    assert outcome.sentence.endswith(f"is being deleted, and pool gpu is {state}")
+
+
+@pytest.mark.parametrize(("state", "at_it"), [("Scaling", True), ("Upgrading", True), ("Canceled", False)])
+def test_a_pool_is_at_work_in_every_state_that_is_no_end(world: AzureWorld, state: str, at_it: bool) -> None:
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    told = json.loads(answer_of(world, f"{cluster}/agentPools/gpu"))
+    told["properties"]["provisioningState"] = state
+    world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)
+    outcome = provider.poll(machine, reference)  # it was never asked for
+    assert isinstance(outcome, Running if at_it else NotApplied)
