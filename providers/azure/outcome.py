@@ -67,15 +67,16 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
     if stands_still(found.state):
         return Running(f"{what} is {found.state}")
     if _failed_since(data, found.state):
-        return Failed(f"{what} is Failed after the {action}")
+        return Failed(f"{what} is {found.state} after the {action}")
     if data.get("operation"):
         return Running(f"Azure has accepted the {action} of {what}, which is {found.state}")
     return NotApplied(f"{what} is {found.state}, and no operation is under way")
 
 
 def _failed_since(data: Data, state: str) -> bool:
-    """Whether it is Failed by what was asked. It may have been so before: a failing extension is enough."""
-    return state == "Failed" and bool(data.get("operation")) and data.get("was") != "Failed"
+    """Whether it is Failed, or Canceled (``az aks nodepool operation-abort``), by what was asked. It may have
+    been so before: a failing extension is enough."""
+    return state in ("Failed", "Canceled") and bool(data.get("operation")) and data.get("was") != state
 
 
 def _gone(what: str, found: Vm | None) -> Gone:
@@ -172,7 +173,7 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
         if there.state == "Deleting":  # whatever AKS says of its pool
             return Running(f"{what} is being deleted, and pool {pool_name} is {pool.state}")
         if _failed_since(data, pool.state):
-            return Failed(f"pool {pool_name} is Failed, and {what} is still there")
+            return Failed(f"pool {pool_name} is {pool.state}, and {what} is still there")
         if stands_still(pool.state) or data.get("operation"):
             return Running(f"{what} is there, and pool {pool_name} is {pool.state}")
         return NotApplied(f"{what} is there, and pool {pool_name} is {pool.state}")

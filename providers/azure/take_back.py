@@ -7,15 +7,12 @@ works on. So a VM that is settled has no operation before it.
 from __future__ import annotations
 
 from providers.azure import aks, machines
-from providers.azure.machines import named
+from providers.azure.machines import ENDED, named
 from providers.azure.outcome import Data, operation
 from providers.azure.session import AzureSession
 from providers.azure.settings import Cluster
 from recovery.errors import Refused
 from recovery.model import Machine, Step
-
-_ENDED = frozenset({"Succeeded", "Failed", "Canceled"})
-_SETTLED = frozenset({"Succeeded", "Failed"})
 
 
 def of_vm(session: AzureSession, machine: Machine, data: Data, action: str) -> str:
@@ -26,9 +23,9 @@ def of_vm(session: AzureSession, machine: Machine, data: Data, action: str) -> s
     if found is None or found.id != machine.id:
         return f"{what} is gone"
     verb = "deletion" if action == Step.REPLACE else action
-    if known is not None and known.state not in _ENDED:
+    if known is not None and known.state not in ENDED:
         raise Refused(_waiting(f"Azure has accepted the {verb} of {what}, and has not ended it"))
-    if found.state not in _SETTLED:
+    if found.state not in ENDED:
         raise Refused(_waiting(f"{what} is {found.state}"))
     ended = f", and the {verb} has {known.state.lower()}" if known is not None else ""
     return f"{what} is {found.state}{ended}: no operation is under way"
@@ -41,7 +38,7 @@ def of_aks(session: AzureSession, machine: Machine, data: Data, cluster: Cluster
     found = machines.vm(session, data)
     if found is None or found.id != machine.id:
         return f"machine {name} of pool {pool_name} is gone"
-    if pool.state not in _SETTLED or found.state not in _SETTLED:
+    if pool.state not in ENDED or found.state not in ENDED:
         raise Refused(_waiting(f"pool {pool_name} is {pool.state}, and the VM of {name} is {found.state}"))
     return f"pool {pool_name} is {pool.state}, and the VM of {name} is {found.state}: nothing is under way"
 

@@ -193,7 +193,7 @@ class AzureProvider:
             Reference(NAME, Step.REPLACE, data),
             group,
             short_by=max(0, pool.count - len(present)),
-            not_yet="" if pool.state in ("Succeeded", "Failed") else f"pool {pool_name} is {pool.state}",
+            not_yet=f"pool {pool_name} is {pool.state}" if outcome.stands_still(pool.state) else "",
             alone=restore,
         )
 
@@ -326,9 +326,9 @@ class AzureProvider:
 
 
 def _busy(machine: Machine, found: Vm) -> str:
-    if found.state in ("Succeeded", "Failed"):
-        return ""
-    return f"{named(machine.route)} is {found.state}: another operation is under way"
+    if outcome.stands_still(found.state):
+        return f"{named(machine.route)} is {found.state}: another operation is under way"
+    return ""
 
 
 def _group(machine: Machine, found: Vm) -> str:

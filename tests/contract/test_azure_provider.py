@@ -1012,9 +1012,7 @@ def test_a_deletion_whose_answer_was_lost_is_seen_on_the_vm_whatever_its_pool_sa
     world.lose_answer()
     with pytest.raises(Ambiguous):
         provider.start(machine, Step.REPLACE, TOKEN, ready.reference)
-    told = json.loads(answer_of(world, f"{cluster}/agentPools/gpu"))
-    told["properties"]["provisioningState"] = state
-    world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)
+    _pool_says(world, cluster, state)
     outcome = provider.poll(machine, ready.reference)
     assert isinstance(outcome, Running)
     assert outcome.sentence.endswith(f"is being deleted, and pool gpu is {state}")
@@ -1024,8 +1022,45 @@ def test_a_deletion_whose_answer_was_lost_is_seen_on_the_vm_whatever_its_pool_sa
 def test_a_pool_is_at_work_in_every_state_that_is_no_end(world: AzureWorld, state: str, at_it: bool) -> None:
     provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
     reference = provider.preflight(machine, Step.REPLACE).reference
+    _pool_says(world, cluster, state)
+    outcome = provider.poll(machine, reference)  # it was never asked for
+    assert isinstance(outcome, Running if at_it else NotApplied)
+
+
+def _pool_says(world: AzureWorld, cluster: str, state: str) -> None:
     told = json.loads(answer_of(world, f"{cluster}/agentPools/gpu"))
     told["properties"]["provisioningState"] = state
     world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)
-    outcome = provider.poll(machine, reference)  # it was never asked for
-    assert isinstance(outcome, Running if at_it else NotApplied)
+
+
+def test_a_pool_whose_last_operation_was_aborted_is_asked_all_the_same(world: AzureWorld) -> None:
+    """az aks nodepool operation-abort leaves it Canceled, for days if need be: a fault waited as long."""
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    _pool_says(world, cluster, "Canceled")
+    ready = provider.preflight(machine, Step.REPLACE)
+    assert ready.not_yet == ""
+    _pool_says(world, cluster, "Canceled")
+    assert "nothing is under way" in provider.take_back(machine, ready.reference)
+    reference = provider.start(machine, Step.REPLACE, TOKEN, ready.reference)
+    world.arm.put(world.first.id, provisioning="Succeeded")
+    _pool_says(world, cluster, "Canceled")
+    assert isinstance(provider.poll(machine, reference), Running), "it was so before: not shown yet"
+
+
+def test_a_deletion_that_was_aborted_has_failed(world: AzureWorld) -> None:
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.put(world.first.id, provisioning="Succeeded")
+    _pool_says(world, cluster, "Canceled")
+    outcome = provider.poll(machine, reference)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason.startswith("pool gpu is Canceled, and machine ")
+
+
+def test_a_vm_whose_last_operation_was_aborted_is_asked_all_the_same(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    world.arm.put(world.first.id, provisioning="Canceled")
+    ready = provider.preflight(machine, Step.REBOOT)
+    assert ready.not_yet == ""
+    assert "is Canceled: no operation is under way" in provider.take_back(machine, ready.reference)
