@@ -298,7 +298,8 @@ def _reference(
     if group is not None and at is not None:
         data |= {
             "group": group.name,
-            KEY: pack(x for x in group.ids if x not in fresh),
+            # One in the warm pool does not serve: a launch may be that it leaves the pool.
+            KEY: pack(m.id for m in group.members if m.id not in fresh and not m.warmed),
             "desired": group.desired,
             "had": group.with_its(machine.id),
             "count": group.many_with(machine.id),

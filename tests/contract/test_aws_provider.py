@@ -1141,6 +1141,24 @@ def test_of_two_from_a_warm_pool_the_one_that_left_it_first_is_named_first(begun
     assert outcome.replacements == (one, two), "one that was launched without the pool is as old as it is"
 
 
+@pytest.mark.parametrize("state", ["Stopped", "Running", "Hibernated", "Pending:Wait"])
+def test_what_comes_out_of_the_warm_pool_may_take_the_place(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    """If the group lists it among its instances, as the lifecycle states that it may show allow."""
+    (warm,) = world.aws.launch(world.group)
+    world.aws.set_desired(world.group, 2)
+    world.aws.set_lifecycle(warm, f"Warmed:{state}")
+    world.reference = provider.preflight(machine, Step.REPLACE).reference
+    assert world.reference.data["known"] == sorted([world.instance, world.sibling])
+    world.aws.set_lifecycle(warm, "InService")
+    world.aws.set_desired(world.group, 3)
+    world.aws.terminate(world.instance)
+    outcome = _poll(world)
+    assert isinstance(outcome, Done)
+    assert (outcome.replacements, outcome.complete) == ((warm,), True)
+
+
 def test_a_termination_that_has_not_ended_is_still_running(begun: AwsWorld) -> None:
     begun.proxy.answer(INSTANCES, _instances_xml(""))
     begun.proxy.answer(HISTORY, _history_xml(_terminating(begun.instance, "InProgress")))
