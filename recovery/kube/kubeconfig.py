@@ -6,8 +6,10 @@ its service account.
 
 from __future__ import annotations
 
+import binascii
 import difflib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,12 @@ from recovery.errors import SettingsError
 
 DEFAULT = "~/.kube/config"
 IN_CLUSTER = "the pod's own cluster"
+NO_FILE = "File does not exist"
+NO_KEY = re.compile(r"Invalid kube-config file\. Expected key ([\w-]+) in ")
+NO_ENTRY = re.compile(r"Invalid kube-config file\. Expected object with name (\S+) in .*/(\w+) list")
+"""How the client library says it."""
+LONGEST_NAME = 100
+"""Characters of a part of a file's name that is shown."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,60 @@ def place(target: Target) -> Place:
         raise unusable(target, error) from None
 
 
-def unusable(target: Target, error: object) -> SettingsError:
-    why = " ".join(str(error).split())[:200]
-    found = f"{target.named_by}: {target.path} cannot be used: {why}"
+class Broken(ValueError):
+    """What is wrong with a kubeconfig or a token, in words of ours: nothing secret is in them."""
+
+
+def unusable(target: Target, error: Exception) -> SettingsError:
+    found = f"{target.named_by}: {target.path} cannot be used: {harmless(error)}"
     return SettingsError([f"{found}; expected a file that kubectl takes"])
+
+
+def harmless(error: Exception) -> str:
+    """What of an error is known to hold no secret of the file.
+
+    The client library puts whole entries of users into its errors, with their tokens and passwords. YAML's
+    have the line that they are about.
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, Broken):
+        return text[:200]
+    if isinstance(error, UnicodeError):
+        return f"it, or a file that it names, is no text ({type(error).__name__})"
+    if isinstance(error, OSError):
+        return _of_file(error.strerror or type(error).__name__, str(error.filename or ""))
+    if text.startswith(NO_FILE):
+        return _of_file(NO_FILE, text.removeprefix(NO_FILE).lstrip(": "))
+    if isinstance(error, binascii.Error):
+        return "data in it is no base64"
+    if unnamed := NO_ENTRY.fullmatch(text):
+        return f"its {unnamed[2]} have none of the name {unnamed[1]}"
+    if missing := NO_KEY.match(text):
+        where = text.rpartition("}")[2].strip("/")  # behind the entry itself there are the names of its parts
+        return f"the key {missing[1]} is missing" + (f" ({where})" if "}" in text else "")
+    if (mark := getattr(error, "problem_mark", None)) is not None:
+        return f"it is no YAML (line {mark.line + 1}, column {mark.column + 1})"
+    return f"what is in it cannot be read ({type(error).__name__})"
+
+
+def _of_file(what: str, name: str) -> str:
+    """A longer name is more likely a key or a token, written where the name of its file belongs."""
+    longest = max(map(len, name.split("/")))
+    return f"{what}: {name}" if 0 < longest <= LONGEST_NAME else what
+
+
+def sendable(authorization: str) -> str:
+    """This value of the header Authorization as it can be sent. Raises ``Broken``, which does not show it.
+
+    Who writes a token's file with ``echo``, or a block in YAML, ends it in a newline, and so do plugins.
+    """
+    scheme, _, token = authorization.strip().partition(" ")
+    token = token.strip()
+    if not token:
+        raise Broken("the token is empty")
+    if not (token.isascii() and token.isprintable()):
+        raise Broken("the token holds a line break, or another character that no token has")
+    return f"{scheme} {token}"
 
 
 def is_usual(target: Target, chosen: Place) -> bool:
@@ -90,7 +148,7 @@ def _place(target: Target, found: dict[str, Any]) -> Place:
     if target.context and name not in contexts:
         raise _unknown(target, sorted(contexts))
     if name not in contexts:
-        raise ValueError(f"there is no context {name}" if name else "it has no current-context")
+        raise Broken(f"there is no context {name}" if name else "it has no current-context")
     context = contexts[name] or {}
     cluster = found["clusters"].get(context.get("cluster")) or {}
     return Place(name, host(str(cluster.get("server") or "")), str(context.get("namespace") or "default"))
@@ -102,12 +160,12 @@ def _merged(paths: str) -> dict[str, Any]:
 
     files = [file for each in paths.split(os.pathsep) if (file := Path(each).expanduser()).is_file()]
     if not files:
-        raise ValueError("there is no such file")
+        raise Broken("there is no such file")
     merged: dict[str, Any] = {"current-context": "", "contexts": {}, "clusters": {}}
     for file in files:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
-            raise ValueError("the file is empty" if found is None else f"it is a {type(found).__name__}")
+            raise Broken("the file is empty" if found is None else f"it is a {type(found).__name__}")
         merged["current-context"] = merged["current-context"] or str(found.get("current-context") or "")
         for kind, part in (("contexts", "context"), ("clusters", "cluster")):
             merged[kind] = _by_name(found.get(kind) or [], kind, part) | merged[kind]
@@ -116,7 +174,7 @@ def _merged(paths: str) -> dict[str, Any]:
 
 def _by_name(entries: Any, kind: str, part: str) -> dict[str, Any]:
     if not isinstance(entries, list) or not all(isinstance(e, dict) and e.get("name") for e in entries):
-        raise ValueError(f"{kind} is no list of entries with a name")
+        raise Broken(f"{kind} is no list of entries with a name")
     return {str(each["name"]): each.get(part) for each in entries}
 
 

@@ -28,7 +28,17 @@ from recovery.errors import (
     TooLong,
     TooManyRequests,
 )
-from recovery.kube.kubeconfig import IN_CLUSTER, USUAL, Place, Target, host, place, unusable
+from recovery.kube.kubeconfig import (
+    IN_CLUSTER,
+    USUAL,
+    Place,
+    Target,
+    harmless,
+    host,
+    place,
+    sendable,
+    unusable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +57,7 @@ WATCH_TIMEOUT = 90.0
 """Seconds without a whole event after which a watch counts as broken. The API server sends a bookmark each
 minute. A byte now and then is no event."""
 UNAUTHORIZED = 401
+NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 @dataclass(frozen=True)
@@ -127,20 +138,14 @@ class KubernetesTransport:
         sent = {"Accept": "application/json", **(headers or {})}
         if body is not None:
             sent["Content-Type"] = content_type or "application/json"
-        request = self._client.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params=sent,
-            auth_settings=["BearerToken"],
-        )
+        url, sent = self._prepared(method, path, query or {}, sent)
         payload = None if body is None else json.dumps(body).encode()
         try:
             answer = self._client.rest_client.pool_manager.request(
                 method,
-                request[1],
+                url,
                 body=payload,
-                headers=request[2],
+                headers=sent,
                 timeout=_timeout(seconds),
                 preload_content=False,
                 redirect=False,
@@ -155,9 +160,35 @@ class KubernetesTransport:
         except (HTTPError, OSError) as error:
             self._given_up = self.stopping()
             raise ApiUnavailable(f"the API server did not answer: {_why(error)}") from None
+        except ValueError as error:  # its text may have a header in it, and so the token
+            raise ApiUnavailable(f"the API server was not asked: {type(error).__name__}") from None
         if answer.status == UNAUTHORIZED:
             self._read_credentials_again()
         return answered(answer.status, answer.headers, raw, read)
+
+    def _prepared(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[str, dict[str, str]]:
+        """The address to ask and the headers, with a token that can be sent. Raises ``ApiUnavailable``.
+
+        Here the client reads a token's file again, or runs a plugin, where the token is old: it may be gone
+        or broken since the start.
+        """
+        try:
+            request = self._client.param_serialize(
+                method,
+                path,
+                query_params=list(query.items()),
+                header_params=dict(headers),
+                auth_settings=["BearerToken"],
+            )
+            sent: dict[str, str] = request[2]
+            if "authorization" in sent:
+                sent["authorization"] = sendable(sent["authorization"])
+        except Exception as error:  # whatever the client makes of a broken file
+            why = f"the API server was not asked: the credentials cannot be used: {harmless(error)}"
+            raise ApiUnavailable(why) from None
+        return request[1], sent
 
     def _seconds(self) -> float:
         """How long an answer may take. Raises ``ApiUnavailable`` where none is to be asked for."""
@@ -172,19 +203,13 @@ class KubernetesTransport:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        request = self._client.param_serialize(
-            "GET",
-            path,
-            query_params=list(query.items()),
-            header_params={"Accept": "application/json"},
-            auth_settings=["BearerToken"],
-        )
+        url, sent = self._prepared("GET", path, query, {"Accept": "application/json"})
         try:
             with patient(WATCH_TIMEOUT) as silence:
                 answer = self._client.rest_client.pool_manager.request(
                     "GET",
-                    request[1],
-                    headers=request[2],
+                    url,
+                    headers=sent,
                     timeout=Timeout(connect=CONNECT_TIMEOUT, read=WATCH_TIMEOUT),
                     preload_content=False,
                     redirect=False,
@@ -204,6 +229,8 @@ class KubernetesTransport:
                 answer.close()  # what is left of a watch is nobody's answer
         except (HTTPError, OSError) as error:
             raise ApiUnavailable(f"the watch of {path} broke: {_short(error)}") from None
+        except ValueError as error:  # its text may have a header in it, and so the token
+            raise ApiUnavailable(f"the watch of {path} broke: {type(error).__name__}") from None
 
     def _read_credentials_again(self) -> None:
         """For the next request: the client itself reads a renewed token once a minute, or never."""
@@ -236,16 +263,24 @@ def _load_credentials(configuration: Any, target: Target) -> Place:
         try:
             # The path is passed on: the client itself uses what KUBECONFIG was when it was imported.
             config.load_kube_config(target.path, found.context, configuration)  # type: ignore[no-untyped-call]
+            _check_token(configuration)
         except Exception as error:  # TypeError, YAMLError, UnicodeDecodeError ...: as the file is broken
             raise unusable(target, error) from None
         return found
     try:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as file:
+        _check_token(configuration)
+        with open(NAMESPACE_FILE, encoding="utf-8") as file:
             return Place(IN_CLUSTER, host(configuration.host), file.read().strip() or "default")
-    except (ConfigException, OSError) as error:
+    except (ConfigException, OSError, ValueError) as error:
         mistake = f"in-cluster credentials: {_short(error)}; expected a service account's token in this pod"
         raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None
+
+
+def _check_token(configuration: Any) -> None:
+    """Raises ``Broken``. The header itself is made anew for each request, by what the client read last."""
+    if header := configuration.api_key.get("BearerToken"):
+        sendable(header)
 
 
 def _most(query: Mapping[str, str] | None, *, rows: bool) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,8 +82,8 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "file is empty"),
     "a list": ("[]", "it is a list"),
     "a word": ("x", "it is a str"),
-    "not YAML": ("a: [", "expected the node content, but found '<stream end>'"),
-    "not text": (b"\xff\xfe\x00\x01", "'utf-8' codec can't decode"),
+    "not YAML": ("a: [", "it is no YAML (line 1, column 5)"),
+    "not text": (b"\xff\xfe\x00\x01", "it, or a file that it names, is no text (UnicodeDecodeError)"),
     "of another context": (
         KUBECONFIG.replace("context: here", "context: there"),
         "there is no context there",
@@ -90,7 +92,37 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
         KUBECONFIG.replace("{server", "{certificate-authority: /nowhere, server"),
         "File does not exist: /nowhere",
     ),
+    "with a token's file that is not there": (
+        KUBECONFIG.replace("user: {}", "user: {tokenFile: /nowhere}"),
+        "No such file or directory: /nowhere",
+    ),
+    "with an authority that is no base64": (
+        KUBECONFIG.replace("{server", "{certificate-authority-data: a, server"),
+        "data in it is no base64",
+    ),
+    "of a cluster that is not there": (
+        KUBECONFIG.replace("cluster: c,", "cluster: d,"),
+        "its clusters have none of the name d",
+    ),
 }
+
+SECRETS = {
+    "an OIDC user without a token": (
+        "{auth-provider: {name: oidc, config: {client-secret: S3CRET, refresh-token: S3CRET}}}",
+        "the key id-token is missing (user/auth-provider/config)",
+    ),
+    "a program that fails": (
+        "{auth-provider: {name: gcp, config: {cmd-path: 'false', cmd-args: S3CRET}}}",
+        "what is in it cannot be read (ConfigException)",
+    ),
+    "what is no YAML": ("{token: *S3CRET}", "it is no YAML (line 5, column 33)"),
+    "a token in place of its file": (f"{{tokenFile: {'S3CRET' * 40}}}", "No such file or directory;"),
+    "a key in place of its file": (f"{{client-key: {'S3CRET' * 40}}}", "File does not exist;"),
+    "a token in two lines": (r'{token: "S3CRET\nS3CRET"}', "the token holds a line break, or another"),
+    "a token beyond ASCII": ("{token: S3CRET\u2603}", "the token holds a line break, or another"),
+    "an empty token": (r'{token: "\n"}', "the token is empty"),
+}
+"""A user of a kubeconfig -> what is said of it."""
 
 
 @pytest.mark.parametrize(("content", "why"), BROKEN.values(), ids=BROKEN)
@@ -105,6 +137,20 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_sentence_and_no_traceback(
     assert sentence.startswith(f"KUBECONFIG: {file} cannot be used: ")
     assert why in sentence
     assert sentence.endswith("; expected a file that kubectl takes")
+    assert code == 2
+
+
+@pytest.mark.parametrize(("user", "why"), SECRETS.values(), ids=SECRETS)
+def test_what_is_said_of_a_broken_kubeconfig_holds_nothing_secret(
+    user: str, why: str, kubeconfig: Callable[[str | bytes], Path]
+) -> None:
+    kubeconfig(KUBECONFIG.replace("user: {}", f"user: {user}"))
+    runner = CliRunner()
+    with runner.isolation() as (out, err, _):
+        code = cli.main(["status"])
+    (sentence,) = err.getvalue().decode().splitlines()
+    assert why in sentence
+    assert "S3CRET" not in sentence + out.getvalue().decode()
     assert code == 2
 
 
@@ -265,6 +311,91 @@ def test_a_token_that_is_refused_is_read_anew_for_the_next_request(
     token.write_text("new")
     statuses = [made.request("GET", "/api/v1/nodes").status for _ in range(2)]
     assert (statuses, used) == ([401, 200], ["Bearer old", "Bearer new"])
+
+
+PLUGIN = """\
+exec:
+      apiVersion: client.authentication.k8s.io/v1
+      interactiveMode: Never
+      command: printf
+      args: ['{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": "t0ken\\\\n"}}']
+"""
+
+
+@pytest.mark.parametrize("way", ["tokenFile: {file}", "token: |\n      t0ken\n", PLUGIN, "in-cluster"])
+def test_a_token_is_sent_without_the_newline_at_its_end(
+    way: str, kubeconfig: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does kubectl. ``echo`` writes one behind each token."""
+    file = tmp_path / "token"
+    file.write_text("t0ken\n")
+    if way == "in-cluster":
+        serve_account(monkeypatch, tmp_path)
+    else:
+        user = f"users:\n- name: u\n  user:\n    {way.format(file=file) if '{file}' in way else way}"
+        kubeconfig(KUBECONFIG.replace("users: [{name: u, user: {}}]", user))
+    made, used = KubernetesTransport(FakeClock()), list[str]()
+
+    class Pool:
+        def request(self, *_: Any, headers: dict[str, str], **__: Any) -> Any:
+            used.append(headers["authorization"])
+            return Answer(iter([b"{}\n"]))
+
+    made._client.rest_client.pool_manager = Pool()  # type: ignore[assignment]
+    made.request("GET", "/version")
+    list(made.stream("/api/v1/nodes", {}))
+    assert [header.lower() for header in used] == ["bearer t0ken"] * 2
+
+
+def serve_account(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """A pod whose service account's files are in ``directory``; it has no kubeconfig."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (directory / "ca.crt").write_text("x")
+    (directory / "namespace").write_text("here")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(directory / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(directory / "ca.crt"))
+    monkeypatch.setattr("recovery.kube.transport.NAMESPACE_FILE", str(directory / "namespace"))
+
+
+@pytest.mark.parametrize("renewed", ["S3CRET\nS3CRET", "", None], ids=["broken", "empty", "gone"])
+def test_a_token_that_can_no_longer_be_sent_is_no_answer_and_is_not_shown(
+    renewed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not known when it will be a token again: the agent goes on asking."""
+    file = tmp_path / "token"
+    file.write_text("t0ken")
+    serve_account(monkeypatch, tmp_path)
+    made = KubernetesTransport(FakeClock())
+    monkeypatch.setattr(incluster_config, "datetime", SimpleNamespace(datetime=Later, timedelta=timedelta))
+    if renewed is None:
+        file.unlink()
+    else:
+        file.write_text(renewed)
+    for ask in (lambda: made.request("GET", "/version"), lambda: list(made.stream("/version", {}))):
+        with pytest.raises(ApiUnavailable, match="the API server was not asked: the credentials") as caught:
+            ask()
+        assert "S3CRET" not in str(caught.value)
+
+
+class Later(datetime):
+    """More than a minute after the token was read: the client reads it again."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.now(tz) + timedelta(minutes=2)
+
+
+def test_a_request_that_cannot_be_made_does_not_show_its_headers(kubeconfig: Callable[[str], Path]) -> None:
+    def refuses() -> Any:
+        raise ValueError("Invalid header value b'Bearer S3CRET'")
+
+    made = transport(kubeconfig, refuses, FakeClock())
+    for ask in (lambda: made.request("GET", "/version"), lambda: list(made.stream("/version", {}))):
+        with pytest.raises(ApiUnavailable, match=r": ValueError$"):
+            ask()
 
 
 @pytest.mark.parametrize(
