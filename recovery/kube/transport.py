@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -104,7 +105,7 @@ class KubernetesTransport:
     stopping: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, clock: Clock, target: Target = USUAL) -> None:
-        from kubernetes.client import ApiClient, Configuration
+        from kubernetes.client import Configuration
 
         configuration = Configuration()
         self._target = target
@@ -113,7 +114,7 @@ class KubernetesTransport:
         configuration.retries = False
         if not configuration.verify_ssl:
             _warn_once_of_insecurity()
-        self._client = ApiClient(configuration)
+        self._client = _client(configuration, target)
         self._client.user_agent = "node-recovery"
         bound(self._client.rest_client.pool_manager)
         self.ca_file: str | None = configuration.ssl_ca_cert
@@ -238,6 +239,29 @@ class KubernetesTransport:
             _load_credentials(self._client.configuration, self._target)
 
 
+def _client(configuration: Any, target: Target) -> Any:
+    """Raises ``SettingsError`` for a proxy that cannot be used: the client looks at nothing else here."""
+    from urllib.request import getproxies
+
+    from kubernetes.client import ApiClient
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # urllib3's, of what it needs for SOCKS
+            return ApiClient(configuration)
+    except Exception as error:
+        proxy = configuration.proxy  # not shown: there may be a password in it
+        if target.in_cluster or proxy in getproxies().values():
+            named = f"{'HTTPS_PROXY' if configuration.host.startswith('https') else 'HTTP_PROXY'}: it"
+        else:
+            named = f"{target.named_by}: {target.path} cannot be used: its proxy-url"
+        if isinstance(error, ImportError):
+            what = "is a SOCKS proxy, for which PySocks is needed, and this program comes without it"
+        else:
+            what = f"is no address of a proxy ({type(error).__name__})"
+        raise SettingsError([f"{named} {what}; expected http://HOST:PORT or https://HOST:PORT"]) from None
+
+
 def _warn_once_of_insecurity() -> None:
     """A kubeconfig may skip TLS verification. That is logged once, not with every request."""
     from urllib3 import disable_warnings
@@ -348,6 +372,8 @@ LIBRARYS = re.compile(
 
 def _why(error: object) -> str:
     """Why there was no answer, without what only who wrote the library understands."""
+    if (cause := getattr(error, "original_error", None)) is not None:  # urllib3's ProxyError
+        return f"no way through the proxy: {_why(cause)}"
     return LIBRARYS.sub("", LIBRARYS.sub("", _short(error))).removesuffix(".")
 
 

@@ -154,6 +154,60 @@ def test_what_is_said_of_a_broken_kubeconfig_holds_nothing_secret(
     assert code == 2
 
 
+BAD_PROXIES = [
+    "foo",
+    "ftp://x",
+    '"http://[::1"',
+    "http://u:S3CRET@h:99999",
+    "5",
+    "[a]",
+    "socks5://127.0.0.1:1080",
+]
+EXPECTED = "; expected http://HOST:PORT or https://HOST:PORT"
+
+
+@pytest.mark.parametrize("proxy", BAD_PROXIES)
+def test_a_proxy_that_cannot_be_used_is_one_sentence_and_no_traceback(
+    proxy: str, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    file = kubeconfig(KUBECONFIG.replace("{server", f"{{proxy-url: {proxy}, server"))
+    with pytest.raises(SettingsError) as caught:
+        KubernetesTransport(FakeClock())
+    (sentence,) = caught.value.mistakes
+    what = "a SOCKS proxy, for which PySocks is needed" if "socks" in proxy else "no address of a proxy"
+    assert sentence.startswith(f"KUBECONFIG: {file} cannot be used: its proxy-url is {what}")
+    assert sentence.endswith(EXPECTED)
+    assert "S3CRET" not in sentence
+
+
+@pytest.mark.parametrize("proxy", ["socks5://proxy.example:1080", "proxy.example:3128"])
+def test_a_proxy_of_the_environment_is_named_by_its_variable_where_it_is_in_the_way(
+    proxy: str, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig(KUBECONFIG.replace("127.0.0.1:1", "there.example"))
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.setenv("NO_PROXY", "here.example")
+    with pytest.raises(SettingsError, match=r"^HTTPS_PROXY: it is ") as caught:
+        KubernetesTransport(FakeClock())
+    assert str(caught.value).endswith(EXPECTED)
+    monkeypatch.setenv("NO_PROXY", "there.example")
+    assert KubernetesTransport(FakeClock()).place.server == "there.example"
+
+
+def test_a_proxy_that_does_not_answer_is_told_from_a_server_that_does_not(
+    kubeconfig: Callable[[str], Path],
+) -> None:
+    def refused() -> Any:
+        cause = OSError("Tunnel connection failed: 407")
+        raise urllib3.exceptions.ProxyError("Unable to connect to proxy", cause)
+
+    with pytest.raises(
+        ApiUnavailable, match=r"did not answer: no way through the proxy: Tunnel connection failed"
+    ):
+        transport(kubeconfig, refused, FakeClock()).request("GET", "/version")
+
+
 def test_without_any_configuration_the_place_where_kubectl_looks_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
