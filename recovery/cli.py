@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -208,10 +209,18 @@ def _length(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     return length
 
 
-def _words(_: click.Context, __: click.Parameter, value: str) -> str:
-    if len(value.strip()) > LONGEST_WORDS:
+def _text(_: click.Context, __: click.Parameter, value: str) -> str:
+    """What is written to the cluster. Bytes that the terminal's encoding does not have come as half
+    characters; the API server stores another one for each, as is done here: what was sent is what is stored.
+    """
+    return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", value.strip())
+
+
+def _words(context: click.Context, option: click.Parameter, value: str) -> str:
+    text = _text(context, option, value)
+    if len(text) > LONGEST_WORDS:
         raise click.BadParameter(f"found {len(value)} characters, expected at most {LONGEST_WORDS}")
-    return value.strip()
+    return text
 
 
 def _days(context: click.Context, option: click.Parameter, value: str) -> timedelta:
@@ -335,7 +344,7 @@ def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: 
 
 
 @group.command()
-@click.argument("reason")
+@click.argument("reason", callback=_text)
 @click.option(
     "--for",
     "length",
@@ -355,9 +364,9 @@ def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, ou
     """
     from recovery.console.approve import approve as do
 
-    if not reason.strip():
+    if not reason:
         raise click.BadParameter("found nothing, expected the reason of a fault", param_hint="REASON")
-    do(reason.strip(), length, assume_yes, target, output)
+    do(reason, length, assume_yes, target, output)
 
 
 @group.command()
@@ -389,9 +398,21 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
 
 @group.command()
 @click.argument("node", callback=_node)
-@click.option("--fault", "reason", metavar="REASON", default="", help="The reason, as a rule matches it.")
 @click.option(
-    "--type", "type_", metavar="TYPE", default="", help="The condition; the default is the catalogue's."
+    "--fault",
+    "reason",
+    metavar="REASON",
+    default="",
+    callback=_text,
+    help="The reason, as a rule matches it.",
+)
+@click.option(
+    "--type",
+    "type_",
+    metavar="TYPE",
+    default="",
+    callback=_text,
+    help="The condition; the default is the catalogue's.",
 )
 @click.option(
     "--for",
@@ -429,9 +450,9 @@ def inject(
     if off:
         remove(node, type_, assume_yes, target, output)
         return
-    if not reason.strip():
+    if not reason:
         raise click.BadParameter("found nothing, expected the reason of a fault", param_hint="--fault")
-    do(node, reason.strip(), type_.strip(), length, really, assume_yes, target, output)
+    do(node, reason, type_, length, really, assume_yes, target, output)
 
 
 @group.command()

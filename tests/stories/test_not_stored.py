@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -121,6 +122,40 @@ def test_a_release_that_the_record_does_not_show_is_not_told_as_done(monkeypatch
     s = handed_over()
     answered_without(s, "PUT", RECORDS, without("status", "history"))
     failed(at(s, monkeypatch).run(*RELEASE), "did not store status.history of NodeRecovery node-0")
+
+
+HALF = "f\udcfcr"
+"""What the byte 0xFC between two letters is to a program whose terminal has UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pause", "--for", "2h", "--yes", "--reason", HALF, "--owner", HALF),
+        (*RELEASE, "--reason", HALF),
+        ("approve", HALF, "--yes"),
+        ("inject", "node-0", "--fault", HALF, "--type", "GpuXid", "--really", "--yes"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_bytes_that_are_no_text_are_sent_as_the_api_server_stores_them(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stores U+FFFD for half a character. What was sent otherwise was taken for what it did not store."""
+    s = handed_over()
+    assert at(s, monkeypatch).run(*PAUSE).code == 0, "which makes the gate"
+    sent = list[str]()
+
+    def noted(asked: Asked) -> bool:
+        sent.append(json.dumps(asked.body, ensure_ascii=False))
+        return False
+
+    assert isinstance(s.api, FaultyApi)
+    s.api.fail_next(noted, lambda _, go: go())
+    said = at(s, monkeypatch).run(*command)
+    assert (said.code, said.err) == (0, ""), said
+    assert any("f\N{REPLACEMENT CHARACTER}r" in body for body in sent)
+    assert not any("\udcfc" in body for body in sent)
 
 
 @pytest.mark.parametrize("command", [RELEASE, UNINSTALL])
