@@ -96,8 +96,7 @@ def _what_to_do(error: NodeRecoveryError) -> list[str]:
 
 def _complain(sentences: Sequence[str], code: int) -> int:
     for sentence in sentences:
-        for line in sentence.split("\n"):
-            say(line, err=True)
+        say(sentence, err=True)
     return code
 
 
@@ -626,7 +625,7 @@ def check(file: str, provider: str | None, mode: str, output: str, cluster: bool
         return
     rules, limits = len(loaded.policy.rules), loaded.policy.limits
     count = f"{rules} rule" if rules == 1 else f"{rules} rules"
-    click.echo(f"{file}: a valid policy: {count}, budget {limits.budget}, brake {limits.brake}")
+    say(f"{file}: a valid policy: {count}, budget {limits.budget}, brake {limits.brake}")
 
 
 @policy.command(name="test")

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-import click
-
 from recovery.catalog import foreign_claim, own_fault
 from recovery.config.environment import Mode
 from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
-from recovery.console.output import ago, for_programs, phase, say, show
+from recovery.console.output import ago, for_programs, phase, say, show, styled
 from recovery.console.recoveries import gate_as_json
 from recovery.console.report import story
 from recovery.console.status import gate_lines, record_as_json, sentence_of, stated
@@ -188,7 +186,7 @@ def _as_json(f: Facts) -> dict[str, Any]:
 
 
 def _lines(f: Facts) -> Iterator[str]:
-    yield click.style(f"{f.name}: {sentence(f)}{_how_old(f)}", bold=True)
+    yield styled(f"{f.name}: {sentence(f)}{_how_old(f)}", bold=True)
     if what := changes(f):
         yield f"  Next: {what}."
     yield ""
@@ -200,7 +198,7 @@ def _lines(f: Facts) -> Iterator[str]:
 
 def _agent_lines(f: Facts) -> Iterator[str]:
     if f.agent is None:
-        yield f"Agent:   {click.style('not asked', fg='yellow')}: {f.no_answer}"
+        yield f"Agent:   {styled('not asked', fg='yellow')}: {f.no_answer}"
         return
     a, d = f.agent.get("agent") or {}, f.agent["decision"]
     state = "on" if a.get("recovery") else "off, it only observes"
@@ -225,9 +223,7 @@ def _reading_lines(reading: dict[str, Any], f: Facts) -> Iterator[str]:
     for kind, why in (reading.get("unknown") or {}).items():
         since = _moment((reading.get("unknownSince") or {}).get(kind))
         what = "nothing is known" if kind == "*" else f"{kind} is unknown"
-        yield click.style(
-            f"           {what} since {ago(since, f.now) if since else 'now'}: {why}", fg="yellow"
-        )
+        yield styled(f"           {what} since {ago(since, f.now) if since else 'now'}: {why}", fg="yellow")
 
     for kind, why in (reading.get("silent") or {}).items():
         yield f"           no word{'' if kind == '*' else f' on {kind}'}: {why}"
@@ -257,7 +253,7 @@ def _fault(fault: dict[str, Any], now: datetime) -> str:
 
 def _record_lines(f: Facts) -> Iterator[str]:
     if f.record_problem:
-        yield f"Record:  {click.style('cannot be read', fg='red')}: {f.record_problem}"
+        yield f"Record:  {styled('cannot be read', fg='red')}: {f.record_problem}"
         return
     r = f.record
     if r is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,13 +30,25 @@ COLOURS = {
 }
 
 
-STYLES = re.compile(r"(\x1b\[(?:0|1|3[0-7])m)")
-"""Bold and the plain colours, as ``click.style`` writes them."""
+ESCAPE = "\x1b["
+_OURS = f"{ESCAPE}{secrets.randbelow(10**15)};"
+"""How one of our styles begins until it is printed: nobody else knows it, so text of others has none."""
+_STYLE = re.compile(re.escape(_OURS) + r"([0-9]{1,2}m)")
+
+
+def styled(text: str, fg: str = "", *, bold: bool = False) -> str:
+    """``text`` in bold, or in a colour of ``click.style``, once ``say`` prints it."""
+    begin = click.style("", fg=fg or None, bold=bold or None, reset=False)
+    return f"{begin.replace(ESCAPE, _OURS)}{text}{_OURS}0m"
 
 
 def say(line: str, *, err: bool = False) -> None:
-    """Print one line. All that the commands print for people goes through here."""
-    shown = (part if STYLES.fullmatch(part) else visible(part) for part in STYLES.split(line))
+    """Print one line. All that the commands print for people goes through here.
+
+    Of what a terminal obeys, only what ``styled`` made is left: a colour in a text of others could hide the
+    rest of the line.
+    """
+    shown = (ESCAPE + part if i % 2 else visible(part) for i, part in enumerate(_STYLE.split(line)))
     click.echo("".join(shown), err=err)
 
 
@@ -97,15 +110,17 @@ def ago(since: datetime, now: datetime) -> str:
 
 def phase(name: str) -> str:
     """A record's phase, in its colour (click leaves colours out where nobody would see them)."""
-    return click.style(name, fg=COLOURS[name]) if name in COLOURS else name
+    return styled(name, COLOURS[name]) if name in COLOURS else name
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns side by side, three spaces apart; the last one is as long as it likes."""
-    widths = [max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head) - 1)]
+    widths = [max(_width(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
     return [
-        "   ".join(
-            [*(c + " " * (w - len(click.unstyle(c))) for c, w in zip(row, widths, strict=False)), row[-1]]
-        )
+        "   ".join([*(c + " " * (w - _width(c)) for c, w in zip(row, widths, strict=False)), row[-1]])
         for row in (head, *rows)
     ]
+
+
+def _width(cell: str) -> int:
+    return len(visible(_STYLE.sub("", cell)))

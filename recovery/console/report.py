@@ -11,10 +11,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import click
-
 from recovery.console.api import UserApi, connect
-from recovery.console.output import WIDE, age, for_programs, say, show, table
+from recovery.console.output import WIDE, age, for_programs, say, show, styled, table
 from recovery.decide.sightings import A_DRILL, BY_ITSELF, SILENT, Report, Sighting, Would, what
 from recovery.errors import ApiError, NodeRecoveryError, NotFound
 from recovery.kube.kubeconfig import Target
@@ -163,13 +161,13 @@ def _silent(x: Sighting, now: datetime) -> bool:
 
 def _left_out(found: Report, start: datetime) -> Iterator[str]:
     if found.dropped_until is not None and found.dropped_until >= start:
-        yield click.style(
+        yield styled(
             f"The report has no room for {_many(found.dropped, 'older fault')}, which ended by "
             f"{found.dropped_until:%Y-%m-%d %H:%M}Z.",
             fg="yellow",
         )
     if found.full_since is not None:
-        yield click.style(
+        yield styled(
             f"Since {found.full_since:%Y-%m-%d %H:%M}Z there have been more faults than the report has "
             "room for: node_recovery_faults counts all of them.",
             fg="yellow",

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-import click
-
 from recovery.console.api import connect
-from recovery.console.output import WIDE, age, ago, for_programs, phase, say, show, table
+from recovery.console.output import WIDE, age, ago, for_programs, phase, say, show, styled, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
 from recovery.console.report import read_report, sighting_as_json, story
 from recovery.decide.budget import noted_scopes
@@ -95,7 +93,7 @@ def _lines(
     more = len(WIDE_HEAD) if wide else 0
     rows = [(*_columns(r, now), *_more_columns(r)[:more], sentence_of(r, now)) for r in chosen]
     rows += [
-        (node, click.style("?", fg="red"), *[""] * (len(HEAD) - 2 + more), why)
+        (node, styled("?", fg="red"), *[""] * (len(HEAD) - 2 + more), why)
         for node, why in recoveries.unreadable.items()
     ]
     rows += [
@@ -155,7 +153,7 @@ def _step(r: Record) -> str:
 def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
     """The gate, a line for each thing that can hold a recovery."""
     if problem:
-        yield click.style("Gate:    ", bold=True) + f"cannot be read, and nothing starts anywhere: {problem}"
+        yield styled("Gate:    ", bold=True) + f"cannot be read, and nothing starts anywhere: {problem}"
         return
     if gate is None:
         yield "Gate:    not there yet: no agent has needed it. Nothing is paused."
@@ -181,7 +179,7 @@ def pause_sentence(gate: Gate, now: datetime) -> str:
     if p is None or not p.in_force(now):
         return "none" if p is None else f"none ({p.owner}'s ended {ago(p.until, now) if p.until else ''})"
     end = f"until {p.until:%Y-%m-%d %H:%M:%SZ}" if p.until else "without an end"
-    return click.style(f"{p.owner} paused all recoveries {end}: {p.reason}", fg="yellow")
+    return styled(f"{p.owner} paused all recoveries {end}: {p.reason}", fg="yellow")
 
 
 def _limit(gate: Gate) -> str:

@@ -148,6 +148,15 @@ def test_every_mistake_of_a_policy_goes_to_standard_error(
     ]
 
 
+def test_a_mistake_of_a_policy_is_one_line_whatever_its_keys_are(
+    policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = GOOD.replace("match: {}", r'match: {}, "x\nx: a valid policy: \e[30m": {}')
+    assert main(["policy", "check", policy(forged)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert r"x\nx: a valid policy: \x1b[30m" in line
+
+
 def test_a_policy_is_checked_against_a_provider(
     policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -64,10 +65,12 @@ def test_a_terminal_that_cannot_write_a_word_of_others_gets_a_question_mark_for_
     assert "gr??ere Wartung?" in capsys.readouterr().out
 
 
-def test_marks_are_coloured() -> None:
+def test_marks_are_coloured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     colours = ["\x1b[32m✓", "\x1b[33m!", "\x1b[31m✗", "\x1b[33m?"]
     for finding, colour in zip((GOOD, ADVICE, MISSING, UNASKED), colours, strict=True):
-        assert colour in "\n".join(Printer("utf-8").lines(finding))
+        Printer("utf-8").print(finding)
+        assert colour in capsys.readouterr().out
 
 
 def test_long_sentences_are_folded_and_commands_stay_whole() -> None:

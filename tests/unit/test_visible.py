@@ -7,7 +7,6 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-import click
 import pytest
 
 from recovery.agent.program import Lines
@@ -46,10 +45,32 @@ def test_a_line_keeps_our_colours_and_shows_all_else(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    output.say(click.style("recovered", fg="green") + " \x1b[8mhidden" + CLIPBOARD + FORGED)
+    output.say(output.styled("recovered", fg="green") + " \x1b[8mhidden" + CLIPBOARD + FORGED)
     said = capsys.readouterr().out
     assert said.count("\n") == 1
+    assert said.startswith("\x1b[32mrecovered\x1b[0m ")
     assert "\\x1b[8mhidden\\x1b]52;c;" in said
+
+
+BLACK = "Bad\x1b[30mx\x1b[0m\x1b[1m"
+
+
+@pytest.mark.parametrize("styled", [False, True])
+def test_a_colour_that_others_wrote_is_shown_and_not_obeyed(
+    styled: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Black on black hides what follows: the reason of a Node's condition is whatever its writer likes."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    output.say(output.styled(BLACK, bold=True) if styled else BLACK)
+    said = capsys.readouterr().out.rstrip("\n")
+    shown = visible(BLACK)
+    assert said == (f"\x1b[1m{shown}\x1b[0m" if styled else shown)
+
+
+def test_columns_stay_in_line_beside_what_is_shown() -> None:
+    one, two = output.table(("A", "B"), [(BLACK, "b")])
+    assert two.endswith("   b")
+    assert one.index("B") == len(visible(BLACK)) + 3
 
 
 def test_json_for_programs_has_nothing_that_a_terminal_obeys() -> None:

@@ -6,10 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import click
-
 from recovery.console.doctor.settings import AREA as SETTINGS
-from recovery.console.output import say
+from recovery.console.output import say, styled
 from recovery.provider.protocol import Finding
 
 GOOD, ADVICE, MISSING, UNASKED = "✓", "!", "✗", "?"
@@ -53,17 +51,17 @@ class Printer:
         """The lines of one finding: its sentence, and its remedy indented below."""
         if finding.area != self._area:
             self._area = finding.area
-            yield click.style(finding.area, bold=True)
+            yield styled(finding.area, bold=True)
         sign = mark(finding)
         shown = f"{PLAIN[sign]:<2}" if self._plain else sign
         indent = " " * (len(shown) + 3)
         first, *rest = _wrapped(finding.sentence, indent)
-        yield f"  {click.style(shown, fg=COLOUR[sign])} {first.strip()}"
+        yield f"  {styled(shown, fg=COLOUR[sign])} {first.strip()}"
         yield from rest
         if finding.remedy:
             arrow = "-> " if self._plain else "→ "
             lines = _wrapped(finding.remedy, indent + " " * len(arrow))
-            yield indent + click.style(arrow, fg=COLOUR[sign]) + lines[0].strip()
+            yield indent + styled(arrow, fg=COLOUR[sign]) + lines[0].strip()
             yield from lines[1:]
 
 
