@@ -253,10 +253,38 @@ def _server(_: click.Context, __: click.Parameter, value: str) -> str:
         raise click.BadParameter(str(error)) from None
 
 
-def _file_option(name: str, variable: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _token_file(_: click.Context, __: click.Parameter, value: str) -> str:
+    """It is read again for each question; a wrong name is told at once."""
+    from recovery.errors import Unreadable
+    from recovery.signals.server_http import headers
+
+    try:
+        headers(value, "the file")
+    except Unreadable as error:
+        raise click.BadParameter(f"{error.reason}; expected a file with a bearer token") from None
+    return value
+
+
+def _ca_file(_: click.Context, __: click.Parameter, value: str) -> str:
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=value or None)
+    except OSError as error:  # ssl's own are such, too
+        why = "it holds none" if isinstance(error, ssl.SSLError) else error.strerror
+        found = f"the file cannot be used: {why or type(error).__name__}"
+        raise click.BadParameter(f"{found}; expected certificates of authorities (PEM)") from None
+    return value
+
+
+def _file_option(
+    name: str, variable: str, words: str, check: Callable[[click.Context, click.Parameter, str], str]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option for a file, which ``variable`` may name instead."""
     told = words.format(variable)
-    return click.option(name, metavar="FILE", default="", envvar=variable, type=click.Path(), help=told)
+    return click.option(
+        name, metavar="FILE", default="", envvar=variable, type=click.Path(), callback=check, help=told
+    )
 
 
 def _account(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -465,9 +493,14 @@ def inject(
     callback=_server,
     help="The Prometheus server; the default is PROMETHEUS_URL.",
 )
-@_file_option("--token-file", "PROMETHEUS_TOKEN_FILE", "A bearer token for it; the default is {}.")
 @_file_option(
-    "--ca-file", "PROMETHEUS_CA_FILE", "Whom to trust for it; the default is {}, or the system's list."
+    "--token-file", "PROMETHEUS_TOKEN_FILE", "A bearer token for it; the default is {}.", _token_file
+)
+@_file_option(
+    "--ca-file",
+    "PROMETHEUS_CA_FILE",
+    "Whom to trust for it; the default is {}, or the system's list.",
+    _ca_file,
 )
 @click.option(
     "--since",

@@ -224,6 +224,13 @@ def test_a_policy_that_reads_nothing_which_is_recorded_is_refused(server: Record
         ),
         (("--prometheus", "ftp://x"), "expected an http:// or https:// URL"),
         (("--prometheus", "http://u:secret@x"), "expected a URL without a user name; --token-file is for"),
+        (
+            ("--token-file", "/nowhere"),
+            "'--token-file': the file cannot be read: FileNotFoundError; expected",
+        ),
+        (("--token-file", "/dev/null"), "'--token-file': the file holds no token; expected a file with a"),
+        (("--ca-file", "/nowhere"), "'--ca-file': the file cannot be used: No such file or directory; expec"),
+        (("--ca-file", __file__), "'--ca-file': the file cannot be used: it holds none; expected certificat"),
     ],
 )
 def test_wrong_options_are_named_with_what_was_expected(
