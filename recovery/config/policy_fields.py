@@ -349,12 +349,20 @@ def _values(per: dict[str, Share]) -> dict[str, Share]:
     return per
 
 
-def _keys(per: dict[str, Any]) -> dict[str, Any]:
+def _keys(
+    per: dict[str, Any], *, of: str = "labels", such: str = "topology.kubernetes.io/zone"
+) -> dict[str, Any]:
+    """By Kubernetes' rules: under another key nothing is ever found, and an exclusion excludes nothing."""
     if wrong := [key for key in per if not re.fullmatch(KEY_PATTERN, key)]:
-        raise _expected(f"keys of labels, such as topology.kubernetes.io/zone, and not {_quoted(wrong)}")
+        raise _expected(f"keys of {of}, such as {such}, and not {_quoted(wrong)}")
     if any(len(key.rpartition("/")[0]) > LONGEST_DOMAIN for key in per):
-        raise _expected(f"keys of labels with at most {LONGEST_DOMAIN} characters before the /")
+        raise _expected(f"keys of {of} with at most {LONGEST_DOMAIN} characters before the /")
     return per
+
+
+def _annotations(found: dict[str, str]) -> dict[str, str]:
+    """The API server refuses others, and a pod that cannot be annotated is not evicted."""
+    return _keys(found, of="annotations", such="example.com/leave-by")
 
 
 def _quoted(words: list[str]) -> str:
@@ -495,7 +503,16 @@ Version = Annotated[
 ]
 KindName = Annotated[str, BeforeValidator(_choice(KIND)), WithJsonSchema({"const": KIND})]
 Given = BeforeValidator(_given)
-Labels = dict[str, Text]
+_KEYS_SCHEMA = {
+    "type": "object",
+    "propertyNames": {"pattern": KEY_PATTERN},
+    "additionalProperties": {"type": "string", "minLength": 1},
+}
+Labels = Annotated[dict[str, Text], AfterValidator(_keys), WithJsonSchema(_KEYS_SCHEMA)]
 SomeLabels = Annotated[
-    Labels, at_least_one("at least one label"), Field(json_schema_extra={"minProperties": 1})
+    dict[str, Text],
+    AfterValidator(_keys),
+    at_least_one("at least one label"),
+    WithJsonSchema({**_KEYS_SCHEMA, "minProperties": 1}),
 ]
+Annotations = Annotated[dict[str, Text], AfterValidator(_annotations), WithJsonSchema(_KEYS_SCHEMA)]

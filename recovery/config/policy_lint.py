@@ -186,6 +186,7 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from _never_taken_back(rule)
     if _acts(rule):
         yield from _only_reported(rule)
+        yield from _for_every_fault(rule)
     if rule.witness is not None:
         yield from _about_witness(rule, rule.witness)
     yield from _about_taints(rule)
@@ -240,6 +241,21 @@ def _only_reported(rule: Rule) -> Iterator[tuple[str, str]]:
                 f'"{by[0]}" also matches {row.reason}, which is not this node\'s fault: it is only reported'
             )
             yield ".match.reason", f"{text} unless a rule names it"
+
+
+def _for_every_fault(rule: Rule) -> Iterator[tuple[str, str]]:
+    """A remedy that is written down goes before the catalogue's, for whatever the rule matches."""
+    actions = [rung.do.value for rung in rule.remedy or () if rung.do.provider_action]
+    m = rule.match
+    if not actions or set(m.type) != {"*"} or not any(set(pattern) == {"*"} for pattern in m.reasons):
+        return
+    milder = next(
+        row.reason
+        for row in catalog.faults()
+        if row.type and row.this_node and row.remedy and all(x.do is Step.NOTIFY for x in row.remedy)
+    )
+    text = f"it names neither type nor reason, so {', '.join(actions)} is for every fault of a node"
+    yield ".match", f"{text}, also for those that are only reported by default, such as {milder}"
 
 
 def _never_taken_back(rule: Rule) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from recovery.config.policy_fields import (
     MOST_STEPS,
     Action,
     Afterwards,
+    Annotations,
     Bad,
     Closes,
     Count,
@@ -219,7 +220,7 @@ class PodRuleModel(Strict):
     within: Annotated[Deadline | None, Given] = _optional(
         "wait only: how long they may take to end by themselves, from the drain's begin"
     )
-    annotate: Annotated[Labels, Given] = _default(
+    annotate: Annotated[Annotations, Given] = _default(
         {}, "wait only: annotations that announce the eviction to these pods"
     )
 

@@ -205,6 +205,31 @@ MISTAKES = {
         "6: field rules[0].remdy: unknown, expected one of name, match, after, hold, latch, witness, "
         'budget, windows, urgent, remedy, probation, validate; did you mean "remedy"?',
     ),
+    "a label of an exclusion that no Node can have": (
+        'exclude:\n  - labels: {"bad key!": x, good: y}\n' + ANY,
+        "4: field exclude[0].labels: found a mapping, expected keys of labels, such as "
+        'topology.kubernetes.io/zone, and not "bad key!"',
+    ),
+    "a label of a rule that no Node can have": (
+        "rules:\n  - {name: a, match: {nodeLabels: {-a: x}}}\n",
+        "4: field rules[0].match.nodeLabels: found a mapping, expected keys of labels, such as "
+        'topology.kubernetes.io/zone, and not "-a"',
+    ),
+    "a label of a population that no Node can have": (
+        "limits: {population: {labels: {a/b/c: x}}}\n" + ANY,
+        "3: field limits.population.labels: found a mapping, expected keys of labels, such as "
+        'topology.kubernetes.io/zone, and not "a/b/c"',
+    ),
+    "a label that no pod can have": (
+        f"drain: {{pods: [{{match: {{labels: {{{'a' * 64}: x}}}}, mode: never}}]}}\n" + ANY,
+        "3: field drain.pods[0].match.labels: found a mapping, expected keys of labels, such as "
+        f'topology.kubernetes.io/zone, and not "{"a" * 64}"',
+    ),
+    "an annotation that no pod can have": (
+        "drain: {pods: [{match: {}, mode: wait, within: 5m, annotate: {a b: x}}]}\n" + ANY,
+        "3: field drain.pods[0].annotate: found a mapping, expected keys of annotations, such as "
+        'example.com/leave-by, and not "a b"',
+    ),
     "a key that is no label's": (
         'limits: {budgetPer: {"a b": 1}}\n' + ANY,
         "3: field limits.budgetPer: found a mapping, expected keys of labels, such as "
@@ -813,6 +838,19 @@ WARNINGS = {
         "sources: [conditions]\nrules: [{name: a, match: {type: AzureNHC}}]\n",
         ["4: field rules[0].match.type: no source of the policy states AzureNHC, so the rule never matches"],
     ),
+    "a machine's remedy for whatever there is": (
+        'rules:\n  - name: a\n    match: {type: "*", nodeLabels: {b: c}}\n'
+        "    remedy: [{do: drain}, {do: reboot}, {do: replace}]\n",
+        [
+            "5: field rules[0].match: it names neither type nor reason, so reboot, replace is for every "
+            "fault of a node, also for those that are only reported by default, such as DockerHung"
+        ],
+    ),
+    "a machine's remedy for one type": (
+        "rules: [{name: a, match: {type: Gpu*}, remedy: [{do: reboot}]}]",
+        [],
+    ),
+    "the default remedy for whatever there is": (ANY, []),
     "a wildcard over another node's fault": (
         'rules: [{name: a, match: {reason: "NeuronHasError_*"}, remedy: [{do: replace}]}]',
         [
@@ -1004,13 +1042,13 @@ def test_a_pod_that_may_take_longer_than_the_drain_is_warned_of() -> None:
 
 
 def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
-    (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: replace}]")).warnings
+    (_, warning) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: replace}]")).warnings
     never = "field rules[0].validate: never used: no step of the remedy gives the same machine back"
     assert warning.endswith(never)
 
 
 def test_a_validation_that_meets_the_pods_of_others_is_warned_of() -> None:
-    (warning,) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: reboot}]")).warnings
+    (_, warning) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: reboot}]")).warnings
     assert warning.endswith("the remedy has no drain: pods may still hold the devices that the Job needs")
 
 
