@@ -65,6 +65,7 @@ from recovery.model import (
     Standing,
     Statement,
     Step,
+    Unseen,
 )
 from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abilities_of
 from recovery.quick import replace
@@ -405,7 +406,7 @@ class Fetcher:
         try:
             found = self._w.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
         except (Retry, Refused, SettingsError) as error:
-            found = Running(f"{r.intent.action}: {error}")
+            found = Unseen(f"{r.intent.action}: {error}")
             memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))
             memory.poll = memory.poll.as_long_as(error, now)
             return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from recovery.decide.situation import Situation
 from recovery.errors import Retry
-from recovery.model import Done, Intent, IntentState, Preflight, Record, Running, Standing, Step
+from recovery.model import Done, Intent, IntentState, Preflight, Record, Running, Standing, Step, Unseen
 from recovery.quick import replace
 
 FIRST, LONGEST, SOON = 2.0, 10.0, 4.0
@@ -54,6 +54,8 @@ def about_call(intent: Intent) -> str:
 
 def longest_for(intent: Intent, found: Standing) -> float:
     """Seconds for which this answer to a poll may be good; 0 where the next decision hangs on it."""
+    if isinstance(found, Unseen):
+        return LONGEST
     if intent.state is not IntentState.SUBMITTED or not isinstance(found, Running | Done):
         return 0.0
     if isinstance(found, Done):

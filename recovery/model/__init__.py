@@ -71,6 +71,7 @@ from recovery.model.provider import (
     Running,
     Standing,
     Unfinished,
+    Unseen,
 )
 from recovery.model.record import (
     Attempt,
@@ -203,6 +204,7 @@ __all__ = [
     "Then",
     "UnderWay",
     "Unfinished",
+    "Unseen",
     "Validation",
     "ValidationRun",
     "Window",

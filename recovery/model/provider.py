@@ -84,6 +84,16 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """Whether it was accepted, and how it stands, is not seen now: no answer, or one that does not tell.
+
+    So it neither settles a call whose answer was lost, nor ends one that was accepted.
+    """
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unfinished:
     """All is done but a last step. The reference names it, and it may be repeated."""
 
@@ -136,7 +146,7 @@ class Gone:
     sentence: str
 
 
-Standing = Running | Unfinished | NotApplied | Done | Failed | Gone
+Standing = Running | Unseen | Unfinished | NotApplied | Done | Failed | Gone
 """How an action stands."""
 Poll = Standing | Deleting
 """What a provider's ``poll`` answers. The agent resolves ``Deleting`` to a ``Standing`` by itself."""

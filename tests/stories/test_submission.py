@@ -10,8 +10,9 @@ import pytest
 from recovery_testkit.stage import Killed, Stage, npd_page
 
 from recovery.errors import Ambiguous, Refused, Retry
-from recovery.model import Reference
+from recovery.model import NotApplied, Reference, Unseen
 from recovery.store.lease import lease_name
+from tests.builders.policies import policy_file
 from tests.stories.scenery import (
     GATE,
     Cloud,
@@ -26,10 +27,13 @@ from tests.stories.scenery import (
 )
 from tests.stories.scenes import pause, record_sentences
 
+REBOOTS = policy_file("{do: reboot, within: 10m}")
+REBOOTS_THEN_REPLACES = policy_file("{do: reboot, within: 10m}, {do: replace, within: 30m}")
 
-def faulty(count: int = 3) -> tuple[Stage, Cloud]:
+
+def faulty(count: int = 3, policy: bytes | None = None) -> tuple[Stage, Cloud]:
     """Agents on some nodes; the first one is about to be found faulty."""
-    stage = Stage()
+    stage = Stage(policy) if policy else Stage()
     for name in stage.nodes(count):
         stage.agent(name)
     stage.run(0)
@@ -111,6 +115,45 @@ def test_a_lost_call_that_had_no_effect_is_closed_after_a_minute_and_asked_again
     assert intents(stage)[2:5] == [(1, "notApplied"), (2, "written"), (2, "submitted")]
     assert len({token for _, _, token in stage.provider.calls}) == 2
     assert records(stage) == {"node-0": "recovered"}
+
+
+@pytest.mark.parametrize("unanswered", [Retry("throttled"), Refused("not authorized")], ids=str)
+@pytest.mark.parametrize("policy", [None, REBOOTS], ids=["replace", "reboot"])
+def test_a_look_without_an_answer_does_not_make_a_lost_call_an_accepted_one(
+    policy: bytes | None, unanswered: Retry | Refused
+) -> None:
+    """Once the provider answers again, and shows no sign of the call, it is made again as a new attempt."""
+    stage, cloud = faulty(policy=policy)
+    stage.provider.start_error = Ambiguous("connection reset")
+    stage.provider.after_call = lambda: stage.provider.groups["workers"].unhealthy.clear()
+    looks: list[Retry | Refused | NotApplied] = [unanswered, unanswered, NotApplied("m-0 is as it was")]
+
+    def poll(machine: object, reference: object) -> NotApplied:
+        if isinstance(found := looks.pop(0) if len(looks) > 1 else looks[0], NotApplied):
+            return found
+        raise found
+
+    stage.provider.poll = poll  # type: ignore[assignment,method-assign]
+    pass_time(stage, 20, cloud, step=1)
+    assert intents(stage) == [(1, "written"), (1, "ambiguous")]
+    assert any(str(unanswered) in x for x in stage.actors["agent of node-0"].sentences)
+    pass_time(stage, 70, cloud, step=1)
+    assert intents(stage)[2:4] == [(1, "notApplied"), (2, "written")]
+
+
+def test_a_lost_reboot_of_which_the_provider_never_tells_is_followed_by_no_other_step() -> None:
+    """Ruling 18: it may have been accepted, so a person decides, who is told that it is not known."""
+    stage, cloud = faulty(policy=REBOOTS_THEN_REPLACES)
+    stage.provider.start_error = Ambiguous("connection reset")
+    stage.provider.poll = lambda *_: Unseen("m-0 runs")  # type: ignore[assignment,method-assign]
+    pass_time(stage, 1200, cloud)
+    assert [step.value for step, _, _ in stage.provider.calls] == ["reboot"]
+    assert records(stage) == {"node-0": "handedOver"}
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.sentence.endswith(
+        "reboot did not succeed within 10 min: m-0 runs; it is not known whether it was ever accepted"
+    )
 
 
 def test_a_call_that_is_put_off_is_not_asked_again_in_a_loop() -> None:
