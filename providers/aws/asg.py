@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from providers.aws import lookup
 from providers.aws.group import Group, Member, may_succeed, no_launch
 from providers.aws.identity import identify, own_region
-from providers.aws.outcome import reboot_outcome, replace_outcome
+from providers.aws.outcome import ACCEPTED, reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import Shared
 from recovery.clock import Clock
@@ -34,7 +34,7 @@ from recovery.model import (
     Step,
 )
 from recovery.provider.known import KEY, pack
-from recovery.provider.protocol import Finding
+from recovery.provider.protocol import Finding, Started
 
 NAME = "aws"
 KARPENTER = "nodeclaim"
@@ -194,7 +194,7 @@ class AwsProvider:
 
     # ------------------------------------------------------------ start
 
-    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> ClusterDelete | None:
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:
         """Submit once: SetInstanceHealth, RebootInstances, or for Karpenter's a deletion for the caller.
 
         Raises ``Retry`` (nothing was submitted), ``Ambiguous`` (it may have been) or ``Refused``.
@@ -205,8 +205,8 @@ class AwsProvider:
             return _node_claim(reference)
         if action is Step.REBOOT:
             self._reboot(machine, reference)
-        else:
-            self._mark_unhealthy(machine, reference)
+            return Reference(NAME, action, {**reference.data, ACCEPTED: True})
+        self._mark_unhealthy(machine, reference)
         return None
 
     def _mark_unhealthy(self, machine: Machine, reference: Reference) -> None:

@@ -15,21 +15,25 @@ from providers.aws.group import (
     termination_of,
 )
 from providers.aws.shared import Shared
-from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running
+from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running, Unseen
 from recovery.provider.known import KEY, has
 
+ACCEPTED = "accepted"
+"""In the reference of a reboot that EC2 has accepted for sure."""
 AGAIN = "asking again, for one answer of AWS may be an old one"
 _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (any more)"
 
 
 def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
-    """Running or gone. Whether it has booted is not known here: the agent compares the Node's boot ID."""
+    """Whether it is there and runs. That it has booted shows in the Node's boot ID and nowhere else, so after
+    a lost answer nothing tells whether EC2 accepted it."""
     state = ask.state(machine, lookup.region(machine, reference))
     if state in _ENDING:
         return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")
     if state in ("stopping", "stopped"):
         return Failed(f"{machine} is {state}: somebody has stopped it")
-    return Running(f"{machine} is {state}; a new boot ID on its Node shows that it has rebooted")
+    told = f"{machine} is {state}; a new boot ID on its Node shows that it has rebooted"
+    return Running(told) if reference.data.get(ACCEPTED) else Unseen(told)
 
 
 def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
@@ -87,7 +91,7 @@ def _absent(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     none = ask.lacks(where, name, group is None)
     if group is None:
         if not none:
-            return Running(f"{machine} is in no group any more, and AWS does not list group {name}: {AGAIN}")
+            return Unseen(f"{machine} is in no group any more, and AWS does not list group {name}: {AGAIN}")
         return Failed(f"group {name} no longer exists: nothing will take the place of {machine}")
     history = ask.activities(machine, name, where)
     ended = termination_of(machine.id, history)
@@ -106,11 +110,11 @@ def _outside(
         return Running(f"group {group.name} is terminating {machine}, which is {state}")
     detached = ask.lacks(where, machine.id, machine.id not in group.ids)
     if machine.id in group.ids:
-        return Running(
+        return Unseen(
             f"{machine} is {state}, and group {group.name} still lists it: AWS's answers differ, asking again"
         )
     if not detached:
-        return Running(f"{machine} is {state}, and group {group.name} does not list it any more: {AGAIN}")
+        return Unseen(f"{machine} is {state}, and group {group.name} does not list it any more: {AGAIN}")
     return Failed(f"{machine} was detached from group {group.name} and is still {state}")
 
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from providers.aws import lookup
 from providers.aws.group import Member
+from providers.aws.outcome import ACCEPTED
 from providers.aws.session import AwsSession
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import Machine, Reference
@@ -108,7 +109,8 @@ def reboot_taken_back(session: AwsSession, machine: Machine, reference: Referenc
     state = lookup.ec2_state(session, machine, lookup.region(machine, reference))
     if state in ("", "shutting-down", "terminated", "stopped"):
         return f"{machine} is {state or 'unknown to EC2'}"
+    did = "accepted" if reference.data.get(ACCEPTED) else "may have accepted"
     raise Refused(
-        f"EC2 accepted a reboot of {machine}, takes none back, and does not say whether it is still to come: "
+        f"EC2 {did} a reboot of {machine}, takes none back, and does not say whether it is still to come: "
         f"boot it (aws ec2 reboot-instances --instance-ids {machine}), and release it once it is up"
     )

@@ -35,6 +35,7 @@ from recovery.model import (
     Reference,
     Running,
     Step,
+    Unseen,
 )
 from recovery.provider.protocol import Finding, ProviderContext
 
@@ -148,17 +149,18 @@ class KuredProvider(BareMetalProvider):
         """Whether the sentinel is still there. That it has rebooted is proved by the boot ID, not here."""
         self._same(machine, reference)
         node = _node(machine)
+        asked = reference.data.get("asked")
+        unseen = Running if asked else Unseen
         if node != self._me:
-            return Running(f"only the agent of {node} sees {self._path}; a new boot ID is the proof")
+            return unseen(f"only the agent of {node} sees {self._path}; a new boot ID is the proof")
         if self._boot() not in ("", reference.data.get("boot")):
             return Running(f"{node} has booted since kured was asked")
         if not os.path.isdir(self._path.parent):
-            return Running(f"{self._path.parent} is not there: whether kured is still asked cannot be seen")
+            return unseen(f"{self._path.parent} is not there: whether kured is still asked cannot be seen")
         if self._asked():
             return Running(
                 f"kured has been asked; it reboots {node} when its lock, its window and its blockers allow"
             )
-        asked = reference.data.get("asked")
         if asked == _KURED:
             return Running(f"kured has said that it reboots {node}")
         if asked:

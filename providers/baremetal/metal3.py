@@ -39,6 +39,7 @@ from recovery.model import (
     Reference,
     Running,
     Step,
+    Unseen,
 )
 from recovery.provider.protocol import Finding, Objects, ProviderContext
 
@@ -84,11 +85,14 @@ class Metal3Provider(BareMetalProvider):
             raise Refused(why)
         if host.asked:
             asked = f"Metal3 has already been asked to reboot BareMetalHost {host.name}"
-            return Preflight(reference, adopt=asked, notes=notes)
+            return Preflight(_accepted(reference), adopt=asked, notes=notes)
         return Preflight(reference, not_yet=host.busy, notes=notes)
 
-    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> None:
-        """One PATCH of the very host that was looked at, unless somebody has asked for the same meanwhile."""
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Reference:
+        """One PATCH of the very host that was looked at, unless somebody has asked for the same meanwhile.
+
+        The reference then says that it was accepted.
+        """
         if action not in self.actions:
             raise unable(machine, action)
         self._same(machine, reference)
@@ -97,13 +101,14 @@ class Metal3Provider(BareMetalProvider):
             raise Refused(f"BareMetalHost {host.name} is another object now: nothing was asked for")
         same_machine(machine, host)
         if host.asked:
-            return
+            return _accepted(reference)
         if why := host.unfit:
             raise Refused(why)
         if host.busy:
             raise Retry(f"Metal3 was not asked: {host.busy}")
         order = json.dumps({"mode": "hard", "by": OWNER, "attempt": token})
         self._annotate(machine, host, order)
+        return _accepted(reference)
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
         """How far Metal3 is. That it has rebooted is proved by the boot ID, not here."""
@@ -118,10 +123,12 @@ class Metal3Provider(BareMetalProvider):
             return Running(asked + (f", but {host.unseen}" if host.unseen else ""))
         if host.version == reference.data.get("version"):
             return NotApplied(f"nothing was written to BareMetalHost {name} since it was looked at")
-        return Running(
-            f"Metal3 has taken up the reboot of BareMetalHost {name} (its power is {host.power}); a new boot "
-            "ID is the proof"
-        )
+        proof = f"(its power is {host.power}); a new boot ID is the proof"
+        if not reference.data.get("accepted"):  # Metal3 writes to each host once a minute
+            return Unseen(
+                f"Metal3 has taken up the reboot of BareMetalHost {name}, or was never asked for it {proof}"
+            )
+        return Running(f"Metal3 has taken up the reboot of BareMetalHost {name} {proof}")
 
     def cancel(self, machine: Machine, reference: Reference) -> str | None:
         """Take our annotation off, if Metal3 has not done so.
@@ -200,6 +207,11 @@ class Metal3Provider(BareMetalProvider):
             )
         except Refused as error:
             raise Refused(f"{error.reason} ({_GRANTED})") from None
+
+
+def _accepted(reference: Reference) -> Reference:
+    """``reference``, which says that Metal3 has been asked for sure."""
+    return replace(reference, data={**reference.data, "accepted": True})
 
 
 def make(context: ProviderContext) -> Metal3Provider:

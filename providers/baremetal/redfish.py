@@ -27,7 +27,18 @@ from providers.baremetal.system import (
 )
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
-from recovery.model import Gone, Machine, NotApplied, Poll, Preflight, Reference, Running, Step, Unfinished
+from recovery.model import (
+    Gone,
+    Machine,
+    NotApplied,
+    Poll,
+    Preflight,
+    Reference,
+    Running,
+    Step,
+    Unfinished,
+    Unseen,
+)
 from recovery.provider.protocol import Finding, ProviderContext
 
 INSTALL = "BAREMETAL_POWER=redfish needs sushy: install node-recovery[metal]"
@@ -256,21 +267,23 @@ def last_reset(system: Any) -> str:
 def outcome(who: str, system: Any, data: Mapping[str, Any]) -> Poll:
     """What a system's power says of a reset that was, or may have been, asked for."""
     power, reset = power_of(system), data.get("reset")
+    unseen = Running if data.get("accepted") or power.startswith(CHANGING) else Unseen
     if reset == FORCE_OFF:
         if power == OFF:
             return Unfinished(f"{who} has switched it off, and is to switch it on again")
-        return Running(f"{who} says that it is {power}: not off yet, or on again; a new boot ID is the proof")
+        return unseen(f"{who} says that it is {power}: not off yet, or on again; a new boot ID is the proof")
     if power != ON:
         if reset in SWITCH_ON and power == OFF and not data.get("accepted"):
             return NotApplied(f"{who} says that it is off, as it was")
-        return Running(f"{who} says that it is {power or 'there'}")
+        return unseen(f"{who} says that it is {power or 'there'}")
     before, last = data.get("last_reset"), last_reset(system)
     if reset in FORCED and before and last == before and not data.get("accepted") and runs(system):
         return NotApplied(
             f"{who} says that its system runs, and was last reset at {last}, before it was asked"
         )
-    since = f", and was reset at {last}" if before and last and last != before else ""
-    return Running(f"{who} says that it is on{since}; a new boot ID is the proof")
+    if before and last and last != before:
+        return Running(f"{who} says that it is on, and was reset at {last}; a new boot ID is the proof")
+    return unseen(f"{who} says that it is on; a new boot ID is the proof")
 
 
 def runs(system: Any) -> bool:

@@ -37,6 +37,7 @@ from recovery.model import (
     Reference,
     Running,
     Step,
+    Unseen,
 )
 from recovery.provider.known import KEY, pack
 
@@ -866,7 +867,7 @@ def _polled_for(world: AwsWorld, seconds: float) -> tuple[Poll, Poll]:
 def _sentence(world: AwsWorld, provider: AwsProvider) -> str:
     assert world.reference is not None
     found = provider.poll(provider.identify(world.node), world.reference)
-    assert isinstance(found, Running)
+    assert isinstance(found, Running | Unseen)
     return found.sentence
 
 
@@ -951,7 +952,7 @@ def test_an_instance_that_was_detached_is_not_gone(begun: AwsWorld) -> None:
     begun.aws.detach(begun.instance, begun.group)
     begun.aws.launch(begun.group)
     first, last = _polled_for(begun, SURE)
-    assert first == Running(
+    assert first == Unseen(
         f"{begun.instance} is running, and group {begun.group} does not list it any more: {AGAIN}"
     )
     assert last == Failed(f"{begun.instance} was detached from group {begun.group} and is still running")
@@ -976,14 +977,14 @@ def test_an_instance_that_one_answer_left_out_is_not_detached(begun: AwsWorld) -
     """Auto Scaling's answers differ for moments. The recovery failed, and called the instance detached."""
     begun.proxy.answer(INSTANCES, _instances_xml(""), times=1)
     differ = f"{begun.instance} is running, and group {begun.group} still lists it: AWS's answers differ"
-    assert _poll(begun) == Running(f"{differ}, asking again")
+    assert _poll(begun) == Unseen(f"{differ}, asking again")
     assert _poll(begun) == Running(f"{begun.instance} is marked unhealthy in group {begun.group}")
 
 
 def test_an_instance_that_ec2_calls_running_after_its_end_is_not_detached(begun: AwsWorld) -> None:
     begun.aws.set_lifecycle(begun.instance, "Terminated")
     outcome = _poll(begun)
-    assert isinstance(outcome, Running)
+    assert isinstance(outcome, Unseen)
     assert outcome.sentence.endswith("AWS's answers differ, asking again")
 
 
@@ -994,7 +995,7 @@ def test_a_group_that_is_gone_replaces_nothing(begun: AwsWorld) -> None:
     )
     first, last = _polled_for(begun, SURE)
     missing = f"{begun.instance} is in no group any more, and AWS does not list group {begun.group}"
-    assert first == Running(f"{missing}: {AGAIN}")
+    assert first == Unseen(f"{missing}: {AGAIN}")
     assert last == Failed(
         f"group {begun.group} no longer exists: nothing will take the place of {begun.instance}"
     )
@@ -1005,7 +1006,7 @@ def test_a_group_that_one_answer_does_not_list_has_not_gone(begun: AwsWorld) -> 
     new = begun.aws.replace(begun.instance, begun.group)
     begun.proxy.answer(GROUPS, _groups_xml(""), times=1)
     first, last = _polled_for(begun, SURE)
-    assert isinstance(first, Running)
+    assert isinstance(first, Unseen)
     assert isinstance(last, Done)
     assert list(last.replacements) == new
 
@@ -1279,12 +1280,29 @@ def test_a_group_still_short_is_done_but_not_complete(begun: AwsWorld) -> None:
     assert begun.sibling not in outcome.replacements
 
 
+def test_an_instance_that_runs_is_no_sign_that_ec2_accepted_its_reboot(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """So after a lost answer it stays unknown. What was accepted for sure is under way."""
+    ready = provider.preflight(machine, Step.REBOOT).reference
+    told = f"{machine} is running; a new boot ID on its Node shows that it has rebooted"
+    world.proxy.reset("RebootInstances")
+    with pytest.raises(Ambiguous):
+        provider.start(machine, Step.REBOOT, "1", ready)
+    assert provider.poll(machine, ready) == Unseen(told)
+    with pytest.raises(Refused, match=f"EC2 may have accepted a reboot of {machine}, takes none back"):
+        provider.take_back(machine, ready)
+    begun = provider.start(machine, Step.REBOOT, "2", ready)
+    assert isinstance(begun, Reference)
+    assert provider.poll(machine, begun) == Running(told)
+    with pytest.raises(Refused, match=f"EC2 accepted a reboot of {machine}, takes none back"):
+        provider.take_back(machine, begun)
+
+
 def test_a_rebooting_instance_that_was_terminated_is_gone(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     reference = provider.preflight(machine, Step.REBOOT).reference
-    running = Running(f"{machine} is running; a new boot ID on its Node shows that it has rebooted")
-    assert provider.poll(machine, reference) == running
     world.aws.client("ec2").stop_instances(InstanceIds=[world.instance])
     stopped = provider.poll(machine, reference)
     assert isinstance(stopped, Failed)

@@ -19,7 +19,7 @@ from providers.baremetal import create
 from providers.baremetal.kured import IN_PROGRESS, Host, KuredProvider, filesystem_of, leave, make
 from recovery.catalog import foreign_claim
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
-from recovery.model import Failed, Machine, NodeView, NotApplied, Reference, Running, Step
+from recovery.model import Failed, Machine, NodeView, NotApplied, Reference, Running, Step, Unseen
 from recovery.provider.protocol import Cancellable, ProviderContext
 from recovery.short import LONGEST_ID
 
@@ -425,6 +425,15 @@ def test_a_peer_sees_no_file_of_another_node(world: KuredWorld, machine: Machine
         told = world.agent_of(peer).poll(machine, reference)
         assert isinstance(told, Running)
         assert "only the agent of metal-1 sees" in told.sentence
+
+
+def test_what_cannot_be_seen_of_a_request_that_may_not_have_been_left_stays_unknown(
+    world: KuredWorld, machine: Machine
+) -> None:
+    ready = world.provider.preflight(machine, Step.REBOOT)
+    assert isinstance(world.agent_of("metal-2").poll(machine, ready.reference), Unseen)
+    world.folder.rmdir()
+    assert isinstance(world.provider.poll(machine, ready.reference), Unseen)
 
 
 # ---------------------------------------------------------------- a record that somebody changed

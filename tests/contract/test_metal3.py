@@ -36,7 +36,7 @@ from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
-from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step
+from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step, Unseen
 from recovery.provider.protocol import Cancellable, NoObjects, PowerSensor, ProviderContext
 from recovery.short import LONGEST_ID, MOST_WORDS
 
@@ -213,8 +213,7 @@ class TestMetal3(ActionKit):
 
 def begun(world: Metal3World, machine: Machine) -> Reference:
     ready = world.provider.preflight(machine, Step.REBOOT)
-    world.provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
-    return ready.reference
+    return world.provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
 
 
 def reason(world: Metal3World, node: NodeView = NODE) -> str:
@@ -575,7 +574,11 @@ def test_an_order_that_never_arrived_has_left_no_trace(world: Metal3World, machi
         world.provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
     assert isinstance(world.provider.poll(machine, ready.reference), NotApplied)
     world.status(errorCount=1)
-    assert isinstance(world.provider.poll(machine, ready.reference), Running), "now it could have been there"
+    found = world.provider.poll(machine, ready.reference)
+    assert isinstance(found, Unseen), "now it could have been there, and that is no sign that it was"
+    assert (
+        "has taken up the reboot of BareMetalHost metal3/rack-1, or was never asked for it" in found.sentence
+    )
 
 
 def test_what_metal3_cannot_do_is_told_in_its_words(world: Metal3World, machine: Machine) -> None:

@@ -24,7 +24,7 @@ from providers.baremetal.redfish import RedfishProvider
 from providers.baremetal.system import chosen
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
-from recovery.model import Gone, Machine, NodeView, NotApplied, Reference, Running, Step, Unfinished
+from recovery.model import Gone, Machine, NodeView, NotApplied, Reference, Running, Step, Unfinished, Unseen
 from recovery.provider.protocol import Examiner, OutOfBand, PowerSensor, Resumable, abilities_of
 
 QUICK = Limits(connect=2.0, read=1.0)
@@ -1018,10 +1018,10 @@ BEFORE, SINCE = "2026-11-21T10:00:00+00:00", "2026-11-21T10:15:03+00:00"
         (SINCE, "OSRunning", False, Running),
         (SINCE, "", True, Running),
         (BEFORE, "OSRunning", False, NotApplied),
-        (BEFORE, "", False, Running),
-        (BEFORE, "MemoryInitializationStarted", False, Running),
+        (BEFORE, "", False, Unseen),
+        (BEFORE, "MemoryInitializationStarted", False, Unseen),
         (BEFORE, "OSRunning", True, Running),
-        ("", "OSRunning", False, Running),
+        ("", "OSRunning", False, Unseen),
     ],
 )
 def test_a_bmc_that_knows_its_last_reset_tells_whether_this_one_was_carried_out(

@@ -38,6 +38,7 @@ from recovery.model import (
     Statement,
     Step,
     Then,
+    Unseen,
 )
 from tests.builders.faults import DMA, HANG, HBM, fault, problem, reading, silent
 from tests.builders.gates import census, gate, slot
@@ -744,6 +745,19 @@ AFTER_THE_CALL: dict[str, Row] = {
         "act WriteRecord",
         "recovering",
         "replace is under way: m-0 is gone",
+    ),
+    "ambiguous, and nothing is seen of it": (
+        called(IntentState.AMBIGUOUS, poll=Unseen("m-0 runs")),
+        "wait",
+        "running m-0 runs",
+        "m-0 runs",
+    ),
+    "ambiguous to the end": (
+        called(IntentState.AMBIGUOUS, poll=Unseen("m-0 runs"), now=NOW + 30 * MINUTE),
+        "act WriteRecord",
+        "handedOver",
+        "handed over to a person: replace did not succeed within 30 min: m-0 runs; it is not known whether "
+        "it was ever accepted",
     ),
     "not applied, early": (
         called(IntentState.AMBIGUOUS, poll=NotApplied("m-0 is healthy"), now=NOW + 59 * SECOND),
