@@ -405,13 +405,13 @@ class Fetcher:
             return known
         try:
             found = self._w.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
-        except (Retry, Refused, SettingsError) as error:
+            if isinstance(found, Deleting):  # asked of the API server, each time
+                return self._deleted(s, r, found.what)
+        except (Retry, Refused, SettingsError, ApiError) as error:
             found = Unseen(f"{r.intent.action}: {error}")
             memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))
             memory.poll = memory.poll.as_long_as(error, now)
             return found
-        if isinstance(found, Deleting):  # asked of the API server
-            return self._deleted(s, r, found.what)
         longest = longest_for(r.intent, found) if r.phase is not Phase.PROVING else WHILE_PROVING
         memory.poll = memory.poll.then(question, found, found, now, longest)
         return found
@@ -442,7 +442,11 @@ class Fetcher:
         return replace(s, unlisted_for=memory.unlisted_for(new, self._w.clock.monotonic()))
 
     def _deleted(self, s: Situation, r: Record, what: ClusterDelete) -> Standing:
-        """A replacement by deletion is done when both the deleted object and the Node are gone."""
+        """A replacement by deletion is done when both the deleted object and the Node are gone.
+
+        One object that cannot be read, because of its kind's own webhook or a right that is missing, is no
+        outage of the API server: ``_poll`` leaves it to the rung's deadline, as any look without an answer.
+        """
         deleting = self._w.cluster.deleting(what)
         if deleting is not None:
             if not deleting:

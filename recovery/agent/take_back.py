@@ -12,7 +12,7 @@ from recovery.decide.decision import SOON, Decision, EventReason, Report, wait
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import Situation
 from recovery.decide.standing import late, standing_now, words
-from recovery.errors import Refused, Retry, SettingsError
+from recovery.errors import ApiError, Refused, Retry, SettingsError
 from recovery.model import ClusterDelete, Deleting, Done, Failed, Gone, Intent, Machine, NotApplied, Record
 from recovery.provider.protocol import Cancellable, TakesBack
 from recovery.quick import replace
@@ -73,7 +73,10 @@ class TakingBack:
         return self._s.machine if same and self._s.machine is not None else self._r.machine
 
     def _deletion(self, what: ClusterDelete) -> str:
-        deleting = self._w.cluster.deleting(what)
+        try:
+            deleting = self._w.cluster.deleting(what)
+        except ApiError as error:
+            raise Retry(f"whether {what} is being deleted cannot be seen: {error.reason}") from None
         if deleting is None:
             return f"{what} is gone"
         if deleting:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request, refused
+from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request, refused, server_error
 from recovery_testkit.kubernetes import node_claim_crd
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import Stage
 
+from recovery.console import wanted_back
 from recovery.model import ClusterDelete, Deleting, Machine, NodeView, Phase, Poll, Preflight, Reference, Step
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
+from tests.stories.console import Terminal
 from tests.stories.scenery import sentences
 from tests.stories.scenes import calls, no_place, phase, ready, record_sentences, the_record
 
@@ -44,6 +47,11 @@ class Karpenter(FakeProvider):
         claim = ClusterDelete("karpenter.sh/v1", "nodeclaims", route["nodeclaim"], route["nodeclaim_uid"])
         return Deleting(replace(claim, kind="NodeClaim", by="Karpenter"))
 
+    def take_back(self, machine: Machine, reference: Reference) -> Any:
+        found = self.poll(machine, reference)
+        assert isinstance(found, Deleting)
+        return found.what
+
 
 def stage(nodes: int = 4) -> Stage:
     """Nodes with their NodeClaims, each held by Karpenter's finalizer as long as its machine runs."""
@@ -63,6 +71,10 @@ def stage(nodes: int = 4) -> Stage:
 
 def deleting(asked: Asked) -> bool:
     return asked.method == "DELETE" and asked.path == f"{CLAIMS}/claim-0"
+
+
+def looking_at_it(asked: Asked) -> bool:
+    return asked.method == "GET" and asked.path == f"{CLAIMS}/claim-0"
 
 
 def karpenter_ends_it(s: Stage) -> None:
@@ -163,6 +175,47 @@ def test_a_deletion_that_was_lost_on_the_way_is_seen_not_to_have_been_made() -> 
     s.run(5)
     assert len(calls(s)) == 2  # asked again as a new attempt
     assert sentences(s)[-1] == "NodeClaim claim-0 is being deleted by Karpenter"
+
+
+UNREADABLE: dict[str, Effect] = {
+    "403": refused(403, "Forbidden", "nodeclaims is forbidden"),
+    "500": server_error(),  # as of its conversion webhook
+}
+
+
+@pytest.mark.parametrize("answer", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_claim_that_cannot_be_read_is_told_and_its_node_is_a_persons_at_the_deadline(
+    answer: Effect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = stage()
+    s.fault("node-0")
+    s.run(5)
+    s.api.fail_next(looking_at_it, answer, times=10**6)
+    s.run(30)
+    assert f"replace: GET {CLAIMS}/claim-0: " in sentences(s)[-1]
+    s.run(31 * 60, step=10)
+    assert phase(s) is Phase.HANDED_OVER, sentences(s)[-1]
+    assert "replace did not succeed within 30 min: replace: GET" in the_record(s).sentence
+    assert no_place(s)
+    monkeypatch.setattr(wanted_back, "sleep", lambda seconds: s.run(seconds, step=5.0))
+    assert Terminal(s, monkeypatch).run("release", "node-0", "--yes").code == 1
+    s.run(400, step=5)
+    told = "replace of m-0 may still come: whether NodeClaim claim-0 is being deleted cannot be seen: GET"
+    assert f"the release is refused: {told}" in record_sentences(s)[-1]
+
+
+def test_the_node_of_a_claim_that_cannot_be_read_is_a_persons_too_where_its_agent_is_gone() -> None:
+    """It is an error of that object's, and no outage of the API server."""
+    s = stage()
+    s.concluder()
+    s.fault("node-0")
+    s.run(5)
+    karpenter_ends_it(s)
+    the_machine_is_gone(s)
+    s.api.fail_next(looking_at_it, server_error(), times=10**6)
+    s.run(33 * 60, step=10)
+    assert phase(s) is Phase.HANDED_OVER
+    assert no_place(s)
 
 
 def test_a_claim_that_was_gone_already_needs_no_deletion() -> None:
