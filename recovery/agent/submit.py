@@ -17,7 +17,7 @@ from recovery.decide.assessment import assess
 from recovery.decide.decision import Decision, EventReason, Report, wait
 from recovery.decide.diagnosis import told_apart
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.in_flight import settled
+from recovery.decide.in_flight import put_off, settled
 from recovery.decide.provider_step import not_now
 from recovery.decide.situation import Situation
 from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
@@ -115,19 +115,30 @@ class Submission:
         return kept.reason if kept is not None else ""
 
     def _announce(self) -> None:
-        """Publish before the call, for at most five seconds (law 9): it may remove the node we run on."""
+        """Publish before the call, for at most five seconds (law 9): it may remove the node we run on.
+
+        That it starts is said once, however often it is put off.
+        """
         faults = ", ".join(f.reason for f in told_apart(self._r.faults))
         step = f"{self._action.value} of {self._r.machine.id}"
         sentence = f"{step} is requested from {self._provider.name} now: {faults}"
         now = self._w.cluster.time.now()
         uid = self._s.node.uid if self._s.node else ""
         doing, about = DOING[self._action].value, About.of(self._r)
-        self._publisher.event(Notice(self._r.node, uid, doing, sentence, True, now, about=about))
+        if not self._put_off():
+            self._publisher.event(Notice(self._r.node, uid, doing, sentence, True, now, about=about))
+            self._publisher.outcome(self._provider.name, self._action.value, "started", now)
         for fault in told_apart(self._r.faults):
             self._publisher.fault(fault.reason, now)
-        self._publisher.outcome(self._provider.name, self._action.value, "started", now)
         if not self._publisher.flush():
             log.warning("%s: publishing takes long; going on without waiting", self._r.node)
+
+    def _put_off(self) -> bool:
+        """Whether this step was announced before, and its provider turned the call away for now."""
+        last, again = self._r.intent, self._r.progress.retry_at
+        if last is None or again is None or last.action != self._action:
+            return False
+        return last.state is IntentState.ABANDONED and again > last.at
 
     def _intend(self, preflight: Preflight) -> None:
         now = self._w.cluster.time.now()
@@ -165,9 +176,9 @@ class Submission:
                 f"{what}: the answer was lost, observing: {error.reason}",
             )
         except Retry as error:
-            return self._settle(
-                IntentState.ABANDONED, HistoryEvent.NOT_YET, f"{what}: not yet: {error.reason}"
-            )
+            now, sentence = self._w.cluster.time.now(), f"{what}: not yet: {error.reason}"
+            self._w.records.write(put_off(self._r, now, error, sentence))
+            return Performed(sentence, Report(EventReason.NOT_YET, warning=True))
         except Refused as error:
             return self._settle(IntentState.REFUSED, HistoryEvent.REFUSED, error.reason)
         if isinstance(begun, Reference):

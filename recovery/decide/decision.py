@@ -17,7 +17,9 @@ SELDOM = timedelta(seconds=10)
 """How often to look at what only a person or a cloud changes."""
 REPEAT = timedelta(seconds=60)
 RETRY_AFTER = timedelta(seconds=15)
-"""How long a call that was put off is not made again."""
+"""How long a call that was put off is not made again, at least."""
+LONGEST_RETRY = timedelta(minutes=10)
+"""A provider that wants to be left alone for longer, without saying when it could succeed, is asked then."""
 
 
 # ---------------------------------------------------------------- effects

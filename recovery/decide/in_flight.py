@@ -12,6 +12,7 @@ from recovery.decide import brakes, tried
 from recovery.decide.boot import written_before
 from recovery.decide.budget import replacement_of
 from recovery.decide.decision import (
+    LONGEST_RETRY,
     POLLED,
     RETRY_AFTER,
     ClaimReplacement,
@@ -33,6 +34,7 @@ from recovery.decide.endings import (
 from recovery.decide.history import LONGEST_LINE, HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import Situation
+from recovery.errors import Retry
 from recovery.model import (
     Attempt,
     Cause,
@@ -106,9 +108,19 @@ def settled(r: Record, now: datetime, state: IntentState, event: HistoryEvent, w
         progress = replace(progress, submitted=(*progress.submitted, attempt)[-MOST_ATTEMPTS:])
     if state is IntentState.NOT_APPLIED:
         progress = replace(progress, tries=progress.tries + 1)
-    if event is HistoryEvent.NOT_YET:
-        progress = replace(progress, retry_at=now + RETRY_AFTER)
     return replace(note(r, now, event, why), intent=replace(r.intent, state=state), progress=progress)
+
+
+def put_off(r: Record, now: datetime, error: Retry, why: str) -> Record:
+    """``r`` whose call was turned away for now: it is made again when its provider says.
+
+    If that says from when it could succeed, the step has not begun: what cannot be tried yet is not late.
+    """
+    r = settled(r, now, IntentState.ABANDONED, HistoryEvent.NOT_YET, why)
+    again = now + min(max(error.after, RETRY_AFTER), LONGEST_RETRY)
+    if error.not_before is not None and error.not_before > now:
+        r, again = replace(r, rung_since=None), error.not_before
+    return replace(r, progress=replace(r.progress, retry_at=again))
 
 
 def has_new_boot(s: Situation, r: Record) -> bool:

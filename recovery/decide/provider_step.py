@@ -10,7 +10,6 @@ from recovery.decide.boot import with_node_behind
 from recovery.decide.claims import claimed_twice
 from recovery.decide.decision import (
     POLLED,
-    RETRY_AFTER,
     Decision,
     EventReason,
     Report,
@@ -77,19 +76,20 @@ def _refused(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
 def _put_off(s: Situation, r: Record, rung: Rung) -> Decision | None:
     """A call that was put off waits for ``retry_at``, so that a throttled API is not called in a loop.
 
-    A ``retry_at`` further ahead than ``RETRY_AFTER`` comes from a clock that stepped, and does not count.
-    The API server's time is known to a second, and may go back by as much.
+    If that call itself is still to come, a clock has stepped, and ``retry_at`` does not count. The API
+    server's time is known to a second, and may go back by as much.
     """
     again = r.progress.retry_at
-    if again is None or not s.now < again <= s.now + RETRY_AFTER + LEEWAY:
+    if again is None or r.intent is None or not r.intent.at - LEEWAY <= s.now < again:
         return None
-    return wait(f"{_what(r, rung)}: {r.sentence}", until(again, s.now), "not-yet")
+    held = Cause.GROUP if r.rung_since is None else None  # its provider has said from when it could succeed
+    return wait(f"{_what(r, rung)}: {r.sentence}", until(again, s.now), "not-yet", held=held)
 
 
 def _tried_enough(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if r.progress.tries >= s.policy.limits.attempts.max:
         return next_rung(s, r, f"{rung.do.value} was asked for {r.progress.tries} times and had no effect")
-    if r.intent is not None and _past_deadline(s, r, rung):
+    if r.intent is not None and r.rung_since is not None and _past_deadline(s, r, rung):
         late = f"{rung.do.value} did not succeed within {span(rung.within)}: {r.sentence}"
         told = r.intent.state is IntentState.NOT_APPLIED  # that it failed
         return next_rung(s, r, late, "" if told else r.intent.action)
@@ -177,8 +177,8 @@ def _gave_up_waiting(s: Situation, r: Record, rung: Rung, why: str) -> Decision:
 QUESTIONS = (
     _only_out_of_band,
     _refused_before,
-    _put_off,
     _tried_enough,
+    _put_off,
     _machine_unknown,
     _nobodys,
     _no_fresh_signal,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from recovery_testkit.stage import Killed, Stage, npd_page
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import NotApplied, Reference, Unseen
 from recovery.store.lease import lease_name
+from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
 from tests.stories.scenery import (
     GATE,
@@ -25,7 +27,7 @@ from tests.stories.scenery import (
     records,
     to_the_end,
 )
-from tests.stories.scenes import pause, record_sentences
+from tests.stories.scenes import messages, pause, record_sentences
 
 REBOOTS = policy_file("{do: reboot, within: 10m}")
 REBOOTS_THEN_REPLACES = policy_file("{do: reboot, within: 10m}, {do: replace, within: 30m}")
@@ -166,6 +168,35 @@ def test_a_call_that_is_put_off_is_not_asked_again_in_a_loop() -> None:
     stage.provider.groups["workers"].unhealthy.clear()
     to_the_end(stage, cloud)
     judge(stage, faulty=["node-0"])
+    assert records(stage) == {"node-0": "recovered"}
+
+
+def test_a_throttled_provider_is_asked_again_when_it_says_and_the_start_is_told_once() -> None:
+    stage, cloud = faulty()
+    stage.provider.start_error = Retry("throttled", timedelta(seconds=60))
+    pass_time(stage, 290, cloud, step=1)
+    assert len(stage.provider.calls) == 5
+    assert messages(stage, "Replacing") == [f"replace of m-0 is requested from fake now: {DMA}"]
+    told = [m for m in stage.told.metrics if m.name == "RecoveryAction"]
+    assert [m.dimensions["Outcome"] for m in told].count("started") == 1
+    pass_time(stage, 1800, cloud)
+    assert records(stage) == {"node-0": "handedOver"}
+
+
+def test_a_provider_that_says_when_it_could_first_succeed_is_asked_then_and_its_step_is_not_late() -> None:
+    """Ruling 31: a grace period is "not yet", and no time in which the step was tried."""
+    stage, cloud = faulty()
+    stage.provider.groups["workers"].unhealthy.clear()
+    grace = timedelta(minutes=40)
+    until = stage.clock.now() + grace
+    stage.provider.start_error = Retry("in its grace period", grace, not_before=until)
+    pass_time(stage, 39 * 60, cloud)
+    assert len(stage.provider.calls) == 1
+    assert "not yet: in its grace period; " in stage.actors["agent of node-0"].sentences[-1]
+    stage.provider.start_error = None
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert len(stage.provider.calls) == 2
     assert records(stage) == {"node-0": "recovered"}
 
 

@@ -653,7 +653,9 @@ RECOVERING: dict[str, Row] = {
     "replace, put off a moment ago": (
         recovering(
             replace(
-                replacing(progress=Progress(retry_at=NOW + 15 * SECOND)),
+                replacing(
+                    intent=intent(IntentState.ABANDONED), progress=Progress(retry_at=NOW + 15 * SECOND)
+                ),
                 sentence="replace of m-0: not yet: throttled",
             )
         ),

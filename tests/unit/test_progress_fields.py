@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from recovery.decide.decision import RETRY_AFTER, Decision, WriteRecord
+from recovery.decide.decision import LONGEST_RETRY, RETRY_AFTER, Decision, WriteRecord
 from recovery.decide.endings import LONGEST_CANCEL, call_off, can_call_off, close, moved_to_rung
 from recovery.decide.history import LONGEST_LINE, HistoryEvent
 from recovery.decide.idle import steps_in_vain
-from recovery.decide.in_flight import MOST_ATTEMPTS, begin_probation, settled
+from recovery.decide.in_flight import MOST_ATTEMPTS, begin_probation, put_off, settled
 from recovery.decide.lifecycle import Event
 from recovery.decide.own_node import decide
 from recovery.decide.situation import Situation
+from recovery.errors import Retry
 from recovery.model import (
     CORDONED_BY,
     TAINT,
@@ -97,7 +98,7 @@ OUTCOMES: list[tuple[IntentState, HistoryEvent, Progress]] = [
     (IntentState.SUBMITTED, HistoryEvent.ADOPTED, replace(DONE, submitted=NOTED)),
     (IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, replace(DONE, submitted=NOTED)),
     (IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, replace(DONE, tries=3)),
-    (IntentState.ABANDONED, HistoryEvent.NOT_YET, replace(DONE, retry_at=NOW + RETRY_AFTER)),
+    (IntentState.ABANDONED, HistoryEvent.NOT_YET, DONE),
     (IntentState.ABANDONED, HistoryEvent.ABANDONED, DONE),
     (IntentState.REFUSED, HistoryEvent.REFUSED, DONE),
 ]
@@ -163,19 +164,44 @@ def test_a_closed_record_keeps_what_was_done_and_when_it_was_last_proved(event: 
     [
         (SECOND, True),
         (RETRY_AFTER, True),
-        (RETRY_AFTER + SECOND, True),  # the API server's time is known to a second
+        (HOUR, True),
         (0 * SECOND, False),
-        (HOUR, False),
     ],
 )
-def test_a_call_that_was_put_off_waits_for_its_moment_and_for_no_clock_that_stepped(
-    ahead: Any, waits: bool
-) -> None:
+def test_a_call_that_was_put_off_waits_for_its_moment(ahead: Any, waits: bool) -> None:
     progress = Progress(step_since=NOW, retry_at=NOW + ahead)
     r = of(rung_since=NOW, intent=intent(IntentState.ABANDONED), progress=progress)
     d = decide(on(r))
     assert (d.key == "not-yet") is waits
     assert type(d.effect).__name__ == ("NoneType" if waits else "Submit")
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(SECOND, True), (3 * SECOND, False)])
+def test_a_call_that_was_put_off_waits_for_no_clock_that_stepped(asked: Any, waits: bool) -> None:
+    """The API server's time is known to a second, and so a call may seem to have been made in a moment."""
+    put_off = replace(intent(IntentState.ABANDONED), at=NOW + asked)
+    progress = Progress(step_since=NOW, retry_at=NOW + asked + RETRY_AFTER)
+    d = decide(on(of(rung_since=NOW, intent=put_off, progress=progress)))
+    assert (d.key == "not-yet") is waits
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Retry("throttled", after=0 * SECOND), RETRY_AFTER),
+        (Retry("throttled", after=MINUTE), MINUTE),
+        (Retry("throttled", after=HOUR), LONGEST_RETRY),
+        (Retry("in its grace period", after=SECOND, not_before=NOW + HOUR), HOUR),
+        (Retry("a clock that is behind", after=MINUTE, not_before=NOW - HOUR), MINUTE),
+    ],
+    ids=lambda x: str(x),
+)
+def test_a_call_is_made_again_when_its_provider_says(error: Retry, expected: Any) -> None:
+    """What cannot be tried yet is not late. What was tried is, however long the provider is left alone."""
+    changed = put_off(of(rung_since=BEFORE, intent=ASKED), NOW, error, "so")
+    assert changed.progress.retry_at == NOW + expected
+    assert changed.rung_since == (None if expected == HOUR else BEFORE)
+    assert changed.intent == replace(ASKED, state=IntentState.ABANDONED)
 
 
 @pytest.mark.parametrize(
