@@ -329,18 +329,19 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis, ...]) -> Decision:
-    """A fault speaks against the proof. What its rule tolerates is tolerated here, too. It calls for the next
-    step only where that is in its own remedy, and no witness would have to be asked first."""
+    """A fault speaks against the proof. What its rule tolerates is tolerated here, too. A new one calls for the
+    next step only where that is in its own remedy, and no witness would have to be asked first."""
     d = next((d for d in found if _due(r, d) <= s.now), None)
     if d is None:
         d = min(found, key=lambda d: _due(r, d))
         left = f"{span(_due(r, d) - s.now)} to go"
         why = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}, {left}"
         return unproved(s, r, why, tolerated=d.after)
-    on_record = any((f.type, f.reason) == (d.fault.type, d.fault.reason) for f in r.faults)
+    same = (f for f in r.faults if (f.type, f.reason) == (d.fault.type, d.fault.reason))
+    on_record = any(f.treated is not False for f in same)  # its ladder is as frozen as that of the first one
     why = f"{name(d.fault)} {'came back' if on_record else 'showed'} in probation"
     step = r.ladder[r.rung + 1].do if r.in_flight and r.rung + 1 < len(r.ladder) else None
-    if step is None or d.rule_name == r.rule:
+    if step is None or on_record or d.rule_name == r.rule:
         return fault_returned(s, a, r, why)
     if step not in {rung.do for rung in d.ladder} or (d.rule is not None and d.rule.witness is not None):
         why = (
