@@ -329,8 +329,8 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis, ...]) -> Decision:
-    """A fault speaks against the proof. What its rule tolerates is tolerated here, too. A new one calls for the
-    next step only where that is in its own remedy, and no witness would have to be asked first."""
+    """A fault speaks against the proof. What its rule tolerates is tolerated here, too. A new one calls for
+    the next step only where that is in its own remedy, and no witness would have to be asked first."""
     d = next((d for d in found if _due(r, d) <= s.now), None)
     if d is None:
         d = min(found, key=lambda d: _due(r, d))
